@@ -32,7 +32,7 @@ Nodes
 
 It would fit if you
   - tolerate the taint broken=fan:NoSchedule in request gpu  [n1]
-  - ask for 23Gi of memory instead of 30Gi in request gpu  [n1]
+  - request 23Gi of memory instead of 30Gi in request gpu  [n1]
   - omit memory in request gpu (the default, 1Gi, applies)  [n1]
   - release claim ml/held  [n1]
   - release claim ml/whole  [n2]
@@ -240,6 +240,17 @@ def test_for_machines_as_json_and_yaml() -> None:
         "node": "n1",
         "change": "Tolerate",
         "message": "tolerate the taint broken=fan:NoSchedule in request gpu",
+        "changes": [
+            {
+                "action": "set",
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceClaim",
+                "namespace": "ml",
+                "name": "big",
+                "path": "/spec/devices/requests/0/exactly/tolerations",
+                "to": [{"key": "broken", "operator": "Equal", "value": "fan", "effect": "NoSchedule"}],
+            }
+        ],
     }
     [funnel] = told["details"][0]["requests"]
     assert funnel["seen"] == funnel["left"] + sum(lost["count"] for lost in funnel["lost"]) == 2

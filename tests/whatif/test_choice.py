@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dralloc.allocator.features import Features
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
-from dralloc.snapshot.cluster import Snapshot
 from dralloc.testing import builders as build
 from dralloc.testing.builders import alternative, claim, device, first_available, match, request, resource_slice
 from dralloc.whatif.explanation.choice import ExplainedChoice
@@ -21,8 +19,8 @@ def choice(
     question = question_of(
         claims=claims,
         classes={"gpu": build.device_class()},
-        features=Features(),
-        snapshot=Snapshot.of(slices=slices, claims=allocated, nodes=[node]),
+        slices=slices,
+        allocated=allocated,
         nodes=(node,),
     )
     found = explain(question).choice
@@ -136,8 +134,7 @@ def test_of_several_nodes_the_one_with_the_preferred_alternative() -> None:
     question = question_of(
         claims=(claim("claim", first_available("gpu", alternative("two", count=2), alternative("one"))),),
         classes={"gpu": build.device_class()},
-        features=Features(),
-        snapshot=Snapshot.of(slices=slices, nodes=nodes),
+        slices=slices,
         nodes=nodes,
     )
     found = explain(question)

@@ -12,7 +12,6 @@ from dralloc.api.device_parts import capacity
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.scheduler.decide.node_fit import NodeMisfit
 from dralloc.scheduler.decide.node_verdicts import Unfit
-from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.node_selectors import NodeFacts
 from dralloc.testing import builders as build
 from dralloc.testing.builders import (
@@ -32,7 +31,7 @@ from dralloc.testing.builders import (
 )
 from dralloc.whatif.explanation.report import Explanation, FitVerdict, Question, explain
 from dralloc.whatif.explanation.text import headline, lines
-from tests.support.questions import question_of
+from tests.support.questions import follow, question_of
 
 MODEL = 'device.attributes["gpu.example.com"].model == "h100"'
 NUMA = "gpu.example.com/numa"
@@ -54,9 +53,9 @@ class Case:
     id: str
     slices: tuple[ResourceSlice, ...]
     claims: tuple[ResourceClaim, ...]
-    # What follows the subject in the first line, as far as it is ours to say, and the nearest miss.
+    # What follows the subject in the first line, as far as it is ours to say, and the likeliest remedy.
     want: str
-    miss: str = ""
+    remedy: str = ""
     allocated: tuple[ResourceClaim, ...] = ()
     rules: tuple[DeviceTaintRule, ...] = ()
     classes: tuple[DeviceClass, ...] = (device_class(),)
@@ -69,7 +68,9 @@ class Case:
             claims=self.claims,
             classes={found.metadata.name: found for found in self.classes},
             features=self.features,
-            snapshot=Snapshot.of(slices=self.slices, claims=self.allocated, rules=self.rules, nodes=self.nodes),
+            slices=self.slices,
+            allocated=self.allocated,
+            rules=self.rules,
             nodes=self.nodes,
         )
 
@@ -88,7 +89,7 @@ CASES = [
         (gpus("gpu-0", "gpu-1"),),
         wants(count=3),
         "does not fit on node-a: 2 devices, 3 requested",
-        "ask for 2 devices instead of 3 in request request",
+        "request 2 devices instead of 3 in request request",
     ),
     Case(
         "no device of the class, which was chosen for a reason",
@@ -125,7 +126,7 @@ CASES = [
         (gpus("gpu-0", "gpu-1", "gpu-2"),),
         wants(count=2),
         "does not fit on node-a: only 1 of 2 devices: 2 in use",
-        "ask for 1 device instead of 2 in request request",
+        "request 1 device instead of 2 in request request",
         allocated=(holder("one", "gpu-0", "gpu-1"),),
     ),
     Case(
@@ -133,7 +134,7 @@ CASES = [
         (gpus("gpu-0", "gpu-1", capacity=SHARED, shareable=True),),
         wants(capacity={"memory": "30Gi"}),
         "does not fit on node-a: insufficient memory: requested 30Gi, available 28Gi (gpu.example.com/pool-a/gpu-1)",
-        "ask for 28Gi of memory instead of 30Gi in request request",
+        "request 28Gi of memory instead of 30Gi in request request",
         allocated=(holder("one", "gpu-0", consumed="20Gi"), holder("two", "gpu-1", consumed="12Gi")),
     ),
     Case(
@@ -141,7 +142,7 @@ CASES = [
         (gpus("gpu-0", capacity=STEPPED, shareable=True),),
         wants(capacity={"memory": "7Gi"}),
         "does not fit on node-a: insufficient memory: requested 7Gi (rounded up to 8Gi), available 7Gi (gpu.example.com/pool-a/gpu-0)",
-        "ask for 6Gi of memory instead of 7Gi in request request",
+        "request 6Gi of memory instead of 7Gi in request request",
         allocated=(holder("one", "gpu-0", consumed="33Gi"),),
     ),
     Case(
@@ -149,7 +150,7 @@ CASES = [
         (gpus("gpu-0", capacity=SHARED, shareable=True),),
         wants(),
         "does not fit on node-a: insufficient memory: needs 40Gi, available 24Gi (gpu.example.com/pool-a/gpu-0)",
-        "ask for at most 24Gi of memory in request request",
+        "request at most 24Gi of memory in request request",
         allocated=(holder("one", "gpu-0", consumed="16Gi"),),
     ),
     Case(
@@ -157,21 +158,21 @@ CASES = [
         (gpus("gpu-0", "gpu-1", capacity=SHARED, shareable=True),),
         wants(count=2, capacity={"memory": "80Gi"}),
         "does not fit on node-a: insufficient memory: requested 80Gi, the largest device has 40Gi (gpu.example.com/pool-a/gpu-0)",
-        "ask for 40Gi of memory instead of 80Gi in request request",
+        "request 40Gi of memory instead of 80Gi in request request",
     ),
     Case(
         "more than the policy gives out",
         (gpus("gpu-0", capacity=STEPPED, shareable=True),),
         wants(capacity={"memory": "36Gi"}),
         "does not fit on node-a: memory: asked 36Gi; at most 32Gi per claim (gpu.example.com/pool-a/gpu-0)",
-        "ask for 32Gi of memory instead of 36Gi in request request",
+        "request 32Gi of memory instead of 36Gi in request request",
     ),
     Case(
         "a capacity under a name that devices do not have",
         (gpus("gpu-0", capacity=SHARED, shareable=True),),
         wants(capacity={"gpu.example.com/memory": "8Gi"}),
         "does not fit on node-a: no device has the capacity gpu.example.com/memory",
-        "ask for the capacity memory instead of gpu.example.com/memory in request request",
+        "request the capacity memory instead of gpu.example.com/memory in request request",
     ),
     Case(
         "counters that are used up",
@@ -241,7 +242,7 @@ CASES = [
         (resource_slice("gpus", *(device(f"gpu-{at}", attributes={"numa": at // 2}) for at in range(6))),),
         (claim("claim", request(count=3), constraints=[match(NUMA)]),),
         "does not fit on node-a: only 2 of 3 devices have the same gpu.example.com/numa",
-        "ask for 2 devices instead of 3 in request request",
+        "request 2 devices instead of 3 in request request",
     ),
     Case(
         "shares of one device where two different are asked for",
@@ -290,7 +291,7 @@ CASES = [
             ),
         ),
         "does not fit on node-a: no alternative of request gpu fits, nearest gpu/old: insufficient memory: requested 20Gi, available 15Gi (gpu.example.com/pool-a/gpu-0)",
-        "ask for 15Gi of memory instead of 20Gi in request gpu/old",
+        "request 15Gi of memory instead of 20Gi in request gpu/old",
         allocated=(holder("one", "gpu-0", consumed="25Gi"),),
     ),
     Case(
@@ -303,7 +304,7 @@ CASES = [
             ),
         ),
         "does not fit on node-a: no alternative of request gpu fits, nearest gpu/large: insufficient memory: requested 44Gi, the largest device has 40Gi (gpu.example.com/pool-a/gpu-0)",
-        "ask for 40Gi of memory instead of 44Gi in request gpu/large",
+        "request 40Gi of memory instead of 44Gi in request gpu/large",
         allocated=(holder("one", "gpu-0", "gpu-1", "gpu-2"),),
     ),
     Case(
@@ -311,7 +312,7 @@ CASES = [
         (gpus("a", "b"),),
         wants(everything=True),
         "does not fit on node-a: not all 2 devices: 1 in use",
-        "ask for 1 device instead of all in request request",
+        "request 1 device instead of all in request request",
         allocated=(holder("one", "a"),),
     ),
     Case(
@@ -382,14 +383,14 @@ CASES = [
         (gpus(*(f"gpu-{at}" for at in range(40))),),
         wants(count=40),
         "cannot be allocated: asks for at least 40 devices; a claim can have 32",
-        "ask for 32 devices instead of 40 in request request",
+        "request 32 devices instead of 40 in request request",
     ),
     Case(
         "alternatives, one with more devices than a claim can hold",
         (gpus("gpu-0"),),
         (claim("claim", first_available("gpu", alternative("many", count=40), alternative("few", count=2))),),
         "does not fit on node-a: no alternative of request gpu fits, nearest gpu/few: 1 device, 2 requested",
-        "ask for 1 device instead of 2 in request gpu/few",
+        "request 1 device instead of 2 in request gpu/few",
     ),
     Case(
         "nodes with different stories",
@@ -413,7 +414,7 @@ CASES = [
         ),
         wants(capacity={"memory": "44Gi"}),
         "does not fit on any of 3 nodes: 1 node: insufficient memory: requested 44Gi, the largest device has 40Gi; 2 nodes: no device of class gpu",
-        "ask for 40Gi of memory instead of 44Gi in request request",
+        "request 40Gi of memory instead of 44Gi in request request",
         classes=(device_class("gpu", 'device.driver == "gpu.example.com"'),),
         nodes=(build.node("node-a"), build.node("node-b"), build.node("node-c")),
     ),
@@ -428,12 +429,12 @@ def test_the_first_line_says_why(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_the_nearest_miss_is_told_and_does_fit(case: Case) -> None:
-    misses = explain(case.question).misses
-    assert [miss.change.text for miss in misses[:1]] == ([case.miss] if case.miss else [])
-    nodes = {node.name: node for node in case.nodes}
-    for miss in misses:
-        assert miss.change.apply(case.question.on(nodes[miss.node])).fits, miss.change.text
+def test_the_likeliest_remedy_is_told_and_every_one_helps(case: Case) -> None:
+    question = case.question
+    remedies = explain(question).remedies
+    assert [remedy.change.text for remedy in remedies[:1]] == ([case.remedy] if case.remedy else [])
+    for remedy in remedies:
+        assert follow(question, remedy) == remedy.placement, remedy.change.text
 
 
 def explained(case_id: str) -> Explanation:
@@ -503,7 +504,7 @@ def test_a_slice_that_makes_no_sense_is_told_without_details() -> None:
     case = Case("", (gpus("gpu-0"), BROKEN), wants(), "")
     explanation = explain(case.question)
     assert explanation.verdict is FitVerdict.ERROR
-    assert (explanation.details, explanation.misses) == ((), ())
+    assert (explanation.details, explanation.remedies) == ((), ())
 
 
 def test_who_asks_for_no_devices_is_not_concerned_by_them() -> None:

@@ -12,11 +12,10 @@ from dralloc.allocator.diagnosis.device_funnel import spots
 from dralloc.allocator.diagnosis.device_survey import Survey
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, Impossible, Outcome
 from dralloc.allocator.supply import Supply
-from dralloc.snapshot.cluster import Snapshot
 from dralloc.whatif.explanation.json_form import plain_explanation
 from dralloc.whatif.explanation.report import FitVerdict, Question, explain
 from dralloc.whatif.explanation.text import lines
-from tests.support.questions import question_of
+from tests.support.questions import follow, question_of
 from tests.support.random_worlds import random_world
 
 seeds = st.integers(0, 2**32)
@@ -24,12 +23,13 @@ seeds = st.integers(0, 2**32)
 
 def random_question(seed: int) -> Question:
     world = random_world(seed)
-    snapshot = Snapshot.of(slices=world.slices, claims=world.allocated, rules=world.rules, nodes=[world.node])
     return question_of(
         claims=world.claims,
         classes=world.classes,
         features=world.features,
-        snapshot=snapshot,
+        slices=world.slices,
+        allocated=world.allocated,
+        rules=world.rules,
         nodes=(world.node,),
     )
 
@@ -56,7 +56,7 @@ def test_an_explanation_says_what_the_allocator_says(seed: int) -> None:
     explanation = explain(question)
     assert explanation.verdict is verdict_of(outcome)
     assert (explanation.choice is not None) == isinstance(outcome, Allocated)
-    assert all(miss.change.apply(situation).fits for miss in explanation.misses)
+    assert all(follow(question, remedy) == remedy.placement for remedy in explanation.remedies)
     told = list(lines(explanation, "it"))
     assert told[0].strip()
     assert "\n" not in told[0]
@@ -69,7 +69,7 @@ def test_an_explanation_says_what_the_allocator_says(seed: int) -> None:
 def test_the_numbers_of_a_funnel_add_up(seed: int) -> None:
     """Every device that is for the node is lost once or left, and those that are left are the ones that can be taken."""
     question = random_question(seed)
-    node, demand = question.nodes[0], question.demand
+    node, demand = question.nodes[0], question.demand(question.claims)
     survey = Survey(demand, question.snapshot)
     view = survey.view(node)
     supply = Supply(question.snapshot, view, demand)
@@ -102,8 +102,8 @@ def test_what_is_left_of_a_funnel_can_be_taken_alone(seed: int) -> None:
 
     question = random_question(seed)
     situation = question.on(question.nodes[0])
-    survey = Survey(question.demand, question.snapshot)
-    for slot, alternative in list(slots(question.demand))[:3]:
+    survey = Survey(question.demand(question.claims), question.snapshot)
+    for slot, alternative in list(slots(question.demand(question.claims)))[:3]:
         if alternative.fault is not None:
             continue
         claims = slot.write(situation.claims, count=1, allocation_mode=EXACT_COUNT)

@@ -100,8 +100,7 @@ def test_statistics_are_told_in_words() -> None:
     question = question_of(
         claims=(claim("claim", request(where=f'{GPU}.model == "h100"')),),
         classes={"gpu": build.device_class()},
-        features=Features(),
-        snapshot=Snapshot.of(slices=[resource_slice("gpus", *models("a100", "b200"))]),
+        slices=[resource_slice("gpus", *models("a100", "b200"))],
         nodes=(node,),
     )
     told = list(lines(explain(question), "it"))

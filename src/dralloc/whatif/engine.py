@@ -19,6 +19,7 @@ from dralloc.allocator.diagnosis.diagnoser import Diagnoser
 from dralloc.allocator.diagnosis.reasons import availability, grouped
 from dralloc.allocator.requests import compile_demand
 from dralloc.api.core_v1 import Node
+from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.devices.identity import ClaimId
@@ -30,6 +31,7 @@ from dralloc.scheduler.decide.node_verdicts import NodeVerdict
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.state.placed_pods import claims_used_by
 from dralloc.whatif.cluster_objects import ClusterObjects, is_made_up
+from dralloc.whatif.object_changes import ObjectChange, apply_changes
 from dralloc.whatif.template_claims import MissingTemplate, TemplateClaims
 
 
@@ -53,19 +55,30 @@ class UnplacedPod:
 
 
 class Engine:
-    """Places pods one after the other, on `nodes` or on all; `only_node` restricts pods to one node."""
+    """Places pods one after the other, on `nodes` or on all; `only_node` restricts pods to one node.
+
+    `cluster` is the state of the objects, if it exists already.
+    """
 
     def __init__(
-        self, objects: ClusterObjects, now: datetime, *, nodes: Collection[Node] | None = None, only_node: str = ""
+        self,
+        objects: ClusterObjects,
+        now: datetime,
+        *,
+        nodes: Collection[Node] | None = None,
+        only_node: str = "",
+        cluster: ClusterState | None = None,
     ) -> None:
         self.objects = objects
         # The cycle's.
         self.features = dataclasses.replace(objects.features, keeps_shares_whole=True)
-        self.cluster = _state_of(objects, objects.nodes if nodes is None else nodes)
+        self.cluster = cluster or _state_of(objects, objects.nodes if nodes is None else nodes)
         self.only_node = only_node
         self._now = now
         self._template_claims = TemplateClaims(objects)
         self._cycle = Cycle(self.cluster, objects.gates)
+        # Claims in `cluster` that do not exist yet.
+        self._expected: list[ResourceClaim] = []
 
     # --- One pod ----------------------------------------------------------------------------------------------------------
 
@@ -76,6 +89,7 @@ class Engine:
             claim_id = ClaimId.of(claim)
             if self.cluster.find_claim(claim_id) is None:
                 self.cluster.claim_changed(None, claim)
+                self._expected.append(claim)
                 subject = f"pod {pod.metadata.namespace}/{pod.metadata.name}"
                 self.objects.notes.append(f"{subject}: claim {claim_id} does not exist yet; its template is used")
         return completed
@@ -94,6 +108,31 @@ class Engine:
     def verdicts(self, pod: Pod) -> Mapping[str, NodeVerdict]:
         """The verdict of every node on a completed pod; empty if the pod is rejected before any node is judged."""
         return self._cycle.verdicts(pod)
+
+    def placement(self, pod: Pod, node: str = "") -> Placement | None:
+        """What the scheduler would decide about a completed pod, if it is a placement; on one node, or on any."""
+        if (node or self.only_node) and not pod.spec.node_name:
+            pod = replace(pod, spec=replace(pod.spec, node_name=node or self.only_node))
+        return self._cycle.placement(pod, self._now)
+
+    @contextmanager
+    def trial(self, changes: Iterable[ObjectChange]) -> Iterator[Engine]:
+        """Inside the block, an engine on the cluster with these changes. Raises InapplicableChange."""
+        objects, replacements = apply_changes(self.objects, changes)
+        if not objects.has_nodes:
+            # The nodes are those that the objects name.
+            yield Engine(objects, self._now, only_node=self.only_node)
+            return
+        engine = Engine(objects, self._now, only_node=self.only_node, cluster=self.cluster)
+        snapshot = self.cluster.snapshot
+        expected = [(claim, None) for claim in self._expected]
+        for old, new in (*expected, *replacements):
+            _replace(self.cluster, old, new)
+        yield engine
+        made = [(claim, None) for claim in engine._expected]
+        for old, new in (*made, *((new, old) for old, new in (*replacements, *expected))):
+            _replace(self.cluster, old, new)
+        self.cluster.snapshot = snapshot
 
     @contextmanager
     def without(self, pod: Pod) -> Iterator[None]:
@@ -191,6 +230,21 @@ def _state_of(objects: ClusterObjects, nodes: Iterable[Node]) -> ClusterState:
     for pod in objects.all(Pod).values():
         state.pod_changed(None, pod)
     return state
+
+
+def _replace(state: ClusterState, old: ApiObject | None, new: ApiObject | None) -> None:
+    match old or new:
+        case ResourceClaim():
+            # Not as an update, which would need a newer revision.
+            for before, after in ((old, None), (None, new)):
+                if before is not None or after is not None:
+                    state.claim_changed(before, after)  # type: ignore[arg-type]  # both are claims
+        case ResourceSlice():
+            state.slice_changed(old, new)  # type: ignore[arg-type]
+        case DeviceClass():
+            state.class_changed(old, new)  # type: ignore[arg-type]
+        case Pod():
+            state.pod_changed(old, new)  # type: ignore[arg-type]
 
 
 def with_room(node: Node) -> Node:

@@ -6,15 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from dralloc.allocator.outcome import Fatal
 from dralloc.api.core_v1 import Node
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.devices.identity import ClaimId, DeviceId
 from dralloc.scheduler.contract import Placement, Rejection
-from dralloc.scheduler.decide.node_verdicts import Faulty, Fits
+from dralloc.scheduler.decide.node_verdicts import Fits
 from dralloc.whatif.allocations import subject_of_claim, subject_of_pod
-from dralloc.whatif.cluster_objects import place_of
 from dralloc.whatif.engine import Engine
 from dralloc.whatif.explanation.json_form import plain_explanation
 from dralloc.whatif.explanation.report import Explanation, FitVerdict, Question, explain
@@ -78,23 +76,9 @@ def explain_pod(engine: Engine, pod: Pod) -> SubjectExplanation:
 
 
 def _explain(engine: Engine, pod: Pod, subject: str) -> SubjectExplanation:
-    claims, verdicts = engine.claims_of(pod), engine.verdicts(pod)
-    nodes = tuple(place_of(node) for node in engine.objects.nodes if engine.only_node in ("", node.metadata.name))
-    question = Question(
-        claims=tuple(claim for claim in claims if claim.status.allocation is None),
-        classes=engine.cluster.classes,
-        features=engine.features,
-        snapshot=engine.cluster.snapshot,
-        nodes=nodes,
-        verdicts=verdicts,
-    )
-    if not verdicts:
-        # The pod is rejected before any node is judged. An error in its claims is explained like one that nodes meet.
-        outcome = question.on(nodes[0]).outcome()
-        if isinstance(outcome, Fatal):
-            question = replace(question, verdicts={node.name: Faulty(outcome) for node in nodes})
+    claims, question = engine.claims_of(pod), Question.about(engine, pod)
     # Where no node fits, the verdicts are all that there is to the decision.
-    if not question.verdicts or any(isinstance(question.verdicts[node.name], Fits) for node in nodes):
+    if not question.verdicts or any(isinstance(question.verdicts[node.name], Fits) for node in question.nodes):
         decision = engine.decide(pod)
         if isinstance(decision, Rejection):
             return _refused(subject, decision.message)

@@ -35,7 +35,7 @@ class TemplateClaims:
         statuses = {status.name: status for status in pod.status.resource_claim_statuses}
         expected: list[ResourceClaim] = []
         for entry in pod.spec.resource_claims:
-            if not entry.resource_claim_template_name or entry.name in statuses:
+            if not entry.resource_claim_template_name or self._is_recorded(pod, statuses.get(entry.name)):
                 continue
             claim = self._made.get((pod.metadata.namespace, pod.metadata.name, entry.name))
             if claim is None:
@@ -44,6 +44,12 @@ class TemplateClaims:
             statuses[entry.name] = PodResourceClaimStatus(name=entry.name, resource_claim_name=claim.metadata.name)
         status = replace(pod.status, resource_claim_statuses=tuple(statuses.values()))
         return replace(pod, status=status), tuple(expected)
+
+    def _is_recorded(self, pod: Pod, status: PodResourceClaimStatus | None) -> bool:
+        """True if the entry has its claim, or needs none. A claim that was deleted is made again."""
+        if status is None or not status.resource_claim_name:
+            return status is not None
+        return (pod.metadata.namespace, status.resource_claim_name) in self._objects.all(ResourceClaim)
 
 
 def _from_template(objects: ClusterObjects, pod: Pod, entry: PodResourceClaim) -> ResourceClaim:

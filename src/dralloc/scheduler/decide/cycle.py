@@ -40,7 +40,7 @@ from dralloc.scheduler.decide.node_fit import NodeRequirements, misfit
 from dralloc.scheduler.decide.node_verdicts import NodeVerdict
 from dralloc.scheduler.decide.pod_requirements import ClaimSplit, HeldClaim, PodRequirements, equivalence_key
 from dralloc.scheduler.decide.unsupported_fields import unsupported
-from dralloc.scheduler.decide.verdict_table import DEFAULT_EFFORT, NodeChoice, SearchEffort, VerdictTable
+from dralloc.scheduler.decide.verdict_table import DEFAULT_EFFORT, SearchEffort, VerdictTable
 from dralloc.scheduler.state.anti_affinity import ExcludedDomain
 from dralloc.scheduler.state.binding_conditions import is_unusable
 from dralloc.scheduler.state.cluster_events import (
@@ -76,15 +76,19 @@ class Cycle:
         if isinstance(examined, Rejection):
             return examined
         key, split, table = examined
-        unusable = tuple(claim for claim in split.allocated if is_unusable(claim, now))
-        choice = table.best() if not unusable else None
-        if choice is not None:
-            return self._place(table, choice, split, now)
+        if (placement := self._placement(split, table, now)) is not None:
+            return placement
+        unusable = _unusable(split, now)
         refusal = self._refuse(pod, table, split, unusable)
         # Which claim to deallocate depends on the pod, not only on its requirements.
         if isinstance(refusal, Rejection) and refusal.deallocate is None and not unusable:
             return replace(refusal, equivalence_key=key)
         return refusal
+
+    def placement(self, pod: Pod, now: datetime) -> Placement | None:
+        """The decision if it is a placement. Reasons, which cost more than a decision, are not looked for."""
+        examined = self._examine(pod)
+        return None if isinstance(examined, Rejection) else self._placement(examined[1], examined[2], now)
 
     def verdicts(self, pod: Pod) -> Mapping[str, NodeVerdict]:
         """The verdict of every node on the pod; empty if the pod is rejected before any node is judged."""
@@ -114,7 +118,10 @@ class Cycle:
         table = self._table(key, pod, split, excluded_domains)
         return key, split, table
 
-    def _place(self, table: VerdictTable, choice: NodeChoice, claims: ClaimSplit, now: datetime) -> Placement:
+    def _placement(self, claims: ClaimSplit, table: VerdictTable, now: datetime) -> Placement | None:
+        choice = table.best() if not _unusable(claims, now) else None
+        if choice is None:
+            return None
         allocations = table.judge.allocations(choice.fits, choice.node, self._view.snapshot)
         held = {ClaimId.of(claim): claim.status.allocation for claim in claims.allocated}
         return Placement(
@@ -198,6 +205,10 @@ class Cycle:
         while len(self._tables) > 1 and (len(self._tables) > TABLES_MAX or verdicts > VERDICTS_MAX):
             _, oldest = self._tables.popitem(last=False)
             verdicts -= len(oldest)
+
+
+def _unusable(claims: ClaimSplit, now: datetime) -> tuple[ResourceClaim, ...]:
+    return tuple(claim for claim in claims.allocated if is_unusable(claim, now))
 
 
 def _rejection(obstacle: Obstacle) -> Rejection:

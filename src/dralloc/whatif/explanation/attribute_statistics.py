@@ -119,7 +119,7 @@ def _about_condition(condition: str, shapes: Shapes) -> ConditionStatistics:
 
 
 def _about_names(reads: Reads, shapes: Shapes) -> Iterator[AttributeStatistics]:
-    inventory = _inventory(shapes)
+    inventory = inventory_of(shapes)
     meant = {
         (unknown.sort, (unknown.domain, unknown.name)): "/".join(unknown.likely)
         for unknown in find_unknown_names(reads, inventory)
@@ -139,7 +139,7 @@ def _about_names(reads: Reads, shapes: Shapes) -> Iterator[AttributeStatistics]:
             )
 
 
-def _inventory(shapes: Shapes) -> Inventory:
+def inventory_of(shapes: Shapes) -> Inventory:
     counts: dict[str, Counter[QualifiedName]] = {ATTRIBUTE: Counter(), CAPACITY: Counter()}
     for shape, count in shapes.items():
         for sort, counter in counts.items():
@@ -157,6 +157,13 @@ def _values(sort: str, name: QualifiedName, shapes: Shapes) -> Counter[str]:
         if value is not None:
             values[_shown(value)] += count
     return values
+
+
+def text_values(name: QualifiedName, shapes: Shapes) -> set[str]:
+    """The texts that devices have for an attribute."""
+    domain, identifier = name
+    found = (_domains(ATTRIBUTE, shape)[domain].get(identifier) for shape in shapes)
+    return {value for value in found if isinstance(value, str)}
 
 
 def _domains(sort: str, shape: DeviceShape) -> DomainMap:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from dralloc.allocator.diagnosis.reasons import Group, Reason, availability
 from dralloc.whatif.explanation.attribute_statistics import SelectorStatistics
 from dralloc.whatif.explanation.choice import ExplainedChoice
-from dralloc.whatif.explanation.report import Explanation, Miss, NodeDetail, RequestFunnel
+from dralloc.whatif.explanation.remedies import Remedy
+from dralloc.whatif.explanation.report import Explanation, NodeDetail, RequestFunnel
 from dralloc.whatif.explanation.text import headline
 
 Plain = dict[str, Any]
@@ -26,7 +29,7 @@ def plain_explanation(explanation: Explanation, subject: str) -> Plain:
             "nodes": explanation.total,
             "availableNodes": list(explanation.available),
             "reasons": [plain_group(group) for group in explanation.groups],
-            "nearestMisses": [_miss(miss) for miss in explanation.misses],
+            "nearestMisses": [plain_remedy(remedy) for remedy in explanation.remedies],
             "claims": [
                 _without_empty(
                     {
@@ -65,8 +68,13 @@ def plain_reason(reason: Reason) -> Plain:
     )
 
 
-def _miss(miss: Miss) -> Plain:
-    return {"node": miss.node, "change": miss.change.kind, "message": miss.change.text}
+def plain_remedy(remedy: Remedy) -> Plain:
+    return {
+        "node": remedy.node,
+        "change": remedy.change.kind,
+        "message": remedy.change.text,
+        "changes": msgspec.to_builtins(remedy.change.objects),
+    }
 
 
 def _detail(detail: NodeDetail) -> Plain:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from dralloc.allocator.candidate_devices import MatchStage, matches_of
@@ -15,30 +16,83 @@ from dralloc.allocator.diagnosis.device_survey import Survey
 from dralloc.allocator.headroom import largest_request
 from dralloc.allocator.outcome import RESULTS_MAX
 from dralloc.allocator.requests import Alternative
-from dralloc.api.resource_v1 import DeviceTaint
+from dralloc.api.inventory import split_name
+from dralloc.api.pod_claims import claims_of, controller_of
+from dralloc.api.pod_v1 import Pod
+from dralloc.api.resource_v1 import DeviceTaint, ResourceClaim, ResourceClaimTemplate
 from dralloc.cel.errors import CelError
+from dralloc.devices.identity import ClaimId, DeviceId
 from dralloc.primitives.quantity import Quantity
 from dralloc.snapshot.pools import PoolStatus
-from dralloc.snapshot.slices import DeviceShape
-from dralloc.whatif.explanation import claim_changes, cluster_changes
-from dralloc.whatif.explanation.claim_changes import Change
+from dralloc.snapshot.slices import DeviceShape, IndexedSlice, newest_indexed
+from dralloc.whatif.cluster_objects import ClusterObjects
+from dralloc.whatif.explanation import changes
+from dralloc.whatif.explanation.changes import Change, ClaimEditor, RequestEditor
+from dralloc.whatif.explanation.misspellings import Vocabulary, likely_names
 from dralloc.whatif.explanation.selector_parts import compiled, conditions, guarded, joined
 from dralloc.whatif.explanation.situation import Situation
-from dralloc.whatif.usage_report import holdings
+from dralloc.whatif.usage_report import Holding, holdings
 
 # The limit for each kind of change of one request.
 PROPOSALS_MAX: Final = 6
 ADDED_MAX: Final = 8
 
+# Feature gates that are on by default, by the feature of the allocator.
+_GATES: Final[Mapping[str, str]] = {
+    "admin_access": "DRAAdminAccess",
+    "prioritized_list": "DRAPrioritizedList",
+    "consumable_capacity": "DRAConsumableCapacity",
+    "partitionable_devices": "DRAPartitionableDevices",
+    "binding_conditions": "DRADeviceBindingConditions",
+}
+
 # Changes of one kind, the smallest first: if one of them helps, those after it help, too.
 Ladder = Sequence[Change]
 
 
-def proposals(situation: Situation) -> Iterator[Ladder]:
-    """Ladders of changes, those with small changes first."""
-    proposer = _Proposer(situation)
+@dataclass(frozen=True)
+class ChangeableObjects:
+    """The objects that changes are made to, and the pod that they are to help, with its claims."""
+
+    objects: ClusterObjects
+    pod: Pod
+    vocabulary: Vocabulary
+
+    def claim_editor(self, claim: ResourceClaim) -> ClaimEditor:
+        exists = (claim.metadata.namespace, claim.metadata.name) in self.objects.all(ResourceClaim)
+        return ClaimEditor(claim, self._template_of(claim), exists=exists)
+
+    def _template_of(self, claim: ResourceClaim) -> ResourceClaimTemplate | None:
+        names = {use.entry: use.claim for use in claims_of(self.pod)}
+        for entry in self.pod.spec.resource_claims:
+            if entry.resource_claim_template_name and names.get(entry.name) == claim.metadata.name:
+                key = claim.metadata.namespace, entry.resource_claim_template_name
+                template = self.objects.all(ResourceClaimTemplate).get(key)
+                # A template that was replaced since has other requests.
+                return template if template is not None and template.spec.spec == claim.spec else None
+        return None
+
+    @cached_property
+    def holdings(self) -> Mapping[DeviceId, Sequence[Holding]]:
+        return holdings(self.objects.all(ResourceClaim).values())
+
+    @cached_property
+    def users(self) -> Mapping[ClaimId, Sequence[Pod]]:
+        """The pods that use claims, but for the one that is to be helped."""
+        found: dict[ClaimId, list[Pod]] = {}
+        key = self.pod.metadata.namespace, self.pod.metadata.name
+        for other, pod in self.objects.all(Pod).items():
+            for use in claims_of(pod) if other != key and not pod.is_finished else ():
+                found.setdefault(ClaimId(pod.metadata.namespace, use.claim), []).append(pod)
+        return found
+
+
+def proposals(situation: Situation, changeable: ChangeableObjects) -> Iterator[Ladder]:
+    """Ladders of changes, the likeliest first."""
+    proposer = _Proposer(situation, changeable)
     for propose in (
-        proposer.repairs,
+        proposer.corrections,
+        proposer.guards,
         proposer.tolerations,
         proposer.less_capacity,
         proposer.fewer_devices,
@@ -55,85 +109,117 @@ def proposals(situation: Situation) -> Iterator[Ladder]:
 
 
 class _Proposer:
-    def __init__(self, situation: Situation) -> None:
+    def __init__(self, situation: Situation, changeable: ChangeableObjects) -> None:
         self._situation = situation
+        self._changeable = changeable
         self._demand = situation.demand
         self._survey = Survey(self._demand, situation.snapshot)
         self._view = self._survey.view(situation.node)
+        self._claims = [changeable.claim_editor(claim) for claim in situation.claims]
         self._requests = [
-            (slot, alternative, self._survey.funnel(situation.node, alternative))
+            (self._editor(slot, alternative), alternative, self._survey.funnel(situation.node, alternative))
             for slot, alternative in slots(self._demand)
             if not alternative.fault
         ]
 
-    def _called(self, alternative: Alternative) -> str:
-        """The request, with its claim if there are several."""
-        claim = f" of claim {self._situation.claim_ids[alternative.claim]}" if len(self._demand.claims) > 1 else ""
-        return f"{alternative.name}{claim}"
+    def _editor(self, slot: Slot, alternative: Alternative) -> RequestEditor:
+        claim = self._claims[slot.claim]
+        name = f"{alternative.name} of claim {claim.claim_id}" if len(self._claims) > 1 else str(alternative.name)
+        return RequestEditor(claim, slot, name)
 
-    # --- Repairs --------------------------------------------------------------------------------------------------------
+    # --- Corrections ----------------------------------------------------------------------------------------------------
 
-    def repairs(self) -> Iterator[Ladder]:
+    def corrections(self) -> Iterator[Ladder]:
         yield from self._known_classes()
-        for slot, alternative, funnel in self._requests:
-            yield from self._guards(slot, alternative)
-            yield from self._capacity_names(slot, alternative, funnel)
+        yield from self._known_constraints()
+        for request, alternative, funnel in self._requests:
+            yield from self._known_selectors(request, alternative)
+            yield from self._known_capacities(request, alternative, funnel)
 
     def _known_classes(self) -> Iterator[Ladder]:
         for slot, alternative in slots(self._demand):
             wanted = slot.read(self._situation.claims).device_class_name
             if wanted and wanted not in self._situation.classes:
-                for name in _close(wanted, self._situation.classes):
-                    yield [claim_changes.use_class(slot, self._called(alternative), name, wanted)]
+                for name in likely_names(wanted, self._situation.classes):
+                    yield [changes.use_class(self._editor(slot, alternative), name, wanted)]
 
-    def _guards(self, slot: Slot, alternative: Alternative) -> Iterator[Ladder]:
-        """Selectors that fail on devices without an attribute, with a guard against that."""
-        failing: dict[tuple[MatchStage, int], list[DeviceShape]] = {}
-        for strip in self._view.strips:
-            for bit, fault in matches_of(strip.slice, alternative.criteria).faults.items():
-                if fault.stage is not MatchStage.CAPACITY:
-                    failing.setdefault((fault.stage, fault.position), []).append(strip.slice.shape(bit))
-        for (stage, position), shapes in failing.items():
-            is_class = stage is MatchStage.CLASS_SELECTOR
-            criteria = alternative.criteria
-            expression = (criteria.class_selectors if is_class else criteria.request_selectors)[position]
-            better = _guarded(expression, shapes)
-            if better is None:
-                continue
-            if is_class:
-                yield [cluster_changes.guard_class_selector(alternative.device_class.metadata.name, position, better)]
-            else:
-                yield [claim_changes.guard_selector(slot, self._called(alternative), position, better)]
+    def _known_constraints(self) -> Iterator[Ladder]:
+        for editor, claim in zip(self._claims, self._situation.claims, strict=True):
+            for position, constraint in enumerate(claim.spec.devices.constraints):
+                for member, name in (
+                    ("matchAttribute", constraint.match_attribute),
+                    ("distinctAttribute", constraint.distinct_attribute),
+                ):
+                    meant = self._changeable.vocabulary.attribute_for(split_name(name, "")) if name else None
+                    if name and meant is not None:
+                        yield [changes.correct_constraint(editor, position, member, "/".join(meant), name)]
 
-    def _capacity_names(self, slot: Slot, alternative: Alternative, funnel: Funnel) -> Iterator[Ladder]:
+    def _known_selectors(self, request: RequestEditor, alternative: Alternative) -> Iterator[Ladder]:
+        vocabulary = self._changeable.vocabulary
+        for position, expression in enumerate(alternative.criteria.request_selectors):
+            for found in vocabulary.corrections(expression):
+                yield [changes.correct_selector(request, position, found.what, found.expression, found.is_of_values)]
+        for position, expression in enumerate(alternative.criteria.class_selectors):
+            for found in vocabulary.corrections(expression):
+                yield [
+                    changes.correct_class_selector(
+                        alternative.device_class, position, found.what, found.expression, found.is_of_values
+                    )
+                ]
+
+    def _known_capacities(self, request: RequestEditor, alternative: Alternative, funnel: Funnel) -> Iterator[Ladder]:
         asked = alternative.criteria.asked or {}
         known = {name for spot in _lost_at(funnel, Hurdle.SIZE) for name in spot.device.capacity}
         for name in asked:
-            for other in _close(name, known - asked.keys()) if name not in known else ():
-                yield [claim_changes.ask_for_other(slot, self._called(alternative), name, other)]
+            for other in likely_names(name, known - asked.keys()) if name not in known else ():
+                yield [changes.rename_capacity(request, other, name)]
+
+    def guards(self) -> Iterator[Ladder]:
+        """Selectors that fail on devices without an attribute, with a guard against that."""
+        for request, alternative, _ in self._requests:
+            failing: dict[tuple[MatchStage, int], list[DeviceShape]] = {}
+            for indexed in self._slices_if_any_fails(alternative):
+                for bit, fault in matches_of(indexed, alternative.criteria).faults.items():
+                    if fault.stage is not MatchStage.CAPACITY:
+                        failing.setdefault((fault.stage, fault.position), []).append(indexed.shape(bit))
+            for (stage, position), shapes in failing.items():
+                is_class = stage is MatchStage.CLASS_SELECTOR
+                criteria = alternative.criteria
+                expression = (criteria.class_selectors if is_class else criteria.request_selectors)[position]
+                better = _guarded(expression, shapes)
+                if better is not None and is_class:
+                    yield [changes.guard_class_selector(alternative.device_class, position, better)]
+                elif better is not None:
+                    yield [changes.guard_selector(request, position, better)]
+
+    def _slices_if_any_fails(self, alternative: Alternative) -> Iterator[IndexedSlice]:
+        """All slices, if a selector fails here: it may fail elsewhere for another attribute, and all nodes count."""
+        if any(matches_of(strip.slice, alternative.criteria).faults for strip in self._view.strips):
+            for pool in self._situation.snapshot.pools.values():
+                yield from pool.slices
 
     # --- Less -----------------------------------------------------------------------------------------------------------
 
     def tolerations(self) -> Iterator[Ladder]:
-        for slot, alternative, funnel in self._requests:
+        for request, alternative, funnel in self._requests:
             sets: Counter[tuple[DeviceTaint, ...]] = Counter(
                 tuple(dict.fromkeys(self._survey.repelling(spot, alternative)))
                 for spot in _lost_at(funnel, Hurdle.TAINT)
             )
             for taints, _ in sorted(sets.items(), key=lambda entry: (len(entry[0]), -entry[1]))[:PROPOSALS_MAX]:
-                yield [claim_changes.tolerate(slot, self._called(alternative), taints)]
+                yield [changes.tolerate(request, taints)]
 
     def less_capacity(self) -> Iterator[Ladder]:
         if not self._demand.features.consumable_capacity:
             return
-        for slot, alternative, funnel in self._requests:
+        for request, alternative, funnel in self._requests:
             candidates = list(_sized(funnel))
             asked = alternative.criteria.asked or {}
             for name in dict.fromkeys((*asked, *(name for spot in candidates for name in spot.device.capacity))):
                 was = asked.get(name)
                 amounts = {amount for spot in candidates for amount in self._amounts(spot, alternative, name) if amount}
                 less = sorted((each for each in amounts if was is None or each < was), reverse=True)
-                yield [claim_changes.ask_less(slot, self._called(alternative), name, amount, was) for amount in less]
+                yield [changes.request_less(request, name, amount, was) for amount in less]
 
     def _amounts(self, spot: Spot, alternative: Alternative, name: str) -> Iterator[Quantity]:
         """The largest amounts that could be requested of the device, if none, one or all of the other requests use it, too."""
@@ -155,34 +241,30 @@ class _Proposer:
                 yield amount
 
     def fewer_devices(self) -> Iterator[Ladder]:
-        for slot, alternative, funnel in self._requests:
+        for request, alternative, funnel in self._requests:
             was = None if alternative.takes_all else alternative.count
             most = min(RESULTS_MAX, funnel.left_count if was is None else was - 1)
-            yield [
-                claim_changes.take_fewer(slot, self._called(alternative), count, was) for count in range(most, 0, -1)
-            ]
+            yield [changes.request_fewer(request, count, was) for count in range(most, 0, -1)]
 
     def looser_selectors(self) -> Iterator[Ladder]:
-        for slot, alternative, _ in self._requests:
+        for request, alternative, _ in self._requests:
             for position, expression in enumerate(alternative.criteria.request_selectors):
                 parts = conditions(expression)
                 for index, part in enumerate(parts if len(parts) > 1 else ()):
                     rest = joined((*parts[:index], *parts[index + 1 :]))
-                    yield [claim_changes.loosen_selector(slot, self._called(alternative), position, part, rest)]
-                yield [claim_changes.loosen_selector(slot, self._called(alternative), position, expression)]
+                    yield [changes.loosen_selector(request, position, part, rest)]
+                yield [changes.loosen_selector(request, position, expression)]
 
     def fewer_constraints(self) -> Iterator[Ladder]:
-        for index, claim in enumerate(self._demand.claims):
+        for editor, claim in zip(self._claims, self._demand.claims, strict=True):
             for position, constraint in enumerate(claim.devices.constraints):
                 attribute = constraint.match_attribute or constraint.distinct_attribute or "nothing"
-                yield [claim_changes.drop_constraint(index, self._situation.claim_ids[index], position, attribute)]
+                yield [changes.remove_constraint(editor, position, attribute)]
 
     def no_capacity(self) -> Iterator[Ladder]:
-        for slot, alternative, _ in self._requests:
+        for request, alternative, _ in self._requests:
             for name in alternative.criteria.asked or ():
-                yield [
-                    claim_changes.ask_nothing(slot, self._called(alternative), name, self._default(alternative, name))
-                ]
+                yield [changes.omit_capacity(request, name, self._default(alternative, name))]
 
     def _default(self, alternative: Alternative, name: str) -> Quantity | None:
         """What is consumed of the capacity if a request omits it; None if matching devices differ in that."""
@@ -191,27 +273,28 @@ class _Proposer:
         return found.pop() if len(found) == 1 else None
 
     def fewer_requests(self) -> Iterator[Ladder]:
-        for index, claim in enumerate(self._demand.claims):
+        for editor, claim in zip(self._claims, self._demand.claims, strict=True):
             if len(claim.requests) > 1:
                 for position, request in enumerate(claim.requests[:PROPOSALS_MAX]):
-                    yield [
-                        claim_changes.drop_request(index, self._situation.claim_ids[index], position, request.name.main)
-                    ]
+                    yield [changes.remove_request(editor, position, request.name.main)]
 
     # --- More -----------------------------------------------------------------------------------------------------------
 
     def releases(self) -> Iterator[Ladder]:
         """Claims that have the devices in question, those of the same namespace first."""
-        held = holdings(self._situation.snapshot.claims.values())
         in_the_way = {
             holding.claim_id
             for spot in self._contested()
-            for holding in held.get(spot.device_id, ())
+            for holding in self._changeable.holdings.get(spot.device_id, ())
             if not holding.is_admin
         }
         own = {claim_id.namespace for claim_id in self._situation.claim_ids}
         for claim_id in sorted(in_the_way, key=lambda found: (found.namespace not in own, found))[: 2 * PROPOSALS_MAX]:
-            yield [cluster_changes.release_claim(claim_id)]
+            claim = self._changeable.objects.all(ResourceClaim)[claim_id.namespace, claim_id.name]
+            pods = self._changeable.users.get(claim_id, ())
+            owner = controller_of(claim.metadata)
+            is_made_for_one = owner is not None and owner.uid in {pod.metadata.uid for pod in pods}
+            yield [changes.release_claim(claim, pods, is_made_for_one=is_made_for_one)]
 
     def _contested(self) -> Iterator[Spot]:
         for _, _, funnel in self._requests:
@@ -228,20 +311,19 @@ class _Proposer:
             model = next((spot for spot in _worth_adding(funnel)), None)
             if model is not None:
                 most = min(funnel.wanted, ADDED_MAX)
-                yield [
-                    cluster_changes.add_devices(model.slice.name, model.device_id, count)
-                    for count in range(1, most + 1)
-                ]
+                source = model.slice.source
+                yield [changes.add_devices(source, model.device_id, count) for count in range(1, most + 1)]
 
     def complete_pools(self) -> Iterator[Ladder]:
         for pool in self._view.pools:
             if pool.layout.status is PoolStatus.INCOMPLETE:
-                yield [cluster_changes.complete_pool(pool.pool_id)]
+                newest = newest_indexed(self._situation.snapshot.pools[pool.pool_id].slices)
+                yield [changes.complete_pool(pool.pool_id, [indexed.source for indexed in newest])]
 
     def features(self) -> Iterator[Ladder]:
-        for feature in cluster_changes.GATE_OF_FEATURE:
+        for feature, gate in _GATES.items():
             if not getattr(self._demand.features, feature):
-                yield [cluster_changes.switch_on(feature)]
+                yield [changes.enable_feature_gate(gate)]
 
 
 def _sized(funnel: Funnel) -> Iterator[Spot]:
@@ -260,14 +342,6 @@ def _worth_adding(funnel: Funnel) -> Iterator[Spot]:
     yield from _lost_at(funnel, Hurdle.IN_USE)
     yield from _lost_at(funnel, Hurdle.CAPACITY)
     yield from spots(funnel.left)
-
-
-def _close(name: str, known: Iterable[str]) -> list[str]:
-    """Similar names."""
-    names = sorted(known)
-    tail = name.rpartition("/")[2]
-    same = [other for other in names if other.rpartition("/")[2] == tail]
-    return list(dict.fromkeys((*same, *difflib.get_close_matches(name, names, n=PROPOSALS_MAX))))[:PROPOSALS_MAX]
 
 
 def _guarded(expression: str, shapes: Sequence[DeviceShape]) -> str | None:

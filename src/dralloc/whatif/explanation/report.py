@@ -7,8 +7,9 @@ only for one node of the nearest groups are the funnels unfolded and changes tri
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cached_property
 from itertools import islice
 from typing import Final
 
@@ -18,25 +19,29 @@ from dralloc.allocator.diagnosis.device_funnel import Drop, Funnel, Hurdle, Unre
 from dralloc.allocator.diagnosis.diagnoser import Diagnoser
 from dralloc.allocator.diagnosis.obstacles import describe
 from dralloc.allocator.diagnosis.reasons import Cause, Group, Reason, grouped
-from dralloc.allocator.features import Features
 from dralloc.allocator.node_equivalence import NodeEquivalence
-from dralloc.allocator.outcome import Allocated, BudgetExhausted
+from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal
 from dralloc.allocator.requests import Demand, compile_demand
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.request_name import RequestName
-from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
+from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.devices.identity import ClaimId, DeviceId
 from dralloc.scheduler.decide.node_reasons import reason_about_node
 from dralloc.scheduler.decide.node_verdicts import Faulty, Fits, Lacking, NodeVerdict, OutOfReach, Unfit
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.node_selectors import NodeFacts
+from dralloc.whatif.cluster_objects import place_of
+from dralloc.whatif.engine import Engine
 from dralloc.whatif.explanation.attribute_statistics import (
     SelectorStatistics,
+    Shapes,
     selector_statistics,
     shapes_on,
 )
 from dralloc.whatif.explanation.choice import ExplainedChoice, explain_choice
-from dralloc.whatif.explanation.claim_changes import Change
-from dralloc.whatif.explanation.nearest_miss import MISSES_MAX, nearest_misses
+from dralloc.whatif.explanation.misspellings import Vocabulary
+from dralloc.whatif.explanation.proposals import ChangeableObjects, Ladder, proposals
+from dralloc.whatif.explanation.remedies import Remedy, Trials
 from dralloc.whatif.explanation.situation import Situation
 from dralloc.whatif.usage_report import Holding, holdings
 
@@ -46,27 +51,46 @@ DETAILED_MAX: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """Which of these nodes can serve these claims together, and if not, why?"""
+    """Which of these nodes can take this pod, and if none, why?"""
 
-    claims: Claims
-    classes: Mapping[str, DeviceClass]
-    features: Features
-    snapshot: Snapshot
+    engine: Engine
+    # With its claims.
+    pod: Pod
     # The nodes that are asked about, and the scheduler's verdict on each.
     nodes: tuple[NodeFacts, ...]
     verdicts: Mapping[str, NodeVerdict]
     # The node that the scheduler chooses; empty if none fits.
     chosen: str = ""
 
+    @classmethod
+    def about(cls, engine: Engine, pod: Pod) -> Question:
+        """The question about a pod with its claims, on the nodes of the engine."""
+        nodes = tuple(place_of(node) for node in engine.objects.nodes if engine.only_node in ("", node.metadata.name))
+        question = cls(engine=engine, pod=pod, nodes=nodes, verdicts=engine.verdicts(pod))
+        if not question.verdicts and nodes:
+            # The pod is rejected before any node is judged. An error in its claims is explained like one that nodes meet.
+            outcome = question.on(nodes[0]).outcome()
+            if isinstance(outcome, Fatal):
+                return replace(question, verdicts={node.name: Faulty(outcome) for node in nodes})
+        return question
+
     @property
-    def demand(self) -> Demand:
-        return compile_demand(self.claims, self.classes, self.features)
+    def claims(self) -> Claims:
+        """The claims that are not allocated."""
+        return tuple(claim for claim in self.engine.claims_of(self.pod) if claim.status.allocation is None)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.engine.cluster.snapshot
+
+    def demand(self, claims: Claims) -> Demand:
+        return compile_demand(claims, self.engine.cluster.classes, self.engine.features)
 
     def on(self, node: NodeFacts) -> Situation:
         return Situation(
             claims=self.claims,
-            classes=self.classes,
-            features=self.features,
+            classes=self.engine.cluster.classes,
+            features=self.engine.features,
             snapshot=self.snapshot,
             node=node,
         )
@@ -115,14 +139,6 @@ class NodeDetail:
 
 
 @dataclass(frozen=True, slots=True)
-class Miss:
-    """A change with which the claims would fit, on this node."""
-
-    node: str
-    change: Change
-
-
-@dataclass(frozen=True, slots=True)
 class Standing:
     """How one of several claims fares by itself."""
 
@@ -141,7 +157,7 @@ class Explanation:
     choice: ExplainedChoice | None = None
     details: tuple[NodeDetail, ...] = ()
     statistics: tuple[SelectorStatistics, ...] = ()
-    misses: tuple[Miss, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
     # One for each claim, where there are several.
     standings: tuple[Standing, ...] = ()
 
@@ -158,8 +174,9 @@ def explain(question: Question) -> Explanation:
 class _Investigation:
     def __init__(self, question: Question) -> None:
         self._question = question
-        self._demand = question.demand
-        self._claim_ids = tuple(map(ClaimId.of, question.claims))
+        self._claims = question.claims
+        self._demand = question.demand(self._claims)
+        self._claim_ids = tuple(map(ClaimId.of, self._claims))
         self._diagnoser = Diagnoser(self._demand, question.snapshot, self._claim_ids)
         self._nodes = {node.name: node for node in question.nodes}
 
@@ -183,7 +200,7 @@ class _Investigation:
             groups=groups,
             details=tuple(self._details(groups)),
             statistics=tuple(self._statistics()),
-            misses=self._misses(groups),
+            remedies=self._remedies(groups),
             standings=tuple(self._standings()),
         )
 
@@ -262,33 +279,44 @@ class _Investigation:
         reason = describe(self._diagnoser.survey, node, funnel, drop).named(self._claim_ids)
         return Step(drop.hurdle, drop.count, reason, lost[0], tuple(holders))
 
+    @cached_property
+    def _shapes(self) -> Shapes:
+        return shapes_on(self._diagnoser.survey.view(node) for node in self._nodes.values())
+
     def _statistics(self) -> Iterator[SelectorStatistics]:
-        shapes = shapes_on(self._diagnoser.survey.view(node) for node in self._nodes.values())
         told: set[tuple[str, str]] = set()
         for alternative in self._demand.alternatives:
-            found = selector_statistics(alternative, shapes) if alternative.fault is None else None
+            found = selector_statistics(alternative, self._shapes) if alternative.fault is None else None
             if found is not None and (found.source, found.expression) not in told:
                 told.add((found.source, found.expression))
                 yield found
 
-    def _misses(self, groups: Sequence[Group]) -> tuple[Miss, ...]:
-        found: dict[str, Miss] = {}
+    def _remedies(self, groups: Sequence[Group]) -> tuple[Remedy, ...]:
+        question = self._question
+        changeable = ChangeableObjects(question.engine.objects, question.pod, Vocabulary(self._shapes))
+        return Trials(question.engine, question.pod).remedies(self._ladders(groups, changeable))
+
+    def _ladders(self, groups: Sequence[Group], changeable: ChangeableObjects) -> Iterator[tuple[str, Ladder]]:
+        """Changes for the nearest groups of nodes, with the node that decides whether they help.
+
+        An error on one node ends the attempt for all, so that all decide.
+        """
+        is_error = any(isinstance(verdict, Faulty) for verdict in self._question.verdicts.values())
         for group in self._worth_telling(groups):
-            for change in nearest_misses(self._question.on(self._nodes[group.example])):
-                found.setdefault(change.text, Miss(group.example, change))
-        return tuple(sorted(found.values(), key=lambda miss: miss.change.distance)[:MISSES_MAX])
+            for ladder in proposals(self._question.on(self._nodes[group.example]), changeable):
+                yield "" if is_error else group.example, ladder
 
     def _standings(self) -> Iterator[Standing]:
         if len(self._demand.claims) < 2:
             return
-        for claim, claim_id in zip(self._question.claims, self._claim_ids, strict=True):
+        for claim, claim_id in zip(self._claims, self._claim_ids, strict=True):
             reasons = dict(self._reasons_alone(claim, claim_id))
             yield Standing(claim_id, len(self._nodes) - len(reasons), grouped(reasons.items()))
 
     def _reasons_alone(self, claim: ResourceClaim, claim_id: ClaimId) -> Iterator[tuple[str, Reason]]:
         """Why nodes would not fit if the pod had this claim alone."""
         question = self._question
-        demand = compile_demand((claim,), question.classes, question.features)
+        demand = question.demand((claim,))
         diagnoser = Diagnoser(demand, question.snapshot, (claim_id,))
         equivalence = self._equivalence(diagnoser)
         known: dict[Hashable, Reason | None] = {}

@@ -1,4 +1,4 @@
-"""Everything that decides what some claims get on one node, before anything is compiled: what a change can change."""
+"""Everything that decides what some claims get on one node, before anything is compiled."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from dralloc.allocator.allocate import AllocationProblem, allocate
 from dralloc.allocator.diagnosis.claim_edits import Claims
 from dralloc.allocator.features import Features
-from dralloc.allocator.outcome import Allocated, Outcome
+from dralloc.allocator.outcome import Outcome
 from dralloc.allocator.requests import Demand, compile_demand
-from dralloc.allocator.solver import DEFAULT_BUDGET, StepBudget
 from dralloc.api.resource_v1 import DeviceClass
 from dralloc.devices.identity import ClaimId
 from dralloc.snapshot.cluster import Snapshot
@@ -24,7 +23,6 @@ class Situation:
     features: Features
     snapshot: Snapshot
     node: NodeFacts
-    budget: StepBudget = DEFAULT_BUDGET
 
     @property
     def demand(self) -> Demand:
@@ -36,8 +34,4 @@ class Situation:
 
     def outcome(self) -> Outcome:
         """The allocator's answer."""
-        return allocate(AllocationProblem(self.demand, self.node, self.snapshot, self.budget))
-
-    @property
-    def fits(self) -> bool:
-        return isinstance(self.outcome(), Allocated)
+        return allocate(AllocationProblem(self.demand, self.node, self.snapshot))

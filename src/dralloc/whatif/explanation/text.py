@@ -11,7 +11,7 @@ from dralloc.whatif.explanation.choice import ChosenDevice, ExplainedChoice
 from dralloc.whatif.explanation.report import Explanation, FitVerdict, NodeDetail, RequestFunnel, Standing, Step
 
 GROUPS_SHOWN_MAX: Final = 20
-_MISSES: Final = "It would fit if you"
+_REMEDIES: Final = "It would fit if you"
 
 
 def headline(explanation: Explanation, subject: str) -> str:
@@ -33,7 +33,7 @@ def lines(explanation: Explanation, subject: str) -> Iterator[str]:
     sections = [
         ("Nodes", _node_lines(explanation)),
         ("Claims", _claim_lines(explanation)),
-        (_MISSES, _miss_lines(explanation)),
+        (_REMEDIES, _remedy_lines(explanation)),
         *((_detail_title(explanation, detail), _detail_lines(detail)) for detail in explanation.details),
         ("Selectors", _selector_lines(explanation.statistics)),
         *(_choice_sections(explanation.choice) if explanation.choice is not None else ()),
@@ -44,7 +44,7 @@ def lines(explanation: Explanation, subject: str) -> Iterator[str]:
             yield ""
             yield title
             yield from (f"  {line}" for line in told)
-        elif title is _MISSES and explanation.details:
+        elif title is _REMEDIES and explanation.details:
             yield ""
             yield "No single change was found that makes it fit."
 
@@ -110,9 +110,9 @@ def _standing(standing: Standing, total: int) -> str:
     return f"does not fit on any node, even alone{reason}"
 
 
-def _miss_lines(explanation: Explanation) -> Iterator[str]:
-    for miss in explanation.misses:
-        yield f"- {miss.change.text}" + (f"  [{miss.node}]" if explanation.total > 1 else "")
+def _remedy_lines(explanation: Explanation) -> Iterator[str]:
+    for remedy in explanation.remedies:
+        yield f"- {remedy.change.text}" + (f"  [{remedy.node}]" if explanation.total > 1 else "")
 
 
 # --- Funnels --------------------------------------------------------------------------------------------------------------
