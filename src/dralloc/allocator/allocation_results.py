@@ -48,8 +48,6 @@ class AllocationAssembler(Struct, frozen=True):
             skip_node_operations=strip.slice.source.spec.skip_node_operations if self.features.is_experimental else (),
         )
 
-    # --- Node selector ----------------------------------------------------------------------------
-
     def _node_selector(self, picks: Iterable[Pick]) -> NodeSelector | None:
         """Selects the nodes that reach every device of the claim; None if all nodes do."""
         expressions: list[NodeSelectorRequirement] = []
@@ -90,9 +88,6 @@ def _merge(known: list[NodeSelectorRequirement], more: Iterable[NodeSelectorRequ
 def _is_same(one: NodeSelectorRequirement, other: NodeSelectorRequirement) -> bool:
     same_values = frozenset(one.values) == frozenset(other.values)
     return same_values and one.key == other.key and one.operator == other.operator
-
-
-# --- Configuration ----------------------------------------------------------------------------------------------
 
 
 def _configuration(demand: ClaimDemand, chosen: Sequence[Alternative]) -> tuple[DeviceAllocationConfiguration, ...]:

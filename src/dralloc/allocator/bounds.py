@@ -41,8 +41,6 @@ class Bounds:
             or not all(self._values_suffice(constraint, requests) for constraint in _constraints_of(requests))
         )
 
-    # --- Devices --------------------------------------------------------------------------------------------------
-
     def _devices_suffice(self, requests: Sequence[RemainingRequest]) -> bool:
         """False if the devices that are taken whole are too few. Admin access takes no device from other requests."""
         shareable = self._survey.shareable
@@ -54,8 +52,6 @@ class Bounds:
             if need > 0:
                 needs[request.devices & ~shareable] += need
         return can_meet(needs, int.bit_count)
-
-    # --- Values ---------------------------------------------------------------------------------------------------
 
     def _values_suffice(self, constraint: Constraint, requests: Sequence[RemainingRequest]) -> bool:
         covered = [

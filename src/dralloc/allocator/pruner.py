@@ -40,8 +40,6 @@ class Pruner:
         self._bounds = Bounds(survey, ledger)
         self._knowledge = knowledge
 
-    # --- Bounds ---------------------------------------------------------------------------------------------------
-
     def is_unsatisfiable(self, cursor: Cursor) -> bool:
         end = self._next_error(cursor)
         # Where order matters, dead ends and states over the limit must be distinguished, which bounds cannot do.
@@ -56,8 +54,6 @@ class Pruner:
         if self._survey.may_fail(cursor.alternative):
             return cursor.request
         return self._survey.next_error[cursor.request + 1]
-
-    # --- Memory ---------------------------------------------------------------------------------------------------
 
     def recall(self, key: Hashable) -> SearchStatus | None:
         return self._knowledge.statuses.get(key)
@@ -95,8 +91,6 @@ class Pruner:
         for position, left in ledger.free.items():
             if ahead >> position & 1:
                 yield kinds[position], position > after, False, left
-
-    # --- Equivalent devices ---------------------------------------------------------------------------------------
 
     def equivalence(self, cursor: Cursor, candidate: DeviceCandidate) -> Hashable:
         position = candidate.position

@@ -15,8 +15,6 @@ from dralloc.api.meta_v1 import ApiObject, Condition
 from dralloc.api.wire import Int32, Time, Wire, printed
 from dralloc.primitives.quantity import Quantity
 
-# --- Node ------------------------------------------------------------------------------------------------------
-
 
 class Taint(Wire):
     key: str = printed("")
@@ -64,9 +62,6 @@ class NodeStatus(Wire):
 class Node(ApiObject):
     spec: NodeSpec = field(default_factory=lambda: NodeSpec())
     status: NodeStatus = field(default_factory=lambda: NodeStatus())
-
-
-# --- Namespace, quota, event -----------------------------------------------------------------------------------
 
 
 class NamespaceSpec(Wire):

@@ -33,9 +33,6 @@ def read_json_stream(text: str) -> Iterator[tuple[Any, int, int]]:
         start = _skip_space(text, end)
 
 
-# --- Trees -------------------------------------------------------------------------------------------------------
-
-
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) == len(pairs):
@@ -86,8 +83,6 @@ def _read(text: str, start: int) -> tuple[Any, int]:
     except ValueError as error:
         raise SourceError(position_of(text, start), f"not JSON: {error}") from None
 
-
-# --- Positions ---------------------------------------------------------------------------------------------------
 
 _TOKEN: Final = re.compile(r'([{\[])|([}\]])|("(?:[^"\\]|\\.)*")|([^\s,:\[\]{}"]+)')
 

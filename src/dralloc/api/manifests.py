@@ -110,9 +110,6 @@ def _read_yaml(text: str) -> Manifest:
     return Manifest(text, tuple(documents), error)
 
 
-# --- Lists -------------------------------------------------------------------------------------------------------
-
-
 def _flattened(body: bytes, tree: Any, index: int) -> Iterator[Document]:
     """Yields the object, or the objects of a list and of lists in it."""
     pending = [Document(body, tree, index)]

@@ -79,9 +79,6 @@ def _attributes(device: Device) -> Iterator[str]:
         yield f"{name}={next((value for value in stated if value is not None), '')}"
 
 
-# --- For machines -------------------------------------------------------------------------------------------------------
-
-
 def plain_pool(report: PoolReport) -> dict[str, Any]:
     return {
         "driver": report.pool_id.driver,

@@ -99,8 +99,6 @@ def differences(expected: Mapping[str, Any], outcome: Outcome, claims: Sequence[
                 yield f"expected {_shown(expected)}, got {msgspec.json.encode(results).decode()}"
 
 
-# --- Errors -----------------------------------------------------------------------------------------------------
-
 _NAMED: Final = {
     "claim": re.compile(r"\bclaim (\S+?)[,:]"),
     "request": re.compile(r"\brequest (\S+?):"),

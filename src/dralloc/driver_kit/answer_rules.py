@@ -15,8 +15,6 @@ from dralloc.kubelet.plugin_sockets import SOCKET_PATH_LENGTH_MAX
 from dralloc.primitives.field_errors import FieldPath
 from dralloc.rpc.plugin_services import DRA_PLUGIN_TYPE, DRA_SERVICES, DRA_V1, Service
 
-# --- Registration -------------------------------------------------------------------------------------------------
-
 
 def check_info(info: PluginInfo) -> Iterator[Finding]:
     """What is wrong with an answer to GetInfo."""
@@ -46,9 +44,6 @@ def check_info(info: PluginInfo) -> Iterator[Finding]:
 def services_in(info: PluginInfo, known: Iterable[Service]) -> tuple[Service, ...]:
     """The services that the driver advertises."""
     return tuple(service for service in known if service.advertised in info.versions)
-
-
-# --- Answers for claims -------------------------------------------------------------------------------------------
 
 
 def check_entries(asked: Iterable[ClaimName], answered: Mapping[str, AnsweredClaim]) -> Iterator[Finding]:

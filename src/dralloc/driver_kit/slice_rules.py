@@ -65,9 +65,6 @@ def _check_placement(item: ResourceSlice, node_name: str) -> Iterator[Finding]:
         yield Remark(f"slice {name} has no owner reference to its Node, so it remains when the node is deleted")
 
 
-# --- Over time ----------------------------------------------------------------------------------------------------
-
-
 @dataclass(slots=True)
 class SliceHistory:
     """Records violations of the rules for generations while slices change."""

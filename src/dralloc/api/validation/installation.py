@@ -39,9 +39,6 @@ def validate_workload(workload: Workload) -> Iterator[FieldError]:
         )
 
 
-# --- Rights -------------------------------------------------------------------------------------------------------
-
-
 def role_name_faults(text: str) -> tuple[str, ...]:
     """The name of a role must only be usable in a URL."""
     if text in (".", ".."):

@@ -104,9 +104,6 @@ def gather(libraries: Sequence[Library]) -> dict[str, Function]:
     return functions
 
 
-# --- Costs ---------------------------------------------------------------------------------------------------
-
-
 def tenths(size: int) -> int:
     """Returns a tenth of a size, rounded up: the cost of traversing a text. In floating point, as in Kubernetes."""
     return math.ceil(size * 0.1)

@@ -26,9 +26,6 @@ def _search_cost(text: str, *_rest: Value) -> int:
     return int(len(text.encode("utf-8", "surrogatepass")) * 0.1)
 
 
-# --- Parts ---------------------------------------------------------------------------------------------------
-
-
 @define("charAt", str, int)
 def char_at(text: str, index: int) -> str:
     """Returns one code point; an empty string right after the last one."""
@@ -94,9 +91,6 @@ def split(meter: Meter, text: str, separator: str, limit: int = -1) -> list[str]
     if limit < 0 or limit >= len(text):
         return list(text)
     return [*text[: limit - 1], text[limit - 1 :]]
-
-
-# --- New texts -----------------------------------------------------------------------------------------------
 
 
 define("lowerAscii", str, cost=text_cost)(lambda text: text.translate(_LOWER))

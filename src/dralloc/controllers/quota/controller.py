@@ -53,8 +53,6 @@ class QuotaController(Controller[ObjectKey, WriteUsage]):
             informers.informer_for(resource).subscribe(partial(self._on_object, name))
         self._quota_informer.subscribe(self._on_quota)
 
-    # --- Events ---------------------------------------------------------------------------------------------------
-
     def _on_claim(self, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
         if before is None and after is not None:
             self._usage.change_claim(after, 1)
@@ -86,8 +84,6 @@ class QuotaController(Controller[ObjectKey, WriteUsage]):
     def _queue_quotas(self, namespace: str) -> None:
         for quota in self._quota_informer.by("namespace", namespace):
             self.queue.add(key_of(quota))
-
-    # --- Plan and apply -------------------------------------------------------------------------------------------
 
     async def plan(self, key: ObjectKey) -> PlannedActions[WriteUsage]:
         quota = self._quotas.get(key.name, key.namespace)

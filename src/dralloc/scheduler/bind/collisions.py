@@ -43,9 +43,6 @@ def beaten_by(snapshot: Snapshot, mine: Holder, others: Iterable[Holder]) -> Cla
     return None
 
 
-# --- Devices ------------------------------------------------------------------------------------------------------
-
-
 def _is_overcommitted(snapshot: Snapshot, device: DeviceId) -> bool:
     pool = snapshot.usage.get(device.pool_id)
     usage = pool.of(device.device) if pool is not None else FREE
@@ -64,9 +61,6 @@ def _published(snapshot: Snapshot, device: DeviceId) -> PublishedDevice | None:
     pool = snapshot.pools.get(device.pool_id)
     naming = (indexed for indexed in pool.slices if device.device in indexed.bit_of) if pool is not None else ()
     return find_device((indexed.published for indexed in naming), device.device)
-
-
-# --- Counters -----------------------------------------------------------------------------------------------------
 
 
 def _is_overdrawn(snapshot: Snapshot, pool_id: PoolId, claim: ResourceClaim) -> bool:

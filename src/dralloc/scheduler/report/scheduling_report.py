@@ -71,8 +71,6 @@ class SchedulingReport:
         self._rejected_by.pop(queue_key(pod), None)
         self._conditions.forget(pod)
 
-    # --- Binding ----------------------------------------------------------------------------------------------------
-
     def claims_written(self, status: str, seconds: float) -> None:
         self._counters.devices_took(metrics.PRE_BIND, status, seconds)
 
