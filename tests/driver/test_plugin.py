@@ -21,8 +21,9 @@ from dralloc.driver.plugin import Plugin
 from dralloc.driver.settings import BadDriverSettings
 from dralloc.driver.slices import InvalidPools
 from dralloc.driver_kit.caller import AnsweredDevice, ClaimName, RpcFailed, calling
-from dralloc.driver_kit.claim_maker import CannotAllocate, exactly, first_available
+from dralloc.driver_kit.claim_maker import CannotAllocate, exactly
 from dralloc.rpc.plugin_services import DRA_V1, DRA_V1BETA1
+from dralloc.testing.builders import alternative, first_available
 from dralloc.testing.driver_bench import DriverBench, bench_on, bench_server, bench_settings, driver_bench
 
 
@@ -151,7 +152,10 @@ def test_a_bad_claim_does_not_fail_the_others_of_the_call(directory: Path) -> No
 
 def test_a_subrequest_is_answered_with_its_main_request(directory: Path) -> None:
     async def scenario(bench: DriverBench, _driver: MemoryDriver) -> None:
-        claim = await bench.claim("c", first_available("gpu", bench.class_name, "large", "small"))
+        claim = await bench.claim(
+            "c",
+            first_available("gpu", *(alternative(name, device_class=bench.class_name) for name in ("large", "small"))),
+        )
         assert claim.status.allocation is not None
         assert claim.status.allocation.devices.results[0].request == "gpu/large"
         name = bench.name_of(claim)

@@ -11,14 +11,14 @@ from dralloc.simulator.checkers import StoredObjects
 from dralloc.simulator.cluster import SimulatedCluster
 from dralloc.simulator.network_faults import Faults
 from dralloc.simulator.random_workload import RandomWorkload
-from dralloc.simulator.soak import CALM, HARSH, soak
+from dralloc.simulator.soak import HARSH, soak
 from dralloc.simulator.virtual_time import run_virtual
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "faults", "schedulers", "elected"),
-    [(0, HARSH, 2, False), (15, HARSH, 2, False), (1, HARSH, 1, True), (2, CALM, 3, False)],
+    [(0, HARSH, 2, False), (15, HARSH, 2, False), (1, HARSH, 1, True), (2, Faults(), 3, False)],
     ids=["harsh", "devices that change", "elected", "calm"],
 )
 def test_no_violation_no_leak_and_no_stuck_pod(seed: int, faults: Faults, schedulers: int, elected: bool) -> None:

@@ -57,8 +57,6 @@ class PageFailed(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A request of the page."""
-
     method: str
     url: str
 

@@ -179,7 +179,6 @@ class TestCluster:
 
 
 def pod_scheduled(pod: Pod | None) -> PodCondition | None:
-    """The condition PodScheduled, if the pod has one."""
     conditions = pod.status.conditions if pod is not None else ()
     return next((condition for condition in conditions if condition.type == "PodScheduled"), None)
 

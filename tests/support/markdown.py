@@ -36,8 +36,6 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced block of a page."""
-
     language: str
     words: str
     text: str

@@ -52,7 +52,6 @@ class Grant:
 
 
 def account_name(namespace: str, name: str) -> str:
-    """The user name of a service account."""
     return f"system:serviceaccount:{namespace}:{name}"
 
 

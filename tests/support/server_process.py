@@ -14,8 +14,6 @@ STOP_TIMEOUT_S = 60
 
 @dataclass(frozen=True, slots=True)
 class ServerProcess:
-    """A server that is ready."""
-
     url: str
     kubeconfig: Path
     process: subprocess.Popen[str]

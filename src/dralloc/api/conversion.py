@@ -43,7 +43,6 @@ def to_hub(sent: ApiObject) -> ApiObject:
 
 
 def from_hub(stored: ApiObject, version: str) -> ApiObject:
-    """Returns the object in the shape of this version."""
     if version != V1BETA1:
         return _in_version(stored, version)
     api_version = f"{hub.GROUP}/{version}"

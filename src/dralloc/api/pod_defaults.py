@@ -101,7 +101,6 @@ def _tolerates_eviction(toleration: Tree, taint: str) -> bool:
 
 
 def quality_of_service(spec: PodSpec) -> str:
-    """Returns the QoS class."""
     amounts = [
         (container.resources.requests.get(name), container.resources.limits.get(name))
         for container in (*spec.init_containers, *spec.containers)

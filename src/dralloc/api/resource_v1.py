@@ -363,6 +363,3 @@ class DeviceTaintRuleStatus(Wire):
 class DeviceTaintRule(ApiObject):
     spec: DeviceTaintRuleSpec = field(default_factory=lambda: DeviceTaintRuleSpec())
     status: DeviceTaintRuleStatus = field(default_factory=lambda: DeviceTaintRuleStatus())
-
-
-ResourceObject = ResourceSlice | DeviceClass | ResourceClaim | ResourceClaimTemplate | DeviceTaintRule

@@ -61,7 +61,6 @@ class RunningServer:
 
 @asynccontextmanager
 async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
-    """Run a server inside the block."""
     if settings.insecure_http and not is_loopback(settings.bind):
         raise BadServerSettings(
             f"plain http is limited to loopback addresses: {settings.bind} is reachable from other machines"

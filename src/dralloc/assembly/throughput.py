@@ -43,8 +43,6 @@ class TooSlow(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """The size of a benchmark."""
-
     nodes: int = 500
     pods: int = 4000
     scheduler_name: str = "dralloc"

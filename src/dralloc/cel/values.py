@@ -133,7 +133,6 @@ _TYPES: Final[dict[type, TypeValue]] = {
 
 
 def type_of(value: Value) -> TypeValue:
-    """Returns the type of a value."""
     found = _TYPES.get(value.__class__)
     if found is not None:
         return found

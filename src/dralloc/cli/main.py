@@ -91,8 +91,6 @@ def is_example(paragraph: str) -> bool:
 
 
 class _OnDemand(Mapping[str, Any]):
-    """All commands by name."""
-
     def __getitem__(self, name: str) -> Any:
         if name not in COMMANDS:
             raise KeyError(name)

@@ -74,8 +74,6 @@ def claimed(lease: Lease, identity: str, now: datetime, timing: Timing) -> Lease
 
 
 class LeaderElection:
-    """Takes part in one election."""
-
     def __init__(
         self,
         calls: ApiCalls,

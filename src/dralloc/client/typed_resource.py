@@ -56,8 +56,6 @@ class ResourceAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypedResource(ResourceAddress, Generic[Object]):
-    """A resource, with the type of its objects."""
-
     type: type[Object]
     # Decodes objects of a version that has a different shape.
     read: Callable[[bytes], Object] | None = None

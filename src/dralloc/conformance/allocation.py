@@ -34,8 +34,6 @@ ANY_SHARE_ID: Final = "*"
 
 
 class _Stated(Wire):
-    """The problem of a line."""
-
     name: str = ""
     features: tuple[str, ...] = ()
     node: ApiObject = field(default_factory=ApiObject)

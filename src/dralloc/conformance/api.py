@@ -29,7 +29,6 @@ from dralloc.primitives.errors import ApiError, BadRequest, Invalid, NotFound
 
 # Older than every recorded time, so that a generated time can be distinguished from one that was sent.
 NOW: Final = datetime(2001, 1, 1, tzinfo=UTC)
-NOW_TEXT: Final = "2001-01-01T00:00:00Z"
 
 NAMESPACE_LABELS: Final = {"kubernetes.io/metadata.name": "default"}
 

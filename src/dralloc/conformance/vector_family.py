@@ -22,8 +22,6 @@ from dralloc.primitives.features import FeatureGates
 
 @dataclass(frozen=True, slots=True)
 class VectorOptions:
-    """The conditions of a comparison."""
-
     gates: FeatureGates = field(default_factory=FeatureGates.defaults)
     # For families that connect to a server.
     server: str | None = None

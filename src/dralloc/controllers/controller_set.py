@@ -44,8 +44,6 @@ _NEEDS: Final = {"taint-eviction": "DRADeviceTaints"}
 
 
 class ControllerSet:
-    """Runs the chosen controllers."""
-
     def __init__(
         self,
         transport: Transport,

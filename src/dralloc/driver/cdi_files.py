@@ -11,8 +11,6 @@ from dralloc.kubelet.cdi import encode_spec
 
 
 class ClaimCdiFiles:
-    """The files of one driver in the CDI directory."""
-
     def __init__(self, directory: Path, driver: str) -> None:
         self._directory = directory
         # A CDI vendor must begin with a letter; the name of a driver need not.

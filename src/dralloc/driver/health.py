@@ -51,7 +51,6 @@ class HealthBoard:
         self._wake()
 
     def close(self) -> None:
-        """End all streams."""
         self._closed = True
         self._wake()
 

@@ -42,7 +42,6 @@ def check_info(info: PluginInfo) -> Iterator[Finding]:
 
 
 def services_in(info: PluginInfo, known: Iterable[Service]) -> tuple[Service, ...]:
-    """The services that the driver advertises."""
     return tuple(service for service in known if service.advertised in info.versions)
 
 

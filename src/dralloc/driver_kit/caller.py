@@ -70,8 +70,6 @@ class PluginInfo:
 
 
 class Caller:
-    """One connection to one socket."""
-
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._channel = channel
 
@@ -101,7 +99,6 @@ class Caller:
         return {uid: AnsweredClaim(entry.error) for uid, entry in response.claims.items()}
 
     async def watch_health(self, service: Service) -> AsyncGenerator[Any, None]:
-        """The messages of a health stream."""
         watch = service.callable_on(self._channel, NODE_WATCH_RESOURCES)
         try:
             async for message in watch(service.messages.NodeWatchResourcesRequest()):

@@ -25,7 +25,6 @@ from dralloc.api.resource_v1 import (
     DeviceClassSpec,
     DeviceRequest,
     DeviceSelector,
-    DeviceSubRequest,
     ExactDeviceRequest,
     ResourceClaim,
     ResourceClaimSpec,
@@ -141,16 +140,6 @@ def exactly(
         name=name,
         exactly=ExactDeviceRequest(
             device_class_name=class_name, count=count, selectors=_selectors(where), capacity=_requirements(capacity)
-        ),
-    )
-
-
-def first_available(name: str, class_name: str, *alternatives: str) -> DeviceRequest:
-    """A request with equal subrequests of these names."""
-    return DeviceRequest(
-        name=name,
-        first_available=tuple(
-            DeviceSubRequest(name=alternative, device_class_name=class_name, count=1) for alternative in alternatives
         ),
     )
 

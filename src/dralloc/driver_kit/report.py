@@ -43,7 +43,6 @@ def summary_of(results: Sequence[CheckResult]) -> Iterator[str]:
 
 
 def junit_of(results: Sequence[CheckResult], driver: str) -> bytes:
-    """The report as JUnit XML."""
     counts = Counter(result.outcome for result in results)
     suite = ElementTree.Element(
         "testsuite",

@@ -80,14 +80,11 @@ class FleetProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 @dataclass(frozen=True, slots=True)
 class SimulatedNode:
-    """A node and its local slices."""
-
     shape: NodeShape
     slices: tuple[ResourceSlice, ...]
 
 
 def profile_names() -> list[str]:
-    """The names of the built-in profiles."""
     directory = resources.files("dralloc.fleet") / "profiles"
     return sorted(entry.name.removesuffix(".yaml") for entry in directory.iterdir() if entry.name.endswith(".yaml"))
 

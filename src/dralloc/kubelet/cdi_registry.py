@@ -38,7 +38,6 @@ class CdiRegistry:
         self._read: dict[Path, tuple[tuple[int, int, int], CdiSpec | str]] = {}
 
     def names(self) -> frozenset[str]:
-        """The full names of all devices."""
         return frozenset(self._find()[0])
 
     def edits_for(self, names: Iterable[str]) -> ContainerEdits:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AsyncExitStack
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,6 @@ from dralloc.api.resource_v1 import AllocationResult
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.node.checkpoint import CheckpointWriter, read_checkpoint
 from dralloc.node.claim_records import ClaimRecord
-from dralloc.node.keyed_locks import KeyedLocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class ClaimCache:
         for key, entry in self._entries.items():
             self._index(key, frozenset(), entry.record.pods)
         self._checkpoint = CheckpointWriter(path, self.records)
-        self._locks = KeyedLocks[ObjectKey]()
+        self._locks = _ClaimLocks()
 
     def records(self) -> tuple[ClaimRecord, ...]:
         return tuple(entry.record for entry in self._entries.values())
@@ -81,3 +81,24 @@ class ClaimCache:
                 del self._by_pod[pod_uid]
         for pod_uid in after - before:
             self._by_pod.setdefault(pod_uid, set()).add(key)
+
+
+class _ClaimLocks:
+    """Locks that exist while a task holds them or waits for them."""
+
+    def __init__(self) -> None:
+        self._locks: dict[ObjectKey, tuple[asyncio.Lock, int]] = {}
+
+    @asynccontextmanager
+    async def hold(self, key: ObjectKey) -> AsyncIterator[None]:
+        lock, users = self._locks.get(key, (asyncio.Lock(), 0))
+        self._locks[key] = (lock, users + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._locks[key]
+            if users == 1:
+                del self._locks[key]
+            else:
+                self._locks[key] = (lock, users - 1)

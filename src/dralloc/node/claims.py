@@ -32,8 +32,6 @@ class ClaimsFailed(Exception):
 
 
 class PodClaimPreparer(Protocol):
-    """Prepares claims for the pod lifecycle."""
-
     async def prepare(self, pod: Pod) -> None:
         """Returns when all claims of the pod are prepared; raises ClaimsFailed."""
         ...

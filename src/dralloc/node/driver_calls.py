@@ -25,8 +25,6 @@ class CallFailed(Exception):
 
 
 class DriverCalls(Protocol):
-    """The calls that a node makes."""
-
     async def prepare(
         self, driver: str, claims: Sequence[ClaimRecord], shared: Mapping[str, str]
     ) -> Mapping[str, tuple[ReportedDevice, ...]]:

@@ -76,7 +76,6 @@ class HealthTable:
         return changed
 
     def clear(self, driver: str) -> bool:
-        """Forget all reports of the driver."""
         return bool(self._drivers.pop(driver, None))
 
     def expire(self, now: float) -> set[str]:

@@ -90,7 +90,6 @@ class NodeHeartbeat:
             return node
 
     async def beat(self) -> None:
-        """Beat until cancelled."""
         loop = asyncio.get_running_loop()
         status_at = loop.time() + self._timings.node_status_s
         while True:

@@ -28,8 +28,6 @@ Waiting = ContainerStateWaiting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodFacts:
-    """The input for the status of one pod."""
-
     runs: Runs
     now: datetime
     # From the previous status; a condition that does not change keeps its time.

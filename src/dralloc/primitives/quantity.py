@@ -24,8 +24,6 @@ DIGITS_MAX: Final = 4000
 
 
 class Format(Enum):
-    """The notation of a quantity."""
-
     DECIMAL_SI = "DecimalSI"
     BINARY_SI = "BinarySI"
     DECIMAL_EXPONENT = "DecimalExponent"

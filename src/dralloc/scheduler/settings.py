@@ -14,10 +14,6 @@ from dralloc.scheduler.state.pool_ownership import owns_every_pool
 NAME: Final = "dralloc"
 
 
-def _random_share_id() -> str:
-    return str(uuid.uuid4())
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerSettings:
     """`names` are the `schedulerName`s of our pods; `bindings_max` bounds how many pods are written at the same time.
@@ -30,4 +26,4 @@ class SchedulerSettings:
     identity: str = NAME
     bindings_max: int = 64
     owns_pool: Callable[[PoolId], bool] = owns_every_pool
-    new_share_id: Callable[[], str] = _random_share_id
+    new_share_id: Callable[[], str] = lambda: str(uuid.uuid4())

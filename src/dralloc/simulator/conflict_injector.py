@@ -32,7 +32,6 @@ class ConflictInjector:
         self._queue: WorkQueue[ObjectKey] = WorkQueue()
 
     async def run(self) -> None:
-        """Run until cancelled."""
         self._claims.subscribe(self._on_claim)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(Reflector(self._calls, CLAIMS, self._claims).run())

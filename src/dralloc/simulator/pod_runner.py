@@ -38,7 +38,6 @@ class PodRunner:
         self._queue: WorkQueue[ObjectKey] = WorkQueue(Backoff(first_s=0.5, most_s=30))
 
     async def run(self) -> None:
-        """Run until cancelled."""
         self._pods.subscribe(lambda before, after: self._queue.add(key_of(after or before)))  # type: ignore[arg-type]
         self._claims.subscribe(self._on_claim)
         async with asyncio.TaskGroup() as tasks:

@@ -17,7 +17,6 @@ from dralloc.simulator.liveness import stuck_pods
 from dralloc.simulator.network_faults import Faults
 from dralloc.simulator.random_workload import RandomWorkload
 
-CALM: Final = Faults()
 HARSH: Final = Faults(lose_request=0.02, lose_answer=0.02, break_stream=0.01, slow=0.02, late=0.005)
 STEP_MAX_S: Final = 60.0
 # Longer than every backoff, timeout and flush of unschedulable pods.

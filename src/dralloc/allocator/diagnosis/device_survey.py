@@ -213,7 +213,6 @@ class Survey:
         return tuple(capacity.value.nanos - consumed.get(name, 0) for name, capacity in spot.device.capacity.items())
 
     def repelling(self, spot: Spot, alternative: Alternative) -> Iterator[DeviceTaint]:
-        """The taints of the device that the alternative does not tolerate."""
         taints = list(spot.device.taints)
         if self.features.taint_rules:
             taints += [taint for mask, taint in spot.slice.taints_from(self.snapshot.rules) if mask >> spot.bit & 1]

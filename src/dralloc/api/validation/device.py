@@ -50,11 +50,13 @@ def validate_device(
     yield from formats.validate_dns_label(device.name, path.child("name"))
     yield from _validate_sizes(device, path)
     for name in device.attributes:
-        yield from formats.validate_qualified_name(name, path.child("attributes"))
+        if not formats.is_plain_name(name):
+            yield from formats.validate_qualified_name(name, path.child("attributes"))
     for name, attribute in device.attributes.items():
-        yield from _validate_attribute(
-            attribute, path.child("attributes").key(formats.shortened(name, ATTRIBUTE_KEY_SHOWN_MAX))
-        )
+        # Any number and any boolean is valid.
+        if attribute.string is not None or attribute.version is not None or has_list(attribute):
+            where = path.child("attributes").key(formats.shortened(name, ATTRIBUTE_KEY_SHOWN_MAX))
+            yield from _validate_attribute(attribute, where)
     if old is None or old.capacity != device.capacity:
         yield from _validate_capacities(device, path.child("capacity"), context)
     if old is None or old.taints != device.taints:
@@ -110,15 +112,6 @@ def _members_with_content(attribute: DeviceAttribute) -> int:
     scalars = (attribute.int, attribute.bool, attribute.string, attribute.version)
     lists = (attribute.ints, attribute.bools, attribute.strings, attribute.versions)
     return sum(scalar is not None for scalar in scalars) + sum(bool(items) for items in lists)
-
-
-def _validate_attributes(device: Device, path: FieldPath) -> Iterator[FieldError]:
-    for name, attribute in device.attributes.items():
-        if not formats.is_plain_name(name):
-            yield from formats.validate_qualified_name(name, path)
-        # Any number and any boolean is valid.
-        if attribute.string is not None or attribute.version is not None or has_list(attribute):
-            yield from _validate_attribute(attribute, path.key(formats.shortened(name, ATTRIBUTE_KEY_SHOWN_MAX)))
 
 
 def _validate_attribute(attribute: DeviceAttribute, path: FieldPath) -> Iterator[FieldError]:

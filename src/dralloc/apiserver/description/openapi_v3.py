@@ -125,8 +125,6 @@ def _paths(writer: SchemaWriter, kind: Kind, version: str) -> Iterator[tuple[str
 
 
 class _Operations:
-    """The operations on one kind in one version."""
-
     def __init__(self, schema: str, kind: Kind, version: str) -> None:
         self._schema = schema
         self._kind = kind

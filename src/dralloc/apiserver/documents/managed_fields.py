@@ -50,7 +50,6 @@ def are_well_formed(entries: Any) -> bool:
 
 
 def with_managers(document: Document, managers: Managers) -> Document:
-    """The document with exactly these managers."""
     metadata = {name: value for name, value in document.get("metadata", {}).items() if name != "managedFields"}
     if managers:
         metadata["managedFields"] = [_print_entry(*entry) for entry in sorted(managers.items(), key=_entry_order)]

@@ -175,5 +175,4 @@ _RULES: Final[Mapping[tuple[str, str], MergeRule]] = {
 
 
 def merge_rule(group: str, kind: str) -> MergeRule:
-    """The merge rule of a kind."""
     return _RULES.get((group, kind), _ANY_KIND)

@@ -25,7 +25,6 @@ _NO_RULE: Final = MergeRule()
 
 @refuses_deep_nesting
 def apply_strategic_merge_patch(document: Document, patch: Json, rule: MergeRule) -> Document:
-    """The document with the patch merged into it."""
     if not isinstance(patch, dict):
         raise BadRequest("a strategic merge patch must be a JSON object")
     return _merge_object(document, patch, rule.members)

@@ -44,7 +44,6 @@ class _Range:
 # Clients send the same few headers with every request.
 @lru_cache(maxsize=256)
 def form_of_objects(accept: str) -> Form:
-    """The form in which the client wants objects."""
     for wanted in _ranges(accept):
         if not wanted.form:
             return Form.OBJECT

@@ -77,7 +77,6 @@ def wants_watch(query: _Query) -> bool:
 
 
 def list_options(query: _Query) -> ListOptions:
-    """Parse the options of a list or watch."""
     options = ListOptions(
         label_selector=query.get("labelSelector", ""),
         field_selector=query.get("fieldSelector", ""),

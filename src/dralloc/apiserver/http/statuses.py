@@ -21,7 +21,6 @@ from dralloc.primitives.errors import (
     Forbidden,
     Gone,
     Invalid,
-    MethodNotAllowed,
     NotAcceptable,
     NotFound,
     Timeout,
@@ -102,10 +101,6 @@ def forbidden(group: str, resource: str, name: str, why: str, causes: tuple[Caus
     subject = _qualified(resource, group)
     message = f'{subject} "{name}" is forbidden: {why}' if name else f"{subject} is forbidden: {why}"
     return Forbidden(message, details=ErrorDetails(name=name, group=group, kind=resource, causes=causes))
-
-
-def method_not_allowed() -> MethodNotAllowed:
-    return MethodNotAllowed("the server does not allow this method on the requested resource")
 
 
 def bad_patch(why: str) -> Invalid:

@@ -37,8 +37,6 @@ class Propagation(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteOptions:
-    """The options and preconditions of a deletion."""
-
     grace_period_s: int | None = None
     propagation: Propagation | None = None
     uid: str | None = None

@@ -17,7 +17,6 @@ from dralloc.store.interface import Store
 # Holds a namespace until it is empty.
 CONTENT_FINALIZER: Final = "kubernetes"
 
-_ATTEMPTS_MAX: Final = 20
 
 # Every write reads its namespace, which rarely changes.
 _metadata_of: Final = lru_cache(maxsize=256)(read_metadata)

@@ -16,8 +16,6 @@ from dralloc.primitives.field_errors import FieldError, FieldPath, not_supported
 
 
 class PodSubresources:
-    """Binds and evicts pods."""
-
     def __init__(self, writer: Writer, deleter: Deleter, clock: Clock) -> None:
         self._writer = writer
         self._deleter = deleter
@@ -40,7 +38,6 @@ class PodSubresources:
 
 
 def _node_of(pod: str, target: Document) -> str:
-    """The node that a binding names."""
     faults: list[FieldError] = []
     if target.get("kind", "") not in ("", "Node"):
         faults.append(not_supported(FieldPath.of("target", "kind"), target["kind"], ("Node", "<empty>")))

@@ -89,8 +89,6 @@ class QuotaGuard:
 
 
 class _NamespaceUsage:
-    """The usage of the objects of one kind in one namespace."""
-
     def __init__(self, store: Store, guard: QuotaGuard, namespace: str) -> None:
         self.used: dict[str, Quantity] = {}
         self.ledger = GuardLedger[Charges](guard.charges_of_record, self._add)

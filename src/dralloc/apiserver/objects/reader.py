@@ -66,8 +66,6 @@ class Collection:
 
 
 class Reader:
-    """Responds to reads."""
-
     def __init__(self, store: Store, clock: Clock, watches: WatchTable) -> None:
         self._store = store
         self._clock = clock

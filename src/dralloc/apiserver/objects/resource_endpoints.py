@@ -17,7 +17,7 @@ from dralloc.apiserver.http.query_options import (
     wants_watch,
     write_options,
 )
-from dralloc.apiserver.http.statuses import method_not_allowed, no_such_resource, status_response, success_status
+from dralloc.apiserver.http.statuses import no_such_resource, status_response, success_status
 from dralloc.apiserver.http.url_paths import ResourcePath
 from dralloc.apiserver.http.warning_headers import warning_headers
 from dralloc.apiserver.objects.api_resources import ApiResource, key_of
@@ -31,7 +31,7 @@ from dralloc.apiserver.objects.record_lists import list_records
 from dralloc.apiserver.objects.request_bodies import member, read_document, read_sent
 from dralloc.apiserver.objects.stored_form import from_stored, read_metadata
 from dralloc.apiserver.objects.writer import ObjectChange, Writer, WriteTarget, Written
-from dralloc.primitives.errors import BadRequest, ErrorDetails
+from dralloc.primitives.errors import BadRequest, ErrorDetails, MethodNotAllowed
 from dralloc.store.interface import Store
 
 # Deletions of these return a Status instead of the deleted object, as in Kubernetes.
@@ -92,7 +92,7 @@ class ResourceEndpoints:
             raise no_such_resource()
         handler = handlers.get(method)
         if handler is None or (kind.namespaced and not path.namespace and method == "POST"):
-            raise method_not_allowed()
+            raise MethodNotAllowed("the server does not allow this method on the requested resource")
         return handler
 
     # --- reads ----------------------------------------------------------------------------------------------

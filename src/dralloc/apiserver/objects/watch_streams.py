@@ -74,8 +74,6 @@ class WatchRequest:
 
 
 class WatchTable:
-    """The open watches of a server."""
-
     def __init__(self, store: Store) -> None:
         self._store = store
         self._open: dict[Watch, None] = {}

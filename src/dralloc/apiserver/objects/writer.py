@@ -117,7 +117,6 @@ class Writer:
     guards: Mapping[str, Sequence[WriteGuard]] = field(default_factory=dict)
 
     async def create(self, target: WriteTarget, sent: SentObject, *, settles_owners: bool = False) -> Written:
-        """Store a new object."""
         labels = await self.namespaces.labels_for_create(target.kind, target.namespace)
         if isinstance(sent.object, UnstructuredObject) and target.kind is POD:
             sent = replace(sent, object=await self.priorities.given_to(sent.object))

@@ -46,15 +46,12 @@ class Overload:
 
 @dataclass(slots=True, eq=False)
 class Function:
-    """All overloads of one name."""
-
     name: str
     overloads: list[Overload] = field(default_factory=list)
     # Cached overloads by the classes of the arguments.
     found: dict[tuple[type, ...], Overload] = field(default_factory=dict)
 
     def overload_for(self, *arguments: Value) -> Overload:
-        """Returns the overload for these values."""
         return self.found.get(tuple([argument.__class__ for argument in arguments])) or self._find(arguments)
 
     def _find(self, arguments: tuple[Value, ...]) -> Overload:

@@ -29,8 +29,6 @@ class _ApiGroup(msgspec.Struct, rename="camel"):
 
 
 class WorkloadLookup:
-    """Asks the server for workloads."""
-
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         # By API group. Groups that are not served are requested again.

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 from dralloc.api.quota import QuotaFacts, is_counted, usage_of_claim
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.primitives.quantity import Quantity
 
 Charges = Mapping[str, Quantity]
-_ONE: Final = Quantity.of(1)
 
 
 class NamespaceUsage:

@@ -18,8 +18,6 @@ WRITE_PAUSE: Final = timedelta(seconds=10 + 1)
 
 @dataclass(frozen=True, slots=True)
 class AffectedPods:
-    """A number of pods, and the number of their namespaces."""
-
     pods: int = 0
     namespaces: int = 0
 
@@ -47,8 +45,6 @@ class RuleFacts:
 
 @dataclass(frozen=True, slots=True)
 class WriteRuleCondition:
-    """Write the condition to the rule's status."""
-
     rule: DeviceTaintRule
     condition: Condition
 
