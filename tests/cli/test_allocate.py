@@ -186,7 +186,7 @@ def test_a_deployment_is_its_pods(kind: str, more: str, claims: list[str], note:
     ("annotation", "said"),
     [
         ("nonsense", "job ml/sweep: annotation dralloc.io/shared-claims: 'nonsense' is not of the form claim=template"),
-        ("shared=none", "job ml/sweep: claim shared: no template ml/none in the files"),
+        ("shared=none", "job ml/sweep: claim shared: template ml/none does not exist"),
     ],
 )
 def test_a_job_whose_claims_cannot_be_told_is_refused(annotation: str, said: str) -> None:
@@ -414,7 +414,7 @@ def test_files_without_anything_to_allocate_are_told(tmp_path: Path) -> None:
         pytest.param("resourceClaimName: missing", "does not fit: claim ml/missing does not exist", id="claim"),
         pytest.param(
             "resourceClaimTemplateName: nine",
-            "cannot be allocated: claim own: no template ml/nine in the files",
+            "cannot be allocated: claim own: template ml/nine does not exist",
             id="template",
         ),
     ],

@@ -73,8 +73,10 @@ def leaves(name: str, command: Any) -> dict[str, Any]:
 ALL = {path: leaf for name in COMMANDS for path, leaf in leaves(name, get_command(app).commands[name]).items()}  # type: ignore[attr-defined]
 
 
-# The output of `record` is a file: what is recorded is a profile.
-WITH_OUTPUT = [path for path in ALL if path != "record" and "output" in {each.name for each in ALL[path].params}]
+# The output of `record` and `dump` is a file.
+WITH_OUTPUT = [
+    path for path in ALL if path not in ("record", "dump") and "output" in {each.name for each in ALL[path].params}
+]
 
 
 @pytest.mark.parametrize("path", ["top", "bench", *ALL])

@@ -150,7 +150,7 @@ def test_pods_that_run_or_have_ended_wait_for_nothing(tmp_path: Path) -> None:
 def test_a_template_that_is_missing_is_told(tmp_path: Path) -> None:
     told = run([pod("p", "nowhere")], "--shape", "gpu")
     assert told.exit_code == 1
-    assert "pod default/p does not fit: claim card: no template default/nowhere in the files" in told.stdout
+    assert "pod default/p does not fit: claim card: template default/nowhere does not exist" in told.stdout
 
 
 def test_which_pod_gets_what(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,17 +20,21 @@ from dralloc.api.resource_v1 import (
     ResourceClaimTemplate,
     ResourceSlice,
 )
+from dralloc.api.timestamps import parse_timestamp
 from dralloc.cli.manifest_records import read_records
 from dralloc.cli.output import FINDINGS, fail, say
 from dralloc.primitives.features import FeatureGates
-from dralloc.whatif.cluster_objects import ASSUMED_NODE, ClusterObjects, UnknownObject
+from dralloc.whatif.cluster_objects import ASSUMED_NODE, ClusterObjects, ReadKind, UnknownObject
+from dralloc.whatif.dump import ClusterDump, find_headers
 from dralloc.whatif.manifest_cluster import UnusableManifest, add_manifests
+from dralloc.whatif.missing_kinds import missing_kinds
 
 OR_FILES: Final = "; or name files with -f"
 
 # What placing pods depends on. Without the first ones there is no answer.
 PLACEMENT_NEEDED: Final[frozenset[type[ApiObject]]] = frozenset({ResourceSlice, DeviceClass, ResourceClaim})
 PLACEMENT_USEFUL: Final[frozenset[type[ApiObject]]] = frozenset({Node, Pod, ResourceClaimTemplate, DeviceTaintRule})
+WORKLOADS: Final[tuple[type[ApiObject], ...]] = (Job, Deployment, DaemonSet)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,25 +59,43 @@ class ClusterSource:
 
         Ends the command if a file, or a needed kind of a cluster, cannot be read.
         """
-        objects = ClusterObjects(feature_gates, namespace=self.namespace or "default")
-        if self.has_cluster:
-            self._add_cluster(objects, needed, useful)
-        try:
-            add_manifests(objects, read_records(self.files) if self.files else ())
-            if any(objects.all(kind) for kind in (Job, Deployment, DaemonSet)):
-                from dralloc.whatif.workload_pods import add_workload_pods
-
-                add_workload_pods(objects)
-        except UnusableManifest as error:
-            fail(str(error))
+        objects, read = self.read(feature_gates, frozenset((*needed, *useful)))
+        for object_type, found in read.items():
+            if found.is_missing and object_type in needed:
+                fail(f"{objects.place}: {found.note}")
+        if not self.has_cluster:
+            objects.notes += missing_kinds(objects, {*needed, *useful} - read.keys())
         print_notes(objects)
         if not objects.objects:
             fail(f"{', '.join(self.files or ()) or objects.place}: no devices, claims, pods or nodes found")
         return objects
 
+    def read(
+        self, feature_gates: FeatureGates, kinds: Collection[type[ApiObject]], *, with_workload_pods: bool = True
+    ) -> tuple[ClusterObjects, dict[type[ApiObject], ReadKind]]:
+        """The objects, and what is known of the kinds of a cluster or a dump. Ends the command if a file cannot be read."""
+        objects = ClusterObjects(feature_gates, namespace=self.namespace or "default")
+        records = read_records(self.files) if self.files else []
+        try:
+            headers = find_headers(records)
+            read = self._add_cluster(objects, kinds) if self.has_cluster else _add_headers(objects, headers, kinds)
+            if headers and not self.has_cluster:
+                objects.namespace = self.namespace or next(iter(headers.values())).namespace
+            # A dump takes the place of a server: the pods of its workloads are read, not made up.
+            add_manifests(objects, (record for record in records if record.file in headers))
+            known = {kind: frozenset(objects.all(kind)) for kind in WORKLOADS}
+            add_manifests(objects, (record for record in records if record.file not in headers))
+            if with_workload_pods and any(objects.all(kind).keys() - keys for kind, keys in known.items()):
+                from dralloc.whatif.workload_pods import add_workload_pods
+
+                add_workload_pods(objects, known)
+        except UnusableManifest as error:
+            fail(str(error))
+        return objects, read
+
     def _add_cluster(
-        self, objects: ClusterObjects, needed: Collection[type[ApiObject]], useful: Collection[type[ApiObject]]
-    ) -> None:
+        self, objects: ClusterObjects, kinds: Collection[type[ApiObject]]
+    ) -> dict[type[ApiObject], ReadKind]:
         from dralloc.cli.server_connection import ask_server, find_server
         from dralloc.whatif.live_cluster import read_cluster
 
@@ -82,17 +104,31 @@ class ClusterSource:
         objects.namespace = self.namespace or connection.namespace
         read = ask_server(
             connection,
-            lambda transport: read_cluster(transport, objects.namespace, frozenset((*needed, *useful))),
+            lambda transport: read_cluster(transport, objects.namespace, kinds),
             doing=f"reading {objects.place}",
             otherwise=OR_FILES,
         )
-        for object_type, found in read.items():
-            if found.is_missing and object_type in needed:
-                fail(f"{connection.server}: {found.note}")
+        for found in read.values():
             if found.note:
                 objects.notes.append(found.note)
             for obj in found.objects:
                 objects.add(obj)
+        return read
+
+
+def _add_headers(
+    objects: ClusterObjects, headers: Mapping[str, ClusterDump], kinds: Collection[type[ApiObject]]
+) -> dict[type[ApiObject], ReadKind]:
+    """Takes over what the headers of dumps say about the cluster."""
+    read: dict[type[ApiObject], ReadKind] = {}
+    for file, header in headers.items():
+        objects.place = f"the dump {file}"
+        objects.server_version, objects.now = header.kubernetes, parse_timestamp(header.time)
+        if objects.gates == FeatureGates.defaults():
+            objects.gates = header.gates
+        read.update(header.read_kinds())
+    objects.notes += [found.note for kind, found in read.items() if found.note and kind in kinds]
+    return read
 
 
 def print_notes(objects: ClusterObjects) -> None:

@@ -28,7 +28,8 @@ from dralloc.client.transport import Transport
 from dralloc.client.typed_resource import TypedResource
 from dralloc.primitives.errors import Forbidden
 from dralloc.snapshot.cluster import Snapshot
-from dralloc.whatif.live_cluster import relevant_kinds, served_resource, why_not_served, with_change
+from dralloc.whatif.cluster_objects import relevant_kinds
+from dralloc.whatif.live_cluster import served_resource, why_not_served, with_change
 from dralloc.whatif.usage_report import PoolReport, UsageReporter
 
 # Between two drawings; a cluster that changes a thousand times a second is drawn no more often.

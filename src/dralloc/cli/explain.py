@@ -37,9 +37,8 @@ def explain(
     # Why is this pod pending? Reads the cluster of kubectl's current context.
     dralloc explain pod ml/train-0
 
-    # The same without access to the cluster, from saved objects.
-    dra=nodes,resourceslices,deviceclasses,resourceclaims,resourceclaimtemplates
-    kubectl get $dra,pods -A -o json > cluster.json
+    # The same without access to the cluster, from a dump.
+    dralloc dump -o cluster.json
     dralloc explain pod ml/train-0 -f cluster.json
 
     # Why does a claim not fit on one node? For a program: -o json.

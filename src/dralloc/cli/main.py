@@ -43,6 +43,7 @@ COMMANDS: Final = {
     "allocate": Entry("allocate", "allocate", ASK),
     "plan": Entry("plan", "plan", ASK),
     "fit": Entry("fit", "fit", ASK),
+    "dump": Entry("dump", "dump", ASK),
     "validate": Entry("validate", "validate", ASK),
     "convert": Entry("convert", "convert", ASK),
     "cel": Entry("cel", "cel", ASK),

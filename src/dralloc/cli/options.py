@@ -11,7 +11,7 @@ import typer
 from dralloc.cli.output import FEATURE_GATES_HELP
 
 FILES_HELP: Final = (
-    "Manifests or output of kubectl (YAML or JSON), directories of them, or - for standard input. "
+    "A dump (see dralloc dump), manifests or output of kubectl (YAML or JSON), directories of them, or - for standard input. "
     "Without files, the cluster is read; with --kubeconfig or --context, the files are added to it."
 )
 

@@ -54,8 +54,8 @@ def devices(
     # claims.
     dralloc top devices --node node-7 -o wide
 
-    # From saved objects.
-    kubectl get nodes,resourceslices,resourceclaims -A -o json > cluster.json
+    # From a dump.
+    dralloc dump -o cluster.json
     dralloc top devices -f cluster.json
     """
     from dralloc.api.core_v1 import Node

@@ -7,7 +7,7 @@ slices and pods name are assumed.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -25,7 +25,7 @@ from dralloc.api.core_v1 import Namespace, Node, ResourceQuota
 from dralloc.api.defaulting import default_resource_claim, default_resource_claim_template
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
 from dralloc.api.pod_v1 import Pod
-from dralloc.api.registry import Kind
+from dralloc.api.registry import KINDS, Kind
 from dralloc.api.resource_v1 import (
     DeviceClass,
     DeviceTaintRule,
@@ -61,8 +61,10 @@ class ClusterObjects:
     objects: dict[type[ApiObject], dict[ObjectKey, ApiObject]] = field(default_factory=dict)
     # What the user should know about how the objects were read.
     notes: list[str] = field(default_factory=list)
-    # The time that answers assume: that of a dump, else the time of reading.
-    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+    # The release of the server, if it is known.
+    server_version: str = ""
+    # The time that answers assume: that of a dump, else the time of reading. In whole seconds, as in a dump.
+    now: datetime = field(default_factory=lambda: datetime.now(UTC).replace(microsecond=0))
 
     def all(self, kind: type[ObjectT]) -> Mapping[ObjectKey, ObjectT]:
         return self.objects.get(kind, {})  # type: ignore[return-value]  # objects are filed by their own type
@@ -170,6 +172,23 @@ _HUBS = (ResourceSlice, DeviceClass, ResourceClaim, ResourceClaimTemplate, Devic
 def object_type_of(kind: Kind) -> type[ApiObject] | None:
     """The type that objects of the kind are decoded to; None for kinds that no answer depends on."""
     return kind.hub if kind.hub in _HUBS else _VIEWS.get(kind.kind)
+
+
+def relevant_kinds() -> Iterator[tuple[type[ApiObject], Kind]]:
+    """The kinds that answers depend on, with the type of their objects."""
+    for kind in KINDS:
+        object_type = object_type_of(kind)
+        if object_type is not None:
+            yield object_type, kind
+
+
+@dataclass(frozen=True, slots=True)
+class ReadKind:
+    """The objects of one kind, or, if `is_missing`, why they cannot be read. `note` is for the user."""
+
+    objects: tuple[ApiObject, ...] = ()
+    note: str = ""
+    is_missing: bool = False
 
 
 def decode_object(kind: Kind, version: str, body: bytes) -> ApiObject:

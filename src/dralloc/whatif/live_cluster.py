@@ -7,34 +7,27 @@ the reason; the caller decides whether it can answer without them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection
 from functools import partial
 from typing import Any, Final
 
+import msgspec
+
 from dralloc.api.core_v1 import Node
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.registry import KINDS, Kind
+from dralloc.api.registry import Kind
 from dralloc.api.resource_v1 import GROUP, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.discovery import Discovery, discover
-from dralloc.client.transport import Transport
+from dralloc.client.transport import ClientRequest, Transport
 from dralloc.client.typed_resource import TypedResource
 from dralloc.devices.identity import ClaimId
 from dralloc.primitives.errors import Forbidden
 from dralloc.snapshot.cluster import Snapshot
-from dralloc.whatif.cluster_objects import decode_object, object_type_of, place_of
+from dralloc.whatif.cluster_objects import ReadKind, decode_object, object_type_of, place_of, relevant_kinds
+from dralloc.whatif.reduced_objects import reduced
 
 PAGE_SIZE: Final = 500
-
-
-@dataclass(frozen=True, slots=True)
-class ReadKind:
-    """The objects of one kind, or, if `is_missing`, why they cannot be read. `note` is for the user."""
-
-    objects: tuple[ApiObject, ...] = ()
-    note: str = ""
-    is_missing: bool = False
 
 
 async def read_cluster(
@@ -48,12 +41,13 @@ async def read_cluster(
     return dict(zip(kinds, found, strict=True))
 
 
-def relevant_kinds() -> Iterator[tuple[type[ApiObject], Kind]]:
-    """The kinds that answers depend on, with the type of their objects."""
-    for kind in KINDS:
-        object_type = object_type_of(kind)
-        if object_type is not None:
-            yield object_type, kind
+async def server_version(transport: Transport) -> str:
+    """The server's release, such as v1.37.0; empty if it does not say."""
+    response = await transport.send(ClientRequest(method="GET", path="/version"))
+    try:
+        return str(msgspec.json.decode(response.body, type=dict[str, Any]).get("gitVersion", ""))
+    except msgspec.DecodeError:
+        return ""
 
 
 def served_resource(discovery: Discovery, kind: Kind) -> TypedResource[Any] | None:
@@ -96,14 +90,15 @@ async def _read(calls: ApiCalls, discovery: Discovery, kind: Kind, namespace: st
         return ReadKind(note="" if is_usual else why_not_served(discovery, kind), is_missing=True)
     try:
         objects, _ = await calls.list_all(resource, page_size=PAGE_SIZE)
-        return ReadKind(objects)
+        return ReadKind(tuple(map(reduced, objects)))
     except Forbidden as error:
         refused = f"cannot read {kind.plural}: {error}"
     if kind.namespaced:
         try:
             objects, _ = await calls.list_all(resource, namespace=namespace, page_size=PAGE_SIZE)
             return ReadKind(
-                objects, f"{kind.plural} were read in namespace {namespace} only (no permission for others)"
+                tuple(map(reduced, objects)),
+                f"{kind.plural} were read in namespace {namespace} only (no permission for others)",
             )
         except Forbidden:
             pass

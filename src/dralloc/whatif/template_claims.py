@@ -57,7 +57,7 @@ def _from_template(objects: ClusterObjects, pod: Pod, entry: PodResourceClaim) -
     key = (metadata.namespace, entry.resource_claim_template_name or "")
     template = objects.all(ResourceClaimTemplate).get(key)
     if template is None:
-        raise MissingTemplate(f"claim {entry.name}: no template {'/'.join(key)} in {objects.place}")
+        raise MissingTemplate(f"claim {entry.name}: template {'/'.join(key)} does not exist")
     made = template.spec.metadata
     owner = OwnerReference(
         api_version="v1", kind="Pod", name=metadata.name, uid=metadata.uid, controller=True, block_owner_deletion=True

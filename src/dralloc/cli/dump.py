@@ -1,0 +1,107 @@
+"""`dralloc dump`: everything that an answer depends on, in one file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import typer
+
+from dralloc.cli.options import Context, Files, Gates, Kubeconfig, Namespace
+from dralloc.cli.output import fail, in_words, parse_gates, say
+
+if TYPE_CHECKING:
+    from dralloc.whatif.dump import ClusterDump
+
+
+class DumpFormat(StrEnum):
+    YAML = "yaml"
+    JSON = "json"
+
+
+def dump(
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The file to write; default: print.")] = None,
+    format: Annotated[
+        DumpFormat | None,
+        typer.Option(metavar="FORMAT", help="yaml or json; default: json for a FILE that ends with .json, else yaml."),
+    ] = None,
+    files: Files = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Namespace = None,
+    feature_gates: Gates = "",
+) -> None:
+    """Write everything that answers about a cluster depend on to one file. Nothing is written to the cluster.
+
+    With `-f FILE`, explain, allocate, plan and top answer from the file as they answered from the cluster when it was written, to the
+    byte. Secrets and fields that no answer reads (environment, commands, images, annotations of pods) are left out. The
+    file begins with a header: the time, the versions of the server and of dralloc, the feature gates, and the kinds that it contains.
+
+    # Attach this to a bug report.
+    dralloc dump -o dump.yaml
+
+    # Ask later, or on another machine. JSON is read faster.
+    dralloc dump -o cluster.json
+    dralloc explain pod ml/train-0 -f cluster.json
+    """
+    from importlib import metadata
+
+    from dralloc.cli.cluster_source import ClusterSource, print_notes
+    from dralloc.cli.progress import progress
+    from dralloc.cli.server_connection import ask_server, find_server
+    from dralloc.whatif.cluster_objects import relevant_kinds
+    from dralloc.whatif.dump import documents, header_of
+    from dralloc.whatif.live_cluster import server_version
+
+    source = ClusterSource(files=files, kubeconfig=kubeconfig, context=context, namespace=namespace)
+    kinds = [object_type for object_type, _ in relevant_kinds()]
+    objects, read = source.read(parse_gates(feature_gates), kinds, with_workload_pods=False)
+    print_notes(objects)
+    if source.has_cluster:
+        objects.server_version = ask_server(find_server(kubeconfig, context), server_version)
+    header = header_of(objects, read, dralloc=metadata.version("dralloc"))
+    bodies = documents(header, objects)
+    total = 1 + sum(each.count for each in header.kinds)
+    if format is None:
+        format = DumpFormat.JSON if output is not None and output.suffix == ".json" else DumpFormat.YAML
+    pieces = _pieces(progress(bodies, total=total, what="writing"), format)
+    if output is None:
+        sys.stdout.flush()
+        _write(sys.stdout.buffer, pieces)
+        return
+    try:
+        with output.open("wb") as file:
+            _write(file, pieces)
+    except OSError as error:
+        fail(f"cannot write {in_words(error)}")
+    say(f"{output}: {_contents(header)}", err=True)
+
+
+def _pieces(bodies: Iterator[bytes], format: DumpFormat) -> Iterator[bytes]:
+    """The file, one object after the other."""
+    if format is DumpFormat.YAML:
+        from dralloc.api.json_reader import read_json
+        from dralloc.api.yaml_writer import write_yaml
+
+        for number, body in enumerate(bodies):
+            yield b"---\n" * bool(number) + write_yaml(read_json(body.decode())).encode()
+        return
+    yield b'{"apiVersion":"v1","kind":"List","items":[\n'
+    for number, body in enumerate(bodies):
+        yield b",\n" * bool(number) + body
+    yield b"\n]}\n"
+
+
+def _write(file: BinaryIO, pieces: Iterator[bytes]) -> None:
+    for piece in pieces:
+        file.write(piece)
+    file.flush()
+
+
+def _contents(header: ClusterDump) -> str:
+    """What the file contains, in words."""
+    counts = [f"{each.count:,} {each.kind}" for each in header.kinds if each.count]
+    return ", ".join(counts) or "no objects"

@@ -1,0 +1,107 @@
+"""Objects without the fields that no answer reads.
+
+Live objects are reduced before a question is asked about them, and a dump contains the same reduced objects. So a live
+answer cannot depend on anything that a dump leaves out. Environment, commands and images of containers, IP addresses, data
+that drivers report, annotations and the record of who wrote which field are left out. The types of the objects leave
+out most of it already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from dralloc.api.apps_v1 import DaemonSet, Deployment
+from dralloc.api.batch_v1 import Job, PodTemplateSpec
+from dralloc.api.meta_v1 import ApiObject, ObjectMeta
+from dralloc.api.pod_v1 import Affinity, Container, Pod, PodAffinity, PodSpec
+from dralloc.api.resource_v1 import NULL, ResourceClaim, ResourceClaimTemplate
+from dralloc.api.wire import map_changed
+
+# The annotations that components read, by the domain of their keys.
+_READ_DOMAINS: Final = ("dralloc.io/", "resource.kubernetes.io/")
+# The whole manifest of the object, with everything that is left out here.
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+def reduced(obj: ApiObject) -> ApiObject:
+    """The object with the fields that answers read. Reducing it again changes nothing."""
+    # Answers print claims; an annotation of a template becomes one of its claims.
+    is_printed = isinstance(obj, ResourceClaim | ResourceClaimTemplate)
+    metadata = _reduced_metadata(obj.metadata, is_printed=is_printed)
+    match obj:
+        case Pod():
+            return replace(obj, metadata=metadata, spec=_reduced_spec(obj.spec))
+        case Job() | Deployment() | DaemonSet():
+            template = _reduced_template(obj.spec.template)
+            return replace(obj, metadata=metadata, spec=replace(obj.spec, template=template))
+        case ResourceClaim() if obj.status.devices:
+            devices = tuple(replace(each, data=NULL, network_data=None) for each in obj.status.devices)
+            return replace(obj, metadata=metadata, status=replace(obj.status, devices=devices))
+        case ResourceClaimTemplate():
+            made = _reduced_metadata(obj.spec.metadata, is_printed=True)
+            return replace(obj, metadata=metadata, spec=replace(obj.spec, metadata=made))
+        case _:
+            return replace(obj, metadata=metadata)
+
+
+def _reduced_metadata(metadata: ObjectMeta, *, is_printed: bool) -> ObjectMeta:
+    return replace(
+        metadata,
+        annotations=_read_annotations(metadata.annotations, is_printed=is_printed),
+        managed_fields=(),
+        resource_version="",
+        self_link="",
+    )
+
+
+def _read_annotations(annotations: Mapping[str, str], *, is_printed: bool) -> dict[str, str]:
+    return {
+        key: value
+        for key, value in annotations.items()
+        if (key != _LAST_APPLIED if is_printed else key.startswith(_READ_DOMAINS))
+    }
+
+
+def _reduced_template(template: PodTemplateSpec) -> PodTemplateSpec:
+    return replace(
+        template,
+        metadata=_reduced_metadata(template.metadata, is_printed=False),
+        spec=_reduced_spec(template.spec),
+    )
+
+
+def _reduced_spec(spec: PodSpec) -> PodSpec:
+    return replace(
+        spec,
+        containers=map_changed(spec.containers, _without_image),
+        init_containers=map_changed(spec.init_containers, _without_image),
+        # Of these, only the presence is read.
+        volumes=tuple(volume if volume.ephemeral is None else replace(volume, ephemeral={}) for volume in spec.volumes),
+        affinity=_reduced_affinity(spec.affinity),
+    )
+
+
+def _without_image(container: Container) -> Container:
+    return replace(container, image="") if container.image else container
+
+
+def _reduced_affinity(affinity: Affinity | None) -> Affinity | None:
+    if affinity is None:
+        return None
+    return replace(
+        affinity,
+        pod_affinity=_without_preferences(affinity.pod_affinity),
+        pod_anti_affinity=_without_preferences(affinity.pod_anti_affinity),
+    )
+
+
+def _without_preferences(affinity: PodAffinity | None) -> PodAffinity | None:
+    if affinity is None:
+        return None
+    preferences: tuple[dict[str, Any], ...] = tuple(
+        {} for _ in affinity.preferred_during_scheduling_ignored_during_execution
+    )
+    return replace(affinity, preferred_during_scheduling_ignored_during_execution=preferences)
