@@ -42,8 +42,8 @@ def fit(
         typer.Option(
             "--taint",
             metavar="TAINT@TARGET",
-            help="As if a node or devices had this taint: KEY[=VALUE]:EFFECT@node/NAME, or "
-            "KEY[=VALUE]:EFFECT@DRIVER/POOL/DEVICE, with * for any pool or device.",
+            help="As if a node or devices had this taint: KEY[=VALUE]:EFFECT with @node/NAME, or with "
+            "@DRIVER/POOL/DEVICE, where * stands for any pool or device.",
         ),
     ] = None,
     add: Annotated[
@@ -75,14 +75,13 @@ def fit(
     # By kind of node, from saved objects.
     dralloc fit pods.yaml -f cluster.json --node-group pool
 
-    # Without a node, and with all GPUs of another one out of service.
-    dralloc fit claim.yaml --without-node node-7 --taint 'repair:NoSchedule@gpu.example.com/node-8/*'
+    # Without a node? And with all GPUs of a node out of service?
+    dralloc fit claim.yaml --without-node node-7
+    dralloc fit claim.yaml --taint 'bad:NoSchedule@gpu.example.com/node-8/*'
 
     # With four more nodes.
     dralloc fit pods.yaml --add gpu=4
     """
-    from datetime import UTC, datetime
-
     from dralloc.cli.answers import answer
     from dralloc.cli.cluster_source import (
         PLACEMENT_USEFUL,
@@ -106,10 +105,9 @@ def fit(
     objects = source.load(parse_gates(feature_gates), useful=PLACEMENT_USEFUL)
     print_assumed_nodes(objects)
     model = _model(objects, file)
-    now = datetime.now(UTC)
     with unknown_names_fail():
-        nodes = scenario.apply(objects, now)
-    report = whatif.fit(Engine(objects, now, nodes=nodes), model, copies_max)
+        nodes = scenario.apply(objects)
+    report = whatif.fit(Engine(objects, objects.now, nodes=nodes), model, copies_max)
     print_notes(objects)
     rows = _rows(report, {node.metadata.name: node.metadata.labels for node in nodes}, node_group)
     answer(

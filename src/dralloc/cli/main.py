@@ -43,6 +43,7 @@ COMMANDS: Final = {
     "allocate": Entry("allocate", "allocate", ASK),
     "plan": Entry("plan", "plan", ASK),
     "fit": Entry("fit", "fit", ASK),
+    "drain": Entry("drain", "drain", ASK),
     "dump": Entry("dump", "dump", ASK),
     "validate": Entry("validate", "validate", ASK),
     "convert": Entry("convert", "convert", ASK),
@@ -58,7 +59,7 @@ COMMANDS: Final = {
 # Take manifests with -f and nothing without a dash, as kubectl does.
 WITH_FILES_ONLY: Final = frozenset({"allocate", "apply", "convert"})
 # What people type who know kubectl, and what it does well enough.
-OF_KUBECTL: Final = frozenset({"annotate", "cordon", "create", "describe", "drain", "edit", "label", "logs", "patch"})
+OF_KUBECTL: Final = frozenset({"annotate", "cordon", "create", "describe", "edit", "label", "logs", "patch"})
 # What other programs have as commands.
 OPTIONS: Final = frozenset({"help", "version"})
 HELP_OPTIONS: Final = {"help_option_names": ["-h", "--help"]}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
 from msgspec.structs import replace
@@ -89,7 +88,7 @@ class Scenario:
             tuple(without_nodes), tuple(map(AssumedTaint.parse, taints)), tuple(map(CandidateShape.parse, shapes))
         )
 
-    def apply(self, objects: ClusterObjects, now: datetime) -> tuple[Node, ...]:
+    def apply(self, objects: ClusterObjects) -> tuple[Node, ...]:
         """Changes the objects; returns the nodes that there would be. Raises UnknownObject."""
         gone = {objects.find_node(name).metadata.name for name in self.without_nodes}
         on_nodes = [(objects.find_node(each.node).metadata.name, each.taint) for each in self.taints if each.node]
@@ -101,7 +100,7 @@ class Scenario:
                 objects.add(taint_rule(f"assumed-{number}", each.taint, each.devices))
         add_classes(objects, list(self.added))
         for shape in self.added:
-            grow = Growths(shape, now)
+            grow = Growths(shape, objects.now)
             for growth in map(grow, range(shape.growths_max)):
                 nodes += growth.nodes
                 for item in growth.slices:
