@@ -7,6 +7,7 @@ plain values, so that it cannot distinguish unset from empty there.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct
@@ -63,8 +64,13 @@ def from_hub(stored: ApiObject, version: str) -> ApiObject:
 
 def _carry(source: Struct, target: type[StructT], **changed: Any) -> StructT:
     """Returns the struct in another type: the fields that have the same name in both, and those that change."""
-    same = (name for name in target.__struct_fields__ if name not in changed and name in source.__struct_fields__)
-    return target(**{name: getattr(source, name) for name in same}, **changed)
+    carried = {name: getattr(source, name) for name in _shared_fields(source.__class__, target)}
+    return target(**(carried | changed))
+
+
+@cache
+def _shared_fields(one: type[Struct], other: type[Struct]) -> tuple[str, ...]:
+    return tuple(name for name in one.__struct_fields__ if name in other.__struct_fields__)
 
 
 def _in_version(obj: ObjectT, version: str) -> ObjectT:
