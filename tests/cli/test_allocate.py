@@ -275,7 +275,7 @@ def test_features_that_are_off_are_heeded() -> None:
     [
         pytest.param("", "1 node: taint reserved:NoSchedule is not tolerated", id="a taint of the node"),
         pytest.param("  nodeSelector: {zone: b}", "node selector or affinity does not match", id="a node selector"),
-        pytest.param("  nodeName: n2", "1 node: does not match spec.nodeName", id="a node by name"),
+        pytest.param("  nodeName: n2", "a pod that has a node gets none", id="a node by name"),
     ],
 )
 def test_nodes_that_cannot_take_the_pod_are_left_out(tmp_path: Path, more: str, want: str) -> None:

@@ -124,18 +124,19 @@ spec: {nodeName: n1, containers: [{name: c, image: i}], resourceClaims: [{name: 
 
 
 @pytest.mark.parametrize(
-    ("ready", "phase", "told"),
+    ("ready", "phase", "code", "told"),
     [
-        ("True", "Pending", ""),
+        ("True", "Pending", 0, ""),
         (
             "False",
             "Pending",
+            1,
             " and does not run: the node is not ready (the node agent has ended); delete the pod to have it scheduled again",
         ),
-        ("False", "Running", ""),
+        ("False", "Running", 0, ""),
     ],
 )
-def test_a_pod_whose_node_is_not_ready(ready: str, phase: str, told: str) -> None:
+def test_a_pod_whose_node_is_not_ready(ready: str, phase: str, code: int, told: str) -> None:
     objects = f"""\
 apiVersion: v1
 kind: Pod
@@ -149,7 +150,7 @@ metadata: {{name: n1}}
 status: {{conditions: [{{type: Ready, status: "{ready}", message: the node agent has ended}}]}}
 """
     result = run("pod", "ml/p", "-f", "-", stdin=objects)
-    assert (result.exit_code, result.stdout) == (0, f"pod ml/p is on node n1 already{told}\n")
+    assert (result.exit_code, result.stdout) == (code, f"pod ml/p is on node n1 already{told}\n")
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,15 @@ def test_nodes_that_are_there_come_first_and_the_better_alternative_wins(tmp_pat
     shape = ("--shape", profile(tmp_path, "large", 2))
     [alone] = plans([*existing, EITHER, pod("p", "either")], *shape)
     assert ([each["node"] for each in alone["placements"]], alone["newNodes"]) == (["there-0"], [])
-    forced = [*existing, LARGE_ONLY, EITHER, pod("a", "large-only", priority=1), pod("b", "either")]
+    first = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "first"}, "value": 1}
+    forced = [
+        *existing,
+        first,
+        LARGE_ONLY,
+        EITHER,
+        pod("b", "either"),
+        pod("a", "large-only", priorityClassName="first"),
+    ]
     [beside] = plans(forced, *shape)
     assert [(each["pod"], each["node"], each["score"]) for each in beside["placements"]] == [
         ("default/a", "new-large-0", 0),
@@ -150,7 +158,7 @@ def test_pods_that_run_or_have_ended_wait_for_nothing(tmp_path: Path) -> None:
 def test_a_template_that_is_missing_is_told(tmp_path: Path) -> None:
     told = run([pod("p", "nowhere")], "--shape", "gpu")
     assert told.exit_code == 1
-    assert "pod default/p does not fit: claim card: template default/nowhere does not exist" in told.stdout
+    assert "pod default/p cannot be placed: claim card: template default/nowhere does not exist" in told.stdout
 
 
 def test_which_pod_gets_what(tmp_path: Path) -> None:

@@ -75,16 +75,13 @@ def test_the_emptiest_node_is_chosen_as_by_the_scheduler() -> None:
     assert (placed.node, [each.metadata.name for each in placed.claims]) == ("n2", ["wanted"])
 
 
-def test_a_pod_that_has_a_node_does_not_compete_with_itself() -> None:
+def test_a_pod_that_has_a_node_keeps_it_and_gets_no_devices() -> None:
+    """The scheduler does not look at pods that have a node."""
     running = pod("running", "wanted", cpu="6", on="n1")
-    asked = engine(node("n1"), gpus("n1"), device_class(), claim("wanted", request()), running)
-    assert isinstance(asked.place(running), PodPlacement)
-
-
-def test_a_pod_that_cannot_be_placed_again_keeps_what_it_uses() -> None:
-    running = pod("running", "wanted", cpu="6", on="n1")
-    asked = engine(node("n1"), device_class(), claim("wanted", request()), running, pod("other", cpu="6"))
-    assert isinstance(asked.place(running), UnplacedPod)
+    asked = engine(node("n1"), gpus("n1"), device_class(), claim("wanted", request()), running, pod("other", cpu="6"))
+    placed = asked.place(running)
+    assert isinstance(placed, UnplacedPod)
+    assert placed.message.startswith("claim default/wanted has no devices, and a pod that has a node gets none")
     assert isinstance(asked.place(asked.objects.find(Pod, "pod", "other")), UnplacedPod)
 
 

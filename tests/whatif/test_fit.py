@@ -171,7 +171,7 @@ def test_a_pod_from_a_cluster_is_a_model_like_any_other() -> None:
 def test_a_missing_template_fits_nowhere() -> None:
     report = fitted(pod(), node("n1"), gpus("n1", *cards(3)))
     assert (report.count, report.is_error, report.stranded) == (0, True, ())
-    assert "no template default/gpu" in report.message
+    assert "template default/gpu does not exist" in report.message
 
 
 # --- Exactness ------------------------------------------------------------------------------------------------------------

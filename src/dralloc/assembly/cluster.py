@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from dralloc.api.coordination_v1 import Lease
-from dralloc.api.pod_v1 import DEFAULT_SCHEDULER
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator
 from dralloc.assembly.api_server import running_api_server
@@ -39,14 +38,12 @@ from dralloc.node.timings import DEFAULT_TIMINGS
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.leader_loop import SchedulerLoop
-from dralloc.scheduler.settings import NAME, SchedulerSettings
+from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES, SchedulerSettings
 from dralloc.store.interface import Store
 from dralloc.store.memory import MemoryStore
 from dralloc.system_clock import SystemClock
 
 TOKEN: Final = "in-process"
-# This is the only scheduler, so pods without a scheduler name are its own, too.
-SCHEDULER_NAMES: Final = frozenset({NAME, DEFAULT_SCHEDULER})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +55,7 @@ class ClusterSettings:
 
     gates: FeatureGates = field(default_factory=FeatureGates.defaults)
     clock: Clock = field(default_factory=SystemClock)
-    scheduler_names: frozenset[str] = SCHEDULER_NAMES
+    scheduler_names: frozenset[str] = ONLY_SCHEDULER_NAMES
     controllers: tuple[str, ...] = tuple(CONTROLLERS)
     fleets: tuple[FleetSettings, ...] = ()
     identity: str | None = None

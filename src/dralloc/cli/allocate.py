@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from dralloc.cli.options import Context, Files, Gates, Kubeconfig, Output, OutputFormat
+from dralloc.cli.options import Context, Files, Gates, Kubeconfig, Output, OutputFormat, SchedulerNames
 from dralloc.cli.output import FINDINGS, fail, paint, parse_gates, say
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def allocate(
             "--namespace", "-n", help="Only pods and claims in this namespace; also the namespace of names without one."
         ),
     ] = None,
+    scheduler_name: SchedulerNames = None,
     output: Output = OutputFormat.TABLE,
     feature_gates: Gates = "",
 ) -> None:
@@ -63,17 +64,19 @@ def allocate(
         print_notes,
         unknown_names_fail,
     )
+    from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
     from dralloc.whatif.allocations import allocate_claim, allocate_pod, allocate_waiting
     from dralloc.whatif.engine import Engine
 
     if pod is not None and claim is not None:
         fail("give --pod or --claim, not both")
+    names = frozenset(scheduler_name or ONLY_SCHEDULER_NAMES)
     source = ClusterSource(files=files, kubeconfig=kubeconfig, context=context, namespace=namespace)
     objects = source.load(parse_gates(feature_gates), useful=PLACEMENT_USEFUL)
     print_assumed_nodes(objects)
     with unknown_names_fail():
         only_node = objects.find_node(node).metadata.name if node is not None else ""
-        engine = Engine(objects, objects.now, only_node=only_node)
+        engine = Engine(objects, objects.now, only_node=only_node, scheduler_names=names)
         if pod is not None:
             answer = allocate_pod(engine, objects.find(Pod, "pod", pod))
         elif claim is not None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from dralloc.api.apps_v1 import DaemonSet, Deployment
 from dralloc.api.batch_v1 import Job
-from dralloc.api.core_v1 import Node
+from dralloc.api.core_v1 import Node, ResourceQuota
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import (
@@ -20,6 +20,7 @@ from dralloc.api.resource_v1 import (
     ResourceClaimTemplate,
     ResourceSlice,
 )
+from dralloc.api.scheduling_v1 import PriorityClass
 from dralloc.api.timestamps import parse_timestamp
 from dralloc.cli.manifest_records import read_records
 from dralloc.cli.output import FINDINGS, fail, say
@@ -33,7 +34,9 @@ OR_FILES: Final = "; or name files with -f"
 
 # What placing pods depends on. Without the first ones there is no answer.
 PLACEMENT_NEEDED: Final[frozenset[type[ApiObject]]] = frozenset({ResourceSlice, DeviceClass, ResourceClaim})
-PLACEMENT_USEFUL: Final[frozenset[type[ApiObject]]] = frozenset({Node, Pod, ResourceClaimTemplate, DeviceTaintRule})
+PLACEMENT_USEFUL: Final[frozenset[type[ApiObject]]] = frozenset(
+    {Node, Pod, ResourceClaimTemplate, DeviceTaintRule, ResourceQuota, PriorityClass}
+)
 WORKLOADS: Final[tuple[type[ApiObject], ...]] = (Job, Deployment, DaemonSet)
 
 

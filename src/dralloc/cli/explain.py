@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dralloc.cli.answers import answer
-from dralloc.cli.options import Context, Files, Gates, Kubeconfig, Namespace, Output, OutputFormat
+from dralloc.cli.options import Context, Files, Gates, Kubeconfig, Namespace, Output, OutputFormat, SchedulerNames
 from dralloc.cli.output import FINDINGS, paint, parse_gates
 
 
@@ -26,6 +26,7 @@ def explain(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     namespace: Namespace = None,
+    scheduler_name: SchedulerNames = None,
     output: Output = OutputFormat.TABLE,
     feature_gates: Gates = "",
 ) -> None:
@@ -47,6 +48,7 @@ def explain(
     # Would this claim fit in the cluster?
     dralloc explain claim wanted -f wanted.yaml --context production
     """
+    from dralloc.api.core_v1 import Event
     from dralloc.api.pod_v1 import Pod
     from dralloc.api.resource_v1 import ResourceClaim
     from dralloc.cli.cluster_source import (
@@ -57,12 +59,16 @@ def explain(
         print_notes,
         unknown_names_fail,
     )
+    from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
     from dralloc.whatif.engine import Engine
     from dralloc.whatif.pod_explanation import explain_claim, explain_pod
 
     needed = PLACEMENT_NEEDED | ({Pod} if sort is Sort.POD else set())
+    # Events tell what goes wrong on a pod's node.
+    useful = PLACEMENT_USEFUL | ({Event} if sort is Sort.POD else set())
+    names = frozenset(scheduler_name or ONLY_SCHEDULER_NAMES)
     source = ClusterSource(files=files, kubeconfig=kubeconfig, context=context, namespace=namespace)
-    objects = source.load(parse_gates(feature_gates), needed=needed, useful=PLACEMENT_USEFUL)
+    objects = source.load(parse_gates(feature_gates), needed=needed, useful=useful)
     print_assumed_nodes(objects)
     with unknown_names_fail():
         only_node = objects.find_node(node).metadata.name if node is not None else ""
@@ -70,7 +76,7 @@ def explain(
             pod = objects.find(Pod, "pod", name)
         else:
             claim = objects.find(ResourceClaim, "claim", name)
-    engine = Engine(objects, objects.now, only_node=only_node)
+    engine = Engine(objects, objects.now, only_node=only_node, scheduler_names=names)
     found = explain_pod(engine, pod) if sort is Sort.POD else explain_claim(engine, claim)
     print_notes(objects)
 

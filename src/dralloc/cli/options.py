@@ -67,6 +67,14 @@ StoreUrl = Annotated[
         "--store", help="memory://, sqlite:///PATH or etcd://HOST:PORT; default: a file in the data directory."
     ),
 ]
+SchedulerNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--scheduler-name",
+        help="The schedulerName of the pods that the scheduler takes; may be given several times; otherwise dralloc "
+        "and default-scheduler.",
+    ),
+]
 MetricsAddress = Annotated[
     str | None,
     typer.Option("--metrics-address", help="HOST:PORT for /metrics and /healthz; default: not served."),

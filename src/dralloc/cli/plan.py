@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dralloc.cli.options import Context, Files, Gates, Kubeconfig, Output, OutputFormat, profiles_starting_with
+from dralloc.cli.options import (
+    Context,
+    Files,
+    Gates,
+    Kubeconfig,
+    Output,
+    OutputFormat,
+    SchedulerNames,
+    profiles_starting_with,
+)
 from dralloc.cli.output import FINDINGS, fail, parse_gates
 
 if TYPE_CHECKING:
@@ -31,6 +40,7 @@ def plan(
     ] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
+    scheduler_name: SchedulerNames = None,
     output: Output = OutputFormat.TABLE,
     feature_gates: Gates = "",
 ) -> None:
@@ -57,6 +67,7 @@ def plan(
     from dralloc.cli.answers import answer
     from dralloc.cli.cluster_source import PLACEMENT_NEEDED, PLACEMENT_USEFUL, ClusterSource
     from dralloc.cli.progress import progress
+    from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
     from dralloc.whatif.candidate_shapes import BadShape, CandidateShape, add_classes
     from dralloc.whatif.engine import Engine, pods_by_priority
     from dralloc.whatif.planner import plan_pods
@@ -65,6 +76,7 @@ def plan(
         shapes = [CandidateShape.parse(text) for text in shape]
     except BadShape as error:
         fail(f"--shape {error}")
+    names = frozenset(scheduler_name or ONLY_SCHEDULER_NAMES)
     source = ClusterSource(files=files, kubeconfig=kubeconfig, context=context, namespace=namespace)
     objects = source.load(parse_gates(feature_gates), needed={*PLACEMENT_NEEDED, Pod}, useful=PLACEMENT_USEFUL)
     add_classes(objects, shapes)
@@ -74,7 +86,7 @@ def plan(
     # Without Node objects there are no existing nodes; none are assumed.
     nodes = objects.all(Node).values()
     plans = [
-        plan_pods(Engine(objects, objects.now, nodes=nodes), pods, each, objects.now)
+        plan_pods(Engine(objects, objects.now, nodes=nodes, scheduler_names=names), pods, each, objects.now)
         for each in progress(shapes, total=len(shapes), what="planning")
     ]
     is_wide = output is OutputFormat.WIDE
@@ -118,12 +130,13 @@ def _pod_rows(placement: PodPlacement) -> Iterator[tuple[str, ...]]:
 
 def _unplaced_lines(plan: GrowthPlan) -> Iterator[str]:
     """Pods with the same reason share a line."""
-    by_message: dict[str, list[str]] = {}
+    by_message: dict[tuple[str, bool], list[str]] = {}
     for unplaced in plan.unplaced:
-        by_message.setdefault(unplaced.message, []).append(_name(unplaced.pod))
-    for message, names in by_message.items():
-        pods = f"pod {names[0]} does" if len(names) == 1 else f"{len(names)} pods ({names[0]}, …) do"
-        yield f"\n{plan.shape.name}: {pods} not fit: {message}"
+        by_message.setdefault((unplaced.message, unplaced.is_error), []).append(_name(unplaced.pod))
+    for (message, is_error), names in by_message.items():
+        pods = f"pod {names[0]}" if len(names) == 1 else f"{len(names)} pods ({names[0]}, …)"
+        verb = "cannot be placed" if is_error else "does not fit" if len(names) == 1 else "do not fit"
+        yield f"\n{plan.shape.name}: {pods} {verb}: {message}"
 
 
 def _name(pod: Any) -> str:

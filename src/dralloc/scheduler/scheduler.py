@@ -12,7 +12,6 @@ import asyncio
 import time
 from collections.abc import Collection, Mapping
 from typing import Final
-from zlib import crc32
 
 from dralloc.api.pod_v1 import Pod
 from dralloc.client.api_calls import ApiCalls
@@ -58,8 +57,7 @@ class Scheduler:
         self.counters = counters or SchedulerMetrics()
         self._queue = SchedulingQueue()
         self._cluster = ClusterState(
-            # Two schedulers must not prefer the same one of many equally good nodes.
-            rank=lambda name: crc32(f"{settings.identity}/{name}".encode()),
+            rank=settings.rank,
             owns_pool=settings.owns_pool,
             for_workloads="DRAReservedForWorkloads" in settings.gates,
         )

@@ -6,12 +6,16 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
+from zlib import crc32
 
+from dralloc.api.pod_v1 import DEFAULT_SCHEDULER
 from dralloc.devices.identity import PoolId
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.state.pool_ownership import owns_every_pool
 
 NAME: Final = "dralloc"
+# The pods of a cluster whose only scheduler is ours: also those that name no scheduler.
+ONLY_SCHEDULER_NAMES: Final = frozenset({NAME, DEFAULT_SCHEDULER})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,3 +31,7 @@ class SchedulerSettings:
     bindings_max: int = 64
     owns_pool: Callable[[PoolId], bool] = owns_every_pool
     new_share_id: Callable[[], str] = lambda: str(uuid.uuid4())
+
+    def rank(self, node: str) -> int:
+        """The order of equally good nodes. Two schedulers must not prefer the same one of many."""
+        return crc32(f"{self.identity}/{node}".encode())

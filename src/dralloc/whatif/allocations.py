@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dralloc.api.pod_claims import claims_of
+from dralloc.api.pod_claims import claims_of, controller_of
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.devices.identity import ClaimId
 from dralloc.whatif.engine import Engine, UnplacedPod, pods_by_priority
-from dralloc.whatif.template_claims import MissingTemplate, pod_for_claim
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,23 +38,16 @@ def allocate_waiting(engine: Engine, namespace: str | None) -> Allocations:
     answer = Allocations()
     used: set[ClaimId] = set()
     for pod in pods_by_priority(engine.objects, namespace):
-        try:
-            completed = engine.complete(pod)
-        except MissingTemplate as error:
-            answer.refusals.append(RefusedSubject(subject_of_pod(pod), f"cannot be allocated: {error}"))
-            continue
-        claims = engine.claims_of(completed)
-        used.update(ClaimId(pod.metadata.namespace, use.claim) for use in claims_of(completed))
-        if not pod.spec.node_name or any(claim.status.allocation is None for claim in claims):
-            if pod.spec.resource_claims:
-                _add(answer, engine, completed, subject_of_pod(pod))
-            else:
-                # It gets no devices, but its part of a node.
-                engine.place(completed)
+        used.update(ClaimId(pod.metadata.namespace, use.claim) for use in claims_of(pod))
+        if pod.spec.resource_claims:
+            _add(answer, engine, pod, subject_of_pod(pod))
+        elif not pod.spec.node_name:
+            # It gets no devices, but its part of a node.
+            engine.place(pod)
     for claim in engine.objects.all(ResourceClaim).values():
-        is_meant = namespace in (None, claim.metadata.namespace)
-        if is_meant and claim.status.allocation is None and ClaimId.of(claim) not in used:
-            _add(answer, engine, pod_for_claim(claim), subject_of_claim(claim))
+        is_meant = namespace in (None, claim.metadata.namespace) and claim.status.allocation is None
+        if is_meant and ClaimId.of(claim) not in used and not _is_of_pod(claim):
+            _add(answer, engine, engine.pod_for(claim), subject_of_claim(claim))
     return answer
 
 
@@ -71,7 +63,7 @@ def allocate_claim(engine: Engine, claim: ResourceClaim) -> Allocations:
     if claim.status.allocation is not None:
         answer.allocated.append(ClaimOnNode(claim, _node_of(claim)))
     else:
-        _add(answer, engine, pod_for_claim(claim), subject_of_claim(claim))
+        _add(answer, engine, engine.pod_for(claim), subject_of_claim(claim))
     return answer
 
 
@@ -92,6 +84,12 @@ def _add(answer: Allocations, engine: Engine, pod: Pod, subject: str, *, only_ne
     for claim in placed.claims:
         if not only_new or ClaimId.of(claim) in placed.new:
             answer.allocated.append(ClaimOnNode(claim, placed.node))
+
+
+def _is_of_pod(claim: ResourceClaim) -> bool:
+    """True if the claim was made for a pod. It is for this pod alone, which may not have recorded it yet."""
+    owner = controller_of(claim.metadata)
+    return owner is not None and owner.kind == "Pod"
 
 
 def _node_of(claim: ResourceClaim) -> str:

@@ -21,7 +21,7 @@ from dralloc.api.apps_v1 import DaemonSet, Deployment
 from dralloc.api.batch_v1 import Job
 from dralloc.api.codec import decode
 from dralloc.api.conversion import V1BETA1, to_hub
-from dralloc.api.core_v1 import Namespace, Node, ResourceQuota
+from dralloc.api.core_v1 import Event, Namespace, Node, ResourceQuota
 from dralloc.api.defaulting import default_resource_claim, default_resource_claim_template
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
 from dralloc.api.pod_v1 import Pod
@@ -145,6 +145,11 @@ def made_up_uid(obj: ApiObject) -> str:
     return f"{obj.metadata.namespace}/{obj.metadata.name}"
 
 
+def exists(obj: ApiObject) -> bool:
+    """True if a server has the object, and not only a manifest."""
+    return bool(obj.metadata.uid) and not is_made_up(obj.metadata.uid)
+
+
 def is_made_up(uid: str) -> bool:
     return "/" in uid
 
@@ -165,6 +170,7 @@ _VIEWS: Mapping[str, type[ApiObject]] = {
     "Namespace": Namespace,
     "ResourceQuota": ResourceQuota,
     "PriorityClass": PriorityClass,
+    "Event": Event,
 }
 _HUBS = (ResourceSlice, DeviceClass, ResourceClaim, ResourceClaimTemplate, DeviceTaintRule)
 

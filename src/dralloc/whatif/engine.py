@@ -7,10 +7,11 @@ pod that is made for it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 from uuid import NAMESPACE_URL, uuid5
 
 from msgspec.structs import replace
@@ -18,21 +19,38 @@ from msgspec.structs import replace
 from dralloc.allocator.diagnosis.diagnoser import Diagnoser
 from dralloc.allocator.diagnosis.reasons import availability, grouped
 from dralloc.allocator.requests import compile_demand
-from dralloc.api.core_v1 import Node
+from dralloc.api.core_v1 import Event, Node
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.pod_v1 import Pod
+from dralloc.api.pod_v1 import Pod, PodResourceClaim
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+from dralloc.api.timestamps import BadTimestamp, parse_timestamp
 from dralloc.devices.identity import ClaimId
 from dralloc.primitives.quantity import Quantity
 from dralloc.scheduler.contract import Decision, DecisionFailure, Placement, Rejection
 from dralloc.scheduler.decide.cycle import Cycle
-from dralloc.scheduler.decide.node_reasons import reason_of
-from dralloc.scheduler.decide.node_verdicts import NodeVerdict
+from dralloc.scheduler.decide.node_reasons import reason_about_node, reason_of
+from dralloc.scheduler.decide.node_verdicts import NodeVerdict, OutOfReach, Unfit
+from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES, SchedulerSettings
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.state.placed_pods import claims_used_by
-from dralloc.whatif.cluster_objects import ClusterObjects, is_made_up
+from dralloc.whatif.api_refusals import ApiRefusals, priority_classes, priority_of
+from dralloc.whatif.blockers import (
+    CLAIM_CREATION_EVENT,
+    NOT_ALLOCATED,
+    Blocker,
+    Stage,
+    binding_blockers,
+    is_starting,
+    latest_warning,
+    node_blockers,
+    queue_blockers,
+)
+from dralloc.whatif.cluster_objects import ClusterObjects, exists, is_made_up
 from dralloc.whatif.object_changes import ObjectChange, apply_changes
-from dralloc.whatif.template_claims import MissingTemplate, TemplateClaims
+from dralloc.whatif.template_claims import MissingTemplate, TemplateClaims, pod_for_claim
+
+# A controller that runs has made the claims of a pod of this age.
+CLAIMS_CREATED_WITHIN: Final = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +75,7 @@ class UnplacedPod:
 class Engine:
     """Places pods one after the other, on `nodes` or on all; `only_node` restricts pods to one node.
 
-    `cluster` is the state of the objects, if it exists already.
+    `scheduler_names` are the names of the scheduler that is asked about. `cluster` is the state of the objects, if it exists already.
     """
 
     def __init__(
@@ -67,6 +85,7 @@ class Engine:
         *,
         nodes: Collection[Node] | None = None,
         only_node: str = "",
+        scheduler_names: Collection[str] = ONLY_SCHEDULER_NAMES,
         cluster: ClusterState | None = None,
     ) -> None:
         self.objects = objects
@@ -75,7 +94,10 @@ class Engine:
         self.cluster = cluster or _state_of(objects, objects.nodes if nodes is None else nodes)
         self.only_node = only_node
         self._now = now
+        self._scheduler_names = scheduler_names
+        self._for_workloads = "DRAReservedForWorkloads" in objects.gates
         self._template_claims = TemplateClaims(objects)
+        self._refusals = ApiRefusals(objects, self._template_claims)
         self._cycle = Cycle(self.cluster, objects.gates)
         # Claims in `cluster` that do not exist yet.
         self._expected: list[ResourceClaim] = []
@@ -93,6 +115,68 @@ class Engine:
                 subject = f"pod {pod.metadata.namespace}/{pod.metadata.name}"
                 self.objects.notes.append(f"{subject}: claim {claim_id} does not exist yet; its template is used")
         return completed
+
+    def pod_for(self, claim: ResourceClaim) -> Pod:
+        """A pod that uses the claim and asks for nothing else."""
+        pod = pod_for_claim(claim)
+        return replace(pod, spec=replace(pod.spec, scheduler_name=min(self._scheduler_names)))
+
+    def blockers(self, pod: Pod) -> tuple[Blocker, ...]:
+        """What keeps the pod from running besides the scheduler's decision, in the order of the pod's life."""
+        if pod.spec.node_name and not is_starting(pod):
+            return ()
+        before = tuple(self._waiting_blockers(pod))
+        node = self._node_blockers(pod) if pod.spec.node_name else ()
+        return (*before, *self._binding_blockers(pod), *node)
+
+    def _waiting_blockers(self, pod: Pod) -> Iterator[Blocker]:
+        """What keeps the pod from the scheduler; a pod that has a node needs its claims all the same."""
+        if not pod.spec.node_name:
+            if refused := self._refusals.of_pod(pod):
+                reason = "QuotaExceeded" if refused.startswith("exceeded quota") else "PriorityRefused"
+                yield Blocker(Stage.CREATION, reason, f"it would not be created: {refused}")
+            yield from queue_blockers(pod, self._scheduler_names)
+        for entry in pod.spec.resource_claims:
+            if (blocker := self._claim_blocker(pod, entry)) is not None:
+                yield blocker
+
+    def _claim_blocker(self, pod: Pod, entry: PodResourceClaim) -> Blocker | None:
+        """Why the claim of the entry does not exist, and will not."""
+        namespace, name = pod.metadata.namespace, entry.resource_claim_name
+        if not name:
+            try:
+                claim = self._template_claims.expected(pod, entry)
+            except MissingTemplate as error:
+                return Blocker(Stage.CLAIMS, "TemplateMissing", str(error))
+            if claim is None:
+                return None
+            name = claim.metadata.name
+        if refused := self._refusals.of_claim(ClaimId(namespace, name)):
+            return Blocker(Stage.CLAIMS, "QuotaExceeded", f"claim {namespace}/{name} is not created: {refused}")
+        if entry.resource_claim_name or not exists(pod) or not self._is_overdue(pod):
+            return None
+        event = latest_warning(pod, self.objects.all(Event).values(), CLAIM_CREATION_EVENT)
+        told = event.message if event is not None else "its template exists; is the controller running?"
+        return Blocker(Stage.CLAIMS, "ClaimNotCreated", f"claim {entry.name} is not created: {told}")
+
+    def _is_overdue(self, pod: Pod) -> bool:
+        """True if the pod's claims would exist by now if a controller made them."""
+        try:
+            created = parse_timestamp(pod.metadata.creation_timestamp or "")
+        except BadTimestamp:
+            return False
+        return self._now - created > CLAIMS_CREATED_WITHIN
+
+    def _binding_blockers(self, pod: Pod) -> Iterator[Blocker]:
+        try:
+            pod = self.complete(pod)
+        except MissingTemplate:
+            return iter(())
+        return binding_blockers(pod, self.claims_of(pod), for_workloads=self._for_workloads)
+
+    def _node_blockers(self, pod: Pod) -> Iterator[Blocker]:
+        node = next((each for each in self.objects.nodes if each.metadata.name == pod.spec.node_name), None)
+        return node_blockers(pod, node, self.objects.all(Event).values())
 
     def claims_of(self, pod: Pod) -> tuple[ResourceClaim, ...]:
         """The claims of a completed pod that exist, each once."""
@@ -121,9 +205,15 @@ class Engine:
         objects, replacements = apply_changes(self.objects, changes)
         if not objects.has_nodes:
             # The nodes are those that the objects name.
-            yield Engine(objects, self._now, only_node=self.only_node)
+            yield Engine(objects, self._now, only_node=self.only_node, scheduler_names=self._scheduler_names)
             return
-        engine = Engine(objects, self._now, only_node=self.only_node, cluster=self.cluster)
+        engine = Engine(
+            objects,
+            self._now,
+            only_node=self.only_node,
+            scheduler_names=self._scheduler_names,
+            cluster=self.cluster,
+        )
         snapshot = self.cluster.snapshot
         expected = [(claim, None) for claim in self._expected]
         for old, new in (*expected, *replacements):
@@ -134,30 +224,35 @@ class Engine:
             _replace(self.cluster, old, new)
         self.cluster.snapshot = snapshot
 
-    @contextmanager
-    def without(self, pod: Pod) -> Iterator[None]:
-        """Inside the block, what the pod uses of the node that it has does not count."""
-        if pod.spec.node_name:
-            self.cluster.pod_changed(pod, None)
-        yield
-        if pod.spec.node_name:
-            self.cluster.pod_changed(None, pod)
+    def misfit_of(self, pod: Pod) -> str:
+        """Why a pod that has a node would not be placed there again; empty if it would be."""
+        self.cluster.pod_changed(pod, None)
+        verdict = self.verdicts(pod).get(pod.spec.node_name)
+        self.cluster.pod_changed(None, pod)
+        return str(reason_about_node(verdict)) if isinstance(verdict, Unfit | OutOfReach) else ""
 
     # --- One pod after the other ------------------------------------------------------------------------------------------
 
-    def place(self, pod: Pod) -> PodPlacement | UnplacedPod:
+    def place(self, pod: Pod, decide: Callable[[Pod], Decision] | None = None) -> PodPlacement | UnplacedPod:
         """What becomes of the pod. A placement is assumed: the pods that follow get what is left."""
-        try:
-            completed = self.complete(pod)
-        except MissingTemplate as error:
-            return UnplacedPod(pod, str(error), is_error=True)
-        with self.without(pod):
-            decision = self.decide(completed)
-            if not isinstance(decision, Placement):
-                message = self._message(completed, decision)
+        if pod.spec.node_name:
+            return self._stay(pod)
+        for blocker in self._waiting_blockers(pod):
+            return UnplacedPod(pod, blocker.message, is_error=True)
+        completed = self.complete(pod)
+        decision = (decide or self.decide)(completed)
         if isinstance(decision, Placement):
             return self.assume(completed, decision)
-        return UnplacedPod(pod, message, is_error=isinstance(decision, DecisionFailure))
+        return UnplacedPod(pod, self._message(completed, decision), is_error=isinstance(decision, DecisionFailure))
+
+    def _stay(self, pod: Pod) -> PodPlacement | UnplacedPod:
+        """A pod that has a node keeps it. The scheduler does not look at it, so that its claims get no devices any more."""
+        if self.only_node not in ("", pod.spec.node_name):
+            return UnplacedPod(pod, f"it is on node {pod.spec.node_name}")
+        for blocker in (*self._waiting_blockers(pod), *self._binding_blockers(pod)):
+            if blocker.stage is Stage.CLAIMS or blocker.reason == NOT_ALLOCATED:
+                return UnplacedPod(pod, blocker.message, is_error=True)
+        return PodPlacement(pod, pod.spec.node_name, self.claims_of(pod), frozenset())
 
     def assume(self, pod: Pod, placement: Placement) -> PodPlacement:
         """Counts the placement from now on."""
@@ -182,13 +277,14 @@ class Engine:
 
 def pods_by_priority(objects: ClusterObjects, namespace: str | None) -> Iterator[Pod]:
     """The pods that have not ended, in one namespace or in all, in the order in which the scheduler takes them."""
-    for pod in sorted(objects.all(Pod).values(), key=_turn):
+    classes = priority_classes(objects)
+
+    def turn(pod: Pod) -> tuple[int, str]:
+        return -priority_of(pod, classes), str(pod.metadata.creation_timestamp or "")
+
+    for pod in sorted(objects.all(Pod).values(), key=turn):
         if not (pod.is_finished or pod.is_terminating) and namespace in (None, pod.metadata.namespace):
             yield pod
-
-
-def _turn(pod: Pod) -> tuple[int, str]:
-    return -(pod.spec.priority or 0), str(pod.metadata.creation_timestamp or "")
 
 
 def _without_made_up(claim: ResourceClaim) -> ResourceClaim:
@@ -216,7 +312,7 @@ class _ShareIds:
 
 
 def _state_of(objects: ClusterObjects, nodes: Iterable[Node]) -> ClusterState:
-    state = ClusterState(for_workloads="DRAReservedForWorkloads" in objects.gates)
+    state = ClusterState(rank=SchedulerSettings().rank, for_workloads="DRAReservedForWorkloads" in objects.gates)
     for node in nodes:
         state.node_changed(None, with_room(node))
     for resource_slice in objects.all(ResourceSlice).values():
@@ -248,8 +344,8 @@ def _replace(state: ClusterState, old: ApiObject | None, new: ApiObject | None) 
 
 
 def with_room(node: Node) -> Node:
-    """The node; one that states no allocatable resources was written by hand, and has enough of everything."""
-    if node.status.allocatable:
+    """The node; one of a manifest that states no allocatable resources has enough of everything."""
+    if node.status.allocatable or exists(node):
         return node
     plenty = {name: Quantity.parse("1P") for name in ("cpu", "memory", "ephemeral-storage", "pods")}
     return replace(node, status=replace(node.status, allocatable=plenty))

@@ -37,7 +37,7 @@ from dralloc.snapshot.node_selectors import NodeFacts
 from dralloc.whatif.cluster_objects import ClusterObjects
 from dralloc.whatif.engine import Engine, UnplacedPod, pods_by_priority
 from dralloc.whatif.manifest_cluster import UnusableManifest
-from dralloc.whatif.template_claims import MissingTemplate, pod_for_claim
+from dralloc.whatif.template_claims import MissingTemplate
 from dralloc.whatif.workload_pods import add_workload_pods
 
 COPIES_MAX: Final = 10_000
@@ -151,7 +151,7 @@ def _copies(engine: Engine, model: Model, copies_max: int) -> Iterator[Pod]:
             metadata = ObjectMeta(name=name, namespace=model.metadata.namespace, labels=model.metadata.labels)
             claim = replace(model, metadata=metadata, status=ResourceClaimStatus())
             engine.cluster.claim_changed(None, claim)
-            yield pod_for_claim(claim)
+            yield engine.pod_for(claim)
 
 
 def _new_names(objects: ClusterObjects, model: Model) -> Iterator[str]:

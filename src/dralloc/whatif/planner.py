@@ -15,10 +15,9 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.request_name import RequestName
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.devices.identity import ClaimId
-from dralloc.scheduler.contract import Decision, DecisionFailure, Placement, Rejection
+from dralloc.scheduler.contract import Decision, Placement, Rejection
 from dralloc.whatif.candidate_shapes import CandidateShape, Growth, Growths
 from dralloc.whatif.engine import Engine, PodPlacement, UnplacedPod
-from dralloc.whatif.template_claims import MissingTemplate
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +65,11 @@ class _Planner:
         placements: list[PodPlacement] = []
         unplaced: list[UnplacedPod] = []
         for pod in pods:
-            try:
-                completed = self._engine.complete(pod)
-            except MissingTemplate as error:
-                unplaced.append(UnplacedPod(pod, str(error), is_error=True))
-                continue
-            decision = self._decide(completed)
-            if isinstance(decision, Placement):
-                placements.append(self._engine.assume(completed, decision))
+            placed = self._engine.place(pod, self._decide)
+            if isinstance(placed, PodPlacement):
+                placements.append(placed)
             else:
-                unplaced.append(UnplacedPod(pod, decision.message, is_error=isinstance(decision, DecisionFailure)))
+                unplaced.append(placed)
         added = tuple(node.metadata.name for growth in self._growths for node in growth.nodes)
         return GrowthPlan(self._shape, tuple(placements), tuple(unplaced), added)
 

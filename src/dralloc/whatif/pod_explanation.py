@@ -6,51 +6,68 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from dralloc.api.core_v1 import Node
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.devices.identity import ClaimId, DeviceId
 from dralloc.scheduler.contract import Placement, Rejection
 from dralloc.scheduler.decide.node_verdicts import Fits
 from dralloc.whatif.allocations import subject_of_claim, subject_of_pod
+from dralloc.whatif.blockers import Blocker, Stage
 from dralloc.whatif.engine import Engine
 from dralloc.whatif.explanation.json_form import plain_explanation
 from dralloc.whatif.explanation.report import Explanation, FitVerdict, Question, explain
-from dralloc.whatif.explanation.text import lines
-from dralloc.whatif.template_claims import MissingTemplate, pod_for_claim
+from dralloc.whatif.explanation.text import headline, lines
+from dralloc.whatif.template_claims import MissingTemplate
 
 ALLOCATED: Final = "Allocated"
+# The pod has its node and runs there; as the node is now, it would not get it again.
+NO_LONGER_FITS: Final = "NoLongerFits"
+# Something else than the scheduler's decision blocks the pod.
+BLOCKED: Final = "Blocked"
+FINISHED: Final = "Finished"
 
 
 @dataclass(frozen=True, slots=True)
 class SubjectExplanation:
-    """The answer about one pod or claim: a message alone, or an explanation; and the devices that its claims have."""
+    """The answer about one pod or claim: a message alone, or an explanation; and the devices that its claims have.
+
+    `blockers` are in the order of a pod's life. If there are none, nothing keeps the subject from its devices.
+    """
 
     subject: str
     verdict: str
     message: str = ""
     explanation: Explanation | None = None
     held: tuple[str, ...] = ()
+    blockers: tuple[Blocker, ...] = ()
 
     @property
     def is_good(self) -> bool:
-        return self.verdict in (FitVerdict.FITS.value, ALLOCATED)
+        return not self.blockers
 
     def lines(self) -> Iterator[str]:
         if self.explanation is None:
             yield self.message
             yield from self.held
-            return
-        yield from lines(self.explanation, self.subject)
-        if self.held:
-            yield from ("", "Allocated claims", *(f"  {line}" for line in self.held))
+        elif self.message:
+            yield from (self.message, "", "And then", *(f"  {line}" for line in lines(self.explanation, self.subject)))
+        else:
+            yield from lines(self.explanation, self.subject)
+            if self.held:
+                yield from ("", "Allocated claims", *(f"  {line}" for line in self.held))
+        if len(self.blockers) > 1:
+            yield from ("", "What blocks it, in this order", *(f"  {each.message}" for each in self.blockers))
 
     def values(self) -> dict[str, Any]:
-        if self.explanation is None:
-            plain = {"subject": self.subject, "verdict": self.verdict, "message": self.message}
-            return {**plain, "devices": list(self.held)} if self.verdict == ALLOCATED else plain
-        plain = plain_explanation(self.explanation, self.subject)
-        return {**plain, "allocated": list(self.held)} if self.held else plain
+        plain = plain_explanation(self.explanation, self.subject) if self.explanation is not None else {}
+        if self.explanation is None or self.message:
+            plain |= {"subject": self.subject, "verdict": self.verdict, "message": self.message}
+        if self.held or self.verdict == ALLOCATED:
+            plain["devices" if self.explanation is None else "allocated"] = list(self.held)
+        blockers = [
+            {"stage": each.stage.value, "reason": each.reason, "message": each.message} for each in self.blockers
+        ]
+        return {**plain, "blockers": blockers}
 
 
 def explain_claim(engine: Engine, claim: ResourceClaim) -> SubjectExplanation:
@@ -58,21 +75,38 @@ def explain_claim(engine: Engine, claim: ResourceClaim) -> SubjectExplanation:
     if claim.status.allocation is not None:
         held = tuple(_held_lines(claim))
         return SubjectExplanation(subject, ALLOCATED, f"{subject} has its devices already", held=held)
-    return _explain(engine, pod_for_claim(claim), subject)
+    return _explain_waiting(engine, engine.pod_for(claim), subject)
 
 
 def explain_pod(engine: Engine, pod: Pod) -> SubjectExplanation:
     subject = subject_of_pod(pod)
+    if pod.is_finished:
+        return SubjectExplanation(subject, FINISHED, f"{subject} has ended: {pod.status.phase}")
+    return _explain_placed(engine, pod, subject) if pod.spec.node_name else _explain_waiting(engine, pod, subject)
+
+
+def _explain_placed(engine: Engine, pod: Pod, subject: str) -> SubjectExplanation:
+    claims, blockers = engine.claims_of(pod), engine.blockers(pod)
+    verdict, message = ALLOCATED, f"{subject} is on node {pod.spec.node_name} already{_going(claims)}"
+    if blockers:
+        verdict, message = BLOCKED, f"{message} and does not run: {blockers[0].message}"
+    elif misfit := engine.misfit_of(pod):
+        verdict, message = NO_LONGER_FITS, f"{message}; it would not be placed there again: {misfit}"
+    return SubjectExplanation(subject, verdict, message, held=_all_held(claims), blockers=blockers)
+
+
+def _explain_waiting(engine: Engine, pod: Pod, subject: str) -> SubjectExplanation:
+    blockers = engine.blockers(pod)
     try:
-        completed = engine.complete(pod)
-    except MissingTemplate as error:
-        return _refused(subject, str(error))
-    claims = engine.claims_of(completed)
-    if pod.spec.node_name and all(claim.status.allocation is not None for claim in claims):
-        message = f"{subject} is on node {pod.spec.node_name} already{_going(claims)}{_idle(engine, pod)}"
-        return SubjectExplanation(subject, ALLOCATED, message, held=_all_held(claims))
-    with engine.without(pod):
-        return _explain(engine, completed, subject)
+        found = _explain(engine, engine.complete(pod), subject)
+    except MissingTemplate:
+        found = SubjectExplanation(subject, BLOCKED)
+    if not blockers:
+        return found
+    if found.verdict == FitVerdict.FITS.value:
+        found = SubjectExplanation(subject, BLOCKED, held=found.held)
+    message = f"{subject} cannot be scheduled: {blockers[0].message}"
+    return replace(found, verdict=BLOCKED, message=message, blockers=(*blockers, *found.blockers))
 
 
 def _explain(engine: Engine, pod: Pod, subject: str) -> SubjectExplanation:
@@ -84,23 +118,21 @@ def _explain(engine: Engine, pod: Pod, subject: str) -> SubjectExplanation:
             return _refused(subject, decision.message)
         question = replace(question, chosen=decision.node if isinstance(decision, Placement) else "")
     explanation = explain(question)
-    return SubjectExplanation(subject, explanation.verdict.value, explanation=explanation, held=_all_held(claims))
+    verdict = explanation.verdict
+    blockers: tuple[Blocker, ...] = ()
+    if verdict is not FitVerdict.FITS:
+        blockers = (
+            Blocker(Stage.SCHEDULING, verdict.value, headline(explanation, subject).removeprefix(subject).strip()),
+        )
+    return SubjectExplanation(
+        subject, verdict.value, explanation=explanation, held=_all_held(claims), blockers=blockers
+    )
 
 
 def _refused(subject: str, message: str) -> SubjectExplanation:
-    return SubjectExplanation(subject, FitVerdict.ERROR.value, f"{subject} cannot be scheduled: {message}")
-
-
-def _idle(engine: Engine, pod: Pod) -> str:
-    """Why a pod that has its node does not run there, if the node says so."""
-    node = engine.objects.all(Node).get(("", pod.spec.node_name))
-    if node is None or pod.status.phase not in ("", "Pending"):
-        return ""
-    for each in node.status.conditions:
-        if each.type == "Ready" and each.status != "True":
-            why = f" ({each.message or each.reason})" if each.message or each.reason else ""
-            return f" and does not run: the node is not ready{why}; delete the pod to have it scheduled again"
-    return ""
+    blocker = Blocker(Stage.SCHEDULING, "Rejected", message)
+    verdict = FitVerdict.ERROR.value
+    return SubjectExplanation(subject, verdict, f"{subject} cannot be scheduled: {message}", blockers=(blocker,))
 
 
 def _going(claims: tuple[ResourceClaim, ...]) -> str:

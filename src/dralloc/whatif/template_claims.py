@@ -5,10 +5,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from dralloc.api.meta_v1 import ObjectMeta, OwnerReference
-from dralloc.api.pod_claims import POD_CLAIM_NAME, controller_of
+from dralloc.api.pod_claims import POD_CLAIM_NAME, controller_of, is_made_for
 from dralloc.api.pod_v1 import Container, Pod, PodResourceClaim, PodResourceClaimStatus, PodSpec, Toleration
 from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate
-from dralloc.whatif.cluster_objects import ClusterObjects, made_up_uid
+from dralloc.whatif.cluster_objects import ClusterObjects, exists, made_up_uid
 
 
 class MissingTemplate(LookupError):
@@ -37,7 +37,7 @@ class TemplateClaims:
         for entry in pod.spec.resource_claims:
             if not entry.resource_claim_template_name or self._is_recorded(pod, statuses.get(entry.name)):
                 continue
-            claim = self._made.get((pod.metadata.namespace, pod.metadata.name, entry.name))
+            claim = self._find(pod, entry)
             if claim is None:
                 claim = _from_template(self._objects, pod, entry)
                 expected.append(claim)
@@ -50,6 +50,19 @@ class TemplateClaims:
         if status is None or not status.resource_claim_name:
             return status is not None
         return (pod.metadata.namespace, status.resource_claim_name) in self._objects.all(ResourceClaim)
+
+    def expected(self, pod: Pod, entry: PodResourceClaim) -> ResourceClaim | None:
+        """The claim that is still to be made for the entry; None if it exists. Raises MissingTemplate."""
+        status = next((each for each in pod.status.resource_claim_statuses if each.name == entry.name), None)
+        is_there = self._is_recorded(pod, status) or self._find(pod, entry) is not None
+        if not entry.resource_claim_template_name or is_there:
+            return None
+        return _from_template(self._objects, pod, entry)
+
+    def _find(self, pod: Pod, entry: PodResourceClaim) -> ResourceClaim | None:
+        claim = self._made.get((pod.metadata.namespace, pod.metadata.name, entry.name))
+        # A pod of the same name may have had it before.
+        return claim if claim is not None and (not exists(pod) or is_made_for(claim, pod)) else None
 
 
 def _from_template(objects: ClusterObjects, pod: Pod, entry: PodResourceClaim) -> ResourceClaim:

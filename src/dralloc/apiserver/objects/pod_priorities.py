@@ -6,11 +6,11 @@ A pod that states other values than its class is refused.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from msgspec.structs import replace
 
 from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.pod_priority import class_of_pod, given_by, priority_refusal
 from dralloc.api.registry import POD, PRIORITY_CLASS
 from dralloc.api.scheduling_v1 import PREEMPT_LOWER, SYSTEM_CLASSES, PriorityClass
 from dralloc.api.unstructured_object import UnstructuredObject, view
@@ -19,12 +19,8 @@ from dralloc.apiserver.http.statuses import forbidden
 from dralloc.apiserver.objects.api_resources import key_of, name_of
 from dralloc.apiserver.objects.store_view import KindIndex
 from dralloc.apiserver.objects.stored_form import from_stored
-from dralloc.primitives.errors import Forbidden
 from dralloc.store.interface import Store
 from dralloc.store.records import Record
-
-# Applies to pods without a class.
-_UNCLASSED = PriorityClass(preemption_policy=PREEMPT_LOWER)
 
 
 class PodPriorities(KindIndex):
@@ -39,19 +35,11 @@ class PodPriorities(KindIndex):
         await self.ready()
         spec = pod.member("spec")
         name = spec.get("priorityClassName") or ""
-        found = await self._find(name) if name else self._default()
-        if found is None:
-            raise _refused(pod, f"no PriorityClass with name {name} was found")
-        given: dict[str, Any] = {
-            "priority": found.value,
-            "preemptionPolicy": found.preemption_policy or PREEMPT_LOWER,
-        }
-        for member, value in given.items():
-            if spec.get(member) not in (None, value):
-                whose = (
-                    f"its PriorityClass {found.metadata.name}" if found.metadata.name else "a pod without PriorityClass"
-                )
-                raise _refused(pod, f"{member} cannot be {spec[member]}: {whose} has {value}")
+        found = await self._find(name)
+        refusal = priority_refusal(name, found, spec)
+        if refusal is not None or found is None:
+            raise forbidden(POD.group, POD.plural, pod.metadata.name or pod.metadata.generate_name, refusal or "")
+        given = given_by(found)
         if found.metadata.name:
             given["priorityClassName"] = found.metadata.name
         return replace(pod, content={**pod.content, "spec": {**spec, **given}})
@@ -67,16 +55,12 @@ class PodPriorities(KindIndex):
             raise forbidden(PRIORITY_CLASS.group, PRIORITY_CLASS.plural, name_of(key), why)
 
     async def _find(self, name: str) -> PriorityClass | None:
-        if name not in self._classes:
+        found = class_of_pod(name, self._classes)
+        if found is None:
             # The view may lag behind the store.
             record = await self._store.get(key_of(PRIORITY_CLASS, "", name))
             return _read(record) if record is not None else None
-        return self._classes[name]
-
-    def _default(self) -> PriorityClass:
-        """The default class; if concurrent writes made several, the one with the lowest value."""
-        defaults = (each for each in self._classes.values() if each.global_default)
-        return min(defaults, key=lambda each: each.value, default=_UNCLASSED)
+        return found
 
     def _forget_all(self) -> None:
         self._classes.clear()
@@ -100,7 +84,3 @@ def system_classes() -> Iterator[tuple[str, Document]]:
         description = f"Used for critical pods of the {who}."
         said = {"value": value, "description": description, "preemptionPolicy": PREEMPT_LOWER}
         yield name, {"metadata": {"generation": 1}, **said}
-
-
-def _refused(pod: UnstructuredObject, why: str) -> Forbidden:
-    return forbidden(POD.group, POD.plural, pod.metadata.name or pod.metadata.generate_name, why)
