@@ -58,8 +58,8 @@ ENDLESS = {
     "dralloc get pods -w": "NAME…\n…\nweb…",
     "dralloc top devices --watch": "…\n…gpu-0…",
 }
-# Examples whose answer may be no: the pods of the cluster have no controller that creates them again.
-MAY_SAY_NO = "dralloc drain"
+# Examples whose answer may be no: no controller creates the pods again, and one of them has another scheduler.
+MAY_SAY_NO = ("dralloc drain", "dralloc allocate", "dralloc plan")
 # The port may be in use.
 FREE_PORT = ("dralloc up", "dralloc apiserver")
 
