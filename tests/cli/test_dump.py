@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -189,6 +190,17 @@ def test_a_dump_is_only_read_and_says_what_it_contains(cluster: ApiThread, tmp_p
 
 def test_a_dump_has_no_secrets(dumped: Path) -> None:
     assert "SECRET" not in dumped.read_text()
+
+
+def test_an_anonymized_dump_names_nobody(dumped: Path, tmp_path: Path) -> None:
+    file = tmp_path / dumped.name
+    told = ask("dump", "-f", str(dumped), "--anonymize", "-o", str(file))
+    assert told.exit_code == 0, told.stderr
+    for name in ("jane", "vision", "hungry", "sweep", "n1", "one-gpu"):
+        assert not re.search(rf"\b{name}\b", file.read_text()), name
+    for question in (("allocate",), ("top", "devices")):
+        before, after = (ask(*question, "-f", str(each)) for each in (dumped, file))
+        assert (before.exit_code, len(before.stdout.split())) == (after.exit_code, len(after.stdout.split()))
 
 
 def test_dumps_of_the_same_cluster_differ_in_the_time_only(cluster: ApiThread) -> None:

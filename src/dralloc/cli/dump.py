@@ -24,6 +24,9 @@ class DumpFormat(StrEnum):
 
 def dump(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The file to write; default: print.")] = None,
+    anonymize: Annotated[
+        bool, typer.Option("--anonymize", help="Rename what names people, teams, workloads and machines.")
+    ] = False,
     format: Annotated[
         DumpFormat | None,
         typer.Option(metavar="FORMAT", help="yaml or json; default: json for a FILE that ends with .json, else yaml."),
@@ -40,12 +43,18 @@ def dump(
     byte. Secrets and fields that no answer reads (environment, commands, images, annotations of pods) are left out. The
     file begins with a header: the time, the versions of the server and of dralloc, the feature gates, and the kinds that it contains.
 
+    With --anonymize, names, labels and free text are replaced, each name by the same other one everywhere and in the same order, so that
+    all answers stay the same but for the names. Drivers, classes, devices, and the names of attributes and capacities stay.
+
     # Attach this to a bug report.
-    dralloc dump -o dump.yaml
+    dralloc dump --anonymize -o dump.yaml
 
     # Ask later, or on another machine. JSON is read faster.
     dralloc dump -o cluster.json
     dralloc explain pod ml/train-0 -f cluster.json
+
+    # Anonymize a dump that exists.
+    dralloc dump -f cluster.json --anonymize -o anonymous.json
     """
     from importlib import metadata
 
@@ -65,6 +74,13 @@ def dump(
     header = header_of(objects, read, dralloc=metadata.version("dralloc"))
     bodies = documents(header, objects)
     total = 1 + sum(each.count for each in header.kinds)
+    if anonymize:
+        from dralloc.whatif.anonymizer import Anonymizer
+
+        anonymizer = Anonymizer(list(bodies))
+        objects.notes += anonymizer.notes
+        print_notes(objects)
+        bodies = anonymizer.documents()
     if format is None:
         format = DumpFormat.JSON if output is not None and output.suffix == ".json" else DumpFormat.YAML
     pieces = _pieces(progress(bodies, total=total, what="writing"), format)
