@@ -12,16 +12,28 @@ from dralloc.conformance.family_index import load_family
 from dralloc.conformance.vector_family import BadVectors, VectorOptions, VectorTally, known_differences, read_lines
 from dralloc.primitives.features import FeatureGates
 
-VECTORS = Path(__file__).parent.parent / "vectors" / "cel.jsonl.gz"
+VECTORS = Path(__file__).parent.parent / "vectors"
+
+
+def tally(file: str) -> VectorTally:
+    counted = VectorTally(known_differences("cel"))
+    for verdict in load_family("cel").run(read_lines(VECTORS / file), VectorOptions()):
+        counted.count(verdict)
+    return counted
 
 
 @pytest.mark.slow
 def test_expressions() -> None:
-    counted = VectorTally(known_differences("cel"))
-    for verdict in load_family("cel").run(read_lines(VECTORS), VectorOptions()):
-        counted.count(verdict)
+    counted = tally("cel.jsonl.gz")
     assert (counted.total, counted.disagreements) == (1500, [])
     assert len(counted.known_differences) <= counted.total // 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("file", "total"), [("upstream-cel.jsonl.gz", 71), ("upstream-cel-derived.jsonl.gz", 40)])
+def test_upstream_tables(file: str, total: int) -> None:
+    counted = tally(file)
+    assert (counted.total, counted.agreed, counted.disagreements) == (total, total, [])
 
 
 def line(**changes: Any) -> bytes:
@@ -76,6 +88,48 @@ def test_agreement(agreed: bytes) -> None:
 )
 def test_a_wrong_answer_is_a_disagreement(spoiled: bytes) -> None:
     assert differences(spoiled)
+
+
+VARIANT = {
+    "env": "StoredExpressions",
+    "consumableCapacity": True,
+    "listTypeAttributes": True,
+    "compile": "ok",
+    "maxCost": 5,
+    "actualCost": 5,
+    "result": True,
+}
+COMPILED = {
+    "kind": "derived-compile",
+    "name": "n",
+    "expr": "[1]",
+    "env": "NewExpressions",
+    "listTypeAttributes": True,
+    "compile": "ok",
+    "maxCost": 10,
+}
+EVALUATED = {"kind": "derived-eval", "name": "n", "expr": "[1]", "device": {"driver": "d"}, "attr": {"ints": [1]}}
+
+
+@pytest.mark.parametrize(
+    ("agreed", "changes"),
+    [
+        (line(variants=[VARIANT]), {"variants": [VARIANT | {"compile": "no"}]}),
+        (line(variants=[VARIANT]), {"variants": [VARIANT | {"maxCost": 4}]}),
+        (line(variants=[VARIANT]), {"variants": [VARIANT | {"actualCost": 4}]}),
+        (line(variants=[VARIANT]), {"variants": [VARIANT | {"result": False}]}),
+        (json.dumps(COMPILED), {"compile": "must evaluate to a scalar"}),
+        (json.dumps(COMPILED), {"maxCost": 11}),
+        (json.dumps(COMPILED), {"listTypeAttributes": False}),
+        (json.dumps(EVALUATED), {"attr": {"int": 1}}),
+        (json.dumps(EVALUATED), {"attr": None, "error": "no such key: a"}),
+        (json.dumps(EVALUATED), {"expr": "null"}),
+    ],
+)
+def test_a_wrong_answer_of_a_table_is_a_disagreement(agreed: str, changes: dict[str, Any]) -> None:
+    recorded = json.loads(agreed)
+    assert differences(json.dumps(recorded).encode()) == ()
+    assert differences(json.dumps(recorded | changes).encode())
 
 
 def test_new_expressions_are_checked_under_the_gates() -> None:
