@@ -240,3 +240,10 @@ def test_any_bytes_decode_or_raise_decode_error(body: bytes) -> None:
 def test_quantities_compare_by_number_in_objects() -> None:
     one, other = (resource_v1.DeviceCapacity(value=Quantity.parse(text)) for text in ("1Ki", "1024"))
     assert one == other
+
+
+@pytest.mark.parametrize("amount", ["1000E", "2000E", "-1000E"])
+def test_a_large_amount_survives_storing(amount: str) -> None:
+    # Kubernetes stores 10^21 as "1".
+    capacity = resource_v1.DeviceCapacity(value=Quantity.parse(amount))
+    assert decode(encode(capacity), resource_v1.DeviceCapacity) == capacity

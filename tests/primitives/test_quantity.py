@@ -238,3 +238,25 @@ def test_any_text_is_a_quantity_or_a_quantity_error(text: str) -> None:
         return
     assert Quantity.parse(str(quantity)).sign == quantity.sign
     assert -(2**63) <= quantity.int64_value < 2**63
+
+
+@pytest.mark.parametrize(
+    ("text", "exact"),
+    [
+        ("1000E", "1000000000000000000000"),
+        ("-2000E", "-2000000000000000000000"),
+        ("1100E", "1100E"),
+        ("1e21", "1e21"),
+        ("1000P", "1E"),
+        ("1Gi", "1Gi"),
+    ],
+)
+def test_exact_text_never_loses_the_number(text: str, exact: str) -> None:
+    quantity = Quantity.parse(text)
+    assert quantity.exact_text == exact
+    assert Quantity.parse(exact) == quantity
+
+
+def test_exact_text_of_a_sum_keeps_its_fraction() -> None:
+    total = Quantity.parse("1000E") + Quantity.parse("500m")
+    assert Quantity.parse(total.exact_text) == total

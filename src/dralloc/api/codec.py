@@ -91,7 +91,7 @@ def _encode_custom(value: Any) -> str | Raw:
     if isinstance(value, ExactNumber):
         return Raw(value.text.encode())
     assert isinstance(value, Quantity), f"not a part of an API object: {type(value).__name__}"
-    return str(value)
+    return value.exact_text
 
 
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=_encode_custom, order="deterministic")

@@ -136,6 +136,16 @@ class Quantity:
         assert self._text is not None
         return self._text
 
+    @property
+    def exact_text(self) -> str:
+        """The canonical text, or all digits where Kubernetes' text loses the number: it prints 10^21 as 1."""
+        text = str(self)
+        if -_LARGE < self.nanos < _LARGE or Quantity.parse(text).nanos == self.nanos:
+            return text
+        whole, fraction = divmod(abs(self.nanos), NANOS)
+        digits = f"{whole}.{fraction:09d}" if fraction else str(whole)
+        return f"-{digits}" if self.nanos < 0 else digits
+
     def __repr__(self) -> str:
         return f"Quantity({str(self)!r})"
 
@@ -292,7 +302,8 @@ def _digits_of(number: int) -> str:
 
 # --- Printing ------------------------------------------------------------------------------------------------
 
-# Kubernetes has no larger suffix and prints none: 10^21 prints as "1". Clients see that text, so it is kept.
+# Kubernetes has no larger suffix and prints none: 10^21 prints as "1". `exact_text` does not.
+_LARGE: Final = 10**21 * NANOS
 _SUFFIX_OF_EXPONENT: Final = {exponent: suffix for suffix, exponent in _DECIMAL_SUFFIXES.items()}
 _SUFFIX_OF_POWER: Final = {exponent // 10: suffix for suffix, exponent in _BINARY_SUFFIXES.items()}
 

@@ -87,7 +87,7 @@ class Shapes:
         self._known: WeakValueDictionary[bytes, DeviceShape] = WeakValueDictionary()
 
     def of(self, driver: str, device: Device) -> DeviceShape:
-        amounts = {name: str(capacity.value) for name, capacity in device.capacity.items()}
+        amounts = {name: capacity.value.exact_text for name, capacity in device.capacity.items()}
         content = _encoder.encode((driver, device.attributes, amounts, bool(device.allow_multiple_allocations)))
         shape = self._known.get(content)
         if shape is None:
