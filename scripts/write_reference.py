@@ -284,7 +284,7 @@ GATE_TEXTS: Final[Mapping[str, str]] = {
     "DRAListTypeAttributes": "Attributes with lists of values.",
     "DRANodeAllocatableResources": "Devices that represent resources of the node itself.",
     "DRAOptionalNodeOperations": "Devices whose driver need not be called on the node.",
-    "DRADerivedAttributes": "Attributes that are computed from others. The field is stored; a claim that uses it is not allocated, with a message.",
+    "DRADerivedAttributes": "Attributes that a request computes from a device, for `matchAttribute` and `distinctAttribute`. While the gate is off, a stored claim that has them is not allocated, with a message.",
     "DRASchedulerFilterTimeout": "A limit on the search for devices on one node. Here the limit is a number of steps.",
     "ResourceHealthStatus": "Health of devices in the status of pods.",
     "DRAReservedForWorkloads": "`spec.reservedFor` of claims: one claim for all pods of a workload (KEP-5194). No released Kubernetes has it.",

@@ -6,12 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
+from msgspec import structs
 
 from dralloc.allocator.features import Features
 from dralloc.allocator.outcome import Allocated, Fatal, Impossible
 from dralloc.api.device_parts import capacity
 from dralloc.api.request_name import RequestName
-from dralloc.api.resource_v1 import DeviceClass, DeviceRequest, DeviceTaint, ResourceClaim, ResourceSlice
+from dralloc.api.resource_v1 import (
+    DeviceClass,
+    DeviceDerivedAttribute,
+    DeviceRequest,
+    DeviceTaint,
+    ResourceClaim,
+    ResourceSlice,
+)
 from dralloc.devices.identity import ClaimId
 from dralloc.testing.builders import (
     DRIVER,
@@ -46,6 +54,13 @@ def simple(slices: tuple[ResourceSlice, ...], *claims: ResourceClaim) -> World:
 
 SHAREABLE = resource_slice("gpus", device("gpu-0", capacity={"memory": "4Gi"}, shareable=True))
 ON_NUMA = resource_slice("gpus", device("d1", attributes={"numa": 0}), device("d2", attributes={"numa": 1}))
+
+
+def derived(expression: str) -> DeviceRequest:
+    found = request("r")
+    assert found.exactly is not None
+    attributes = (DeviceDerivedAttribute(name=NUMA, expression=expression),)
+    return structs.replace(found, exactly=structs.replace(found.exactly, derived_attributes=attributes))
 
 
 @dataclass(frozen=True)
@@ -104,6 +119,26 @@ FAULTS = [
         (claim("c", request("r", admin=False)),),
         at(),
         replace(ALL_ON, admin_access=False),
+    ),
+    Case(
+        "derived attributes with the feature off",
+        (ON_NUMA,),
+        (claim("c", derived("1"), constraints=[match(NUMA)]),),
+        at(),
+    ),
+    Case(
+        "a derived attribute that fails",
+        (ON_NUMA,),
+        (claim("c", derived(FAILING), constraints=[match(NUMA)]),),
+        at(device="d1"),
+        replace(ALL_ON, derived_attributes=True),
+    ),
+    Case(
+        "a derived attribute that does not compile",
+        (ON_NUMA,),
+        (claim("c", derived("device."), constraints=[match(NUMA)]),),
+        at(device="d1"),
+        replace(ALL_ON, derived_attributes=True),
     ),
     Case("more than a claim can hold", (gpus(40),), (claim("c", request("r", count=33)),), at(request=None)),
     Case(

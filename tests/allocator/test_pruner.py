@@ -37,7 +37,7 @@ from dralloc.testing.builders import (
 from tests.support.allocations import allocate_world, as_plain, problem_of
 from tests.support.plain_allocator import PlainOutcome, allocate_plainly
 from tests.support.plain_pools import World
-from tests.support.random_worlds import random_world
+from tests.support.random_worlds import random_world, with_derived_attributes
 
 BATCHES = 20
 BATCH_SIZE = 120
@@ -86,14 +86,25 @@ def test_random_problems(batch: int) -> None:
         compare(seed)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", range(2))
+def test_random_problems_with_derived_attributes(batch: int) -> None:
+    for seed in range(batch * BATCH_SIZE, (batch + 1) * BATCH_SIZE):
+        compare_world(with_derived_attributes(random_world(seed), seed), seed)
+
+
 @pytest.mark.fuzz
-@given(st.integers(10**6, 10**9))
-def test_more_random_problems(seed: int) -> None:
-    compare(seed)
+@given(st.integers(10**6, 10**9), st.booleans())
+def test_more_random_problems(seed: int, is_derived: bool) -> None:
+    world = random_world(seed)
+    compare_world(with_derived_attributes(world, seed) if is_derived else world, seed)
 
 
 def compare(seed: int) -> None:
-    world = random_world(seed)
+    compare_world(random_world(seed), seed)
+
+
+def compare_world(world: World, seed: int) -> None:
     want = allocate_plainly(world, EASY_STEPS)
     if not want.is_out_of_steps:
         assert as_plain(allocate_world(world), world.claims) == want, f"seed {seed}"

@@ -16,7 +16,9 @@ VECTORS = Path(__file__).parent.parent / "vectors"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "count"), [("allocation", 3000), ("allocation-hard", 88)])
+@pytest.mark.parametrize(
+    ("name", "count"), [("allocation", 3000), ("allocation-hard", 88), ("upstream-allocation", 3533)]
+)
 def test_every_recorded_answer(name: str, count: int) -> None:
     verdicts = list(FAMILY.run(read_lines(VECTORS / f"{name}.jsonl.gz"), VectorOptions()))
     assert len(verdicts) == count

@@ -6,6 +6,7 @@ from dralloc.allocator.features import Features
 from dralloc.allocator.requests import Demand, compile_demand
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.primitives.features import FeatureGates
+from dralloc.primitives.quantity import Quantity
 from dralloc.testing.builders import alternative, claim, device_class, first_available, match, request
 
 CLASSES = {"gpu": device_class()}
@@ -42,3 +43,13 @@ def test_features_follow_the_gates() -> None:
     assert not Features.of(gates.override({"DRAConsumableCapacity": False})).consumable_capacity
     assert not Features.of(gates.override({"DRADeviceBindingConditions": False})).binding_conditions
     assert Features.of(gates.override({"DRAListTypeAttributes": True})).is_experimental
+    assert Features.of(gates.override({"DRADerivedAttributes": True})).is_experimental
+
+
+def test_a_large_amount_is_not_taken_for_a_small_one() -> None:
+    # Kubernetes prints 10^21 as "1".
+    large, small = (
+        demand(claim("c", request(capacity={"memory": amount}))).alternatives[0].criteria for amount in ("1000E", "1")
+    )
+    assert large != small
+    assert large.asked == {"memory": Quantity.parse("1000E")}

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from msgspec import convert
+
 from dralloc.allocator.consumable_capacity import CapacityError, Charge, charge_for
 from dralloc.api.resource_v1 import (
     ALL,
@@ -16,6 +18,7 @@ from dralloc.api.resource_v1 import (
     ExactDeviceRequest,
     ResourceSlice,
 )
+from dralloc.cel.derived_attribute import compile_derived
 from dralloc.cel.device import DeviceView
 from dralloc.cel.errors import CelError
 from dralloc.cel.program import compile_selector
@@ -145,12 +148,7 @@ class PlainRules:
         selectors = (*self._world.classes[way.stated.device_class_name].spec.selectors, *way.stated.selectors)
         at = (self.claim_name(way.claim), way.name, f"{each.spec.driver}/{each.spec.pool.name}/{device.name}")
         try:
-            view = DeviceView.build(
-                each.spec.driver,
-                device.attributes,
-                {name: capacity.value for name, capacity in device.capacity.items()},
-                device.allow_multiple_allocations,
-            )
+            view = _view(each, device)
             if not all(
                 compile_selector(selector.cel.expression).matches(view) for selector in selectors if selector.cel
             ):
@@ -232,7 +230,7 @@ class PlainRules:
         for number, constraint in enumerate(constraints):
             if constraint not in way.constraints:
                 continue
-            attribute = _attribute(constraint, each.spec.driver, device)
+            attribute = self._compared(way, constraint, each, device)
             before = seen.get((way.claim, number), ())
             if attribute is None or not _agrees(constraint, before, attribute):
                 if way.takes_all:
@@ -241,6 +239,20 @@ class PlainRules:
                 return None
             seen[way.claim, number] = (*before, attribute)
         return seen
+
+    def _compared(
+        self, way: Way, constraint: DeviceConstraint, each: ResourceSlice, device: Device
+    ) -> DeviceAttribute | None:
+        name = constraint.match_attribute or constraint.distinct_attribute
+        for derived in way.stated.derived_attributes:
+            if derived.name == name:
+                try:
+                    member, value = compile_derived(derived.expression).evaluate(_view(each, device))
+                except CelError:
+                    at = f"{each.spec.driver}/{each.spec.pool.name}/{device.name}"
+                    raise plain_pools.PlainFatal(self.claim_name(way.claim), way.name, at) from None
+                return convert({member: value}, DeviceAttribute)
+        return _attribute(constraint, each.spec.driver, device)
 
     def _fits(self, key: DeviceKey, device: Device, taken: Mapping[str, int], state: State) -> bool:
         for name, amount in taken.items():
@@ -252,6 +264,15 @@ class PlainRules:
             if used + amount > device.capacity[name].value.nanos:
                 return False
         return True
+
+
+def _view(each: ResourceSlice, device: Device) -> DeviceView:
+    return DeviceView.build(
+        each.spec.driver,
+        device.attributes,
+        {name: capacity.value for name, capacity in device.capacity.items()},
+        device.allow_multiple_allocations,
+    )
 
 
 def _attribute(constraint: DeviceConstraint, driver: str, device: Device) -> DeviceAttribute | None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import fields
 from random import Random
-from typing import TypedDict
+from typing import TypedDict, TypeVar
+
+from msgspec.structs import replace
 
 from dralloc.allocator.features import Features
 from dralloc.api import device_parts as parts
@@ -37,6 +40,19 @@ SELECTORS = (
     'device.attributes["gpu.example.com"].model != "b"',
 )
 GUARDED = 6
+# What requests derive; the last expression fails on devices without the attribute.
+DERIVED = (
+    'device.attributes["gpu.example.com"].?numa.orValue(1)',
+    'device.attributes["gpu.example.com"].?numa.orValue(0) * 2',
+    'device.attributes["gpu.example.com"].?model.orValue("b")',
+    "device.driver",
+    "1",
+    "[0, 1]",
+    'device.attributes["gpu.example.com"].numa',
+)
+DERIVED_GUARDED = 6
+
+Stated = TypeVar("Stated", resource_v1.ExactDeviceRequest, resource_v1.DeviceSubRequest)
 
 
 class _Wishes(TypedDict):
@@ -50,6 +66,36 @@ class _Wishes(TypedDict):
 
 def random_world(seed: int) -> World:
     return _Maker(Random(seed)).world()
+
+
+def with_derived_attributes(world: World, seed: int) -> World:
+    """The world with requests that derive what their constraints compare."""
+    random = Random(seed)
+    expressions = DERIVED if random.random() < 0.2 else DERIVED[:DERIVED_GUARDED]
+
+    def derive(stated: Stated) -> Stated:
+        names = [name for name in (NUMA, MODEL) if random.random() < 0.5]
+        return replace(
+            stated,
+            derived_attributes=tuple(
+                resource_v1.DeviceDerivedAttribute(name=name, expression=random.choice(expressions)) for name in names
+            ),
+        )
+
+    def derive_all(claim: resource_v1.ResourceClaim) -> resource_v1.ResourceClaim:
+        devices = claim.spec.devices
+        requests = tuple(
+            replace(
+                request,
+                exactly=request.exactly and derive(request.exactly),
+                first_available=tuple(map(derive, request.first_available)),
+            )
+            for request in devices.requests or ()
+        )
+        return replace(claim, spec=replace(claim.spec, devices=replace(devices, requests=requests)))
+
+    features = dataclasses.replace(world.features, derived_attributes=True)
+    return dataclasses.replace(world, features=features, claims=tuple(map(derive_all, world.claims)))
 
 
 class _Maker:

@@ -8,8 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from dralloc.api.request_name import RequestName
 from dralloc.api.resource_v1 import Device, DeviceAttribute
+from dralloc.cel.derived_attribute import compile_derived
+from dralloc.cel.errors import CelError
+from dralloc.snapshot.slices import DeviceShape, IndexedSlice
 
 # A value with its type, so that 1 and "1" differ.
 Value = tuple[str, object]
@@ -17,6 +22,8 @@ Values = frozenset[Value]
 
 _SCALARS = ("string", "int", "bool", "version")
 _LISTS = {"string": "strings", "int": "ints", "bool": "bools", "version": "versions"}
+
+_NO_VALUE = DeviceAttribute()
 
 # The value of an attribute that exists but cannot be compared. It is accepted as the first one.
 _INCOMPARABLE: Values = frozenset({("", None)})
@@ -28,13 +35,33 @@ class Constraint:
     wants_equal: bool
     requests: frozenset[RequestName]
     accepts_lists: bool
+    # The position among all constraints of a demand. A constraint has one state for all requests that it covers.
+    number: int = 0
+    # What a request derives the attribute from, instead of the device's own.
+    expression: str | None = None
 
     def covers(self, request: RequestName) -> bool:
         return not self.requests or request.is_in(self.requests)
 
+    def values_at(self, indexed: IndexedSlice, bit: int) -> Values | None:
+        """The values of a device; None if the device can never satisfy the constraint. Raises CelError if a derived
+        attribute cannot be evaluated."""
+        if self.expression is None:
+            return self.values_of(indexed.pool_id.driver, indexed.devices[bit])
+        return self._values(_derived(indexed.shape(bit), self.expression))
+
+    def known_values_at(self, indexed: IndexedSlice, bit: int) -> Values | None:
+        """Like `values_at`, for explanations: None if a derived attribute cannot be evaluated."""
+        try:
+            return self.values_at(indexed, bit)
+        except CelError:
+            return None
+
     def values_of(self, driver: str, device: Device) -> Values | None:
-        """The device's values of the attribute; None if the device can never satisfy the constraint."""
-        attribute = self._lookup(driver, device)
+        """The values of the device's own attribute."""
+        return self._values(self._lookup(driver, device))
+
+    def _values(self, attribute: DeviceAttribute | None) -> Values | None:
         if attribute is None:
             return None
         if self.accepts_lists:
@@ -58,6 +85,24 @@ class Constraint:
             return found
         domain, slash, identifier = self.attribute.partition("/")
         return attributes.get(identifier) if slash and domain == driver else None
+
+
+def _derived(shape: DeviceShape, expression: str) -> DeviceAttribute:
+    key = ("derived", expression)
+    known: DeviceAttribute | CelError | None = shape.answers.get(key)
+    if known is None:
+        known = shape.answers.keep(key, _evaluate(shape, expression))
+    if isinstance(known, CelError):
+        raise known.with_traceback(None)
+    return known
+
+
+def _evaluate(shape: DeviceShape, expression: str) -> DeviceAttribute | CelError:
+    try:
+        member, value = compile_derived(expression).evaluate(shape.view)
+    except CelError as error:
+        return error
+    return replace(_NO_VALUE, **{member: value})
 
 
 def _scalar(attribute: DeviceAttribute) -> Values:

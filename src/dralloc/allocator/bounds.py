@@ -70,7 +70,9 @@ class Bounds:
 
     def _some_value_suffices(self, constraint: Constraint, covered: Sequence[RemainingRequest]) -> bool:
         """False if no value is on enough devices for every request. Once a value is chosen, this bound says nothing."""
-        if (len(covered) < 2 and sum(request.need for request in covered) < 2) or constraint in self._ledger.states:
+        if (
+            len(covered) < 2 and sum(request.need for request in covered) < 2
+        ) or constraint.number in self._ledger.states:
             return True
         devices_with: dict[Value, int] = {}
         for values, devices in self._survey.devices_by_values(constraint).items():

@@ -13,6 +13,7 @@ from dralloc.allocator.ledger import Ledger, Pick
 from dralloc.allocator.partitionable_devices import draw_counters
 from dralloc.allocator.requests import Alternative
 from dralloc.allocator.supply import DeviceCandidate, Supply
+from dralloc.cel.errors import CelError
 
 
 class DevicePicker:
@@ -34,13 +35,16 @@ class DevicePicker:
     def _satisfy(self, alternative: Alternative, candidate: DeviceCandidate) -> bool:
         ledger = self._ledger
         for constraint in alternative.constraints:
-            values = self._supply.values(constraint, candidate)
-            after = None if values is None else constraint.after(ledger.states.get(constraint), values)
+            try:
+                values = self._supply.values(constraint, candidate)
+            except CelError as error:
+                raise self._supply.derived_fault(alternative, constraint, candidate, error) from None
+            after = None if values is None else constraint.after(ledger.states.get(constraint.number), values)
             if after is None:
                 if alternative.takes_all:
                     raise self._supply.constraint_fault(alternative, candidate)
                 return False
-            ledger.put(ledger.states, constraint, after)
+            ledger.put(ledger.states, constraint.number, after)
         return True
 
     def _consume(self, candidate: DeviceCandidate, charge: Charge, is_share: bool) -> bool:

@@ -22,6 +22,7 @@ class Features:
     binding_conditions: bool = True
     list_attributes: bool = False
     optional_node_operations: bool = False
+    derived_attributes: bool = False
     # Kubernetes allocates a device with shares in use whole, if the device is not shareable any more and has enough left. The
     # scheduler does not: the owners of the shares keep the device.
     keeps_shares_whole: bool = False
@@ -43,7 +44,12 @@ class Features:
     @property
     def is_experimental(self) -> bool:
         """True if a feature is on that makes Kubernetes use its experimental allocator, the only one for skipNodeOperations."""
-        return self.list_attributes or self.optional_node_operations or self.compatibility_groups
+        return (
+            self.list_attributes
+            or self.optional_node_operations
+            or self.compatibility_groups
+            or self.derived_attributes
+        )
 
 
 # One instance of each: it is part of the cache key of views.
@@ -64,4 +70,5 @@ def _features_of(gates: FeatureGates) -> Features:
         binding_conditions="DRADeviceBindingConditions" in gates and "DRAResourceClaimDeviceStatus" in gates,
         list_attributes="DRAListTypeAttributes" in gates,
         optional_node_operations="DRAOptionalNodeOperations" in gates,
+        derived_attributes="DRADerivedAttributes" in gates,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple, TypeVar
 
-from dralloc.allocator.attribute_constraints import Constraint, Values
+from dralloc.allocator.attribute_constraints import Values
 from dralloc.allocator.consumable_capacity import Charge
 from dralloc.allocator.requests import Alternative
 from dralloc.allocator.supply import DeviceCandidate
@@ -56,7 +56,8 @@ class Ledger:
         self.counters: dict[tuple[PoolId, CounterId], int] = {}
         # The compatibility groups that all devices of a counter set have in common.
         self.groups: dict[tuple[PoolId, str], Groups] = {}
-        self.states: dict[Constraint, Values] = {}
+        # By the number of the constraint.
+        self.states: dict[int, Values] = {}
         # The alternative chosen for each prioritized list.
         self.chosen: dict[int, Alternative] = {}
         self.picks: dict[int, Pick] = {}

@@ -15,6 +15,8 @@ from msgspec import Struct
 from dralloc.allocator.candidate_devices import matches_of
 from dralloc.allocator.requests import Demand
 from dralloc.api.resource_v1 import Device, DeviceAttribute
+from dralloc.cel.attribute_reads import Reads
+from dralloc.cel.derived_attribute import compile_derived
 from dralloc.cel.errors import CelError
 from dralloc.cel.program import compile_selector
 from dralloc.devices.identity import PoolId
@@ -140,13 +142,28 @@ def _names_read(demand: Demand) -> frozenset[str] | None:
     names: set[str] = set()
     for alternative in demand.alternatives:
         criteria = alternative.criteria
-        for expression in (*criteria.class_selectors, *criteria.request_selectors):
-            try:
-                reads = compile_selector(expression).checked.reads
-            except CelError:
+        selectors = (*criteria.class_selectors, *criteria.request_selectors)
+        derived = [found.expression for found in alternative.constraints if found.expression is not None]
+        for reads in (*map(_selector_reads, selectors), *map(_derived_reads, derived)):
+            if reads is None:
                 continue
             if not reads.is_exact:
                 return None
             names.update(name for _, name in reads.attributes)
         names.update(constraint.attribute.rpartition("/")[2] for constraint in alternative.constraints)
     return frozenset(names)
+
+
+def _selector_reads(expression: str) -> Reads | None:
+    """None if the expression does not compile, and so fails on every device."""
+    try:
+        return compile_selector(expression).checked.reads
+    except CelError:
+        return None
+
+
+def _derived_reads(expression: str) -> Reads | None:
+    try:
+        return compile_derived(expression).checked.reads
+    except CelError:
+        return None

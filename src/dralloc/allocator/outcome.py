@@ -74,7 +74,7 @@ class FatalCause(Enum):
     UNKNOWN_REQUEST = "has neither `exactly` nor `firstAvailable`, and no other kind of request is supported"
     PRIORITIZED_LIST_OFF = "has alternatives, but the feature DRAPrioritizedList is off"
     CONSUMABLE_CAPACITY_OFF = "asks for capacity, but the feature DRAConsumableCapacity is off"
-    DERIVED_ATTRIBUTES = "has derived attributes, which are not supported"
+    DERIVED_ATTRIBUTES = "has derived attributes, but the feature DRADerivedAttributes is off"
     UNKNOWN_SELECTOR = "has a selector of no known kind"
     ADMIN_ACCESS_OFF = "asks for admin access, but the feature DRAAdminAccess is off"
     NO_CLASS_NAME = "names no device class"

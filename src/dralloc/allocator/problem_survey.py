@@ -9,18 +9,23 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 from functools import cached_property
 from itertools import accumulate
+from typing import Final
 
 from dralloc.allocator.attribute_constraints import Constraint, Values
 from dralloc.allocator.consumable_capacity import Charge
 from dralloc.allocator.outcome import RESULTS_MAX
 from dralloc.allocator.requests import Alternative, Demand
 from dralloc.allocator.supply import DeviceCandidate, Supply
+from dralloc.cel.errors import CelError
 from dralloc.devices.counters import CounterId
 from dralloc.devices.identity import PoolId
 from dralloc.snapshot.slices import bits_of
 
 CounterKey = tuple[PoolId, CounterId]
 Draws = tuple[tuple[CounterKey, int], ...]
+
+# The kind of a value that cannot be derived.
+_UNKNOWN: Final = "unknown"
 
 
 class ProblemSurvey:
@@ -62,12 +67,12 @@ class ProblemSurvey:
         return tuple(accumulate(reversed(looked_at), lambda mask, more: mask | more, initial=0))[::-1]
 
     @cached_property
-    def constraints_ahead(self) -> tuple[tuple[Constraint, ...], ...]:
-        """For each request, the constraints that cover it or a later request."""
-        found: dict[Constraint, None] = {}
-        ahead: list[tuple[Constraint, ...]] = [()]
+    def constraints_ahead(self) -> tuple[tuple[int, ...], ...]:
+        """For each request, the numbers of the constraints that cover it or a later request."""
+        found: dict[int, None] = {}
+        ahead: list[tuple[int, ...]] = [()]
         for request in reversed(self.demand.requests):
-            found.update((each, None) for alternative in request.alternatives for each in alternative.constraints)
+            found.update((each.number, None) for option in request.alternatives for each in option.constraints)
             ahead.append(tuple(found))
         return tuple(reversed(ahead))
 
@@ -91,7 +96,7 @@ class ProblemSurvey:
 
     def may_fail(self, alternative: Alternative) -> bool:
         """True if the plain search may meet a fatal error while it serves the alternative."""
-        if self.faulty[alternative.number]:
+        if self.faulty[alternative.number] or any(map(self._cannot_derive, alternative.constraints)):
             return True
         if not alternative.takes_all or not alternative.constraints:
             return False
@@ -211,7 +216,17 @@ class ProblemSurvey:
     # --- Constraints --------------------------------------------------------------------------------------------
 
     def values(self, constraint: Constraint, position: int) -> Values | None:
-        return self._supply.values(constraint, self.candidates[position])
+        """The values of a device. One that no other device has if they cannot be derived."""
+        try:
+            return self._supply.values(constraint, self.candidates[position])
+        except CelError:
+            return frozenset({(_UNKNOWN, position)})
+
+    def _cannot_derive(self, constraint: Constraint) -> bool:
+        """True if the constraint's attribute cannot be derived from some device."""
+        if constraint.expression is None:
+            return False
+        return any(kind == _UNKNOWN for values in self.devices_by_values(constraint) for kind, _ in values)
 
     def devices_by_values(self, constraint: Constraint) -> dict[Values, int]:
         """The devices by their values of the constraint's attribute, without those that can never satisfy it."""

@@ -74,7 +74,7 @@ class Pruner:
             tuple(sorted(self._used(cursor, claim, after))),
             tuple(sorted(item for item in ledger.counters.items() if item[0] in survey.counters_ahead[cursor.request])),
             frozenset(ledger.groups.items()),
-            tuple(ledger.states.get(constraint) for constraint in survey.constraints_ahead[cursor.request]),
+            tuple(map(ledger.states.get, survey.constraints_ahead[cursor.request])),
         )
 
     def _used(self, cursor: Cursor, claim: int, after: int) -> Iterator[tuple[int, bool, bool, tuple[int, ...]]]:

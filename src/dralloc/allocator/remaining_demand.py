@@ -122,7 +122,7 @@ class RemainingDemand:
 
     def _admitted(self, constraint: Constraint) -> int:
         """The devices that satisfy the constraint together with those taken."""
-        state = self._ledger.states.get(constraint)
+        state = self._ledger.states.get(constraint.number)
         by_values = self._survey.devices_by_values(constraint)
         return mask_union(
             devices for values, devices in by_values.items() if constraint.after(state, values) is not None

@@ -8,7 +8,7 @@ recorded where they are found and reported by `allocate`, because on some nodes 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dralloc.allocator.attribute_constraints import Constraint
 from dralloc.allocator.candidate_devices import DeviceCriteria
@@ -121,6 +121,9 @@ class _Compiler:
         self._classes = classes
         self._features = features
         self._alternatives = 0
+        self._constraints_count = 0
+        # Constraints on derived attributes, by the number of the constraint and the expression.
+        self._variants: dict[tuple[int, str], Constraint] = {}
 
     def claim(self, index: int, devices: DeviceClaim) -> ClaimDemand:
         constraints, fault = self._constraints(index, devices.constraints)
@@ -143,8 +146,10 @@ class _Compiler:
                     wants_equal=constraint.match_attribute is not None,
                     requests=frozenset(map(RequestName.parse, constraint.requests)),
                     accepts_lists=self._features.list_attributes,
+                    number=self._constraints_count,
                 )
             )
+            self._constraints_count += 1
         return tuple(constraints), fault
 
     def _request(self, claim: int, request: DeviceRequest, constraints: tuple[Constraint, ...]) -> RequestDemand:
@@ -171,12 +176,27 @@ class _Compiler:
             count=stated.count,
             is_admin=isinstance(stated, ExactDeviceRequest) and bool(stated.admin_access),
             tolerations=stated.tolerations,
-            constraints=tuple(found for found in constraints if found.covers(name)),
+            constraints=self._derived(stated, tuple(found for found in constraints if found.covers(name))),
             fault=_fatal(cause, claim, name, stated) if cause is not None else None,
         )
 
+    def _derived(self, stated: _SubRequest, constraints: tuple[Constraint, ...]) -> tuple[Constraint, ...]:
+        """The constraints as they apply to a request that derives attributes. Equal ones are one object."""
+        expressions = {derived.name: derived.expression for derived in stated.derived_attributes}
+        if not expressions:
+            return constraints
+        return tuple(
+            self._variants.setdefault(
+                (constraint.number, expressions[constraint.attribute]),
+                replace(constraint, expression=expressions[constraint.attribute]),
+            )
+            if constraint.attribute in expressions
+            else constraint
+            for constraint in constraints
+        )
+
     def _fault_of_alternative(self, stated: _SubRequest, device_class: DeviceClass | None) -> FatalCause | None:
-        if stated.derived_attributes:
+        if stated.derived_attributes and not self._features.derived_attributes:
             return FatalCause.DERIVED_ATTRIBUTES
         if any(selector.cel is None for selector in stated.selectors):
             return FatalCause.UNKNOWN_SELECTOR
@@ -232,4 +252,4 @@ def _expressions(selectors: tuple[DeviceSelector, ...]) -> tuple[str, ...]:
 
 def _capacity(stated: CapacityRequirements | None) -> tuple[tuple[str, str], ...]:
     asked = stated.requests if stated is not None else {}
-    return tuple(sorted((name, str(quantity)) for name, quantity in asked.items()))
+    return tuple(sorted((name, quantity.exact_text) for name, quantity in asked.items()))

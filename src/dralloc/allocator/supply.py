@@ -13,6 +13,7 @@ from dralloc.allocator.attribute_constraints import Constraint, Values
 from dralloc.allocator.candidate_devices import MatchStage, SliceMatches, matches_of
 from dralloc.allocator.outcome import Fatal, FatalCause, SearchAborted
 from dralloc.allocator.requests import Alternative, Demand
+from dralloc.cel.errors import CelError
 from dralloc.devices.compatibility_groups import Groups
 from dralloc.devices.counters import CounterId
 from dralloc.devices.identity import PoolId
@@ -181,10 +182,10 @@ class Supply:
         return self._groups[pool.pool_id]
 
     def values(self, constraint: Constraint, candidate: DeviceCandidate) -> Values | None:
+        """Raises CelError if a derived attribute cannot be evaluated."""
         key = (constraint, candidate.position)
         if key not in self._values:
-            indexed = candidate.strip.slice
-            self._values[key] = constraint.values_of(indexed.pool_id.driver, indexed.devices[candidate.bit])
+            self._values[key] = constraint.values_at(candidate.strip.slice, candidate.bit)
         return self._values[key]
 
     # --- Errors -----------------------------------------------------------------------------------------------
@@ -204,6 +205,14 @@ class Supply:
         return SearchAborted(
             Fatal(FatalCause.EVALUATION_ERROR, detail, alternative.claim, alternative.name, device_class, device_id)
         )
+
+    def derived_fault(
+        self, alternative: Alternative, constraint: Constraint, candidate: DeviceCandidate, error: CelError
+    ) -> SearchAborted:
+        detail = f"derived attribute {constraint.attribute}: {error}"
+        device_id = candidate.strip.slice.device_id(candidate.bit)
+        cause = FatalCause.EVALUATION_ERROR
+        return SearchAborted(Fatal(cause, detail, alternative.claim, alternative.name, device=device_id))
 
     def constraint_fault(self, alternative: Alternative, candidate: DeviceCandidate) -> SearchAborted:
         device_id = candidate.strip.slice.device_id(candidate.bit)

@@ -20,7 +20,7 @@ from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, Impossi
 from dralloc.allocator.requests import compile_demand
 from dralloc.allocator.stamp import stamp
 from dralloc.api.codec import DecodeError, decode, encode
-from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.core_v1 import Node
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 from dralloc.api.wire import Wire
 from dralloc.conformance.vector_family import BadVectors, VectorOptions, VectorVerdict
@@ -36,7 +36,7 @@ ANY_SHARE_ID: Final = "*"
 class _Stated(Wire):
     name: str = ""
     features: tuple[str, ...] = ()
-    node: ApiObject = field(default_factory=ApiObject)
+    node: Node = field(default_factory=Node)
     classes: tuple[DeviceClass, ...] = ()
     slices: tuple[ResourceSlice, ...] = ()
     allocated: tuple[ResourceClaim, ...] = ()
@@ -63,7 +63,8 @@ class AllocationFamily:
 def read_line(text: bytes) -> tuple[str, AllocationProblem, tuple[ResourceClaim, ...]]:
     """The name of a line, the problem that it states, and the problem's claims."""
     stated = decode(text, _Stated)
-    node = NodeFacts(stated.node.metadata.name or "", stated.node.metadata.labels)
+    metadata, status = stated.node.metadata, stated.node.status
+    node = NodeFacts(metadata.name, metadata.labels, frozenset(status.declared_features))
     classes = {found.metadata.name or "": found for found in stated.classes}
     demand = compile_demand(stated.claims, classes, Features.of(_gates(stated.features)))
     snapshot = Snapshot.of(slices=stated.slices, claims=stated.allocated, nodes=[node])
@@ -100,7 +101,7 @@ def differences(expected: Mapping[str, Any], outcome: Outcome, claims: Sequence[
 _NAMED: Final = {
     "claim": re.compile(r"\bclaim (\S+?)[,:]"),
     "request": re.compile(r"\brequest (\S+?):"),
-    "class": re.compile(r"\bclass (\S+?)(?:[:\s]|$)"),
+    "class": re.compile(r"\bclass (?!name\b)(\S+?)(?:[:\s]|$)"),
     "device": re.compile(r"\bdevice (\S+/\S+/\S+?)(?:[:\s]|$)"),
 }
 

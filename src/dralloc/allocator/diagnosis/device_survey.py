@@ -137,11 +137,7 @@ class Survey:
         if self._cannot_skip_operations(indexed, node):
             sieve.drop(Hurdle.NODE_OPERATIONS, 0, indexed.everything)
         for position, constraint in enumerate(alternative.constraints):
-            lacking = (
-                1 << bit
-                for bit in bits_of(sieve.rest)
-                if constraint.values_of(indexed.pool_id.driver, indexed.devices[bit]) is None
-            )
+            lacking = (1 << bit for bit in bits_of(sieve.rest) if constraint.known_values_at(indexed, bit) is None)
             sieve.drop(Hurdle.CONSTRAINT, position, sum(lacking))
         return sieve
 

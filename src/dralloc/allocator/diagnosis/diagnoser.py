@@ -158,7 +158,7 @@ class Diagnoser:
             for funnel, (_, constraint) in zip(funnels, covered, strict=True):
                 for spot in spots(funnel.left):
                     devices[spot.device_id] = spot
-                    values[spot.device_id] = constraint.values_of(spot.slice.pool_id.driver, spot.device) or frozenset()
+                    values[spot.device_id] = constraint.known_values_at(spot.slice, spot.bit) or frozenset()
         wants_equal = stated.match_attribute is not None
         is_shared = any(spot.device.allow_multiple_allocations for spot in devices.values())
         return Reason(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dralloc.allocator.attribute_constraints import Constraint, Values
+from dralloc.allocator.attribute_constraints import Values
 from dralloc.allocator.candidate_devices import matches_of
 from dralloc.allocator.diagnosis.claim_edits import Slot, slots, with_alternative_only
 from dralloc.allocator.diagnosis.device_funnel import Devices, Spot, spots
@@ -76,7 +76,7 @@ class _Taken:
     devices: dict[DeviceId, Alternative] = field(default_factory=dict)
     amounts: dict[DeviceId, tuple[int, ...]] = field(default_factory=dict)
     counters: dict[tuple[str, CounterId], int] = field(default_factory=dict)
-    states: dict[Constraint, Values] = field(default_factory=dict)
+    states: dict[int, Values] = field(default_factory=dict)
 
 
 class _Retelling:
@@ -158,8 +158,8 @@ class _Retelling:
         if other is not None and (not alternative.is_admin or other.claim == alternative.claim):
             return f"taken by request {other.name}"
         for constraint in alternative.constraints:
-            values = constraint.values_of(spot.slice.pool_id.driver, spot.device) or frozenset()
-            if constraint.after(taken.states.get(constraint), values) is None:
+            values = constraint.known_values_at(spot.slice, spot.bit) or frozenset()
+            if constraint.after(taken.states.get(constraint.number), values) is None:
                 verb = "differs from" if constraint.wants_equal else "equals"
                 return f"its {constraint.attribute} {verb} that of devices taken before"
         amounts = taken.amounts.get(spot.device_id)
@@ -198,10 +198,10 @@ class _Retelling:
         else:
             taken.devices[device_id] = alternative
         for constraint in alternative.constraints:
-            values = constraint.values_of(spot.slice.pool_id.driver, spot.device) or frozenset()
-            state = constraint.after(taken.states.get(constraint), values)
+            values = constraint.known_values_at(spot.slice, spot.bit) or frozenset()
+            state = constraint.after(taken.states.get(constraint.number), values)
             assert state is not None, f"{device_id} was given although a constraint refuses it"
-            taken.states[constraint] = state
+            taken.states[constraint.number] = state
 
     # --- Alternatives ---------------------------------------------------------------------------------------------------
 
