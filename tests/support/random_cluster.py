@@ -100,7 +100,7 @@ class RandomCluster:
 
     def _request(self) -> Any:
         model = self._pick(MODELS)
-        where = self._pick(("", "", f'device.attributes["{DRIVER}"].model == "{model}"'))
+        where = self._pick(((), (), f'device.attributes["{DRIVER}"].model == "{model}"'))
         if self._chance() < 0.2:
             first = build.alternative("first", device_class=self._pick(("large", "gpu")), count=2)
             return build.first_available("device", first, build.alternative("second", device_class="gpu"))
