@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from random import Random
 from typing import Any
 
+from dralloc.api import device_parts as parts
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.testing import builders as build
 from tests.support.workloads import Document, claim_template, existing, pod, quota, template
@@ -79,14 +81,14 @@ class RandomCluster:
         announced = 2 if counters else 1
         if self._chance() < 0.1:
             announced += 1
-        place = {"pool": node, "node_name": node, "of": announced}
-        yield build.resource_slice(f"{node}-devices", *devices, driver=DRIVER, **place)
+        published = partial(build.resource_slice, driver=DRIVER, pool=node, node_name=node, of=announced)
+        yield published(f"{node}-devices", *devices)
         if counters:
-            yield build.resource_slice(f"{node}-counters", driver=DRIVER, counters=counters, **place)
+            yield published(f"{node}-counters", counters=counters)
 
     def _device(self, name: str, kind: str) -> Any:
         is_shareable = kind == "shared" or (kind == "mixed" and self._chance() < 0.5)
-        memory = build.parts.capacity(self._pick(("8", "10")), default="2", minimum="1", step="1")
+        memory = parts.capacity(self._pick(("8", "10")), default="2", minimum="1", step="1")
         return build.device(
             name,
             attributes={"model": self._pick(MODELS)},
