@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dralloc.api.codec import decode, encode
@@ -29,6 +29,8 @@ from tests.support.random_cluster import RandomCluster
 from tests.support.workloads import Document
 
 PODS = 8
+# An example is a whole cluster: 500 in `make fuzz`.
+EXAMPLES = max(1, settings().max_examples // 40)
 # Virtual seconds in which everything that can happen has happened.
 SETTLED_S = 20.0
 
@@ -127,6 +129,7 @@ def test_answers_are_what_happens(seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.fuzz
+@settings(max_examples=EXAMPLES)
 @given(seed=st.integers(min_value=100, max_value=10**6))
 def test_answers_are_what_happens_on_random_clusters(seed: int) -> None:
     run_virtual(scenario(seed))
