@@ -41,9 +41,9 @@ def test_every_device_where_there_is_room() -> None:
         "gpu.example.com memory ███░░░░░░░░░░░░░░░░░ 20Gi of 160Gi  12%",
         "",
         "node-0000",
-        "  gpu.example.com/gpu-0  free    memory ░░░░░░░░░░░░░░░░░░░░ 0 of 80Gi  ",
+        "  gpu.example.com/gpu-0  free     memory ░░░░░░░░░░░░░░░░░░░░ 0 of 80Gi  ",
         "node-0001",
-        "  gpu.example.com/gpu-0  shared  memory █████░░░░░░░░░░░░░░░ 20Gi of 80Gi  default/c-1",
+        "  gpu.example.com/gpu-0  shared   memory █████░░░░░░░░░░░░░░░ 20Gi of 80Gi  default/c-1",
     ]
 
 

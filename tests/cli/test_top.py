@@ -29,13 +29,13 @@ def test_the_tree() -> None:
         result.stdout
         == """\
 n1
-  gpu.example.com/n1: 1 of 2 free
-    gpu-0  shared  memory 17Gi of 40Gi used, 23Gi free, fits up to 23Gi
+  gpu.example.com/n1: 0 of 2 free, 1 shared, 1 blocked
+    gpu-0  shared   memory 17Gi of 40Gi used, 23Gi free, fits up to 23Gi
            ml/held  memory 17Gi
-    gpu-1  free    memory 0 of 40Gi used, 40Gi free, fits up to 40Gi  tainted broken=fan:NoSchedule
+    gpu-1  blocked  memory 0 of 40Gi used  blocked by taints: taint broken=fan:NoSchedule
 n2
-  gpu.example.com/n2: 0 of 1 free
-    gpu-0  in use  memory 80Gi of 80Gi used, 0 free, no more fits
+  gpu.example.com/n2: 0 of 1 free, 1 full
+    gpu-0  full     memory 80Gi of 80Gi used, 0 free, no more fits
            ml/whole
 """
     )
@@ -82,10 +82,10 @@ def test_bars_counters_and_capacities_side_by_side() -> None:
     snapshot = Snapshot.of(slices=slices, claims=[build.claim("c", allocation=build.allocation(share))])
     assert list(tree(usage_report(snapshot, Features()), is_wide=False, with_bars=True)) == [
         "node-a",
-        "  gpu.example.com/pool-a: 0 of 1 free",
+        "  gpu.example.com/pool-a: 0 of 1 free, 1 shared",
         "    counter card/units: 3 of 4 left",
-        "    d  shared  memory █████░░░░░ 5 of 10 used, 5 free, fits up to 5",
-        "               slots ████░░░░░░ 1 of 3 used, 2 free, fits up to 2",
+        "    d  shared   memory █████░░░░░ 5 of 10 used, 5 free, fits up to 5",
+        "                slots ████░░░░░░ 1 of 3 used, 2 free, fits up to 2",
         "       default/c  memory 5, slots 1",
     ]
 

@@ -5,6 +5,7 @@ import { pathToFileURL } from "node:url";
 
 const model = `${pathToFileURL(process.argv[2]).href}/model`;
 const { World } = await import(`${model}/world.mjs`);
+const { amountOf } = await import(`${model}/grouping.mjs`);
 const { printQuantity } = await import(`${model}/quantity.mjs`);
 const { taintText } = await import(`${model}/taint_rules.mjs`);
 
@@ -16,13 +17,21 @@ for await (const line of createInterface({ input: process.stdin })) {
   console.log(JSON.stringify(reports.map(plain)));
 }
 
-function plain({ driver, pool, node, fault, devices, counters }) {
+function plain({ driver, pool, node, fault, devices, counters, hardware }) {
   return {
     driver, pool, fault,
     nodeName: node,
     counters: counters.map(({ counterSet, name, value, left }) => ({ counterSet, name, value: printQuantity(value), left: printQuantity(left) })),
-    devices: devices.map(({ name, state, isShareable, capacities, taints, holdings }) => ({
+    hardware: Object.fromEntries(
+      hardware.map((amount) => {
+        const [value, used, available] = [amount.value, amount.used, amount.available].map((nanos) => printQuantity(amountOf(amount, nanos)));
+        return [amount.name, { value, used, available }];
+      }),
+    ),
+    devices: devices.map(({ name, state, block, isShareable, capacities, taints, holdings }) => ({
       name, state,
+      blockedBy: block?.cause ?? null,
+      reason: block?.reason ?? null,
       allowMultipleAllocations: isShareable,
       capacity: Object.fromEntries(
         capacities.map(({ name: key, value, used, free, largest }) => [

@@ -102,6 +102,9 @@ def comparable(report: dict[str, Any]) -> dict[str, Any]:
             (counter["counterSet"], counter["name"]): (nanos(counter["value"]), nanos(counter["left"]))
             for counter in report["counters"]
         },
+        "hardware": {
+            name: {key: nanos(text) for key, text in amount.items()} for name, amount in report["hardware"].items()
+        },
         "devices": [
             {
                 **device,

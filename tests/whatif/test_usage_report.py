@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
+from dralloc.allocator.allocate import AllocationProblem, allocate
+from dralloc.allocator.availability import BlockCause
 from dralloc.allocator.features import Features
-from dralloc.api.device_parts import capacity
+from dralloc.allocator.outcome import Allocated
+from dralloc.allocator.requests import compile_demand
+from dralloc.api.device_parts import attribute, capacity
 from dralloc.api.resource_v1 import Device, ResourceClaim, ResourceSlice
 from dralloc.primitives.quantity import Quantity
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.testing import builders as build
 from dralloc.testing.builders import allocation, claim, device, held, resource_slice
-from dralloc.whatif.usage_report import DeviceState, PoolReport, usage_report
+from dralloc.whatif.usage_report import DeviceReport, DeviceState, PoolReport, hardware_by_driver, usage_report
+from tests.support.plain_pools import World
 from tests.support.random_worlds import random_world
 
 STEPPED = {"memory": capacity("40Gi", default="1Gi", minimum="2Gi", step="4Gi")}
@@ -52,7 +60,7 @@ def test_shares_add_up_and_the_rest_is_rounded_to_the_policy() -> None:
     ("gpu", "claims", "want"),
     [
         pytest.param(device("d"), (), DeviceState.FREE, id="free"),
-        pytest.param(device("d"), (claim("c", allocation=allocation(held("d"))),), DeviceState.IN_USE, id="dedicated"),
+        pytest.param(device("d"), (claim("c", allocation=allocation(held("d"))),), DeviceState.FULL, id="dedicated"),
         pytest.param(
             device("d", capacity={"memory": "4Gi"}, shareable=True),
             (share("a", "d", "4Gi"),),
@@ -60,7 +68,19 @@ def test_shares_add_up_and_the_rest_is_rounded_to_the_policy() -> None:
             id="nothing left",
         ),
         pytest.param(
-            device("d", capacity=STEPPED, shareable=True),
+            device("d", capacity={"memory": capacity("4Gi", default="0")}, shareable=True),
+            (share("a", "d", "4Gi"),),
+            DeviceState.SHARED,
+            id="nothing left, and nothing is what a request gets by default",
+        ),
+        pytest.param(
+            device("d", capacity={"memory": capacity("4Gi", default="5Gi", minimum="5Gi")}, shareable=True),
+            (),
+            DeviceState.BLOCKED,
+            id="the policy allows only more than there is",
+        ),
+        pytest.param(
+            device("d", capacity={"memory": capacity("40Gi", default="2Gi", minimum="2Gi")}, shareable=True),
             (share("a", "d", "39Gi"),),
             DeviceState.FULL,
             id="less left than the least share",
@@ -80,10 +100,10 @@ def test_the_state_of_a_device(gpu: Device, claims: tuple[ResourceClaim, ...], w
     assert len(pool.devices[0].holdings) == len(claims)
 
 
-def test_a_shared_device_is_in_use_where_sharing_is_off() -> None:
+def test_a_shared_device_is_full_where_sharing_is_off() -> None:
     gpu = device("d", capacity={"memory": "4Gi"}, shareable=True)
     [pool] = report([resource_slice("s", gpu)], share("a", "d", "1Gi"), features=Features(consumable_capacity=False))
-    assert pool.devices[0].state is DeviceState.IN_USE
+    assert pool.devices[0].state is DeviceState.FULL
     assert pool.devices[0].capacities[0].largest is None
 
 
@@ -139,14 +159,152 @@ def test_taints_of_rules_are_shown() -> None:
     assert [taint.key for taint in pool.devices[0].taints] == ["own", "ruled"]
 
 
+def cards(*taken: str) -> tuple[PoolReport, ...]:
+    """Two cards, each whole or in halves."""
+    names = [(card, part) for card in ("x", "y") for part in ("whole", "half-0", "half-1")]
+    parts = [
+        device(f"{card}-{part}", capacity={"memory": amount}, draws={card: {"memory": amount}})
+        for card, part in names
+        if (amount := "40Gi" if part == "whole" else "20Gi")
+    ]
+    sets = {"x": {"memory": "40Gi"}, "y": {"memory": "40Gi"}}
+    slices = [resource_slice("counters", of=2, counters=sets), resource_slice("parts", *parts, of=2)]
+    return report(slices, *(claim(f"c-{name}", allocation=allocation(held(name))) for name in taken))
+
+
+def test_partitions_of_a_card_that_is_taken_are_blocked_by_counters() -> None:
+    [pool] = cards("x-whole", "y-half-0")
+    assert {each.device_id.device: each.state.value for each in pool.devices} == {
+        "x-whole": "full",
+        "x-half-0": "blocked",
+        "x-half-1": "blocked",
+        "y-whole": "blocked",
+        "y-half-0": "full",
+        "y-half-1": "free",
+    }
+    [_, blocked, *_] = pool.devices
+    assert blocked.block == (
+        BlockCause.COUNTERS,
+        "insufficient counter x/memory: consumes 20Gi, 0 left",
+    )
+    assert (str(blocked.capacities[0].free), blocked.capacities[0].largest) == ("0", None)
+
+
+def test_hardware_never_counts_overlapping_partitions_twice() -> None:
+    for taken, used, available in ((), 0, 80), (("x-whole", "y-half-0"), 60, 20):
+        [amount] = [each for pool in cards(*taken) for each in pool.hardware]
+        told = [str(amount.quantity(nanos)) for nanos in (amount.value, amount.used, amount.available)]
+        assert told == ["80Gi", f"{used}Gi" if used else "0", f"{available}Gi"]
+
+
+def test_counters_that_the_slices_of_two_nodes_share_count_once() -> None:
+    slices = [
+        resource_slice("counters", of=3, all_nodes=True, counters={"card": {"memory": "10Gi"}}),
+        *(
+            resource_slice(
+                f"parts-{name}", device(f"d-{name}", draws={"card": {"memory": "4Gi"}}), of=3, node_name=name
+            )
+            for name in ("node-a", "node-b")
+        ),
+    ]
+    snapshot = Snapshot.of(slices=slices, nodes=[build.node("node-a"), build.node("node-b")])
+    [amount] = hardware_by_driver(usage_report(snapshot, Features())).values()
+    assert (str(amount.quantity(amount.value)), amount.name) == ("10Gi", "memory")
+
+
+@pytest.mark.parametrize(
+    ("slices", "cause", "reason"),
+    [
+        pytest.param(
+            [resource_slice("s", device("x", taints=[build.taint("broken", "fan")]))],
+            BlockCause.TAINTS,
+            "taint broken=fan:NoSchedule",
+            id="taint",
+        ),
+        pytest.param(
+            [resource_slice("s", device("x"), of=2)],
+            BlockCause.POOL,
+            "the pool is being updated: only 1 of 2 slices is published",
+            id="incomplete pool",
+        ),
+        pytest.param(
+            [resource_slice("s", device("x"), device("x"))],
+            BlockCause.POOL,
+            "the pool is invalid: two devices have the same name",
+            id="invalid pool",
+        ),
+        pytest.param(
+            [resource_slice("s", device("x"), node_name="nowhere")],
+            BlockCause.NODE,
+            "there is no node nowhere",
+            id="unknown node",
+        ),
+        pytest.param(
+            [resource_slice("s", device("x", node_name="nowhere"), device("y", node_name="node-a"), per_device=True)],
+            BlockCause.POOL,
+            "the device is for no node that is known",
+            id="unknown node of a device",
+        ),
+    ],
+)
+def test_a_blocked_device_says_why(slices: list[ResourceSlice], cause: BlockCause, reason: str) -> None:
+    [pool] = report(slices)
+    assert pool.devices[0].state is DeviceState.BLOCKED
+    assert pool.devices[0].block == (cause, reason)
+
+
+def test_devices_of_nodes_that_take_no_pods_are_blocked() -> None:
+    snapshot = Snapshot.of(slices=[resource_slice("s", device("x"))], nodes=[build.node()])
+    [pool] = usage_report(snapshot, Features(), {"node-a": "node is unschedulable"})
+    assert pool.devices[0].block == (BlockCause.NODE, "node is unschedulable")
+
+
 @pytest.mark.slow
 @pytest.mark.fuzz
 @given(seed=st.integers(0, 2**32))
-def test_what_is_used_and_what_is_free_is_what_there_is(seed: int) -> None:
-    world = random_world(seed)
+def test_what_is_called_available_is_given_and_one_more_is_refused(seed: int) -> None:
+    world = numbered(random_world(seed))
+    features = replace(world.features, keeps_shares_whole=True)
     snapshot = Snapshot.of(slices=world.slices, claims=world.allocated, rules=world.rules, nodes=[world.node])
+
+    def is_given(found: DeviceReport, asked: dict[str, Quantity] | None = None) -> bool:
+        driver = found.device_id.driver
+        only = f'device.driver == "{driver}" && device.attributes["{driver}"].id == "{found.device_id}"'
+        amounts = {name: str(amount) for name, amount in asked.items()} if asked is not None else None
+        wanted = claim("wanted", build.request("r", device_class="any", where=(only,), capacity=amounts))
+        demand = compile_demand([wanted], {"any": build.device_class("any")}, features)
+        return isinstance(allocate(AllocationProblem(demand, world.node, snapshot)), Allocated)
+
     for pool in usage_report(snapshot, world.features):
         for found in pool.devices:
+            zeros = {each.name: Quantity.ZERO for each in found.capacities}
+            if found.state is DeviceState.GONE:
+                continue
+            assert found.state.is_open or not is_given(found), found
+            if not features.consumable_capacity:
+                assert found.state.is_open == is_given(found), found
+                continue
+            if found.state.is_open:
+                assert is_given(found, zeros) or is_given(found), found
             for each in found.capacities:
-                assert each.used + each.free == each.value
+                assert each.used + each.free == each.value or not found.state.is_open
                 assert each.largest is None or Quantity.ZERO <= each.largest <= each.free
+                most = each.largest if each.largest is not None else Quantity.ZERO
+                assert each.largest is None or is_given(found, {**zeros, each.name: each.largest}), found
+                assert not is_given(found, {**zeros, each.name: most + Quantity.of(1)}), found
+
+
+def numbered(world: World) -> World:
+    """The world with an attribute that tells its devices apart."""
+    return replace(world, slices=tuple(map(_numbered_slice, world.slices)))
+
+
+def _numbered_slice(item: ResourceSlice) -> ResourceSlice:
+    spec = item.spec
+    devices = tuple(
+        structs.replace(
+            each, attributes={**each.attributes, "id": attribute(f"{spec.driver}/{spec.pool.name}/{each.name}")}
+        )
+        for each in spec.devices or ()
+    )
+    return structs.replace(item, spec=structs.replace(spec, devices=devices or spec.devices))

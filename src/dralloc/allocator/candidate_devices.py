@@ -122,11 +122,12 @@ def match_device(indexed: IndexedSlice, bit: int, criteria: DeviceCriteria) -> C
     """What a request consumes of an unused device, or why the device does not match. Ignores node placement and taints."""
     if not criteria.allows_binding and indexed.binding >> bit & 1:
         return DeviceMismatch(MatchStage.BINDING_CONDITIONS)
-    shape = indexed.shape(bit)
-    if (verdict := _select(shape, MatchStage.CLASS_SELECTOR, criteria.class_selectors)) is not None:
-        return verdict
-    if (verdict := _select(shape, MatchStage.REQUEST_SELECTOR, criteria.request_selectors)) is not None:
-        return verdict
+    if criteria.class_selectors or criteria.request_selectors:
+        shape = indexed.shape(bit)
+        if (verdict := _select(shape, MatchStage.CLASS_SELECTOR, criteria.class_selectors)) is not None:
+            return verdict
+        if (verdict := _select(shape, MatchStage.REQUEST_SELECTOR, criteria.request_selectors)) is not None:
+            return verdict
     if criteria.asked is None:
         return NO_CHARGE
     try:

@@ -17,11 +17,12 @@ def largest_request(
 ) -> Quantity | None:
     """The most of one capacity that a request could get of a device, if it asks for as little as it can of the others.
 
-    `free` is what is left, in nanos, in the order of the capacities. None where no request fits: of another capacity even
+    `free` is what is left, in nanos, in the order of the capacities. None if no request fits: of another capacity even
     the least is more than is left, or the policy has no amount that is small enough.
     """
     left = dict(zip(capacities, free, strict=True))
-    if any(_least(capacity) > left[other] for other, capacity in capacities.items() if other != name):
+    others = (other for other in capacities if other != name)
+    if not all(accepts(capacities[other], left[other], fractional_ranges=fractional_ranges) for other in others):
         return None
     for amount in _amounts_within(capacities[name], min(left[name], capacities[name].value.nanos)):
         if amount.nanos >= 0 and _fits(name, capacities[name], amount, left[name], fractional_ranges):
@@ -29,19 +30,28 @@ def largest_request(
     return None
 
 
-def _least(capacity: DeviceCapacity) -> int:
-    """The least that a request can take, in nanos."""
+def accepts(capacity: DeviceCapacity, left: int, *, fractional_ranges: bool) -> bool:
+    """True if some request takes no more of the capacity than is left: one without an amount, or with the least amount."""
     policy = capacity.request_policy
-    if policy is None:
-        return 0
-    if policy.valid_range is not None:
-        return policy.valid_range.min.nanos if policy.valid_range.min is not None else 0
-    return min((value.nanos for value in policy.valid_values), default=0)
+    amounts = [None, Quantity.ZERO]
+    if policy is not None:
+        amounts += policy.valid_values
+    return any(_fits("", capacity, amount, left, fractional_ranges) for amount in amounts)
 
 
-def _fits(name: str, capacity: DeviceCapacity, amount: Quantity, left: int, fractional_ranges: bool) -> bool:
+def fits_unasked(capacities: Mapping[str, DeviceCapacity], left: Sequence[int], *, fractional_ranges: bool) -> bool:
+    """True if a request that names no amounts takes no more than is left."""
+    return all(
+        _fits("", capacity, None, nanos, fractional_ranges)
+        for capacity, nanos in zip(capacities.values(), left, strict=True)
+    )
+
+
+def _fits(name: str, capacity: DeviceCapacity, amount: Quantity | None, left: int, fractional_ranges: bool) -> bool:
+    """True if a request for the amount, or without one, takes no more than is left."""
+    asked = {} if amount is None else {name: amount}
     try:
-        charge = charge_for({name: capacity}, {name: amount}, fractional_ranges=fractional_ranges)
+        charge = charge_for({name: capacity}, asked, fractional_ranges=fractional_ranges)
     except CapacityError:
         return False
     return isinstance(charge, Charge) and charge.nanos[0] <= left
@@ -50,13 +60,15 @@ def _fits(name: str, capacity: DeviceCapacity, amount: Quantity, left: int, frac
 def _amounts_within(capacity: DeviceCapacity, have: int) -> list[Quantity]:
     """The amounts worth trying, largest first."""
     policy = capacity.request_policy
-    if policy is None:
+    if policy is None or (policy.valid_range is None and not policy.valid_values):
         return [quantity_like(capacity.value, have)]
+    # The default is allowed, whatever else the policy says.
+    amounts = [policy.default] if policy.default is not None and policy.default.nanos <= have else []
     if policy.valid_range is not None:
-        return _amounts_in_range(policy, capacity.value, have)
-    if policy.valid_values:
-        return sorted((value for value in policy.valid_values if value.nanos <= have), reverse=True)
-    return [quantity_like(capacity.value, have)]
+        amounts += _amounts_in_range(policy, capacity.value, have)
+    else:
+        amounts += (value for value in policy.valid_values if value.nanos <= have)
+    return sorted(amounts, reverse=True)
 
 
 def _amounts_in_range(policy: CapacityRequestPolicy, model: Quantity, have: int) -> list[Quantity]:
@@ -77,4 +89,4 @@ def _amounts_in_range(policy: CapacityRequestPolicy, model: Quantity, have: int)
         start, stride = (-(-bound.nanos // unit) for bound in (least, allowed.step))
         steps = (have // unit - start) // stride
         amounts += [quantity_like(least, (start + steps * stride) * unit)] if steps >= 0 else []
-    return [*sorted(amounts, reverse=True), least]
+    return [*amounts, least]

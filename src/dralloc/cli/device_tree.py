@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from dralloc.allocator.availability import BlockCause
 from dralloc.api.resource_v1 import Device
 from dralloc.devices.taints import text_of_taint
-from dralloc.whatif.usage_report import CapacityReport, DeviceReport, DeviceState, Holding, PoolReport
+from dralloc.whatif.usage_report import CapacityReport, DeviceReport, DeviceState, HardwareAmount, Holding, PoolReport
 
 BAR_WIDTH: Final = 10
+STATE_WIDTH: Final = max(len(state.value) for state in DeviceState)
 
 
 def tree(reports: Iterable[PoolReport], *, is_wide: bool, with_bars: bool) -> Iterator[str]:
@@ -24,9 +27,12 @@ def tree(reports: Iterable[PoolReport], *, is_wide: bool, with_bars: bool) -> It
 
 
 def _pool_lines(report: PoolReport, *, is_wide: bool, with_bars: bool) -> Iterator[str]:
-    free = sum(device.state is DeviceState.FREE for device in report.devices)
+    states = Counter(device.state for device in report.devices)
+    others = "".join(
+        f", {states[state]} {state.value}" for state in DeviceState if state is not DeviceState.FREE and states[state]
+    )
     fault = f", {report.fault}" if report.fault else ""
-    yield f"{report.pool_id}: {free} of {len(report.devices)} free{fault}"
+    yield f"{report.pool_id}: {states[DeviceState.FREE]} of {len(report.devices)} free{others}{fault}"
     for counter in report.counters:
         counter_set, name = counter.counter_id
         yield f"  counter {counter_set}/{name}: {counter.left} of {counter.value} left"
@@ -37,10 +43,9 @@ def _pool_lines(report: PoolReport, *, is_wide: bool, with_bars: bool) -> Iterat
 
 def _device_lines(report: DeviceReport, width: int, *, is_wide: bool, with_bars: bool) -> Iterator[str]:
     name = report.device_id.device.ljust(width)
-    taints = f"  tainted {', '.join(map(text_of_taint, report.taints))}" if report.taints else ""
-    head = f"{name}  {report.state.value:<6}"
-    capacities = [_capacity(capacity, with_bars=with_bars) for capacity in report.capacities] or [""]
-    yield f"{head}  {capacities[0]}{taints}".rstrip()
+    head = f"{name}  {report.state.value:<{STATE_WIDTH}}"
+    capacities = [_capacity(report, capacity, with_bars=with_bars) for capacity in report.capacities] or [""]
+    yield "  ".join(part for part in (head, capacities[0], _remark(report)) if part).rstrip()
     for capacity in capacities[1:]:
         yield f"{' ' * len(head)}  {capacity}"
     if is_wide and report.device.attributes:
@@ -49,11 +54,21 @@ def _device_lines(report: DeviceReport, width: int, *, is_wide: bool, with_bars:
         yield f"{' ' * width}  {_holding(holding, is_wide=is_wide)}"
 
 
-def _capacity(report: CapacityReport, *, with_bars: bool) -> str:
-    is_open = report.largest is not None and not report.is_exhausted
-    largest = f"fits up to {report.largest}" if is_open else "no more fits"
+def _remark(report: DeviceReport) -> str:
+    """What blocks the device, and its taints unless they do."""
+    blocked = f"blocked by {report.block.cause.value}: {report.block.reason}" if report.block is not None else ""
+    is_said = report.block is not None and report.block.cause is BlockCause.TAINTS
+    taints = f"tainted {', '.join(map(text_of_taint, report.taints))}" if report.taints and not is_said else ""
+    return "  ".join(part for part in (blocked, taints) if part)
+
+
+def _capacity(device: DeviceReport, report: CapacityReport, *, with_bars: bool) -> str:
     bar = f"{_bar(report)} " if with_bars else ""
-    return f"{report.name} {bar}{report.used} of {report.value} used, {report.free} free, {largest}"
+    used = f"{report.name} {bar}{report.used} of {report.value} used"
+    if device.state is DeviceState.BLOCKED:
+        return used
+    is_open = report.largest is not None and not report.is_exhausted
+    return f"{used}, {report.free} free, {f'fits up to {report.largest}' if is_open else 'no more fits'}"
 
 
 def _bar(report: CapacityReport) -> str:
@@ -94,7 +109,16 @@ def plain_pool(report: PoolReport) -> dict[str, Any]:
             }
             for counter in report.counters
         ],
+        "hardware": {amount.name: plain_amount(amount) for amount in report.hardware},
         "devices": [_plain_device(device) for device in report.devices],
+    }
+
+
+def plain_amount(amount: HardwareAmount) -> dict[str, str]:
+    return {
+        "value": str(amount.quantity(amount.value)),
+        "used": str(amount.quantity(amount.used)),
+        "available": str(amount.quantity(amount.available)),
     }
 
 
@@ -102,6 +126,8 @@ def _plain_device(report: DeviceReport) -> dict[str, Any]:
     return {
         "name": report.device_id.device,
         "state": report.state.value,
+        "blockedBy": None if report.block is None else report.block.cause.value,
+        "reason": None if report.block is None else report.block.reason,
         "allowMultipleAllocations": report.is_shareable,
         "capacity": {
             capacity.name: {

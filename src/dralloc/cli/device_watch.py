@@ -30,7 +30,7 @@ from dralloc.primitives.errors import Forbidden
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.whatif.cluster_objects import relevant_kinds
 from dralloc.whatif.live_cluster import served_resource, why_not_served, with_change
-from dralloc.whatif.usage_report import PoolReport, UsageReporter
+from dralloc.whatif.usage_report import PoolReport, UsageReporter, closed_nodes
 
 # Between two drawings; a cluster that changes a thousand times a second is drawn no more often.
 PAUSE_S: Final = 0.5
@@ -52,6 +52,7 @@ class DeviceWatch:
         self._reporter = UsageReporter(features)
         self._node = node
         self._snapshot = Snapshot()
+        self._closed: dict[str, str] = {}
         self._changed = asyncio.Event()
         self._trouble: tuple[float, str] = (0.0, "")
 
@@ -94,13 +95,16 @@ class DeviceWatch:
         self._changed.set()
 
     def _on_change(self, before: ApiObject | None, after: ApiObject | None) -> None:
-        snapshot = with_change(self._snapshot, before, after)
-        if snapshot is not self._snapshot:
-            self._snapshot = snapshot
+        snapshot, closed = with_change(self._snapshot, before, after), self._closed
+        if isinstance(node := after or before, Node):
+            others = {name: reason for name, reason in closed.items() if name != node.metadata.name}
+            closed = others | closed_nodes([after] if isinstance(after, Node) else ())
+        if snapshot is not self._snapshot or closed != self._closed:
+            self._snapshot, self._closed = snapshot, closed
             self._changed.set()
 
     def _reports(self) -> tuple[PoolReport, ...]:
-        reports = self._reporter.reports(self._snapshot)
+        reports = self._reporter.reports(self._snapshot, self._closed)
         return tuple(report for report in reports if self._node is None or report.node == self._node)
 
     # --- Showing ----------------------------------------------------------------------------------------------------------

@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
-from dralloc.primitives.quantity import Quantity, quantity_like
-from dralloc.whatif.usage_report import CapacityReport, DeviceReport, DeviceState, PoolReport
+from dralloc.cli.device_tree import STATE_WIDTH
+from dralloc.whatif.usage_report import DeviceReport, DeviceState, HardwareAmount, PoolReport, hardware_by_driver
 
 BAR_WIDTH: Final = 20
 ANY_NODE: Final = "(any node)"
@@ -23,28 +22,18 @@ HOLDERS_SHOWN_MAX: Final = 3
 Span = tuple[str, str]
 Line = tuple[Span, ...]
 
-_STATE_STYLES: Final = {DeviceState.FREE: "dim", DeviceState.FULL: "red", DeviceState.GONE: "red"}
+_STATE_STYLES: Final = {
+    DeviceState.FREE: "dim",
+    DeviceState.FULL: "red",
+    DeviceState.BLOCKED: "yellow",
+    DeviceState.GONE: "red",
+}
+_USED: Final = (DeviceState.SHARED, DeviceState.FULL)
 
 
-@dataclass(slots=True)
-class Total:
-    """What there is of a capacity on several devices, and what is used of it."""
-
-    example: Quantity
-    value: int = 0
-    used: int = 0
-
-    def add(self, report: CapacityReport) -> None:
-        self.value += report.value.nanos
-        self.used += report.used.nanos
-
-    @property
-    def fraction(self) -> float:
-        return self.used / self.value if self.value > 0 else 0.0
-
-    def spans(self, label: str) -> Line:
-        amounts = f"{quantity_like(self.example, self.used)} of {quantity_like(self.example, self.value)}"
-        return ((f"{label} ", ""), *bar(self.fraction), (f" {amounts}", ""))
+def amount_bar(label: str, amount: HardwareAmount) -> Line:
+    amounts = f"{amount.quantity(amount.used)} of {amount.quantity(amount.value)}"
+    return ((f"{label} ", ""), *bar(amount.fraction), (f" {amounts}", ""))
 
 
 def bar(fraction: float) -> Line:
@@ -87,25 +76,10 @@ def _summary(reports: Sequence[PoolReport], heading: str) -> Iterator[Line]:
     nodes = len({report.node for report in reports if report.node})
     counted = ", ".join(f"{states[state]:,} {state.value}" for state in DeviceState if states[state])
     yield ((f"{nodes:,} nodes, {states.total():,} devices: {counted or 'none'}", "bold"), (f"   {heading}", "dim"))
-    totals = _totals(reports)
+    totals = {" ".join(key): amount for key, amount in hardware_by_driver(reports).items()}
     width = max((len(label) for label in totals), default=0)
-    for label, total in totals.items():
-        yield (*total.spans(label.ljust(width)), (f"  {total.fraction:.0%}", "bold"))
-
-
-def _totals(reports: Iterable[PoolReport]) -> Mapping[str, Total]:
-    """By driver and capacity."""
-    totals: dict[str, Total] = {}
-    for report in reports:
-        driver = report.pool_id.driver
-        for device in report.devices:
-            for capacity in device.capacities:
-                label = f"{driver} {capacity.name}"
-                total = totals.get(label)
-                if total is None:
-                    total = totals[label] = Total(capacity.value)
-                total.add(capacity)
-    return totals
+    for label, amount in totals.items():
+        yield (*amount_bar(label.ljust(width), amount), (f"  {amount.fraction:.0%}", "bold"))
 
 
 # --- Nodes --------------------------------------------------------------------------------------------------------------
@@ -123,17 +97,17 @@ def _node_lines(by_node: Mapping[str, list[PoolReport]]) -> Iterator[Line]:
     rows = [(_node_fraction(reports), name, reports) for name, reports in by_node.items()]
     for _, name, reports in sorted(rows, key=lambda row: (-row[0], row[1])):
         devices = [device for report in reports for device in report.devices]
-        used = sum(device.state is not DeviceState.FREE for device in devices)
+        used = sum(device.state in _USED for device in devices)
         bars: list[Line] = [((f"{name.ljust(width)}  {used} of {len(devices)} used", ""),)]
-        bars += [total.spans(label.rpartition(" ")[2]) for label, total in _totals(reports).items()]
+        bars += [amount_bar(label, amount) for (_, label), amount in hardware_by_driver(reports).items()]
         yield tuple(span for index, spans in enumerate(bars) for span in ((("  ", ""),) if index else ()) + spans)
 
 
 def _node_fraction(reports: Iterable[PoolReport]) -> float:
     """How full the node is: by its fullest capacity, or by its devices where they have none."""
-    fractions = [total.fraction for total in _totals(reports).values()]
+    fractions = [amount.fraction for amount in hardware_by_driver(reports).values()]
     states = [device.state for report in reports for device in report.devices]
-    taken = sum(state is not DeviceState.FREE for state in states) / len(states) if states else 0.0
+    taken = sum(state in _USED for state in states) / len(states) if states else 0.0
     return max(fractions, default=taken)
 
 
@@ -166,19 +140,21 @@ def _name(report: PoolReport, device: DeviceReport) -> str:
 
 
 def _lines_of_device(device: DeviceReport, name: str) -> Iterator[Line]:
-    state = (f"{device.state.value:<6}", _STATE_STYLES.get(device.state, ""))
+    state = (f"{device.state.value:<{STATE_WIDTH}}", _STATE_STYLES.get(device.state, ""))
     held = _holders(device)
     if not device.capacities:
         yield ((f"  {name}  ", ""), state, (f"  {held}", "cyan"))
     for index, capacity in enumerate(device.capacities):
-        total = Total(capacity.value)
-        total.add(capacity)
-        lead = ((f"  {name}  ", ""), state) if index == 0 else ((" " * (len(name) + 10), ""),)
-        yield (*lead, ("  ", ""), *total.spans(capacity.name), (f"  {held}" if index == 0 else "", "cyan"))
+        amount = HardwareAmount(capacity.name, capacity.value, capacity.value.nanos, capacity.used.nanos)
+        lead = ((f"  {name}  ", ""), state) if index == 0 else ((" " * (len(name) + STATE_WIDTH + 4), ""),)
+        yield (*lead, ("  ", ""), *amount_bar(capacity.name, amount), (f"  {held}" if index == 0 else "", "cyan"))
 
 
 def _holders(device: DeviceReport) -> str:
+    """What blocks the device, and the claims that hold it."""
     names = [str(holding.claim_id) for holding in device.holdings]
+    if device.block is not None:
+        names.insert(0, device.block.reason)
     more = len(names) - HOLDERS_SHOWN_MAX
     return ", ".join((*names[:HOLDERS_SHOWN_MAX], f"{more} more") if more > 0 else names)
 

@@ -63,7 +63,7 @@ def devices(
     from dralloc.cli.answers import answer
     from dralloc.cli.cluster_source import ClusterSource, unknown_names_fail
     from dralloc.cli.device_tree import plain_pool, tree
-    from dralloc.whatif.usage_report import usage_report
+    from dralloc.whatif.usage_report import closed_nodes, usage_report
 
     if watch:
         if files:
@@ -72,7 +72,7 @@ def devices(
     source = ClusterSource(files=files, kubeconfig=kubeconfig, context=context)
     gates = parse_gates(feature_gates)
     objects = source.load(gates, needed={ResourceSlice, ResourceClaim}, useful={Node, DeviceTaintRule})
-    reports = usage_report(objects.snapshot(), objects.features)
+    reports = usage_report(objects.snapshot(), objects.features, closed_nodes(objects.nodes))
     if node is not None:
         with unknown_names_fail():
             name = objects.find_node(node).metadata.name

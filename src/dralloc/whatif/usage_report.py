@@ -1,25 +1,31 @@
-"""What there is of every device, who holds how much of it, and what could still be had.
+"""Every device: which claims hold it, its state, and what one more claim can get of it.
 
-Claims are namespaced, so nobody who looks at claims sees what a device has left; slices do not say it either. This joins the
-two, for reports and for explanations.
+Claims are namespaced, and slices do not show use, so neither alone shows what a device has left. This joins the two. What is
+called free can be claimed: the allocator's own checks decide (`allocator/availability`, `allocator/headroom`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+import dataclasses
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import NamedTuple
 
+from dralloc.allocator.availability import Block, BlockCause, PoolAvailability
 from dralloc.allocator.features import Features
-from dralloc.allocator.headroom import largest_request
+from dralloc.allocator.headroom import accepts, fits_unasked, largest_request
+from dralloc.api.core_v1 import Node
 from dralloc.api.resource_v1 import ConsumerReference, Device, DeviceRequestAllocationResult, DeviceTaint, ResourceClaim
 from dralloc.devices.counters import CounterId
-from dralloc.devices.device_usage import FREE, DeviceUsage
+from dralloc.devices.device_usage import DeviceUsage
 from dralloc.devices.identity import ClaimId, DeviceId, PoolId
+from dralloc.devices.published_slice import draws_together
 from dralloc.primitives.quantity import Quantity, quantity_like
-from dralloc.snapshot.cluster import Snapshot
-from dralloc.snapshot.node_selectors import NodeFacts, NodeSelectorError
+from dralloc.scheduler.decide.node_fit import REPELLING
+from dralloc.snapshot.cluster import Snapshot, VisiblePool
+from dralloc.snapshot.node_selectors import Anchor, NodeFacts, NodeSelectorError, anchors_of_node
 from dralloc.snapshot.pool_usage import PoolUsage
 from dralloc.snapshot.pools import Layout, PoolSlices, PoolStatus
 from dralloc.snapshot.slices import IndexedSlice, newest_indexed
@@ -63,19 +69,25 @@ def _holding(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> Hol
 
 class DeviceState(Enum):
     FREE = "free"
-    # Given out whole.
-    IN_USE = "in use"
-    # Some claims have shares, and there may be room for more.
+    # Some claims have shares, and another share fits.
     SHARED = "shared"
-    # No further share fits, however little is asked for.
+    # Allocated whole, or no further share fits.
     FULL = "full"
-    # Claims hold it, but no slice has it any more.
+    # Not full, but no claim can get it: see `DeviceReport.block`.
+    BLOCKED = "blocked"
+    # Claims hold it, but no slice publishes it any more.
     GONE = "gone"
+
+    @property
+    def is_open(self) -> bool:
+        """True if one more claim can get the device or a share of it."""
+        return self in (DeviceState.FREE, DeviceState.SHARED)
 
 
 @dataclass(frozen=True, slots=True)
 class CapacityReport:
-    """`largest` is the most that one more request could get, after rounding; None where none would fit."""
+    """`free` is what claims can get, nothing of a device that is blocked. `largest` is the most that one more request can get,
+    after rounding; None if none fits."""
 
     name: str
     value: Quantity
@@ -85,7 +97,7 @@ class CapacityReport:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether nothing is left; a request for nothing may still fit."""
+        """True if nothing is left; a request for nothing may still fit."""
         return not self.free and bool(self.value)
 
 
@@ -98,6 +110,10 @@ class DeviceReport:
     holdings: tuple[Holding, ...]
     taints: tuple[DeviceTaint, ...]
     device: Device
+    # Why it is blocked; None in every other state.
+    block: Block | None = None
+    # Where it is published. Not compared: a slice that is published again does not change its devices.
+    source: tuple[IndexedSlice, int] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,27 +124,82 @@ class CounterReport:
 
 
 @dataclass(frozen=True, slots=True)
+class HardwareAmount:
+    """What there is of a counter, or of a capacity, in nanos; `model` has the notation.
+
+    Devices that consume counters overlap, so their hardware is the counter sets; the hardware of all others is their capacity.
+    `available` can be claimed: of counters, what free devices draw that can be allocated together.
+    """
+
+    name: str
+    model: Quantity
+    value: int = 0
+    used: int = 0
+    available: int = 0
+
+    def __add__(self, other: HardwareAmount) -> HardwareAmount:
+        sums = (self.value + other.value, self.used + other.used, self.available + other.available)
+        return HardwareAmount(self.name, self.model, *sums)
+
+    def quantity(self, nanos: int) -> Quantity:
+        return quantity_like(self.model, nanos)
+
+    @property
+    def fraction(self) -> float:
+        """The part that is used, from 0 to 1."""
+        return self.used / self.value if self.value > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class PoolReport:
     """The devices of a pool that are for one node, or, with no node, for several."""
 
     pool_id: PoolId
     node: str
-    # Why its devices cannot be given out; empty where they can.
+    # Why its devices cannot be allocated; empty if they can.
     fault: str
     devices: tuple[DeviceReport, ...]
     counters: tuple[CounterReport, ...]
+    # Counters that several reports of a pool share are in the first one only, so that sums count them once.
+    hardware: tuple[HardwareAmount, ...] = ()
 
 
-def usage_report(snapshot: Snapshot, features: Features) -> tuple[PoolReport, ...]:
-    """Every pool, by node and name; pools that are not for one node come first."""
-    return UsageReporter(features).reports(snapshot)
+def hardware_by_driver(reports: Iterable[PoolReport]) -> dict[tuple[str, str], HardwareAmount]:
+    """Sums by driver and name."""
+    sums: dict[tuple[str, str], HardwareAmount] = {}
+    for report in reports:
+        for amount in report.hardware:
+            key = (report.pool_id.driver, amount.name)
+            sums[key] = sums[key] + amount if key in sums else amount
+    return sums
+
+
+def closed_nodes(nodes: Iterable[Node]) -> dict[str, str]:
+    """The nodes that take no pods without tolerations, with the reason."""
+    closed: dict[str, str] = {}
+    for node in nodes:
+        taints = [taint for taint in node.spec.taints if taint.effect in REPELLING]
+        if node.spec.unschedulable:
+            closed[node.metadata.name] = "node is unschedulable"
+        elif taints:
+            shown = ", ".join(f"{each.key}{f'={each.value}' if each.value else ''}:{each.effect}" for each in taints)
+            closed[node.metadata.name] = f"node has taint {shown}"
+    return closed
+
+
+def usage_report(
+    snapshot: Snapshot, features: Features, closed: Mapping[str, str] | None = None
+) -> tuple[PoolReport, ...]:
+    """Every pool, by node and name; pools that are not for one node come first. `closed` is that of `closed_nodes`."""
+    return UsageReporter(features).reports(snapshot, closed or {})
 
 
 class _KnownPool(NamedTuple):
-    """The reports about a pool, and what they were made from; all of it but the holdings is equal only to itself."""
+    """The reports about a pool, and what they were made from; `causes` are compared by identity."""
 
     causes: tuple[object, ...]
     holdings: Mapping[DeviceId, list[Holding]]
+    closed: Mapping[str, str]
     reports: tuple[PoolReport, ...]
 
 
@@ -136,20 +207,24 @@ class UsageReporter:
     """Reports about one snapshot after the other. A pool of which nothing has changed keeps its reports, as the same objects."""
 
     def __init__(self, features: Features) -> None:
-        self._features = features
+        # As the scheduler decides.
+        self._features = dataclasses.replace(features, keeps_shares_whole=True)
         self._known: dict[PoolId, _KnownPool] = {}
         # Of devices that have the same, and of which the same is used: most are like many others.
-        self._capacities_known: dict[Hashable, tuple[CapacityReport, ...]] = {}
+        self._capacities_known: _KnownCapacities = {}
 
-    def reports(self, snapshot: Snapshot) -> tuple[PoolReport, ...]:
+    def reports(self, snapshot: Snapshot, closed: Mapping[str, str] | None = None) -> tuple[PoolReport, ...]:
         """Every pool, by node and name; pools that are not for one node come first."""
         held: dict[PoolId, dict[DeviceId, list[Holding]]] = {}
         for device_id, holders in holdings(snapshot.claims.values()).items():
             held.setdefault(device_id.pool_id, {})[device_id] = holders
+        closed = {**_faulty_nodes(snapshot, self._features), **(closed or {})}
         before, self._known = self._known, {}
+        directory = _NodeDirectory(snapshot)
         for pool_id, slices in snapshot.pools.items():
-            self._known[pool_id] = self._pool(before.get(pool_id), snapshot, slices, held.get(pool_id, {}))
-        reports = [report for known in self._known.values() for report in known.reports]
+            known, here = before.get(pool_id), held.get(pool_id, {})
+            self._known[pool_id] = self._pool(known, snapshot, slices, here, closed, directory)
+        reports = [report for each in self._known.values() for report in each.reports]
         reports.extend(_gone(reports, held))
         return tuple(sorted(reports, key=lambda report: (report.node, report.pool_id)))
 
@@ -159,18 +234,43 @@ class UsageReporter:
         snapshot: Snapshot,
         slices: PoolSlices,
         held: Mapping[DeviceId, list[Holding]],
+        closed: Mapping[str, str],
+        directory: _NodeDirectory,
     ) -> _KnownPool:
-        # Which nodes there are matters only to pools that do not say which node they are for.
-        nodes = None if all(indexed.node_name for indexed in slices.slices) else snapshot.nodes
+        # Which other nodes there are matters only to pools that do not say which node they are for.
+        names = {indexed.node_name for indexed in slices.slices}
+        nodes = snapshot.nodes if "" in names else None
+        here = {
+            name: reason
+            for name in (names.union(snapshot.nodes) - {""} if "" in names else names)
+            if (reason := _why_closed(snapshot, name, closed))
+        }
         causes = (slices, snapshot.usage.get(slices.pool_id), snapshot.rules, nodes)
         if (
             known is not None
             and all(now is then for now, then in zip(causes, known.causes, strict=True))
             and known.holdings == held
+            and known.closed == here
         ):
             return known
-        reporter = _PoolReporter(snapshot, self._features, held, self._capacities_known)
-        return _KnownPool(causes, held, tuple(reporter.reports(slices)))
+        reporter = _PoolReporter(snapshot, slices, self._features, held, here, directory, self._capacities_known)
+        return _KnownPool(causes, held, here, tuple(reporter.reports()))
+
+
+def _why_closed(snapshot: Snapshot, name: str, closed: Mapping[str, str]) -> str:
+    """Why no pod can get devices on the node; empty if pods can. Where no nodes are known, any may exist."""
+    if name not in snapshot.nodes and snapshot.nodes:
+        return f"there is no node {name}"
+    return closed.get(name, "")
+
+
+def _faulty_nodes(snapshot: Snapshot, features: Features) -> dict[str, str]:
+    """The nodes where nothing can be allocated, because a node selector of a slice is invalid."""
+    indexed = (each for slices in snapshot.pools.values() for each in slices.slices)
+    if not any(each.selects_per_device or each.source.spec.node_selector is not None for each in indexed):
+        return {}
+    views = (snapshot.view(node, features.visibility) for node in snapshot.nodes.values())
+    return {view.node.name: str(view.fault) for view in views if view.fault is not None}
 
 
 def _gone(
@@ -188,63 +288,53 @@ def _gone(
             yield PoolReport(pool_id, "", "has no such devices any more", devices, ())
 
 
+# The capacities of a device, and whether they have room for a request.
+_KnownCapacities = dict[Hashable, tuple[tuple[CapacityReport, ...], bool]]
+
+
 class _PoolReporter:
     def __init__(
         self,
         snapshot: Snapshot,
+        slices: PoolSlices,
         features: Features,
         held: Mapping[DeviceId, list[Holding]],
-        capacities_known: dict[Hashable, tuple[CapacityReport, ...]],
+        closed: Mapping[str, str],
+        directory: _NodeDirectory,
+        capacities_known: _KnownCapacities,
     ) -> None:
         self._snapshot = snapshot
+        self._slices = slices
         self._features = features
         self._holdings = held
+        self._closed = closed
+        self._directory = directory
         self._capacities_known = capacities_known
+        self._usage = snapshot.usage.get(slices.pool_id) or PoolUsage.unused(slices.slices)
+        # Counter sets that an earlier report has in its hardware.
+        self._sets_counted: set[str] = set()
 
     # --- Pools ----------------------------------------------------------------------------------------------------------
 
-    def reports(self, slices: PoolSlices) -> Iterator[PoolReport]:
+    def reports(self) -> Iterator[PoolReport]:
         by_node: dict[str, list[IndexedSlice]] = {}
-        for indexed in slices.slices:
+        for indexed in self._slices.slices:
             by_node.setdefault(indexed.node_name, []).append(indexed)
         for node_name, placed in sorted(by_node.items()):
             current = newest_indexed(placed)
-            layout, fault = self._layout(slices, node_name, current)
-            devices = tuple(self._device(indexed, bit) for indexed in current for bit in range(len(indexed.devices)))
-            counters = tuple(self._counters(slices, layout)) if layout is not None else ()
-            if devices:
-                yield PoolReport(slices.pool_id, node_name, fault, devices, counters)
+            if not any(indexed.devices for indexed in current):
+                continue
+            survey = _PoolSurvey(self._snapshot, self._slices, self._features, self._closed, self._directory)
+            survey.look(node_name, current)
+            devices = tuple(device for indexed in current for device in self._devices(indexed, survey))
+            counters = tuple(self._counters(survey.layout)) if survey.layout is not None else ()
+            hardware = self._hardware(devices, survey.availability)
+            yield PoolReport(self._slices.pool_id, node_name, survey.fault, devices, counters, hardware)
 
-    def _layout(self, slices: PoolSlices, node_name: str, current: list[IndexedSlice]) -> tuple[Layout | None, str]:
-        """The pool as a node sees it that these slices are for."""
-        node = self._a_node_for(node_name, current)
-        if node is None:
-            return None, "is for no node that is known"
-        try:
-            layout = slices.layout(node, self._features.visibility)
-        except NodeSelectorError as error:
-            return None, str(error)
-        if layout is None:
-            return None, "is not in use: a newer generation is being published, or a feature that it needs is off"
-        return (layout, "") if layout.status is PoolStatus.READY else (None, layout.fault)
-
-    def _a_node_for(self, node_name: str, slices: list[IndexedSlice]) -> NodeFacts | None:
-        if node_name:
-            return self._snapshot.nodes.get(node_name) or NodeFacts(node_name)
-        known = sorted(self._snapshot.nodes.values(), key=lambda node: node.name)
-        for node in known or [NodeFacts("")]:
-            try:
-                if any(indexed.is_for(node) for indexed in slices):
-                    return node
-            except NodeSelectorError:
-                return node
-        return None
-
-    def _counters(self, slices: PoolSlices, layout: Layout) -> Iterator[CounterReport]:
-        usage = self._snapshot.usage.get(slices.pool_id) or PoolUsage.unused(slices.slices)
-        left = slices.counters_left(layout, usage)
-        for index in (*layout.slices, *layout.elsewhere, *range(len(slices.slices))):
-            for counter_set in slices.slices[index].source.spec.shared_counters or ():
+    def _counters(self, layout: Layout) -> Iterator[CounterReport]:
+        left = self._slices.counters_left(layout, self._usage)
+        for index in (*layout.slices, *layout.elsewhere, *range(len(self._slices.slices))):
+            for counter_set in self._slices.slices[index].source.spec.shared_counters or ():
                 for name, counter in counter_set.counters.items():
                     counter_id = CounterId(counter_set.name, name)
                     if counter_id in left:
@@ -252,53 +342,239 @@ class _PoolReporter:
                             counter_id, counter.value, quantity_like(counter.value, left.pop(counter_id))
                         )
 
+    # --- Hardware -------------------------------------------------------------------------------------------------------
+
+    def _hardware(
+        self, devices: Sequence[DeviceReport], availability: PoolAvailability | None
+    ) -> tuple[HardwareAmount, ...]:
+        drawing: list[DeviceReport] = []
+        # Devices that are alike have the same capacities, as the same object.
+        alike: dict[int, tuple[int, tuple[CapacityReport, ...]]] = {}
+        for device in devices:
+            if device.device.consumes_counters and self._features.partitionable_devices:
+                drawing.append(device)
+            elif device.capacities:
+                count, _ = alike.get(id(device.capacities), (0, ()))
+                alike[id(device.capacities)] = (count + 1, device.capacities)
+        amounts = [
+            HardwareAmount(each.name, each.value, *(count * part.nanos for part in (each.value, each.used, each.free)))
+            for count, capacities in alike.values()
+            for each in capacities
+        ]
+        amounts += self._counter_amounts(drawing, availability) if drawing else ()
+        sums: dict[str, HardwareAmount] = {}
+        for amount in amounts:
+            sums[amount.name] = sums[amount.name] + amount if amount.name in sums else amount
+        return tuple(sums.values())
+
+    def _counter_amounts(
+        self, devices: Sequence[DeviceReport], availability: PoolAvailability | None
+    ) -> Iterator[HardwareAmount]:
+        drawn_from = {use.counter_set for device in devices for use in device.device.consumes_counters}
+        mine = drawn_from - self._sets_counted
+        self._sets_counted |= mine
+        current = self._slices.current_with_counters
+        used = draws_together(current, [name for name, _ in self._usage.devices.items()])
+        available = availability.drawn_together(self._largest_first(devices)) if availability is not None else {}
+        seen: set[CounterId] = set()
+        for indexed in newest_indexed(self._slices.slices):
+            for counter_set in indexed.source.spec.shared_counters or ():
+                for name, counter in counter_set.counters.items():
+                    counter_id = CounterId(counter_set.name, name)
+                    if counter_set.name in mine and counter_id not in seen:
+                        seen.add(counter_id)
+                        amounts = (counter.value.nanos, used.get(counter_id, 0), available.get(counter_id, 0))
+                        yield HardwareAmount(name, counter.value, *amounts)
+
+    def _largest_first(self, devices: Iterable[DeviceReport]) -> list[tuple[int, int]]:
+        index_of = {indexed: index for index, indexed in enumerate(self._slices.slices)}
+        free = [device.source for device in devices if device.state is DeviceState.FREE and device.source is not None]
+        found = [(sum(nanos for _, nanos in indexed.draws[bit]), index_of[indexed], bit) for indexed, bit in free]
+        return [(index, bit) for _, index, bit in sorted(found, key=lambda each: -each[0])]
+
     # --- Devices --------------------------------------------------------------------------------------------------------
 
-    def _device(self, indexed: IndexedSlice, bit: int) -> DeviceReport:
+    def _devices(self, indexed: IndexedSlice, survey: _PoolSurvey) -> Iterator[DeviceReport]:
+        rules = tuple(indexed.taints_from(self._snapshot.rules)) if self._features.taint_rules else ()
+        for bit, device in enumerate(indexed.devices):
+            taints = (*device.taints, *(taint for mask, taint in rules if mask >> bit & 1)) if rules else device.taints
+            yield self._device(indexed, bit, taints, survey.block(indexed, bit))
+
+    def _device(
+        self, indexed: IndexedSlice, bit: int, taints: tuple[DeviceTaint, ...], block: Block | None
+    ) -> DeviceReport:
         device, device_id = indexed.devices[bit], indexed.device_id(bit)
-        pool_usage = self._snapshot.usage.get(indexed.pool_id)
-        usage = pool_usage.of(device.name) if pool_usage is not None else FREE
-        capacities = self._capacities(device, usage)
-        rules = indexed.taints_from(self._snapshot.rules) if self._features.taint_rules else ()
+        usage = self._usage.of(device.name)
+        is_whole = usage.dedicated > 0 or (usage.shares > 0 and not self._is_shareable(device))
+        capacities, has_room = self._capacities(device, usage, block is None and not is_whole)
+        if is_whole or (usage.shares and not has_room):
+            state, block = DeviceState.FULL, None
+        elif block is not None or not has_room:
+            state = DeviceState.BLOCKED
+            block = block or Block(BlockCause.POLICY, "its request policy allows no amount that it has")
+        else:
+            state = DeviceState.SHARED if usage.shares else DeviceState.FREE
         return DeviceReport(
             device_id,
-            self._state(device, usage, capacities),
+            state,
             self._is_shareable(device),
             capacities,
             tuple(self._holdings.get(device_id, ())),
-            (*device.taints, *(taint for mask, taint in rules if mask >> bit & 1)),
+            taints,
             device,
+            block,
+            (indexed, bit),
         )
 
     def _is_shareable(self, device: Device) -> bool:
         return self._features.consumable_capacity and bool(device.allow_multiple_allocations)
 
-    def _capacities(self, device: Device, usage: DeviceUsage) -> tuple[CapacityReport, ...]:
-        used = (usage.dedicated > 0, usage.shares > 0, tuple(sorted(usage.consumed.items())))
-        key = (tuple(device.capacity.items()), self._is_shareable(device), used)
+    def _capacities(self, device: Device, usage: DeviceUsage, is_open: bool) -> tuple[tuple[CapacityReport, ...], bool]:
+        """What is used of the capacities, and whether they have room for a request."""
+        consumed = tuple(sorted(usage.consumed.items())) if usage.consumed else ()
+        used = (usage.dedicated > 0, usage.shares > 0, consumed)
+        key = (tuple(device.capacity.items()), is_open, used)
         known = self._capacities_known.get(key)
         if known is None:
-            known = self._capacities_known[key] = tuple(self._work_out_capacities(device, usage))
+            known = self._capacities_known[key] = self._work_out_capacities(device, usage, is_open)
         return known
 
-    def _work_out_capacities(self, device: Device, usage: DeviceUsage) -> Iterator[CapacityReport]:
-        free = [capacity.value.nanos - usage.consumed.get(name, 0) for name, capacity in device.capacity.items()]
-        is_open = not usage.dedicated and (self._is_shareable(device) or not usage.shares)
-        for (name, capacity), nanos in zip(device.capacity.items(), free, strict=True):
-            largest = None
-            if is_open:
-                largest = largest_request(
-                    device.capacity, name, free, fractional_ranges=self._features.fractional_ranges
-                )
-            left = quantity_like(capacity.value, 0 if usage.dedicated else nanos)
-            yield CapacityReport(name, capacity.value, capacity.value - left, left, largest)
+    def _work_out_capacities(
+        self, device: Device, usage: DeviceUsage, is_open: bool
+    ) -> tuple[tuple[CapacityReport, ...], bool]:
+        left = [capacity.value.nanos - usage.consumed.get(name, 0) for name, capacity in device.capacity.items()]
+        has_room = self._has_room(device, usage, left)
+        fractional = self._features.fractional_ranges
+        reports: list[CapacityReport] = []
+        for (name, capacity), nanos in zip(device.capacity.items(), left, strict=True):
+            used = capacity.value if usage.dedicated else quantity_like(capacity.value, capacity.value.nanos - nanos)
+            free, largest = quantity_like(capacity.value, 0), None
+            if is_open and has_room:
+                free = quantity_like(capacity.value, nanos)
+                largest = largest_request(device.capacity, name, left, fractional_ranges=fractional)
+            reports.append(CapacityReport(name, capacity.value, used, free, largest))
+        return tuple(reports), has_room
 
-    def _state(self, device: Device, usage: DeviceUsage, capacities: tuple[CapacityReport, ...]) -> DeviceState:
-        if usage.is_free:
-            return DeviceState.FREE
-        if usage.dedicated or not self._is_shareable(device):
-            return DeviceState.IN_USE
-        is_full = any(report.largest is None for report in capacities) or (
-            bool(capacities) and all(report.is_exhausted for report in capacities)
-        )
-        return DeviceState.FULL if is_full else DeviceState.SHARED
+    def _has_room(self, device: Device, usage: DeviceUsage, left: Sequence[int]) -> bool:
+        """True if a request for something, or one that names no amounts, takes no more than is left."""
+        if not self._features.consumable_capacity:
+            return True
+        fractional = self._features.fractional_ranges
+        pairs = list(zip(device.capacity.values(), left, strict=True))
+        if not all(accepts(capacity, nanos, fractional_ranges=fractional) for capacity, nanos in pairs):
+            return False
+        is_exhausted = bool(pairs) and all(not nanos and capacity.value for capacity, nanos in pairs)
+        return not (usage.shares and is_exhausted) or fits_unasked(device.capacity, left, fractional_ranges=fractional)
+
+
+class _NodeDirectory:
+    """Finds the nodes that may see slices, without a look at all nodes for every pool."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._nodes = snapshot.nodes
+
+    @cached_property
+    def _by_anchor(self) -> dict[Anchor, list[NodeFacts]]:
+        found: dict[Anchor, list[NodeFacts]] = {}
+        for node in self._nodes.values():
+            for anchor in anchors_of_node(node):
+                found.setdefault(anchor, []).append(node)
+        return found
+
+    def nodes_for(self, slices: Iterable[IndexedSlice]) -> list[NodeFacts]:
+        """By name. Some of them may see none of the slices."""
+        anchors = {anchor for indexed in slices for anchor in indexed.anchors}
+        found = {node.name: node for anchor in anchors for node in self._by_anchor.get(anchor, ())}
+        return [found[name] for name in sorted(found)]
+
+
+class _PoolSurvey:
+    """What blocks the devices of a pool. A device of a pool for several nodes is blocked if it is on every one of them."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        slices: PoolSlices,
+        features: Features,
+        closed: Mapping[str, str],
+        directory: _NodeDirectory,
+    ) -> None:
+        self._snapshot = snapshot
+        self._slices = slices
+        self._features = features
+        self._closed = closed
+        self._directory = directory
+        # What blocks devices on every node that was asked about their slice.
+        self._blocks: dict[IndexedSlice, dict[int, Block]] = {}
+        # What blocks devices of slices that no node was asked about.
+        self._pool_block: Block | None = None
+        self.fault = ""
+        self.layout: Layout | None = None
+        self.availability: PoolAvailability | None = None
+
+    def block(self, indexed: IndexedSlice, bit: int) -> Block | None:
+        known = self._blocks.get(indexed)
+        return self._pool_block if known is None else known.get(bit)
+
+    def look(self, node_name: str, current: list[IndexedSlice]) -> None:
+        seen: set[Hashable] = set()
+        for node, layout, fault in self._nodes_for(node_name, current):
+            if layout is None:
+                self.fault = self.fault or fault
+                continue
+            self.layout = self.layout or layout
+            if reason := self._closed.get(node.name, ""):
+                self._pool_block = self._pool_block or Block(BlockCause.NODE, reason)
+                continue
+            key = self._sameness(node, layout, current)
+            if key in seen:
+                continue
+            seen.add(key)
+            pool = VisiblePool(self._slices, layout)
+            availability = PoolAvailability(self._snapshot, node, pool, self._features)
+            self.availability = self.availability or availability
+            self._ask(availability, current)
+            if node_name or not any(self._blocks.values()):
+                break
+        if self.layout is not None:
+            self.fault = ""
+            return
+        self.fault = self.fault or "is for no node that is known"
+        self._pool_block = Block(BlockCause.POOL, f"the pool {self.fault}")
+
+    def _ask(self, availability: PoolAvailability, current: Iterable[IndexedSlice]) -> None:
+        for indexed in current:
+            blocks, known = availability.blocks(indexed), self._blocks.get(indexed)
+            if known is not None:
+                # The first reason stays, unless it was only that the device is for other nodes.
+                blocks = {
+                    bit: block if known[bit].cause is BlockCause.POOL else known[bit]
+                    for bit, block in blocks.items()
+                    if bit in known
+                }
+            self._blocks[indexed] = blocks
+
+    def _sameness(self, node: NodeFacts, layout: Layout, current: Iterable[IndexedSlice]) -> Hashable:
+        """Equal for nodes that get the same answers."""
+        placements = tuple(each.devices_for(node)[0] for each in current if each.selects_per_device)
+        declared = node.declared_features if self._features.is_experimental else None
+        return id(layout), placements, declared
+
+    def _nodes_for(self, node_name: str, current: list[IndexedSlice]) -> Iterator[tuple[NodeFacts, Layout | None, str]]:
+        """The nodes that can see the slices, with the pool as they see it, or what is wrong with it."""
+        if node_name:
+            nodes = [self._snapshot.nodes.get(node_name) or NodeFacts(node_name)]
+        else:
+            nodes = self._directory.nodes_for(current) if self._snapshot.nodes else [NodeFacts("")]
+        for node in nodes:
+            try:
+                if node_name or any(indexed.is_for(node) for indexed in current):
+                    yield node, *self._layout(node)
+            except NodeSelectorError as error:
+                yield node, None, str(error)
+
+    def _layout(self, node: NodeFacts) -> tuple[Layout | None, str]:
+        layout = self._slices.layout(node, self._features.visibility)
+        if layout is None:
+            return None, "is not in use: a newer generation is being published, or a feature that it needs is off"
+        return (layout, "") if layout.status is PoolStatus.READY else (None, layout.fault)

@@ -31,10 +31,10 @@ test("what a claim takes and gives back shows in the sums", () => {
   const states = () => grouped(world)[0].states;
   assert.equal(states().free, 2);
   world.put("claims", claim("c", "n", "a"));
-  assert.deepEqual([states().free, states()["in use"]], [1, 1]);
+  assert.deepEqual([states().free, states().full], [1, 1]);
   assert.equal(loadOf(world.reportsOfNode("n")), 0.5);
   world.put("claims", claim("c", "n", "b"));
-  assert.deepEqual(world.reportsOfNode("n")[0].devices.map(({ state }) => state), ["free", "in use"]);
+  assert.deepEqual(world.reportsOfNode("n")[0].devices.map(({ state }) => state), ["free", "full"]);
   world.remove("claims", "ns/c");
   assert.equal(states().free, 2);
 });

@@ -1,13 +1,13 @@
-// Totals of devices by driver or node label: how many are free, and how much of each capacity is used.
+// Totals by driver or node label: devices by state, and what is used and available of the hardware.
 
 import { collator } from "./names.mjs";
 import { quantityLike } from "./quantity.mjs";
 
-export const STATES = ["free", "shared", "full", "in use", "gone"];
+export const STATES = ["free", "shared", "full", "blocked", "gone"];
 // Labels with one value or with too many values do not form useful groups.
 const VALUES_MAX = 40;
 
-/** Returns devices by state and the sum of each capacity: by driver, or by the value of a node label. */
+/** Returns devices by state and the hardware: by driver, or by the value of a node label. */
 export function grouped(world, label = "") {
   const groups = new Map();
   for (const pool of world.pools.values()) {
@@ -45,7 +45,7 @@ export function groupingLabels(world) {
 }
 
 function emptySummary() {
-  return { devices: 0, tainted: 0, faults: 0, states: Object.fromEntries(STATES.map((state) => [state, 0])), capacities: new Map() };
+  return { devices: 0, tainted: 0, faults: 0, states: Object.fromEntries(STATES.map((state) => [state, 0])), hardware: new Map() };
 }
 
 function add(sum, summary) {
@@ -53,41 +53,35 @@ function add(sum, summary) {
   sum.tainted += summary.tainted;
   sum.faults += summary.faults;
   for (const state of STATES) sum.states[state] += summary.states[state];
-  for (const [key, { value, used, ...rest }] of summary.capacities) {
-    const entry = sum.capacities.get(key);
+  for (const [key, amount] of summary.hardware) {
+    const entry = sum.hardware.get(key);
     if (entry) {
-      entry.value += value;
-      entry.used += used;
-    } else sum.capacities.set(key, { value, used, ...rest });
+      entry.value += amount.value;
+      entry.used += amount.used;
+      entry.available += amount.available;
+    } else sum.hardware.set(key, { ...amount });
   }
 }
 
 const known = new WeakMap();
 
-/** Returns devices by state and total capacities of one pool on one node; cached with its report. */
+/** Returns devices by state and the hardware of one pool on one node; cached with its report. */
 export function summaryOf(report) {
   let summary = known.get(report);
   if (!summary) known.set(report, (summary = summed(report)));
   return summary;
 }
 
-function summed({ driver, fault, devices }) {
+function summed({ driver, fault, devices, hardware }) {
   const summary = emptySummary();
   summary.devices = devices.length;
   summary.faults = fault ? 1 : 0;
   for (const device of devices) {
     summary.states[device.state] += 1;
     if (device.taints.length) summary.tainted += 1;
-    for (const { name, value, used } of device.capacities) {
-      // Two drivers may use one name for different capacities.
-      const key = `${driver}/${name}`;
-      const entry = summary.capacities.get(key);
-      if (entry) {
-        entry.value += value.nanos;
-        entry.used += used.nanos;
-      } else summary.capacities.set(key, { driver, name, value: value.nanos, used: used.nanos, format: value.format });
-    }
   }
+  // Two drivers may use one name for different amounts.
+  for (const amount of hardware) summary.hardware.set(`${driver}/${amount.name}`, { driver, ...amount });
   return summary;
 }
 
@@ -95,18 +89,24 @@ export function amountOf({ format }, nanos) {
   return quantityLike({ nanos: 1n, format }, nanos);
 }
 
-/** Returns the allocated fraction of a node, from 0 to 1; a shared device counts by its most used capacity. */
+/** Returns the allocated fraction of a node, from 0 to 1; a shared device or a counter set counts by its most used amount. */
 export function loadOf(reports) {
-  let devices = 0;
+  let count = 0;
   let used = 0;
-  for (const report of reports) {
-    for (const { state, capacities } of report.devices) {
-      devices += 1;
-      if (state === "in use" || state === "full") used += 1;
+  for (const { devices, counters } of reports) {
+    const sets = new Map();
+    for (const { counterSet, value, left } of counters) {
+      sets.set(counterSet, Math.max(sets.get(counterSet) ?? 0, share(value.nanos - left.nanos, value.nanos)));
+    }
+    for (const load of sets.values()) [count, used] = [count + 1, used + load];
+    for (const { state, capacities, device } of devices) {
+      if (sets.size && device.consumesCounters?.length) continue;
+      count += 1;
+      if (state === "full") used += 1;
       else if (state === "shared") used += Math.max(0.1, ...capacities.map(({ value, used: taken }) => share(taken.nanos, value.nanos)));
     }
   }
-  return devices ? used / devices : 0;
+  return count ? used / count : 0;
 }
 
 function share(part, whole) {

@@ -13,33 +13,36 @@ const INT64_MAX = 2n ** 63n - 1n;
  */
 export function largestRequest(capacities, name, left) {
   for (const [other, capacity] of Object.entries(capacities)) {
-    if (other !== name && least(capacity.requestPolicy) > left.get(other)) return null;
+    if (other !== name && !accepts(capacity, left.get(other))) return null;
   }
   const capacity = capacities[name];
   const value = parseQuantity(capacity.value);
   const have = left.get(name) < value.nanos ? left.get(name) : value.nanos;
   for (const amount of amountsWithin(capacity, value, have)) {
-    if (amount.nanos >= 0n && fits(capacity, value, amount.nanos, left.get(name))) return amount;
+    if (amount.nanos >= 0n && fits(capacity, amount.nanos, left.get(name))) return amount;
   }
   return null;
 }
 
-/** Returns the smallest possible charge, in nanos. */
-function least(policy) {
-  if (!policy) return 0n;
-  if (policy.validRange) return policy.validRange.min !== undefined ? parseQuantity(policy.validRange.min).nanos : 0n;
-  const values = (policy.validValues ?? []).map((text) => parseQuantity(text).nanos);
-  return values.reduce((lowest, nanos) => (nanos < lowest ? nanos : lowest), values[0] ?? 0n);
+/** True if some request takes no more than is left, in nanos: one without an amount, or with the least amount. */
+export function accepts(capacity, left) {
+  const valid = (capacity.requestPolicy?.validValues ?? []).map((text) => parseQuantity(text).nanos);
+  return [null, 0n, ...valid].some((nanos) => fits(capacity, nanos, left));
+}
+
+/** True if a request that names no amounts takes no more than is left of each capacity. */
+export function fitsUnasked(capacities, left) {
+  return Object.entries(capacities).every(([name, capacity]) => fits(capacity, null, left.get(name)));
 }
 
 /** Returns the candidate amounts, largest first. */
 function amountsWithin(capacity, value, have) {
   const policy = capacity.requestPolicy;
-  if (policy?.validRange) return amountsInRange(policy.validRange, value, have);
-  if (policy?.validValues?.length) {
-    return sortedDown(policy.validValues.map(parseQuantity).filter(({ nanos }) => nanos <= have));
-  }
-  return [quantityLike(value, have)];
+  if (!policy?.validRange && !policy?.validValues?.length) return [quantityLike(value, have)];
+  const amounts = policy.validRange ? amountsInRange(policy.validRange, value, have) : policy.validValues.map(parseQuantity);
+  // The default is allowed, whatever else the policy says.
+  if (policy.default !== undefined && policy.default !== null) amounts.push(parseQuantity(policy.default));
+  return sortedDown(amounts.filter(({ nanos }) => nanos <= have));
 }
 
 function amountsInRange(range, value, have) {
@@ -59,19 +62,21 @@ function amountsInRange(range, value, have) {
     const steps = dividedDown(dividedDown(have, unit) - first, stride);
     if (steps >= 0n) amounts.push(quantityLike(start, (first + steps * stride) * unit));
   }
-  return [...sortedDown(amounts), start];
+  return [...amounts, start];
 }
 
-/** True if a request for the amount is valid and fits into what is left. */
-function fits(capacity, value, nanos, left) {
-  const charge = chargeFor(capacity.requestPolicy, nanos);
-  return charge !== null && charge <= value.nanos && charge <= left;
+/** True if a request for the amount, or without one (null), is valid and fits into what is left. */
+function fits(capacity, nanos, left) {
+  const value = parseQuantity(capacity.value).nanos;
+  const charge = chargeFor(capacity.requestPolicy, nanos, value);
+  return charge !== null && charge <= value && charge <= left;
 }
 
 /** Returns the charge for the amount, in nanos; null if the policy does not allow it. */
-function chargeFor(policy, nanos) {
-  const charge = roundedUp(policy, nanos);
-  return charge !== null && allows(policy, charge) ? charge : null;
+function chargeFor(policy, nanos, value) {
+  const byDefault = policy?.default !== undefined && policy?.default !== null ? parseQuantity(policy.default).nanos : value;
+  const charge = nanos === null ? byDefault : roundedUp(policy, nanos);
+  return charge !== null && charge >= 0n && allows(policy, charge) ? charge : null;
 }
 
 function roundedUp(policy, asked) {

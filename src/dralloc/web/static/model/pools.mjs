@@ -4,7 +4,8 @@
 
 import { compared } from "./names.mjs";
 import { isPlacedOn } from "./node_selectors.mjs";
-import { parseQuantity, quantityLike } from "./quantity.mjs";
+import { parseQuantity, printQuantity, quantityLike } from "./quantity.mjs";
+import { taintText } from "./taint_rules.mjs";
 import { deviceReport, goneReport } from "./usage.mjs";
 
 export class Pool {
@@ -57,25 +58,22 @@ function* reportsOf(pool, nodes, rules) {
     else byNode.set(node, [slice]);
   }
   const present = new Set();
-  const reportOf = (device, spec) => {
-    present.add(device.name);
-    const holdings = pool.holdings.get(device.name) ?? NO_HOLDINGS;
-    const placed = spec.perDeviceNodeSelection ? device : spec;
-    return deviceReport(device, placed, holdings, rules.taintsOf(pool.driver, pool.name, device.name));
-  };
+  // Counter sets that an earlier report has in its hardware.
+  const counted = new Set();
   for (const [node, placed] of [...byNode].sort(([one], [other]) => compared(one, other))) {
-    const newest = Math.max(...placed.map(({ spec }) => spec.pool.generation));
-    const current = placed.filter(({ spec }) => spec.pool.generation === newest);
+    const current = newestOf(placed);
     if (!current.some(({ spec }) => spec.devices?.length)) continue;
-    const layout = layOut(slices, node, current, nodes);
-    yield {
-      driver: pool.driver,
-      pool: pool.name,
-      node,
-      fault: layout.fault,
-      devices: current.flatMap(({ spec }) => (spec.devices ?? []).map((device) => reportOf(device, spec))),
-      counters: layout.fault ? [] : countersLeft(layout, pool.holdings),
-    };
+    const taintsOf = (device) => allTaints(device, rules.taintsOf(pool.driver, pool.name, device.name));
+    const { layout, fault, blockOf } = surveyed(slices, node, current, nodes, pool.holdings, taintsOf);
+    const counters = layout ? countersLeft(layout, pool.holdings) : [];
+    const devices = current.flatMap((slice) =>
+      (slice.spec.devices ?? []).map((device) => {
+        present.add(device.name);
+        const placing = slice.spec.perDeviceNodeSelection ? device : slice.spec;
+        return deviceReport(device, placing, pool.holdings.get(device.name) ?? NO_HOLDINGS, taintsOf(device), blockOf(slice, device));
+      }),
+    );
+    yield { driver: pool.driver, pool: pool.name, node, fault, devices, counters, hardware: hardwareOf(devices, slices, pool.holdings, counters, counted) };
   }
   const gone = [...pool.holdings].filter(([device]) => !present.has(device));
   if (gone.length) {
@@ -86,16 +84,170 @@ function* reportsOf(pool, nodes, rules) {
       fault: "has no such devices any more",
       devices: gone.map(([device, holdings]) => goneReport(device, holdings)),
       counters: [],
+      hardware: [],
     };
   }
 }
 
+function newestOf(slices) {
+  const newest = Math.max(...slices.map(({ spec }) => spec.pool.generation));
+  return slices.filter(({ spec }) => spec.pool.generation === newest);
+}
+
+function allTaints(device, ruleTaints) {
+  return device.taints?.length ? [...device.taints, ...ruleTaints] : ruleTaints;
+}
+
+// --- What blocks devices ------------------------------------------------------------------------------------------
+
+const OLDER = Object.freeze({ cause: "pool", reason: "the slice is not in use: the pool has a newer generation" });
+const NO_NODE = Object.freeze({ cause: "pool", reason: "the device is for no node that is known" });
+
+/** Asks the nodes of a pool what blocks its devices; a device is blocked if it is on all of them. */
+function surveyed(slices, nodeName, current, nodes, holdings, taintsOf) {
+  const blocks = new Map();
+  let [layout, fault, poolBlock] = [null, "", null];
+  for (const node of nodesFor(nodeName, current, nodes)) {
+    const found = layOut(slices, node);
+    if (found.fault) {
+      fault ||= found.fault;
+      continue;
+    }
+    layout ??= found;
+    const closed = whyClosed(node, nodes);
+    if (closed) {
+      poolBlock ??= { cause: "node", reason: closed };
+      continue;
+    }
+    const left = new Map(countersLeft(found, holdings).map((counter) => [`${counter.counterSet}/${counter.name}`, counter.left]));
+    let isDone = true;
+    for (const slice of current) {
+      for (const device of slice.spec.devices ?? []) {
+        const known = blocks.get(device);
+        if (!blocks.has(device) || known?.cause === "pool") blocks.set(device, blockOn(slice, device, node, found, left, holdings, taintsOf));
+        if (blocks.get(device)?.cause === "pool") isDone = false;
+      }
+    }
+    if (nodeName || isDone) break;
+  }
+  if (layout) fault = "";
+  else {
+    fault ||= "is for no node that is known";
+    poolBlock = { cause: "pool", reason: `the pool ${fault}` };
+  }
+  return { layout, fault, blockOf: (_, device) => (blocks.has(device) ? blocks.get(device) : poolBlock) };
+}
+
+/** Why no pod can get devices on the node; empty if pods can. */
+function whyClosed(node, nodes) {
+  if (!nodes.size) return "";
+  return nodes.has(node.name) ? (nodes.get(node.name).closed ?? "") : `there is no node ${node.name}`;
+}
+
+function* nodesFor(nodeName, current, nodes) {
+  if (nodeName) {
+    yield nodes.get(nodeName) ?? { name: nodeName, labels: {} };
+    return;
+  }
+  const known = [...nodes.values()].sort((one, other) => compared(one.name, other.name));
+  for (const node of known.length ? known : [{ name: "", labels: {} }]) {
+    if (current.some((slice) => isFor(slice, node))) yield node;
+  }
+}
+
+/** What blocks a device on one node; null if a request can get it, unless its use leaves nothing. */
+function blockOn(slice, device, node, { offering }, left, holdings, taintsOf) {
+  if (!offering.has(slice)) return OLDER;
+  const repelling = taintsOf(device).filter(({ effect }) => effect === "NoSchedule" || effect === "NoExecute");
+  if (repelling.length) return { cause: "taints", reason: `taint ${repelling.map(taintText).join(", ")}` };
+  if (slice.spec.perDeviceNodeSelection && !isPlacedOn(device, node)) return NO_NODE;
+  const isShared = device.allowMultipleAllocations && (holdings.get(device.name) ?? []).some(({ result }) => !result.adminAccess && result.shareID);
+  // Only the first share of a device consumes counters.
+  if (!device.consumesCounters?.length || isShared) return null;
+  if ([...left.values()].some(({ nanos }) => nanos < 0n)) {
+    return { cause: "counters", reason: "a counter of the pool is overcommitted by allocated devices" };
+  }
+  for (const { counterSet, counters } of device.consumesCounters) {
+    for (const [name, { value }] of Object.entries(counters ?? {})) {
+      const has = left.get(`${counterSet}/${name}`);
+      if (has.nanos >= parseQuantity(value).nanos) continue;
+      return { cause: "counters", reason: `insufficient counter ${counterSet}/${name}: consumes ${value}, ${printQuantity(has)} left` };
+    }
+  }
+  return null;
+}
+
+// --- Hardware -------------------------------------------------------------------------------------------------------
+
+/**
+ * What there is, is used and can be claimed of each capacity, in nanos. Devices that consume counters overlap, so their
+ * hardware is the counter sets; the hardware of all others is their capacity.
+ */
+function hardwareOf(devices, slices, holdings, counters, counted) {
+  const sums = new Map();
+  const add = (name, model, value, used, available) => {
+    const sum = sums.get(name);
+    if (!sum) sums.set(name, { name, format: model.format, value, used, available });
+    else [sum.value, sum.used, sum.available] = [sum.value + value, sum.used + used, sum.available + available];
+  };
+  const drawing = devices.filter(({ device }) => device.consumesCounters?.length);
+  for (const { device, capacities } of devices) {
+    if (device.consumesCounters?.length) continue;
+    for (const { name, value, used, free } of capacities) add(name, value, value.nanos, used.nanos, free.nanos);
+  }
+  if (!drawing.length) return [...sums.values()];
+  const mine = new Set(drawing.flatMap(({ device }) => device.consumesCounters.map(({ counterSet }) => counterSet)).filter((name) => !counted.has(name)));
+  mine.forEach((name) => counted.add(name));
+  const current = newestOf(slices);
+  const used = new Map();
+  for (const [name, held] of holdings) {
+    if (held.every(({ result }) => result.adminAccess)) continue;
+    const device = current.flatMap(({ spec }) => spec.devices ?? []).find((each) => each.name === name);
+    drawInto(used, device ?? {});
+  }
+  const available = drawnTogether(drawing, counters);
+  const seen = new Set();
+  for (const { name: set, counters: declared } of current.flatMap(({ spec }) => spec.sharedCounters ?? [])) {
+    for (const [name, { value }] of Object.entries(mine.has(set) ? (declared ?? {}) : {})) {
+      const key = `${set}/${name}`;
+      if (seen.has(key)) continue;
+      seen.add(key);
+      const amount = parseQuantity(value);
+      add(name, amount, amount.nanos, used.get(key) ?? 0n, available.get(key) ?? 0n);
+    }
+  }
+  return [...sums.values()];
+}
+
+function drawInto(drawn, device) {
+  for (const { counterSet, counters } of device.consumesCounters ?? []) {
+    for (const [name, { value }] of Object.entries(counters ?? {})) {
+      const key = `${counterSet}/${name}`;
+      drawn.set(key, (drawn.get(key) ?? 0n) + parseQuantity(value).nanos);
+    }
+  }
+}
+
+/** What free devices draw that can be allocated together, the largest first. */
+function drawnTogether(drawing, counters) {
+  const left = new Map(counters.map(({ counterSet, name, left: { nanos } }) => [`${counterSet}/${name}`, nanos]));
+  const free = drawing.filter(({ state }) => state === "free").map(({ device }) => {
+    const draws = new Map();
+    drawInto(draws, device);
+    return { draws, total: [...draws.values()].reduce((sum, nanos) => sum + nanos, 0n) };
+  });
+  const drawn = new Map();
+  for (const { draws } of free.sort((one, other) => (one.total < other.total ? 1 : one.total > other.total ? -1 : 0))) {
+    const fits = [...draws].every(([key, nanos]) => (drawn.get(key) ?? 0n) + nanos <= (left.get(key) ?? 0n));
+    if (fits) for (const [key, nanos] of draws) drawn.set(key, (drawn.get(key) ?? 0n) + nanos);
+  }
+  return drawn;
+}
+
 // --- Current slices ---------------------------------------------------------------------------------------------
 
-/** Returns the slices for the nodes of `current`, or what is wrong with them. */
-function layOut(slices, nodeName, current, nodes) {
-  const node = nodeName ? (nodes.get(nodeName) ?? { name: nodeName, labels: {} }) : firstNodeFor(current, nodes);
-  if (!node) return { fault: "is for no node that is known" };
+/** Returns the slices of the pool that a node uses, or what is wrong with them. */
+function layOut(slices, node) {
   const relevant = [
     ...slices.filter(({ spec }) => spec.nodeName === node.name),
     ...slices.filter(({ spec }) => !spec.nodeName),
@@ -123,12 +275,6 @@ function incomplete(published, announced) {
   return `is being updated: only ${published} of ${announced} slices ${published === 1 ? "is" : "are"} published`;
 }
 
-function firstNodeFor(slices, nodes) {
-  const known = [...nodes.values()].sort((one, other) => compared(one.name, other.name));
-  const candidates = known.length ? known : [{ name: "", labels: {} }];
-  return candidates.find((node) => slices.some((slice) => isFor(slice, node)));
-}
-
 function isFor({ spec }, node) {
   if (spec.perDeviceNodeSelection) return (spec.devices ?? []).some((device) => isPlacedOn(device, node));
   return isPlacedOn(spec, node);
@@ -150,7 +296,7 @@ function checked(relevant, elsewhere) {
   const sets = [...relevant, ...elsewhere].flatMap(({ spec }) => spec.sharedCounters ?? []);
   if (new Set(sets.map(({ name }) => name)).size < sets.length) return { fault: "is invalid: two counter sets have the same name" };
   const drawing = [...offering, ...elsewhere].flatMap(({ spec }) => spec.devices ?? []);
-  return { fault: missingCounter(drawing, sets), sets, drawing };
+  return { fault: missingCounter(drawing, sets), sets, drawing, offering: new Set(offering) };
 }
 
 function missingCounter(devices, sets) {
@@ -166,17 +312,6 @@ function missingCounter(devices, sets) {
     }
   }
   return "";
-}
-
-/** Returns the first insufficient counter for the device; null if there is none. */
-export function shortCounter(device, counters) {
-  for (const { counterSet, counters: drawn } of device.consumesCounters ?? []) {
-    for (const [name, { value }] of Object.entries(drawn ?? {})) {
-      const counter = counters.find((each) => each.counterSet === counterSet && each.name === name);
-      if (counter && counter.left.nanos < parseQuantity(value).nanos) return counter;
-    }
-  }
-  return null;
 }
 
 /** Returns what devices in use leave of the counters. A device consumes once, however many share it. */

@@ -3,7 +3,7 @@
 // Claims are namespaced and slices do not show use, so neither alone shows what a device has left. This joins them.
 // The same rules as `dralloc.whatif.usage_report`; a test compares the two on random clusters.
 
-import { largestRequest } from "./headroom.mjs";
+import { accepts, fitsUnasked, largestRequest } from "./headroom.mjs";
 import { compared } from "./names.mjs";
 import { parseQuantity, quantityLike } from "./quantity.mjs";
 
@@ -34,28 +34,42 @@ function isShareable(device) {
 
 // Cached by capacities for unused devices, because most are alike.
 const unused = new WeakMap();
+const unusedBlocked = new WeakMap();
 
-/** Returns the used and free amount of each capacity. */
-function capacityReports(device, usage) {
-  if (usage !== UNUSED || !device.capacity) return workedOut(device, usage);
-  let reports = unused.get(device.capacity);
-  if (!reports) unused.set(device.capacity, (reports = workedOut(device, usage)));
-  return reports;
+/** Returns the used and free amount of each capacity, and whether they have room for a request. */
+function roomOf(device, usage, isOpen) {
+  if (usage !== UNUSED || !device.capacity) return workedOut(device, usage, isOpen);
+  const known = isOpen ? unused : unusedBlocked;
+  let room = known.get(device.capacity);
+  if (!room) known.set(device.capacity, (room = workedOut(device, usage, isOpen)));
+  return room;
 }
 
-function workedOut(device, usage) {
-  const isOpen = !usage.dedicated && (isShareable(device) || !usage.shares);
-  return Object.keys(device.capacity ?? {}).map((name) => new CapacityReport(device.capacity, name, usage, isOpen));
+function workedOut(device, usage, isOpen) {
+  const capacities = device.capacity ?? {};
+  const left = leftOf(capacities, usage);
+  const hasRoom = hasRoomFor(capacities, usage, left);
+  const reports = Object.keys(capacities).map((name) => new CapacityReport(capacities, name, usage, left, isOpen && hasRoom));
+  return { reports, hasRoom };
+}
+
+/** True if a request for something, or one that names no amounts, takes no more than is left. */
+function hasRoomFor(capacities, usage, left) {
+  const entries = Object.entries(capacities);
+  if (!entries.every(([name, capacity]) => accepts(capacity, left.get(name)))) return false;
+  const isExhausted = entries.length > 0 && entries.every(([name, { value }]) => left.get(name) === 0n && parseQuantity(value).nanos !== 0n);
+  return !(usage.shares && isExhausted) || fitsUnasked(capacities, left);
 }
 
 class CapacityReport {
-  constructor(capacities, name, usage, isOpen) {
+  constructor(capacities, name, usage, left, isOpen) {
     this.name = name;
     this.policy = capacities[name].requestPolicy;
     this.value = parseQuantity(capacities[name].value);
-    this.free = quantityLike(this.value, usage.dedicated ? 0n : this.value.nanos - (usage.consumed.get(name) ?? 0n));
-    this.used = quantityLike(this.value, this.value.nanos - this.free.nanos);
-    this._largest = () => (isOpen ? largestRequest(capacities, name, leftOf(capacities, usage)) : null);
+    this.used = usage.dedicated ? this.value : quantityLike(this.value, this.value.nanos - left.get(name));
+    // What claims can get: nothing of a device that is full or blocked.
+    this.free = quantityLike(this.value, isOpen ? left.get(name) : 0n);
+    this._largest = () => (isOpen ? largestRequest(capacities, name, left) : null);
   }
 
   /** The largest request that fits, after rounding; null if none fits. Lazy, because few devices are displayed. */
@@ -70,29 +84,28 @@ function leftOf(capacities, usage) {
   return new Map(entries.map(([name, { value }]) => [name, parseQuantity(value).nanos - (usage.consumed.get(name) ?? 0n)]));
 }
 
-/** One of free, in use (allocated as a whole), shared, full (not even the smallest share fits). */
-function stateOf(device, usage, reports) {
-  if (!usage.dedicated && !usage.shares) return "free";
-  if (usage.dedicated || !isShareable(device)) return "in use";
-  const isFull =
-    reports.some(({ largest }) => largest === null) ||
-    (reports.length > 0 && reports.every(({ free, value }) => free.nanos === 0n && value.nanos !== 0n));
-  return isFull ? "full" : "shared";
-}
+const NO_AMOUNT = Object.freeze({ cause: "request policy", reason: "its request policy allows no amount that it has" });
 
-/** Everything about one device; `placed` selects its nodes. */
-export function deviceReport(device, placed, holdings, ruleTaints) {
+/**
+ * Everything about one device; `placed` selects its nodes, `block` is what blocks it on all of them, or null.
+ * The state is free, shared (another share fits), full (allocated whole, or no share fits) or blocked.
+ */
+export function deviceReport(device, placed, holdings, taints, block) {
   const usage = usageOf(holdings);
-  const capacities = capacityReports(device, usage);
+  const isWhole = usage.dedicated > 0 || (usage.shares > 0 && !isShareable(device));
+  const { reports, hasRoom } = roomOf(device, usage, !block && !isWhole);
+  const isFull = isWhole || (usage.shares > 0 && !hasRoom);
+  const blocked = isFull ? null : (block ?? (hasRoom ? null : NO_AMOUNT));
   return {
     name: device.name,
     device,
     placed,
-    state: stateOf(device, usage, capacities),
+    state: isFull ? "full" : blocked ? "blocked" : usage.shares ? "shared" : "free",
+    block: blocked,
     isShareable: isShareable(device),
-    capacities,
+    capacities: reports,
     holdings: holdings.length > 1 ? [...holdings].sort(byClaim) : holdings,
-    taints: device.taints?.length ? [...device.taints, ...ruleTaints] : ruleTaints,
+    taints,
   };
 }
 
@@ -103,6 +116,7 @@ export function goneReport(name, holdings) {
     device: { name },
     placed: null,
     state: "gone",
+    block: null,
     isShareable: false,
     capacities: [],
     holdings: [...holdings].sort(byClaim),

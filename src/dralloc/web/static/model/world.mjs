@@ -7,7 +7,7 @@ import { summaryOf } from "./grouping.mjs";
 import { collator } from "./names.mjs";
 import { Pool } from "./pools.mjs";
 import { podOf } from "./pods.mjs";
-import { TaintRules } from "./taint_rules.mjs";
+import { TaintRules, taintText } from "./taint_rules.mjs";
 
 const CAPACITIES_MAX = 10_000;
 
@@ -80,18 +80,26 @@ export class World {
       labels: object.metadata.labels ?? {},
       isReady: !ready || ready.status === "True",
       isCordoned: Boolean(object.spec?.unschedulable),
+      closed: whyClosed(object.spec ?? {}),
     });
-    if (!before || !sameLabels(before.labels, object.metadata.labels ?? {})) this._nodesChanged();
+    const node = this.nodes.get(key);
+    if (!before || before.closed !== node.closed || !sameLabels(before.labels, node.labels)) this._nodesChanged(key);
   }
 
   _remove_nodes(key) {
     this.nodes.delete(key);
-    this._nodesChanged();
+    this._nodesChanged(key);
   }
 
-  _nodesChanged() {
+  _nodesChanged(name) {
     this.layoutVersion += 1;
-    for (const pool of this.poolsByNode.get("") ?? []) pool.changed();
+    // With the first node it is known which nodes do not exist.
+    const isFirstOrLast = this.nodes.size <= 1;
+    const pools = isFirstOrLast ? [...this.pools.values()] : [...(this.poolsByNode.get("") ?? []), ...(this.poolsByNode.get(name) ?? [])];
+    for (const pool of pools) {
+      pool.changed();
+      this._unsettled.add(pool);
+    }
   }
 
   // --- Slices ---------------------------------------------------------------------------------------------------
@@ -236,6 +244,13 @@ function poolKey(driver, pool) {
 
 function poolKeyOf({ spec }) {
   return poolKey(spec.driver, spec.pool.name);
+}
+
+/** Why a node takes no pods without tolerations; empty if it does. */
+function whyClosed({ unschedulable, taints = [] }) {
+  if (unschedulable) return "node is unschedulable";
+  const repelling = taints.filter(({ effect }) => effect === "NoSchedule" || effect === "NoExecute");
+  return repelling.length ? `node has taint ${repelling.map(taintText).join(", ")}` : "";
 }
 
 function sameLabels(one, other) {

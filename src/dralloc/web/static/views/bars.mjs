@@ -30,9 +30,9 @@ export function ClaimLink({ claim, namespace = true }) {
 
 /** One device: its name, a bar for each capacity, and the amounts. */
 export function DeviceRow({ report, label = report.name, highlight = null }) {
-  const { state, capacities, taints } = report;
+  const { state, block, capacities, taints } = report;
   const bars = capacities.length ? capacities : [null];
-  return html`<li class="device" data-state=${state}>
+  return html`<li class="device" data-state=${state} title=${blockText(block)}>
     <span class="device-name" title=${label}>${label}${taints.length > 0 && html`<${Taints} taints=${taints} />`}</span>
     <span class="device-bars">
       ${bars.map(
@@ -44,6 +44,10 @@ export function DeviceRow({ report, label = report.name, highlight = null }) {
     </span>
     <span class="hidden-text">${inWords(report)}</span>
   </li>`;
+}
+
+export function blockText(block) {
+  return block ? `blocked by ${block.cause}: ${block.reason}` : undefined;
 }
 
 function Taints({ taints }) {
@@ -103,13 +107,13 @@ function stateText({ state, isShareable, holdings }) {
   return isShareable && holdings.length ? counted(holdings.length, "share") : state;
 }
 
-function inWords({ state, holdings }) {
-  if (!holdings.length) return state;
+function inWords({ state, block, holdings }) {
+  if (!holdings.length) return blockText(block) ?? state;
   const held = holdings.map(({ claim, result }) => {
     const amounts = Object.entries(result.consumedCapacity ?? {}).map(([name, amount]) => `${name} ${amount}`);
     return [claim.key, ...amounts, ...(result.adminAccess ? ["admin access"] : [])].join(" ");
   });
-  return `${state}, held by ${held.slice(0, 20).join("; ")}${held.length > 20 ? ` and ${held.length - 20} more` : ""}`;
+  return `${blockText(block) ?? state}, held by ${held.slice(0, 20).join("; ")}${held.length > 20 ? ` and ${held.length - 20} more` : ""}`;
 }
 
 /** Number of devices in each state. */
@@ -125,14 +129,14 @@ export function StateBar({ states, devices }) {
   </div>`;
 }
 
-/** Total use of a capacity over many devices. */
+/** Total use of one kind of hardware. */
 export function SumBar({ sum }) {
   const part = ratio(sum.used, sum.value);
   const [used, value] = [amountOf(sum, sum.used), amountOf(sum, sum.value)];
   return html`<div class="sum">
     <span class="sum-name" title=${sum.driver}>${sum.name}</span>
     <span class="bar" aria-hidden="true">${sum.used > 0n && html`<span class="segment plain" style=${{ width: `${part * 100}%` }}></span>`}</span>
-    <span class="amount" title=${`${printQuantity(used)} of ${printQuantity(value)}`}
+    <span class="amount" title=${`${printQuantity(used)} of ${printQuantity(value)} used, ${printQuantity(amountOf(sum, sum.available))} available`}
       ><span class="used">${roughly(used)}</span><span class="of"> / ${roughly(value)}</span></span
     >
   </div>`;

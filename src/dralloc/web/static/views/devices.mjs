@@ -60,13 +60,13 @@ function countedPlaces(places) {
 function Totals({ world, groups }) {
   const devices = groups.reduce((sum, group) => sum + group.devices, 0);
   const free = groups.reduce((sum, group) => sum + group.states.free, 0);
-  const tainted = groups.reduce((sum, group) => sum + group.tainted, 0);
+  const blocked = groups.reduce((sum, group) => sum + group.states.blocked, 0);
   let [pending, notReady] = [0, 0];
   for (const claim of world.claims.values()) if (claimState(claim) === "pending") pending += 1;
   for (const node of world.nodes.values()) if (!node.isReady) notReady += 1;
   return html`<dl class="totals">
     <${Total} name="Nodes" value=${nodeNames(world).length} said=${notReady ? `${notReady} not ready` : "all ready"} isBad=${notReady > 0} />
-    <${Total} name="Devices" value=${devices} said=${`${free.toLocaleString("en")} free${tainted ? `, ${tainted} tainted` : ""}`} />
+    <${Total} name="Devices" value=${devices} said=${`${free.toLocaleString("en")} free${blocked ? `, ${blocked.toLocaleString("en")} blocked` : ""}`} />
     <${Total} name="Claims" value=${world.claims.size} said=${pending ? `${pending.toLocaleString("en")} pending` : "none pending"} isBad=${pending > 0} />
     <${Total} name="Pods" value=${world.pods.size} said=${podsText(world)} />
   </dl>`;
@@ -101,7 +101,7 @@ function GroupTile({ group, by, driver, q }) {
       ${counted(group.devices, "device")} in ${counted(group.pools, "pool")}${group.faults > 0 && html`, <span class="bad">${counted(group.faults, "fault")}</span>`}
     </p>
     <${StateBar} states=${group.states} devices=${group.devices} />
-    ${[...group.capacities].map(([key, sum]) => html`<${SumBar} key=${key} sum=${sum} />`)}
+    ${[...group.hardware].map(([key, sum]) => html`<${SumBar} key=${key} sum=${sum} />`)}
   </li>`;
 }
 

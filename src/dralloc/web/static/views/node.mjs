@@ -2,11 +2,10 @@
 
 import { sharedWith } from "../model/places.mjs";
 import { printQuantity, ratio } from "../model/quantity.mjs";
-import { shortCounter } from "../model/pools.mjs";
 import { taintText } from "../model/taint_rules.mjs";
 import { policyText } from "../model/story.mjs";
 import { html } from "../vendor/htm-preact.mjs";
-import { ClaimLink, DeviceRow } from "./bars.mjs";
+import { blockText, ClaimLink, DeviceRow } from "./bars.mjs";
 import { NodeBadges } from "./places.mjs";
 import { href } from "./routes.mjs";
 import { attributeText, counted } from "./text.mjs";
@@ -39,7 +38,7 @@ function PoolSection({ report }) {
     ${report.fault && html`<p class="fault">The pool ${report.fault}.</p>`}
     ${report.counters.length > 0 && html`<${Counters} counters=${report.counters} />`}
     <ul class="device-details">
-      ${shown.map((device) => html`<${DeviceDetails} key=${device.name} device=${device} counters=${report.counters} />`)}
+      ${shown.map((device) => html`<${DeviceDetails} key=${device.name} device=${device} />`)}
     </ul>
     ${shown.length < report.devices.length && html`<p class="quiet">${counted(report.devices.length - shown.length, "free device")} not shown</p>`}
     <p class="quiet">Computed with the default feature gates, regardless of the server's.</p>
@@ -62,7 +61,7 @@ function Counters({ counters }) {
   </details>`;
 }
 
-function DeviceDetails({ device, counters }) {
+function DeviceDetails({ device }) {
   const { name, state, isShareable, holdings, taints } = device;
   const attributes = Object.entries(device.device.attributes ?? {});
   return html`<li class="device-detail">
@@ -88,7 +87,7 @@ function DeviceDetails({ device, counters }) {
       </div>
       <div>
         <h4>Available</h4>
-        <${Room} device=${device} counters=${counters} />
+        <${Room} device=${device} />
       </div>
       <div>
         <h4>Attributes</h4>
@@ -107,13 +106,11 @@ function heldText(result) {
 }
 
 /** What is still available on the device. */
-function Room({ device, counters }) {
-  const { state, isShareable, capacities } = device;
-  const short = state === "free" ? shortCounter(device.device, counters) : null;
-  if (short) {
-    return html`<p>none: insufficient counter <code>${short.counterSet}/${short.name}</code>, ${printQuantity(short.left)} left</p>`;
-  }
-  if (!isShareable) return html`<p>${state === "free" ? "the whole device" : "none"}</p>`;
+function Room({ device }) {
+  const { state, block, isShareable, capacities } = device;
+  if (block) return html`<p>none: ${blockText(block)}</p>`;
+  if (state === "full") return html`<p>none</p>`;
+  if (!isShareable) return html`<p>the whole device</p>`;
   if (!capacities.length) return html`<p>unlimited shares</p>`;
   return html`<ul class="plain">${capacities.map((capacity) => html`<li key=${capacity.name}>${roomText(capacity)}</li>`)}</ul>`;
 }
