@@ -297,7 +297,10 @@ class _Stranding:
             free: dict[str, Quantity] = {}
             for use in device.consumes_counters:
                 for name, counter in use.counters.items():
-                    amount = left[CounterId(use.counter_set, name)]
+                    amount = left.get(CounterId(use.counter_set, name))
+                    if amount is None:
+                        # The counters of an incomplete pool are unknown.
+                        continue
                     if counter.value.nanos > 0 >= amount:
                         return None
                     available = quantity_like(counter.value, amount)
