@@ -66,7 +66,7 @@ def fitted(model: Any, *items: ApiObject, copies_max: int = 10_000) -> FitReport
 
 def stranded(report: FitReport) -> list[tuple[str, int, dict[str, str]]]:
     return [
-        (str(each.reason), len(each.devices), {name: str(amount) for name, amount in each.free.items()})
+        (each.message, len(each.devices), {name: str(amount) for name, amount in each.free.items()})
         for each in report.stranded
     ]
 
@@ -93,6 +93,16 @@ def test_what_cpu_strands() -> None:
     assert report.count == 2
     assert stranded(report) == [("insufficient cpu", 3, {"memory": "120Gi"})]
     assert {name: str(reason) for name, reason in report.reasons.items()} == {"n1": "insufficient cpu"}
+
+
+def test_a_device_that_lacks_something_is_stranded_by_that_whatever_its_node_lacks() -> None:
+    shared = cards(2, capacity={"memory": "40Gi"}, shareable=True)
+    report = fitted(pod(cpu="4"), node("n1"), gpus("n1", *shared), template(request(capacity={"memory": "15Gi"})))
+    assert report.count == 2
+    assert stranded(report) == [
+        ("insufficient memory: requested 15Gi, available 10Gi", 1, {"memory": "10Gi"}),
+        ("insufficient cpu", 1, {"memory": "40Gi"}),
+    ]
 
 
 def test_what_remainders_strand() -> None:

@@ -224,7 +224,7 @@ def _stranded_lines(stranded: tuple[StrandedDevices, ...]) -> Iterator[str]:
             str(len(each.devices)),
             str(len(each.nodes)),
             ", ".join(f"{name}={amount}" for name, amount in each.free.items()) or "-",
-            str(each.reason),
+            each.message,
         )
         for each in stranded
     ]
@@ -259,7 +259,7 @@ def _values(report: FitReport, rows: list[_Row], label: str | None) -> dict[str,
         "stranded": [
             {
                 "cause": each.reason.cause.value,
-                "message": str(each.reason),
+                "message": each.message,
                 "devices": list(map(str, each.devices)),
                 "nodes": list(each.nodes),
                 "free": {name: str(amount) for name, amount in each.free.items()},

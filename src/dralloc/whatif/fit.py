@@ -6,6 +6,7 @@ estimate. Pods that wait already and have at least the same priority come first,
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +21,7 @@ from dralloc.allocator.diagnosis.device_funnel import Devices, Funnel, Hurdle, S
 from dralloc.allocator.diagnosis.device_survey import Survey
 from dralloc.allocator.diagnosis.diagnoser import Diagnoser
 from dralloc.allocator.diagnosis.obstacles import describe
-from dralloc.allocator.diagnosis.reasons import Cause, Group, Reason, grouped
+from dralloc.allocator.diagnosis.reasons import Cause, Group, Reason, grouped, text_of_loss
 from dralloc.allocator.requests import Alternative, compile_demand
 from dralloc.api.apps_v1 import Deployment
 from dralloc.api.batch_v1 import Job
@@ -86,6 +87,11 @@ class StrandedDevices:
     @property
     def reason(self) -> Reason:
         return self.group.reason
+
+    @property
+    def message(self) -> str:
+        is_about_some = self.reason.cause is Cause.NO_ATTRIBUTE
+        return text_of_loss(self.reason) if is_about_some else str(self.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +280,8 @@ class _Stranding:
                 ]
             elif is_selection(drop.hurdle):
                 continue
-            yield 2, describe(self._survey, place, funnel, drop), devices
+            # It is about these devices alone; how many others are left does not matter.
+            yield 2, dataclasses.replace(describe(self._survey, place, funnel, drop), left=0), devices
 
     def _stranded(
         self,
