@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dralloc.api.core_v1 import Node, NodeSpec, Taint
+from dralloc.api.core_v1 import Node, NodeSpec, ResourceQuota, ResourceQuotaSpec, Taint
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
-from dralloc.api.pod_v1 import Pod, PodResourceClaim
+from dralloc.api.pod_v1 import Pod, PodResourceClaim, PodSchedulingGate
 from dralloc.api.resource_v1 import (
     NO_SCHEDULE,
     DeviceRequest,
@@ -182,6 +182,24 @@ def test_a_missing_template_fits_nowhere() -> None:
     report = fitted(pod(), node("n1"), gpus("n1", *cards(3)))
     assert (report.count, report.is_error, report.stranded) == (0, True, ())
     assert "template default/gpu does not exist" in report.message
+
+
+def test_quotas_stop_copies() -> None:
+    """Claims that exist count; the claims of copies are charged one after the other."""
+    hard = {"gpu.deviceclass.resource.k8s.io/devices": Quantity.parse(3)}
+    quota = ResourceQuota(metadata=ObjectMeta(name="few", namespace="default"), spec=ResourceQuotaSpec(hard=hard))
+    cluster = [node("n1"), gpus("n1", *cards(5)), template(request()), quota, claim("other", request())]
+    for model in (pod(), claim("wanted", request())):
+        report = fitted(model, *cluster)
+        assert (report.count, report.is_error) == (2, True)
+        assert "exceeded quota: few" in report.message
+
+
+def test_a_gated_pod_fits_nowhere() -> None:
+    gated = pod()
+    gated = replace(gated, spec=replace(gated.spec, scheduling_gates=(PodSchedulingGate(name="wait"),)))
+    report = fitted(gated, node("n1"), gpus("n1", *cards(5)), template(request()))
+    assert (report.count, report.is_error, report.reasons, report.stranded) == (0, True, {}, ())
 
 
 # --- Exactness ------------------------------------------------------------------------------------------------------------

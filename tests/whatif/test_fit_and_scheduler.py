@@ -24,7 +24,7 @@ from dralloc.api.resource_v1 import (
     ResourceSlice,
 )
 from dralloc.primitives.features import FeatureGates
-from dralloc.scheduler.settings import NAME
+from dralloc.scheduler.settings import NAME, SchedulerSettings
 from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import (
     alternative,
@@ -44,7 +44,7 @@ from dralloc.whatif.fit import FitReport, fit
 from tests.support.scheduled_cluster import ScheduledCluster, node, our_pod, scheduled_cluster
 from tests.support.workloads import Document, pod, template
 
-SEEDS = 12
+SEEDS = 15
 # Copies that are created beyond those that fit.
 MORE = 3
 
@@ -134,7 +134,8 @@ def count_copies(objects: ClusterObjects, own: ResourceClaim, cpu: str) -> FitRe
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_scheduler_places_as_many_copies(seed: int) -> None:
     async def main() -> None:
-        async with scheduled_cluster() as cluster:
+        async with scheduled_cluster(schedulers=0) as cluster:
+            cluster.start(SchedulerSettings())
             random = _RandomCluster(seed)
             await cluster.create(*random.objects())
             for own, document in random.pods():

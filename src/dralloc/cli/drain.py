@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from dralloc.cli.options import Context, Gates, Kubeconfig, Output, OutputFormat
+from dralloc.cli.options import Context, Gates, Kubeconfig, Output, OutputFormat, SchedulerNames
 from dralloc.cli.output import FINDINGS, fail, paint, parse_gates
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def drain(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     output: Output = OutputFormat.TABLE,
+    scheduler_name: SchedulerNames = None,
     feature_gates: Gates = "",
 ) -> None:
     """Show which pods a drain would evict, and which of them would find another place. Exits with 1 if not all of them do.
@@ -80,6 +81,7 @@ def drain(
         print_notes,
         unknown_names_fail,
     )
+    from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
     from dralloc.whatif.drain import drain_devices, drain_node
 
     if not dry_run:
@@ -93,8 +95,9 @@ def drain(
             fail("give a node, --device, or -f with a file that has DeviceTaintRules and nothing else")
     source = ClusterSource(files=files, kubeconfig=kubeconfig, context=context)
     objects = source.load(parse_gates(feature_gates), needed=PLACEMENT_NEEDED | {Pod}, useful=PLACEMENT_USEFUL)
+    names = frozenset(scheduler_name or ONLY_SCHEDULER_NAMES)
     with unknown_names_fail():
-        radius = drain_node(objects, node) if node is not None else drain_devices(objects, rules)
+        radius = drain_node(objects, node, names) if node is not None else drain_devices(objects, rules, names)
     if device and not radius.devices and not radius.pods:
         fail(f"no device {', '.join(device)} in {objects.place}", FINDINGS)
     print_notes(objects)

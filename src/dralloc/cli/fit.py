@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from dralloc.cli.options import Context, Files, Gates, Kubeconfig, Namespace, Output, OutputFormat
+from dralloc.cli.options import Context, Files, Gates, Kubeconfig, Namespace, Output, OutputFormat, SchedulerNames
 from dralloc.cli.output import FINDINGS, fail, paint, parse_gates
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def fit(
     context: Context = None,
     namespace: Namespace = None,
     output: Output = OutputFormat.TABLE,
+    scheduler_name: SchedulerNames = None,
     feature_gates: Gates = "",
 ) -> None:
     """Show how many more copies of a pod or a claim fit, where, and what stops the next one. Exits with 1 if none fits.
@@ -90,6 +91,7 @@ def fit(
         print_notes,
         unknown_names_fail,
     )
+    from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
     from dralloc.whatif import fit as whatif
     from dralloc.whatif.candidate_shapes import BadShape
     from dralloc.whatif.engine import Engine
@@ -107,7 +109,8 @@ def fit(
     model = _model(objects, file)
     with unknown_names_fail():
         nodes = scenario.apply(objects)
-    report = whatif.fit(Engine(objects, objects.now, nodes=nodes), model, copies_max)
+    names = frozenset(scheduler_name or ONLY_SCHEDULER_NAMES)
+    report = whatif.fit(Engine(objects, objects.now, nodes=nodes, scheduler_names=names), model, copies_max)
     print_notes(objects)
     rows = _rows(report, {node.metadata.name: node.metadata.labels for node in nodes}, node_group)
     answer(

@@ -39,6 +39,14 @@ class ApiRefusals:
         """Why the claim would not be created; None if it exists or would be."""
         return self._in(claim_id.namespace).claims.get(claim_id.name)
 
+    def create(self, obj: Pod | ResourceClaim) -> None:
+        """Creates an object that is not among the known ones, as the newest of its namespace."""
+        refusals = self._in(obj.metadata.namespace)
+        if isinstance(obj, ResourceClaim):
+            refusals.create_claim(obj)
+        elif refusals.quotas:
+            self._create(obj, refusals)
+
     def _in(self, namespace: str) -> _NamespaceRefusals:
         if namespace not in self._namespaces:
             self._namespaces[namespace] = self._replay(namespace)

@@ -26,6 +26,7 @@ from dralloc.controllers.taint_eviction.plan_eviction import find_eviction
 from dralloc.controllers.taint_eviction.tainted_devices import TaintedDevices, published_devices
 from dralloc.devices.identity import ClaimId, DeviceId
 from dralloc.devices.taint_rules import selects
+from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
 from dralloc.whatif.cluster_objects import ClusterObjects, ObjectKey
 from dralloc.whatif.engine import Engine, PodPlacement, UnplacedPod, pods_by_priority
 
@@ -82,7 +83,9 @@ class BlastRadius:
         return sum(each.result in results for each in self.pods)
 
 
-def drain_node(objects: ClusterObjects, name: str) -> BlastRadius:
+def drain_node(
+    objects: ClusterObjects, name: str, scheduler_names: Collection[str] = ONLY_SCHEDULER_NAMES
+) -> BlastRadius:
     """All pods on the node are evicted, except mirror pods and the pods of daemon sets. Raises UnknownObject."""
     node = objects.find_node(name)
     cordoned = replace(node, spec=replace(node.spec, unschedulable=True))
@@ -96,7 +99,7 @@ def drain_node(objects: ClusterObjects, name: str) -> BlastRadius:
             others.append(DrainedPod(EvictedPod(pod), DrainResult.STAYS, node=name, message=reason))
         else:
             evicted.append(EvictedPod(pod))
-    return BlastRadius((*_results(objects, evicted, nodes), *others))
+    return BlastRadius((*_results(objects, evicted, nodes, scheduler_names), *others))
 
 
 def _why_left_alone(pod: Pod) -> str:
@@ -106,7 +109,9 @@ def _why_left_alone(pod: Pod) -> str:
     return f"pod of DaemonSet {owner.name}" if owner is not None and owner.kind == "DaemonSet" else ""
 
 
-def drain_devices(objects: ClusterObjects, rules: Sequence[DeviceTaintRule]) -> BlastRadius:
+def drain_devices(
+    objects: ClusterObjects, rules: Sequence[DeviceTaintRule], scheduler_names: Collection[str] = ONLY_SCHEDULER_NAMES
+) -> BlastRadius:
     """What would happen if the rules were created: the devices of evicted pods are not allocated again."""
     tainted = TaintedDevices()
     if "DRADeviceTaintRules" in objects.gates:
@@ -123,7 +128,7 @@ def drain_devices(objects: ClusterObjects, rules: Sequence[DeviceTaintRule]) -> 
         objects.add(rule)
     published = published_devices(objects.all(ResourceSlice).values())
     devices = [each for each in published if any(selects(rule.spec.device_selector, each) for rule in rules)]
-    return BlastRadius(tuple(_results(objects, evicted, objects.nodes)), tuple(devices))
+    return BlastRadius(tuple(_results(objects, evicted, objects.nodes, scheduler_names)), tuple(devices))
 
 
 def _claims_of(objects: ClusterObjects, pod: Pod) -> Iterator[tuple[ClaimUse, ResourceClaim]]:
@@ -136,12 +141,14 @@ def _claims_of(objects: ClusterObjects, pod: Pod) -> Iterator[tuple[ClaimUse, Re
 # --- After the eviction ---------------------------------------------------------------------------------------------------
 
 
-def _results(objects: ClusterObjects, evicted: Sequence[EvictedPod], nodes: Collection[Node]) -> Iterator[DrainedPod]:
+def _results(
+    objects: ClusterObjects, evicted: Sequence[EvictedPod], nodes: Collection[Node], scheduler_names: Collection[str]
+) -> Iterator[DrainedPod]:
     after = _without_pods(objects, [each.pod for each in evicted])
     for each in evicted:
         if not each.pod.is_terminating and controller_of(each.pod.metadata) is not None:
             after.add(_created_again(each, objects.now))
-    engine = Engine(after, objects.now, nodes=nodes)
+    engine = Engine(after, objects.now, nodes=nodes, scheduler_names=scheduler_names)
     waiting = (pod for pod in pods_by_priority(after, None) if not pod.spec.node_name)
     placed = {_key(pod): engine.place(pod) for pod in waiting}
     for each in evicted:

@@ -116,6 +116,12 @@ class Engine:
                 self.objects.notes.append(f"{subject}: claim {claim_id} does not exist yet; its template is used")
         return completed
 
+    def create(self, obj: Pod | ResourceClaim) -> None:
+        """Adds an object that the cluster does not have; quotas may refuse it, which its placement then says."""
+        self._refusals.create(obj)
+        if isinstance(obj, ResourceClaim):
+            self.cluster.claim_changed(None, obj)
+
     def pod_for(self, claim: ResourceClaim) -> Pod:
         """A pod that uses the claim and asks for nothing else."""
         pod = pod_for_claim(claim)

@@ -35,10 +35,10 @@ from dralloc.scheduler.decide.node_reasons import reason_of
 from dralloc.scheduler.decide.node_verdicts import Fits, NodeVerdict, Unfit
 from dralloc.snapshot.cluster import VisiblePool
 from dralloc.snapshot.node_selectors import NodeFacts
+from dralloc.whatif.api_refusals import priority_classes, priority_of
 from dralloc.whatif.cluster_objects import ClusterObjects
 from dralloc.whatif.engine import Engine, UnplacedPod, pods_by_priority
 from dralloc.whatif.manifest_cluster import UnusableManifest
-from dralloc.whatif.template_claims import MissingTemplate
 from dralloc.whatif.workload_pods import add_workload_pods
 
 COPIES_MAX: Final = 10_000
@@ -125,7 +125,7 @@ class FitReport:
 def fit(engine: Engine, model: Model, copies_max: int = COPIES_MAX) -> FitReport:
     """Places copies of the model on the engine's cluster until one is rejected, or there are `copies_max`."""
     notes = len(engine.objects.notes)
-    placed_first = _place_waiting(engine, (model.spec.priority or 0) if isinstance(model, Pod) else 0)
+    placed_first = _place_waiting(engine, model)
     by_node: Counter[str] = Counter(dict.fromkeys(sorted(engine.cluster.nodes), 0))
     for pod in _copies(engine, model, copies_max):
         placed = engine.place(pod)
@@ -138,9 +138,12 @@ def fit(engine: Engine, model: Model, copies_max: int = COPIES_MAX) -> FitReport
     return FitReport(model, by_node, placed_first)
 
 
-def _place_waiting(engine: Engine, priority: int) -> int:
+def _place_waiting(engine: Engine, model: Model) -> int:
+    """Places the pods that the scheduler takes before new copies; returns how many get a node."""
+    classes = priority_classes(engine.objects)
+    priority = priority_of(model, classes) if isinstance(model, Pod) else 0
     waiting = (pod for pod in pods_by_priority(engine.objects, None) if not pod.spec.node_name)
-    ahead = (pod for pod in waiting if (pod.spec.priority or 0) >= priority)
+    ahead = (pod for pod in waiting if priority_of(pod, classes) >= priority)
     return sum(not isinstance(engine.place(pod), UnplacedPod) for pod in ahead)
 
 
@@ -152,11 +155,13 @@ def _copies(engine: Engine, model: Model, copies_max: int) -> Iterator[Pod]:
     for name in islice(_new_names(engine.objects, model), copies_max):
         if isinstance(model, Pod):
             metadata = replace(model.metadata, name=name, uid="", creation_timestamp=None, deletion_timestamp=None)
-            yield replace(model, metadata=metadata, spec=replace(model.spec, node_name=""), status=PodStatus())
+            pod = replace(model, metadata=metadata, spec=replace(model.spec, node_name=""), status=PodStatus())
+            engine.create(pod)
+            yield pod
         else:
             metadata = ObjectMeta(name=name, namespace=model.metadata.namespace, labels=model.metadata.labels)
             claim = replace(model, metadata=metadata, status=ResourceClaimStatus())
-            engine.cluster.claim_changed(None, claim)
+            engine.create(claim)
             yield engine.pod_for(claim)
 
 
@@ -175,10 +180,10 @@ def _new_names(objects: ClusterObjects, model: Model) -> Iterator[str]:
 def _after_rejection(
     engine: Engine, pod: Pod, rejected: UnplacedPod
 ) -> tuple[Mapping[str, Reason], tuple[StrandedDevices, ...]]:
-    try:
-        completed = engine.complete(pod)
-    except MissingTemplate:
+    if rejected.is_error:
+        # No node was asked, or an error on one of them stopped the attempt.
         return {}, ()
+    completed = engine.complete(pod)
     verdicts = engine.verdicts(completed)
     waiting = [claim for claim in engine.claims_of(completed) if claim.status.allocation is None]
     demand = compile_demand(waiting, engine.cluster.classes, engine.features)
