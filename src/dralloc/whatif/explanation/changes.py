@@ -27,7 +27,7 @@ from dralloc.api.resource_v1 import (
 from dralloc.devices.identity import ClaimId, DeviceId, PoolId
 from dralloc.devices.taints import text_of_taint
 from dralloc.primitives.quantity import Quantity
-from dralloc.whatif.object_changes import EnableFeatureGate, ObjectChange, ObjectEditor
+from dralloc.whatif.object_changes import EnableFeatureGate, ObjectChange, ObjectEditor, SetField
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,13 @@ class Change:
     @property
     def distance(self) -> tuple[int, Fraction]:
         return self.rank, self.size
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """The field that a correction sets."""
+        first = self.objects[0]
+        assert isinstance(first, SetField), "a correction sets a field"
+        return first.kind, first.namespace, first.name, first.path
 
 
 class ClaimEditor:
@@ -129,6 +136,12 @@ def correct_class_selector(device_class: DeviceClass, position: int, what: str, 
 def correct_constraint(claim: ClaimEditor, position: int, member: str, name: str, was: str) -> Change:
     text = f"use the attribute {name} instead of {was} in a constraint of claim {claim.claim_id}"
     return Change("CorrectConstraint", 0, text, claim.change((name, ("constraints", position, member))))
+
+
+def together(corrections: Sequence[Change]) -> Change:
+    text = " and ".join(each.text for each in corrections)
+    objects = tuple(each for correction in corrections for each in correction.objects)
+    return Change("CorrectAll", 0, text, objects, Fraction(len(corrections)))
 
 
 def guard_selector(request: RequestEditor, position: int, expression: str) -> Change:

@@ -130,20 +130,27 @@ class _Proposer:
     # --- Corrections ----------------------------------------------------------------------------------------------------
 
     def corrections(self) -> Iterator[Ladder]:
-        yield from self._known_classes()
-        yield from self._known_constraints()
+        """Each misspelling by itself, and all of them together."""
+        found = [*self._known_classes(), *self._known_constraints()]
         for request, alternative, funnel in self._requests:
-            yield from self._known_selectors(request, alternative)
-            yield from self._known_capacities(request, alternative, funnel)
+            found += [
+                *self._known_selectors(request, alternative),
+                *self._known_capacities(request, alternative, funnel),
+            ]
+        yield from ([change] for change in found)
+        # The first suggestion for each place.
+        places = {change.place: change for change in reversed(found)}
+        if len(places) > 1:
+            yield [changes.together(list(reversed(places.values())))]
 
-    def _known_classes(self) -> Iterator[Ladder]:
+    def _known_classes(self) -> Iterator[Change]:
         for slot, alternative in slots(self._demand):
             wanted = slot.read(self._situation.claims).device_class_name
             if wanted and wanted not in self._situation.classes:
                 for name in likely_names(wanted, self._situation.classes):
-                    yield [changes.use_class(self._editor(slot, alternative), name, wanted)]
+                    yield changes.use_class(self._editor(slot, alternative), name, wanted)
 
-    def _known_constraints(self) -> Iterator[Ladder]:
+    def _known_constraints(self) -> Iterator[Change]:
         for editor, claim in zip(self._claims, self._situation.claims, strict=True):
             for position, constraint in enumerate(claim.spec.devices.constraints):
                 for member, name in (
@@ -152,27 +159,25 @@ class _Proposer:
                 ):
                     meant = self._changeable.vocabulary.attribute_for(split_name(name, "")) if name else None
                     if name and meant is not None:
-                        yield [changes.correct_constraint(editor, position, member, "/".join(meant), name)]
+                        yield changes.correct_constraint(editor, position, member, "/".join(meant), name)
 
-    def _known_selectors(self, request: RequestEditor, alternative: Alternative) -> Iterator[Ladder]:
+    def _known_selectors(self, request: RequestEditor, alternative: Alternative) -> Iterator[Change]:
         vocabulary = self._changeable.vocabulary
         for position, expression in enumerate(alternative.criteria.request_selectors):
             for found in vocabulary.corrections(expression):
-                yield [changes.correct_selector(request, position, found.what, found.expression, found.is_of_values)]
+                yield changes.correct_selector(request, position, found.what, found.expression, found.is_of_values)
         for position, expression in enumerate(alternative.criteria.class_selectors):
             for found in vocabulary.corrections(expression):
-                yield [
-                    changes.correct_class_selector(
-                        alternative.device_class, position, found.what, found.expression, found.is_of_values
-                    )
-                ]
+                yield changes.correct_class_selector(
+                    alternative.device_class, position, found.what, found.expression, found.is_of_values
+                )
 
-    def _known_capacities(self, request: RequestEditor, alternative: Alternative, funnel: Funnel) -> Iterator[Ladder]:
+    def _known_capacities(self, request: RequestEditor, alternative: Alternative, funnel: Funnel) -> Iterator[Change]:
         asked = alternative.criteria.asked or {}
         known = {name for spot in _lost_at(funnel, Hurdle.SIZE) for name in spot.device.capacity}
         for name in asked:
             for other in likely_names(name, known - asked.keys()) if name not in known else ():
-                yield [changes.rename_capacity(request, other, name)]
+                yield changes.rename_capacity(request, other, name)
 
     def guards(self) -> Iterator[Ladder]:
         """Selectors that fail on devices without an attribute, with a guard against that."""
