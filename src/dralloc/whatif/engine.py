@@ -191,19 +191,20 @@ class Engine:
 
     def decide(self, pod: Pod) -> Decision:
         """What the scheduler would decide about a completed pod."""
-        if self.only_node and not pod.spec.node_name:
-            pod = replace(pod, spec=replace(pod.spec, node_name=self.only_node))
-        return self._cycle.decide(pod, self._now)
+        return self._cycle.decide(self._pinned(pod), self._now)
 
     def verdicts(self, pod: Pod) -> Mapping[str, NodeVerdict]:
         """The verdict of every node on a completed pod; empty if the pod is rejected before any node is judged."""
         return self._cycle.verdicts(pod)
 
-    def placement(self, pod: Pod, node: str = "") -> Placement | None:
-        """What the scheduler would decide about a completed pod, if it is a placement; on one node, or on any."""
-        if (node or self.only_node) and not pod.spec.node_name:
-            pod = replace(pod, spec=replace(pod.spec, node_name=node or self.only_node))
-        return self._cycle.placement(pod, self._now)
+    def placement(self, pod: Pod) -> Placement | None:
+        """What the scheduler would decide about a completed pod, if it is a placement."""
+        return self._cycle.placement(self._pinned(pod), self._now)
+
+    def _pinned(self, pod: Pod) -> Pod:
+        if not self.only_node or pod.spec.node_name:
+            return pod
+        return replace(pod, spec=replace(pod.spec, node_name=self.only_node))
 
     @contextmanager
     def trial(self, changes: Iterable[ObjectChange]) -> Iterator[Engine]:
@@ -220,15 +221,20 @@ class Engine:
             scheduler_names=self._scheduler_names,
             cluster=self.cluster,
         )
+        if objects.gates == self.objects.gates and not any(isinstance(old, DeviceClass) for old, _ in replacements):
+            # Its verdicts follow all other changes.
+            engine._cycle = self._cycle
         snapshot = self.cluster.snapshot
         expected = [(claim, None) for claim in self._expected]
         for old, new in (*expected, *replacements):
             _replace(self.cluster, old, new)
-        yield engine
-        made = [(claim, None) for claim in engine._expected]
-        for old, new in (*made, *((new, old) for old, new in (*replacements, *expected))):
-            _replace(self.cluster, old, new)
-        self.cluster.snapshot = snapshot
+        try:
+            yield engine
+        finally:
+            made = [(claim, None) for claim in engine._expected]
+            for old, new in (*made, *((new, old) for old, new in (*replacements, *expected))):
+                _replace(self.cluster, old, new)
+            self.cluster.snapshot = snapshot
 
     def misfit_of(self, pod: Pod) -> str:
         """Why a pod that has a node would not be placed there again; empty if it would be."""

@@ -79,8 +79,9 @@ def selector_statistics(alternative: Alternative, shapes: Shapes) -> SelectorSta
     for source, expression in _selectors(alternative):
         if not shapes:
             return None
-        matching = {shape: count for shape, count in shapes.items() if holds(expression, shape)}
-        failed = sum(count for shape, count in shapes.items() if holds(expression, shape) is None)
+        answers = {shape: holds(expression, shape) for shape in shapes}
+        matching = {shape: count for shape, count in shapes.items() if answers[shape]}
+        failed = sum(count for shape, count in shapes.items() if answers[shape] is None)
         if not matching or failed:
             return _statistics(source, expression, shapes, sum(matching.values()), failed)
         shapes = matching

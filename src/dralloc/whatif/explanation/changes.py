@@ -56,29 +56,29 @@ class Change:
 
 
 class ClaimEditor:
-    """Edits a claim where it is written: in the template that it is made from, if there is one, else in the claim.
-
-    A claim that was made from the template is deleted, so that it is made again.
-    """
+    """Edits a claim where it is written: in the claim if it exists, and in the template that it is made from."""
 
     def __init__(self, claim: ResourceClaim, template: ResourceClaimTemplate | None, *, exists: bool) -> None:
         self.claim_id = ClaimId.of(claim)
-        self._editor = ObjectEditor(template or claim)
-        self._root = ("spec", "spec", "devices") if template is not None else ("spec", "devices")
-        self._afterwards = (ObjectEditor(claim).delete(),) if template is not None and exists else ()
+        self._editors: list[tuple[ObjectEditor, tuple[str, ...]]] = []
+        if template is not None:
+            self._editors.append((ObjectEditor(template), ("spec", "spec", "devices")))
+        if exists or template is None:
+            self._editors.append((ObjectEditor(claim), ("spec", "devices")))
 
     def change(self, *edits: tuple[Any, Sequence[str | int]]) -> tuple[ObjectChange, ...]:
         """Sets values, by their steps below `devices`; None removes one."""
-        made = (
-            self._editor.remove(*self._root, *steps) if value is None else self._editor.set(value, *self._root, *steps)
+        return tuple(
+            editor.remove(*root, *steps) if value is None else editor.set(value, *root, *steps)
+            for editor, root in self._editors
             for value, steps in edits
         )
-        return (*made, *self._afterwards)
 
     @property
     def devices(self) -> Any:
-        found = self._editor.body
-        for step in self._root:
+        editor, root = self._editors[0]
+        found = editor.body
+        for step in root:
             found = found[step]
         return found
 

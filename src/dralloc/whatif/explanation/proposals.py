@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -16,7 +16,7 @@ from dralloc.allocator.diagnosis.device_survey import Survey
 from dralloc.allocator.headroom import largest_request
 from dralloc.allocator.outcome import RESULTS_MAX
 from dralloc.allocator.requests import Alternative
-from dralloc.api.inventory import split_name
+from dralloc.api.inventory import QualifiedName, split_name
 from dralloc.api.pod_claims import claims_of, controller_of
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceTaint, ResourceClaim, ResourceClaimTemplate
@@ -24,14 +24,14 @@ from dralloc.cel.errors import CelError
 from dralloc.devices.identity import ClaimId, DeviceId
 from dralloc.primitives.quantity import Quantity
 from dralloc.snapshot.pools import PoolStatus
-from dralloc.snapshot.slices import DeviceShape, IndexedSlice, newest_indexed
+from dralloc.snapshot.slices import DeviceShape, newest_indexed
 from dralloc.whatif.cluster_objects import ClusterObjects
 from dralloc.whatif.explanation import changes
 from dralloc.whatif.explanation.changes import Change, ClaimEditor, RequestEditor
 from dralloc.whatif.explanation.misspellings import Vocabulary, likely_names
 from dralloc.whatif.explanation.selector_parts import compiled, conditions, guarded, joined
 from dralloc.whatif.explanation.situation import Situation
-from dralloc.whatif.usage_report import Holding, holdings
+from dralloc.whatif.usage_report import Holding
 
 # The limit for each kind of change of one request.
 PROPOSALS_MAX: Final = 6
@@ -57,6 +57,8 @@ class ChangeableObjects:
     objects: ClusterObjects
     pod: Pod
     vocabulary: Vocabulary
+    # The claims that have devices.
+    held: Mapping[DeviceId, Sequence[Holding]]
 
     def claim_editor(self, claim: ResourceClaim) -> ClaimEditor:
         exists = (claim.metadata.namespace, claim.metadata.name) in self.objects.all(ResourceClaim)
@@ -71,10 +73,6 @@ class ChangeableObjects:
                 # A template that was replaced since has other requests.
                 return template if template is not None and template.spec.spec == claim.spec else None
         return None
-
-    @cached_property
-    def holdings(self) -> Mapping[DeviceId, Sequence[Holding]]:
-        return holdings(self.objects.all(ResourceClaim).values())
 
     @cached_property
     def users(self) -> Mapping[ClaimId, Sequence[Pod]]:
@@ -182,26 +180,29 @@ class _Proposer:
     def guards(self) -> Iterator[Ladder]:
         """Selectors that fail on devices without an attribute, with a guard against that."""
         for request, alternative, _ in self._requests:
-            failing: dict[tuple[MatchStage, int], list[DeviceShape]] = {}
-            for indexed in self._slices_if_any_fails(alternative):
-                for bit, fault in matches_of(indexed, alternative.criteria).faults.items():
-                    if fault.stage is not MatchStage.CAPACITY:
-                        failing.setdefault((fault.stage, fault.position), []).append(indexed.shape(bit))
-            for (stage, position), shapes in failing.items():
+            criteria, here = alternative.criteria, [strip.slice for strip in self._view.strips]
+            failing = {
+                (fault.stage, fault.position)
+                for indexed in here
+                for fault in matches_of(indexed, criteria).faults.values()
+                if fault.stage is not MatchStage.CAPACITY
+            }
+            for stage, position in sorted(failing, key=lambda found: (found[0].value, found[1])):
                 is_class = stage is MatchStage.CLASS_SELECTOR
-                criteria = alternative.criteria
                 expression = (criteria.class_selectors if is_class else criteria.request_selectors)[position]
-                better = _guarded(expression, shapes)
+                better = _guarded(expression, self._failing(alternative, stage, position))
                 if better is not None and is_class:
                     yield [changes.guard_class_selector(alternative.device_class, position, better)]
                 elif better is not None:
                     yield [changes.guard_selector(request, position, better)]
 
-    def _slices_if_any_fails(self, alternative: Alternative) -> Iterator[IndexedSlice]:
-        """All slices, if a selector fails here: it may fail elsewhere for another attribute, and all nodes count."""
-        if any(matches_of(strip.slice, alternative.criteria).faults for strip in self._view.strips):
-            for pool in self._situation.snapshot.pools.values():
-                yield from pool.slices
+    def _failing(self, alternative: Alternative, stage: MatchStage, position: int) -> Iterator[DeviceShape]:
+        """The devices of all nodes on which a selector fails: each may lack another attribute, and all nodes count."""
+        for pool in self._situation.snapshot.pools.values():
+            for indexed in pool.slices:
+                for bit, fault in matches_of(indexed, alternative.criteria).faults.items():
+                    if (fault.stage, fault.position) == (stage, position):
+                        yield indexed.shape(bit)
 
     # --- Less -----------------------------------------------------------------------------------------------------------
 
@@ -290,7 +291,7 @@ class _Proposer:
         in_the_way = {
             holding.claim_id
             for spot in self._contested()
-            for holding in self._changeable.holdings.get(spot.device_id, ())
+            for holding in self._changeable.held.get(spot.device_id, ())
             if not holding.is_admin
         }
         own = {claim_id.namespace for claim_id in self._situation.claim_ids}
@@ -349,24 +350,19 @@ def _worth_adding(funnel: Funnel) -> Iterator[Spot]:
     yield from spots(funnel.left)
 
 
-def _guarded(expression: str, shapes: Sequence[DeviceShape]) -> str | None:
-    """The expression with a guard for every attribute that it reads and that one of the devices lacks."""
+def _guarded(expression: str, shapes: Iterable[DeviceShape]) -> str | None:
+    """The expression with a guard for every attribute and capacity that it reads and that one of the devices lacks."""
     selector = compiled(expression)
     if selector is None:
         return None
     reads = selector.checked.reads
+    wanted, lacking = (set(reads.attributes), set(reads.capacity)), (set[QualifiedName](), set[QualifiedName]())
     try:
-        views = [shape.view for shape in shapes]
-        attributes = [
-            (domain, name)
-            for domain, name in sorted(reads.attributes)
-            if any(name not in view.attributes.get(domain, {}) for view in views)
-        ]
-        capacities = [
-            (domain, name)
-            for domain, name in sorted(reads.capacity)
-            if any(name not in view.capacity.get(domain, {}) for view in views)
-        ]
+        for shape in shapes:
+            for names, has, lacks in zip(wanted, (shape.view.attributes, shape.view.capacity), lacking, strict=True):
+                lacks.update((domain, name) for domain, name in names if name not in has.get(domain, {}))
+            if lacking == wanted:
+                break
     except CelError:
         return None
-    return guarded(expression, attributes, capacities) if attributes or capacities else None
+    return guarded(expression, *map(sorted, lacking)) if any(lacking) else None

@@ -6,18 +6,23 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from dralloc.allocator.outcome import Allocated, Fatal
+from dralloc.allocator.solver import StepBudget
 from dralloc.api.pod_v1 import Pod
 from dralloc.scheduler.contract import Placement
+from dralloc.snapshot.node_selectors import NodeFacts
 from dralloc.whatif.engine import Engine
 from dralloc.whatif.explanation.changes import Change
 from dralloc.whatif.explanation.proposals import Ladder
+from dralloc.whatif.explanation.situation import Situation
 from dralloc.whatif.object_changes import InapplicableChange
 from dralloc.whatif.template_claims import MissingTemplate
 
 REMEDIES_MAX: Final = 5
-# The number of trials on one node, and on all nodes.
-TRIALS_MAX: Final = 150
-CLUSTER_TRIALS_MAX: Final = 40
+# The number of trials on one node, with the effort of each, and on all nodes.
+NODE_TRIALS_MAX: Final = 150
+PROBE_BUDGET: Final = StepBudget(steps_max=3000)
+CLUSTER_TRIALS_MAX: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +38,21 @@ class Remedy:
 
 
 class Trials:
-    """Tries changes on a copy of the cluster, by the decision about the pod."""
+    """Tries changes on a copy of the cluster, by the decision about the pod.
 
-    def __init__(self, engine: Engine, pod: Pod) -> None:
+    `has_error`: an error on a node keeps the pod from all of them.
+    """
+
+    def __init__(self, engine: Engine, pod: Pod, *, has_error: bool) -> None:
+        self._has_error = has_error
         self._engine = engine
         self._pod = pod
-        self._left = {True: TRIALS_MAX, False: CLUSTER_TRIALS_MAX}
-        # By the change's text and the node that was asked.
-        self._known: dict[tuple[str, str], Placement | None] = {}
+        self._node_trials_left = NODE_TRIALS_MAX
+        # By the text of the change.
+        self._placements: dict[str, Placement | None] = {}
 
-    def remedies(self, ladders: Iterable[tuple[str, Ladder]]) -> tuple[Remedy, ...]:
-        """The likeliest ones, from ladders for some nodes; an empty name stands for all nodes.
-
-        One node is cheaper to ask than all of them, so that the rung is looked for there.
-        """
+    def remedies(self, ladders: Iterable[tuple[NodeFacts, Ladder]]) -> tuple[Remedy, ...]:
+        """The likeliest ones, from ladders for some nodes: one node is asked first, because that costs less than all."""
         helpful = {change.text: change for node, ladder in ladders if (change := self._least(ladder, node)) is not None}
         ranked = sorted(helpful.values(), key=lambda change: (change.distance, change.text))
         found: list[Remedy] = []
@@ -62,31 +68,42 @@ class Trials:
             if placement is not None:
                 yield Remedy(change, placement)
 
-    def _least(self, ladder: Ladder, node: str) -> Change | None:
+    def _least(self, ladder: Ladder, node: NodeFacts) -> Change | None:
         """The first rung that helps. If one helps, all after it are assumed to help."""
-        if not ladder or self._placement(ladder[-1], node) is None:
+        if not ladder or not self._helps(ladder[-1], node):
             return None
         low, high = 0, len(ladder) - 1
         while low < high:
             middle = (low + high) // 2
-            if self._placement(ladder[middle], node) is not None:
+            if self._helps(ladder[middle], node):
                 high = middle
             else:
                 low = middle + 1
         return ladder[high]
 
-    def _placement(self, change: Change, node: str = "") -> Placement | None:
-        key, is_local = (change.text, node), bool(node)
-        if key not in self._known:
-            if not self._left[is_local]:
-                return None
-            self._left[is_local] -= 1
-            self._known[key] = self._try(change, node)
-        return self._known[key]
-
-    def _try(self, change: Change, node: str) -> Placement | None:
+    def _helps(self, change: Change, node: NodeFacts) -> bool:
+        """True if the node has the devices that the pod needs after the change; after an error, if the pod is placed."""
+        if not self._node_trials_left:
+            return False
+        self._node_trials_left -= 1
         try:
             with self._engine.trial(change.objects) as trial:
-                return trial.placement(trial.complete(self._pod), node)
+                outcome = Situation.of(trial, trial.complete(self._pod), node).outcome(PROBE_BUDGET)
+        except (InapplicableChange, MissingTemplate):
+            return False
+        if self._has_error:
+            return not isinstance(outcome, Fatal) and self._placement(change) is not None
+        return isinstance(outcome, Allocated)
+
+    def _placement(self, change: Change) -> Placement | None:
+        if change.text not in self._placements and len(self._placements) < CLUSTER_TRIALS_MAX:
+            self._placements[change.text] = self._try(change)
+        return self._placements.get(change.text)
+
+    def _try(self, change: Change) -> Placement | None:
+        try:
+            with self._engine.trial(change.objects) as trial:
+                placement = trial.placement(trial.complete(self._pod))
+                return placement if placement is not None and not trial.blockers(self._pod) else None
         except (InapplicableChange, MissingTemplate):
             return None

@@ -40,7 +40,7 @@ from dralloc.whatif.explanation.attribute_statistics import (
 )
 from dralloc.whatif.explanation.choice import ExplainedChoice, explain_choice
 from dralloc.whatif.explanation.misspellings import Vocabulary
-from dralloc.whatif.explanation.proposals import ChangeableObjects, Ladder, proposals
+from dralloc.whatif.explanation.proposals import ChangeableObjects, proposals
 from dralloc.whatif.explanation.remedies import Remedy, Trials
 from dralloc.whatif.explanation.situation import Situation
 from dralloc.whatif.usage_report import Holding, holdings
@@ -87,13 +87,7 @@ class Question:
         return compile_demand(claims, self.engine.cluster.classes, self.engine.features)
 
     def on(self, node: NodeFacts) -> Situation:
-        return Situation(
-            claims=self.claims,
-            classes=self.engine.cluster.classes,
-            features=self.engine.features,
-            snapshot=self.snapshot,
-            node=node,
-        )
+        return Situation.of(self.engine, self.pod, node)
 
 
 class FitVerdict(Enum):
@@ -241,7 +235,6 @@ class _Investigation:
         yield from islice(about_devices, DETAILED_MAX)
 
     def _details(self, groups: Sequence[Group]) -> Iterator[NodeDetail]:
-        held = holdings(self._question.snapshot.claims.values())
         for group in self._worth_telling(groups):
             node = self._nodes[group.example]
             survey = self._diagnoser.survey
@@ -251,14 +244,14 @@ class _Investigation:
                 group.example,
                 group.reason,
                 tuple(
-                    self._funnel(node, survey.funnel(node, alternative), held)
+                    self._funnel(node, survey.funnel(node, alternative))
                     for alternative in self._demand.alternatives
                     if alternative.fault is None
                 ),
                 survey.unready_pools(node),
             )
 
-    def _funnel(self, node: NodeFacts, funnel: Funnel, held: Mapping[DeviceId, list[Holding]]) -> RequestFunnel:
+    def _funnel(self, node: NodeFacts, funnel: Funnel) -> RequestFunnel:
         alternative = funnel.alternative
         return RequestFunnel(
             self._claim_ids[alternative.claim],
@@ -267,17 +260,21 @@ class _Investigation:
             funnel.wanted,
             alternative.takes_all,
             funnel.seen_count,
-            tuple(self._step(node, funnel, drop, held) for drop in funnel.drops),
+            tuple(self._step(node, funnel, drop) for drop in funnel.drops),
             funnel.left_count,
         )
 
-    def _step(self, node: NodeFacts, funnel: Funnel, drop: Drop, held: Mapping[DeviceId, list[Holding]]) -> Step:
+    def _step(self, node: NodeFacts, funnel: Funnel, drop: Drop) -> Step:
         lost = [spot.device_id for spot in spots(drop.devices)]
         holders: dict[ClaimId, None] = {}
         if drop.hurdle in (Hurdle.IN_USE, Hurdle.CAPACITY):
-            holders = {holding.claim_id: None for device in lost for holding in held.get(device, ())}
+            holders = {holding.claim_id: None for device in lost for holding in self._held.get(device, ())}
         reason = describe(self._diagnoser.survey, node, funnel, drop).named(self._claim_ids)
         return Step(drop.hurdle, drop.count, reason, lost[0], tuple(holders))
+
+    @cached_property
+    def _held(self) -> Mapping[DeviceId, list[Holding]]:
+        return holdings(self._question.snapshot.claims.values())
 
     @cached_property
     def _shapes(self) -> Shapes:
@@ -293,18 +290,14 @@ class _Investigation:
 
     def _remedies(self, groups: Sequence[Group]) -> tuple[Remedy, ...]:
         question = self._question
-        changeable = ChangeableObjects(question.engine.objects, question.pod, Vocabulary(self._shapes))
-        return Trials(question.engine, question.pod).remedies(self._ladders(groups, changeable))
-
-    def _ladders(self, groups: Sequence[Group], changeable: ChangeableObjects) -> Iterator[tuple[str, Ladder]]:
-        """Changes for the nearest groups of nodes, with the node that decides whether they help.
-
-        An error on one node ends the attempt for all, so that all decide.
-        """
-        is_error = any(isinstance(verdict, Faulty) for verdict in self._question.verdicts.values())
-        for group in self._worth_telling(groups):
-            for ladder in proposals(self._question.on(self._nodes[group.example]), changeable):
-                yield "" if is_error else group.example, ladder
+        changeable = ChangeableObjects(question.engine.objects, question.pod, Vocabulary(self._shapes), self._held)
+        verdicts = question.verdicts
+        faulty = next((node for name, node in self._nodes.items() if isinstance(verdicts[name], Faulty)), None)
+        trials = Trials(question.engine, question.pod, has_error=faulty is not None)
+        nodes = [self._nodes[group.example] for group in self._worth_telling(groups)]
+        return trials.remedies(
+            (faulty or node, ladder) for node in nodes for ladder in proposals(question.on(node), changeable)
+        )
 
     def _standings(self) -> Iterator[Standing]:
         if len(self._demand.claims) < 2:
