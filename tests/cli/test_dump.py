@@ -19,6 +19,8 @@ from tests.support.api_thread import ApiThread, api_thread, refused
 
 pytestmark = pytest.mark.slow
 
+ROOT = Path(__file__).parents[2]
+ONE_MORE = ROOT / "tests" / "cases" / "fit" / "pod.yaml"
 CASES = Path(__file__).parents[1] / "cases" / "explain"
 MORE = """\
 apiVersion: v1
@@ -39,7 +41,7 @@ metadata: {name: vision, labels: {resource.kubernetes.io/admin-access: "true", o
 apiVersion: v1
 kind: ResourceQuota
 metadata: {name: few, namespace: vision}
-spec: {hard: {gpu.example.com.deviceclass.resource.k8s.io/devices: "1"}}
+spec: {hard: {gpu.deviceclass.resource.k8s.io/devices: "1"}}
 ---
 apiVersion: scheduling.k8s.io/v1
 kind: PriorityClass
@@ -54,12 +56,12 @@ spec: {deviceSelector: {driver: gpu.example.com, pool: n1}, taint: {key: broken,
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaimTemplate
 metadata: {name: one-gpu, namespace: vision}
-spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.example.com}}]}}}
+spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu}}]}}}
 ---
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaim
 metadata: {name: admin, namespace: vision}
-spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.example.com, adminAccess: true}}]}}
+spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu, adminAccess: true}}]}}
 ---
 apiVersion: v1
 kind: Pod
@@ -92,6 +94,19 @@ spec:
   containers: [{name: main, image: main, resources: {claims: [{name: gpu}]}}]
   resourceClaims: [{name: gpu, resourceClaimTemplateName: nowhere}]
 ---
+apiVersion: v1
+kind: Pod
+metadata: {name: static, namespace: vision, annotations: {kubernetes.io/config.mirror: abc}}
+spec: {nodeName: n1, containers: [{name: main, image: main}]}
+---
+apiVersion: v1
+kind: Event
+metadata: {name: look.1, namespace: vision}
+involvedObject: {apiVersion: v1, kind: Pod, namespace: vision, name: look}
+type: Warning
+reason: FailedResourceClaimCreation
+message: 'PodResourceClaim gpu: exceeded quota: few'
+---
 apiVersion: batch/v1
 kind: Job
 metadata: {name: sweep, namespace: vision}
@@ -116,6 +131,10 @@ QUESTIONS = [
     ("allocate", "-o", "yaml"),
     ("plan", "--shape", "gpu=2", "-o", "wide"),
     ("plan", "--shape", "gpu=2", "-o", "json"),
+    ("fit", "POD"),
+    ("fit", "POD", "-o", "json"),
+    ("drain", "n1", "--dry-run"),
+    ("drain", "--device", "gpu.example.com/n2/*", "--dry-run", "-o", "json"),
     ("top", "devices"),
     ("top", "devices", "-o", "wide"),
     ("top", "devices", "-o", "json"),
@@ -156,7 +175,7 @@ def dumped(filled: ApiThread, tmp_path_factory: pytest.TempPathFactory, request:
 
 
 def ask(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
+    return CliRunner().invoke(app, [str(ONE_MORE) if each == "POD" else each for each in arguments])
 
 
 def live(api: ApiThread, *arguments: str) -> Result:
@@ -186,6 +205,15 @@ def test_a_dump_is_only_read_and_says_what_it_contains(cluster: ApiThread, tmp_p
         assert counted[kind], kind
     for kind in ("DeviceTaintRule", "Namespace", "ResourceQuota", "PriorityClass", "Job"):
         assert counted[kind], kind
+
+
+def test_W2_no_answer_reads_a_clock() -> None:
+    """Answers have the time of the objects that they are about."""
+    package = ROOT / "src" / "dralloc"
+    commands = [file for file in (package / "cli").glob("*.py") if "ClusterSource(" in file.read_text()]
+    for file in (*commands, *(package / "whatif").rglob("*.py")):
+        if file.name != "cluster_objects.py":
+            assert not re.search(r"datetime\.now|time\.time|SystemClock|uuid4|random", file.read_text()), file
 
 
 def test_a_dump_has_no_secrets(dumped: Path) -> None:
@@ -252,7 +280,7 @@ WAITING = """\
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaim
 metadata: {name: bound, namespace: vision, uid: b1}
-spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.example.com}}]}}
+spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu}}]}}
 status:
   allocation:
     allocationTimestamp: "2020-01-01T00:00:00Z"

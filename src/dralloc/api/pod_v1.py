@@ -17,6 +17,8 @@ PENDING: Final = "Pending"
 SUCCEEDED: Final = "Succeeded"
 FAILED: Final = "Failed"
 DEFAULT_SCHEDULER: Final = "default-scheduler"
+# On a pod that a kubelet runs from a file; deleting it in the API does not end it.
+MIRROR_POD: Final = "kubernetes.io/config.mirror"
 
 
 class PodResourceClaim(Wire):

@@ -37,7 +37,6 @@ PLACEMENT_NEEDED: Final[frozenset[type[ApiObject]]] = frozenset({ResourceSlice, 
 PLACEMENT_USEFUL: Final[frozenset[type[ApiObject]]] = frozenset(
     {Node, Pod, ResourceClaimTemplate, DeviceTaintRule, ResourceQuota, PriorityClass}
 )
-WORKLOADS: Final[tuple[type[ApiObject], ...]] = (Job, Deployment, DaemonSet)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,14 +83,13 @@ class ClusterSource:
             read = self._add_cluster(objects, kinds) if self.has_cluster else _add_headers(objects, headers, kinds)
             if headers and not self.has_cluster:
                 objects.namespace = self.namespace or next(iter(headers.values())).namespace
-            # A dump takes the place of a server: the pods of its workloads are read, not made up.
-            add_manifests(objects, (record for record in records if record.file in headers))
-            known = {kind: frozenset(objects.all(kind)) for kind in WORKLOADS}
+            # A dump takes the place of a server: the kinds that would be read there.
+            add_manifests(objects, (record for record in records if record.file in headers), kinds)
             add_manifests(objects, (record for record in records if record.file not in headers))
-            if with_workload_pods and any(objects.all(kind).keys() - keys for kind, keys in known.items()):
+            if with_workload_pods and any(objects.all(kind) for kind in (Job, Deployment, DaemonSet)):
                 from dralloc.whatif.workload_pods import add_workload_pods
 
-                add_workload_pods(objects, known)
+                add_workload_pods(objects)
         except UnusableManifest as error:
             fail(str(error))
         return objects, read

@@ -17,6 +17,8 @@ import msgspec
 
 from dralloc.cel.errors import CelSyntaxError
 from dralloc.cel.lexer import STRING, tokenize
+from dralloc.scheduler.settings import SchedulerSettings
+from dralloc.whatif.node_ranks import RANK_ANNOTATION, hidden_ranks
 
 
 def _fields(listed: str) -> frozenset[str]:
@@ -73,13 +75,22 @@ class Anonymizer:
         self.words = {word: f"{'a' if word < 'new' else 'x'}{number:0{width}}" for number, word in enumerate(ordered)}
         self._bodies = bodies
         self._walk = _Walk(self.renamed, names.quoted, names.drivers)
+        self._ranks = hidden_ranks(names.ranks)
 
     def renamed(self, text: str) -> str:
         return _WORD.sub(lambda found: self.words[found[0]], text)
 
     def documents(self) -> Iterator[bytes]:
         for body in self._bodies:
-            yield msgspec.json.encode(self._walk.document(msgspec.json.decode(body)))
+            tree = msgspec.json.decode(body)
+            changed = self._walk.document(tree)
+            if tree["kind"] == "Node":
+                rank = str(self._ranks[tree["metadata"]["name"]])
+                changed["metadata"]["annotations"] = {
+                    **changed["metadata"].get("annotations", {}),
+                    RANK_ANNOTATION: rank,
+                }
+            yield msgspec.json.encode(changed)
 
 
 class _Names:
@@ -90,6 +101,9 @@ class _Names:
         self.drivers: set[str] = set()
         self.quoted: set[str] = set()
         self.notes: list[str] = []
+        # Of nodes, by name.
+        self.ranks: dict[str, int] = {}
+        scheduler_rank = SchedulerSettings().rank
         named: set[str] = set()
         expressions: set[str] = set()
         values: dict[str, set[str]] = {}
@@ -98,6 +112,10 @@ class _Names:
             tree = msgspec.json.decode(body)
             walk.document(tree)
             spec = tree.get("spec", {})
+            if tree["kind"] == "Node":
+                name = tree["metadata"]["name"]
+                known = tree["metadata"].get("annotations", {}).get(RANK_ANNOTATION, "")
+                self.ranks[name] = int(known) if known.isdecimal() else scheduler_rank(name)
             match tree["kind"]:
                 case "Node" | "Namespace" | "Pod" | "ResourceClaim":
                     named.add(tree["metadata"]["name"])

@@ -12,13 +12,12 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from typing import Final
 
 from msgspec.structs import replace
 
 from dralloc.api.core_v1 import Node
 from dralloc.api.pod_claims import ClaimUse, claims_of, controller_of
-from dralloc.api.pod_v1 import Pod, PodStatus
+from dralloc.api.pod_v1 import MIRROR_POD, Pod, PodStatus
 from dralloc.api.resource_v1 import DeviceTaintRule, ResourceClaim, ResourceClaimStatus, ResourceSlice
 from dralloc.api.timestamps import print_timestamp
 from dralloc.controllers.claim_lifecycle.plan import ConsumerFacts, Deallocate, RemoveConsumers, plan_claim
@@ -29,9 +28,6 @@ from dralloc.devices.taint_rules import selects
 from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
 from dralloc.whatif.cluster_objects import ClusterObjects, ObjectKey
 from dralloc.whatif.engine import Engine, PodPlacement, UnplacedPod, pods_by_priority
-
-# On a pod that a kubelet runs from a file; deleting it in the API does not end it.
-MIRROR_POD: Final = "kubernetes.io/config.mirror"
 
 
 class DrainResult(Enum):

@@ -30,7 +30,7 @@ from dralloc.scheduler.contract import Decision, DecisionFailure, Placement, Rej
 from dralloc.scheduler.decide.cycle import Cycle
 from dralloc.scheduler.decide.node_reasons import reason_about_node, reason_of
 from dralloc.scheduler.decide.node_verdicts import NodeVerdict, OutOfReach, Unfit
-from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES, SchedulerSettings
+from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.state.placed_pods import claims_used_by
 from dralloc.whatif.api_refusals import ApiRefusals, priority_classes, priority_of
@@ -46,6 +46,7 @@ from dralloc.whatif.blockers import (
     queue_blockers,
 )
 from dralloc.whatif.cluster_objects import ClusterObjects, exists, is_made_up
+from dralloc.whatif.node_ranks import rank_function
 from dralloc.whatif.object_changes import ObjectChange, apply_changes
 from dralloc.whatif.template_claims import MissingTemplate, TemplateClaims, pod_for_claim
 
@@ -324,7 +325,7 @@ class _ShareIds:
 
 
 def _state_of(objects: ClusterObjects, nodes: Iterable[Node]) -> ClusterState:
-    state = ClusterState(rank=SchedulerSettings().rank, for_workloads="DRAReservedForWorkloads" in objects.gates)
+    state = ClusterState(rank=rank_function(objects.nodes), for_workloads="DRAReservedForWorkloads" in objects.gates)
     for node in nodes:
         state.node_changed(None, with_room(node))
     for resource_slice in objects.all(ResourceSlice).values():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Protocol
 
 import msgspec
@@ -32,10 +32,16 @@ class ManifestObject(Protocol):
     def body(self) -> bytes: ...
 
 
-def add_manifests(objects: ClusterObjects, manifests: Iterable[ManifestObject]) -> None:
-    """Adds the objects that answers depend on. Raises UnusableManifest."""
+def add_manifests(
+    objects: ClusterObjects,
+    manifests: Iterable[ManifestObject],
+    kinds: Collection[type[ApiObject]] | None = None,
+) -> None:
+    """Adds the objects that answers depend on, of these kinds or of all. Raises UnusableManifest."""
     unknown: set[tuple[str, str, str]] = set()
     for manifest in manifests:
+        if kinds is not None and _type_of(manifest) not in kinds:
+            continue
         if (obj := _object(manifest, objects.namespace)) is not None:
             objects.add(obj)
         elif manifest.api_version.startswith(f"{GROUP}/"):
@@ -43,9 +49,13 @@ def add_manifests(objects: ClusterObjects, manifests: Iterable[ManifestObject]) 
     objects.notes += [f"{file}: ignored unknown kind {kind} of {version}" for file, kind, version in sorted(unknown)]
 
 
+def _type_of(manifest: ManifestObject) -> type[ApiObject] | None:
+    kind = find_in_other_versions(manifest.api_version, manifest.kind)
+    return None if kind is None else object_type_of(kind)
+
+
 def _object(manifest: ManifestObject, namespace: str) -> ApiObject | None:
-    named = find_in_other_versions(manifest.api_version, manifest.kind)
-    if named is None or object_type_of(named) is None:
+    if _type_of(manifest) is None:
         return None
     kind = find_kind(manifest.api_version, manifest.kind)
     if kind is None:

@@ -16,12 +16,12 @@ from msgspec.structs import replace
 from dralloc.api.apps_v1 import DaemonSet, Deployment
 from dralloc.api.batch_v1 import Job, PodTemplateSpec
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
-from dralloc.api.pod_v1 import Affinity, Container, Pod, PodAffinity, PodSpec
+from dralloc.api.pod_v1 import MIRROR_POD, Affinity, Container, Pod, PodAffinity, PodSpec
 from dralloc.api.resource_v1 import NULL, ResourceClaim, ResourceClaimTemplate
 from dralloc.api.wire import map_changed
 
-# The annotations that components read, by the domain of their keys.
-_READ_DOMAINS: Final = ("dralloc.io/", "resource.kubernetes.io/")
+# The annotations that answers read, by the beginning of their keys.
+_READ_KEYS: Final = ("dralloc.io/", "resource.kubernetes.io/", MIRROR_POD)
 # The whole manifest of the object, with everything that is left out here.
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
@@ -61,7 +61,7 @@ def _read_annotations(annotations: Mapping[str, str], *, is_printed: bool) -> di
     return {
         key: value
         for key, value in annotations.items()
-        if (key != _LAST_APPLIED if is_printed else key.startswith(_READ_DOMAINS))
+        if (key != _LAST_APPLIED if is_printed else key.startswith(_READ_KEYS))
     }
 
 

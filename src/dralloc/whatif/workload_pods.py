@@ -5,29 +5,24 @@ Of a live cluster, the pods themselves are read.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from types import MappingProxyType
-
 from msgspec.structs import replace
 
 from dralloc.api.apps_v1 import DaemonSet, Deployment
 from dralloc.api.batch_v1 import GROUP, Job
-from dralloc.api.meta_v1 import ApiObject, ObjectMeta, OwnerReference
+from dralloc.api.meta_v1 import ObjectMeta, OwnerReference
 from dralloc.api.pod_claims import controller_of
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim, ResourceClaimTemplate
 from dralloc.controllers.claim_creation import ReportProblem
 from dralloc.controllers.jobs.plan_claims import stated_claims
-from dralloc.whatif.cluster_objects import ClusterObjects, ObjectKey, made_up_uid
+from dralloc.whatif.cluster_objects import ClusterObjects, made_up_uid
 from dralloc.whatif.manifest_cluster import UnusableManifest
 
 Workload = Job | Deployment
 
 
-def add_workload_pods(
-    objects: ClusterObjects, observed: Mapping[type[ApiObject], Collection[ObjectKey]] = MappingProxyType({})
-) -> None:
-    """Adds the pods of workloads that have none yet; `observed` are those of a cluster. Raises UnusableManifest."""
+def add_workload_pods(objects: ClusterObjects) -> None:
+    """Adds the pods of workloads that have none yet. Raises UnusableManifest."""
     owned = [
         (pod.metadata.namespace, owner) for pod in objects.all(Pod).values() if (owner := controller_of(pod.metadata))
     ]
@@ -37,14 +32,14 @@ def add_workload_pods(
         (namespace, owner.name.rpartition("-")[0]) for namespace, owner in owned if owner.kind == "ReplicaSet"
     }
     for key, job in objects.all(Job).items():
-        if key not in observed.get(Job, ()) and key not in jobs and not job.is_finished and not job.spec.suspend:
+        if key not in jobs and not job.is_finished and not job.spec.suspend:
             _add_claims(objects, job)
             _add_pods(objects, job, _parallel_pods(job))
     for key, deployment in objects.all(Deployment).items():
-        if key not in observed.get(Deployment, ()) and key not in deployments:
+        if key not in deployments:
             _add_pods(objects, deployment, 1 if deployment.spec.replicas is None else deployment.spec.replicas)
-    for key, daemons in objects.all(DaemonSet).items():
-        if key not in observed.get(DaemonSet, ()) and daemons.spec.template.spec.resource_claims:
+    for daemons in objects.all(DaemonSet).values():
+        if daemons.spec.template.spec.resource_claims:
             objects.notes.append(f"{_subject(daemons)}: ignored; the pods of DaemonSets are not simulated")
 
 
