@@ -318,6 +318,22 @@ def test_probable_mistakes_are_accepted_with_a_warning() -> None:
         assert any(words in warning for warning in warnings), words
 
 
+@pytest.mark.parametrize(
+    ("capacity", "words"),
+    [
+        ({"value": "4", "requestPolicy": {}}, "an empty policy has no effect"),
+        ({"value": "4", "requestPolicy": {"default": "-1"}}, "default: -1 is negative"),
+        ({"value": "4", "requestPolicy": {"default": "5"}}, "default: 5 is more than the capacity 4"),
+        ({"value": "4", "requestPolicy": {"default": "1", "validRange": {"min": "-1"}}}, "min: -1 is negative"),
+        ({"value": "-4"}, "value: -4 is negative"),
+    ],
+)
+def test_a_capacity_that_serves_nothing_is_accepted_with_a_warning(capacity: dict[str, Any], words: str) -> None:
+    devices = [{"name": "x", "allowMultipleAllocations": True, "capacity": {"memory": capacity}}]
+    (warning,) = warnings_of(changed(SLICE, "spec", "devices", value=devices))
+    assert words in warning
+
+
 def test_old_versions_and_upper_case_drivers_cause_warnings() -> None:
     old_version = {**CLAIM, "apiVersion": "resource.k8s.io/v1beta1", "spec": {}}
     assert warnings_of(old_version) == (

@@ -218,6 +218,19 @@ async def test_a_selector_error_on_one_node_rejects_the_pod_on_all_nodes(cluster
     assert "no such key: model" in condition.message
 
 
+@in_cluster()
+async def test_a_device_with_a_negative_default_is_not_used_and_stops_no_other(cluster: ScheduledCluster) -> None:
+    faulty = device("a", capacity={"memory": capacity("8Gi", default="-1")}, shareable=True)
+    sound = device("b", capacity={"memory": "8Gi"}, shareable=True)
+    await cluster.create(device_class(), node("node-a"), resource_slice("s", faulty, sound, node_name="node-a"))
+    await cluster.create(claim("c", request()), our_pod("p", "c"), claim("d", request(count=2)), our_pod("q", "d"))
+    await cluster.settle()
+    allocation = (await cluster.claim("c")).status.allocation
+    assert allocation is not None
+    assert [found.device for found in allocation.devices.results] == ["b"]
+    assert (await cluster.condition("q")).reason == "Unschedulable"
+
+
 # --- Capacity, alternatives, taints -----------------------------------------------------------------------------
 
 

@@ -131,6 +131,7 @@ def _demand_for_anything(features: Features) -> Demand:
         allows_binding=features.binding_conditions,
         allows_counters=features.partitionable_devices,
         fractional_ranges=features.fractional_ranges,
+        skips_negative_amounts=features.skips_negative_amounts,
     )
     alternative = Alternative(
         number=0,

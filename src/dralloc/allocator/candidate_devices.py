@@ -33,6 +33,7 @@ class DeviceCriteria:
         "class_selectors",
         "fractional_ranges",
         "request_selectors",
+        "skips_negative_amounts",
         "tolerations",
     )
 
@@ -48,6 +49,7 @@ class DeviceCriteria:
         allows_binding: bool,
         allows_counters: bool,
         fractional_ranges: bool,
+        skips_negative_amounts: bool,
     ) -> None:
         self.class_selectors = class_selectors
         self.request_selectors = request_selectors
@@ -55,10 +57,11 @@ class DeviceCriteria:
         self.allows_binding = allows_binding
         self.allows_counters = allows_counters
         self.fractional_ranges = fractional_ranges
+        self.skips_negative_amounts = skips_negative_amounts
         self.asked: Mapping[str, Quantity] | None = None
         if capacity is not None:
             self.asked = {name: Quantity.parse(text) for name, text in capacity}
-        flags = (allows_binding, allows_counters, fractional_ranges)
+        flags = (allows_binding, allows_counters, fractional_ranges, skips_negative_amounts)
         self._key = (class_selectors, request_selectors, capacity, tolerations, flags)
         self._hash = hash(self._key)
 
@@ -131,7 +134,12 @@ def match_device(indexed: IndexedSlice, bit: int, criteria: DeviceCriteria) -> C
     if criteria.asked is None:
         return NO_CHARGE
     try:
-        charge = charge_for(indexed.devices[bit].capacity, criteria.asked, fractional_ranges=criteria.fractional_ranges)
+        charge = charge_for(
+            indexed.devices[bit].capacity,
+            criteria.asked,
+            fractional_ranges=criteria.fractional_ranges,
+            skips_negative_amounts=criteria.skips_negative_amounts,
+        )
     except CapacityError as error:
         return DeviceError(MatchStage.CAPACITY, 0, str(error))
     return charge if isinstance(charge, Charge) else DeviceMismatch(MatchStage.CAPACITY, detail=charge)

@@ -29,20 +29,31 @@ NO_CHARGE = Charge((), ())
 
 
 def charge_for(
-    capacities: Mapping[str, DeviceCapacity], asked: Mapping[str, Quantity], *, fractional_ranges: bool
+    capacities: Mapping[str, DeviceCapacity],
+    asked: Mapping[str, Quantity],
+    *,
+    fractional_ranges: bool,
+    skips_negative_amounts: bool = False,
 ) -> Charge | str:
     """What a request consumes of a device, or why even an unused device cannot serve it.
 
-    Raises CapacityError before any comparison with the capacity, as Kubernetes does.
+    Raises CapacityError before any comparison with the capacity, as Kubernetes does. With `skips_negative_amounts`, a negative
+    amount that the device itself states is only a reason not to use the device.
     """
     for name in asked:
         if name not in capacities:
             return f"has no capacity {name}"
     if not capacities:
         return NO_CHARGE
-    amounts = tuple(
-        _amount(name, capacity, asked.get(name), fractional_ranges) for name, capacity in capacities.items()
-    )
+    try:
+        amounts = tuple(
+            _amount(name, capacity, asked.get(name), fractional_ranges) for name, capacity in capacities.items()
+        )
+    except CapacityError:
+        for name, capacity in capacities.items() if skips_negative_amounts else ():
+            if name not in asked and (amount := default_amount(capacity)).nanos < 0:
+                return f"negative amount {amount} of {name}"
+        raise
     for (name, capacity), amount in zip(capacities.items(), amounts, strict=True):
         policy = capacity.request_policy
         if policy is not None and not _allows(policy, amount, fractional_ranges):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
 from dralloc.primitives.features import FeatureGates
@@ -26,10 +26,17 @@ class Features:
     # Kubernetes allocates a device with shares in use whole, if the device is not shareable any more and has enough left. The
     # scheduler does not: the owners of the shares keep the device.
     keeps_shares_whole: bool = False
+    # Kubernetes ends the search with an error at a device whose policy default or capacity is negative. The scheduler skips the
+    # device, so that one faulty device does not stop its whole class.
+    skips_negative_amounts: bool = False
 
     @classmethod
     def of(cls, gates: FeatureGates) -> Features:
         return _features_of(gates)
+
+    def of_scheduler(self) -> Features:
+        """The same features, with what the scheduler does otherwise than Kubernetes."""
+        return replace(self, keeps_shares_whole=True, skips_negative_amounts=True)
 
     def taken(self, dedicated: int, shared: int, shareable: int) -> int:
         """The devices that are unavailable, given the masks of dedicated, shared and shareable devices."""

@@ -224,6 +224,7 @@ class _Compiler:
             allows_binding=features.binding_conditions,
             allows_counters=features.partitionable_devices,
             fractional_ranges=features.fractional_ranges,
+            skips_negative_amounts=features.skips_negative_amounts,
         )
 
 

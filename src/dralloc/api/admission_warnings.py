@@ -20,6 +20,26 @@ _ZERO_COUNT: Final = re.compile(rb'"count"\s*:\s*-?0\s*[,}]')
 def warn_of_slice(spec: resource_v1.ResourceSliceSpec) -> Iterator[str]:
     if spec.driver != spec.driver.lower():
         yield f"spec.driver: driver names should use only lower case characters: {spec.driver!r}"
+    for position, device in enumerate(spec.devices or ()):
+        for name, capacity in device.capacity.items():
+            yield from _warn_of_capacity(capacity, f"spec.devices[{position}].capacity[{name}]")
+
+
+def _warn_of_capacity(capacity: resource_v1.DeviceCapacity, path: str) -> Iterator[str]:
+    policy = capacity.request_policy
+    if capacity.value.nanos < 0:
+        yield f"{path}.value: {capacity.value} is negative, so the device serves no request"
+    if policy is None:
+        return
+    where, default, allowed = f"{path}.requestPolicy", policy.default, policy.valid_range
+    if default is None and allowed is None and not policy.valid_values:
+        yield f"{where}: an empty policy has no effect"
+    if default is not None and default.sign < 0:
+        yield f"{where}.default: {default} is negative, so the device serves no request without an amount of its own"
+    elif default is not None and default > capacity.value:
+        yield f"{where}.default: {default} is more than the capacity {capacity.value}"
+    if allowed is not None and allowed.min is not None and allowed.min.sign < 0:
+        yield f"{where}.validRange.min: {allowed.min} is negative"
 
 
 def warn_of_claim_spec(spec: resource_v1.ResourceClaimSpec, prefix: str) -> Iterator[str]:

@@ -6,7 +6,6 @@ pod that is made for it.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -91,7 +90,7 @@ class Engine:
     ) -> None:
         self.objects = objects
         # The cycle's.
-        self.features = dataclasses.replace(objects.features, keeps_shares_whole=True)
+        self.features = objects.features.of_scheduler()
         self.cluster = cluster or _state_of(objects, objects.nodes if nodes is None else nodes)
         self.only_node = only_node
         self._now = now

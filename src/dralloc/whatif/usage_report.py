@@ -6,7 +6,6 @@ called free can be claimed: the allocator's own checks decide (`allocator/availa
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -208,7 +207,7 @@ class UsageReporter:
 
     def __init__(self, features: Features) -> None:
         # As the scheduler decides.
-        self._features = dataclasses.replace(features, keeps_shares_whole=True)
+        self._features = features.of_scheduler()
         self._known: dict[PoolId, _KnownPool] = {}
         # Of devices that have the same, and of which the same is used: most are like many others.
         self._capacities_known: _KnownCapacities = {}

@@ -155,7 +155,9 @@ def _add_misfit(shortages: _Shortages, loss: _Loss, spot: Spot) -> None:
     fractional = loss.survey.features.fractional_ranges
     for name, capacity in capacities.items():
         wanted = {name: asked[name]} if name in asked else {}
-        if isinstance(charge_for({name: capacity}, wanted, fractional_ranges=fractional), str):
+        if isinstance(
+            charge_for({name: capacity}, wanted, fractional_ranges=fractional, skips_negative_amounts=True), str
+        ):
             example = str(spot.device_id)
             if name in asked and asked[name] > capacity.value:
                 shortages.add(Cause.SIZE, name, asked[name], most=capacity.value, example=example)

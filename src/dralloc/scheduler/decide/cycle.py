@@ -6,7 +6,6 @@ same cycle, with a view of its own.
 
 from __future__ import annotations
 
-import dataclasses
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -66,7 +65,7 @@ class Cycle:
     def __init__(self, view: ClusterView, gates: FeatureGates, effort: SearchEffort = DEFAULT_EFFORT) -> None:
         self._view = view
         self._gates = gates
-        self._features = dataclasses.replace(Features.of(gates), keeps_shares_whole=True)
+        self._features = Features.of(gates).of_scheduler()
         self._effort = effort
         self._tables: OrderedDict[bytes, VerdictTable] = OrderedDict()
         self._start = 0
