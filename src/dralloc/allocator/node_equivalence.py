@@ -8,7 +8,7 @@ read count: serial numbers do not distinguish devices, unless a selector reads t
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 
 from msgspec import Struct
 
@@ -80,7 +80,7 @@ class NodeEquivalence:
     def __init__(self, demand: Demand, snapshot: Snapshot) -> None:
         self._visibility = demand.features.visibility
         self._snapshot = snapshot
-        self._names = _names_read(demand)
+        self._is_read = _ReadNames(demand)
 
     def key(self, node: NodeFacts) -> Hashable:
         """Equal for two nodes only if the allocator gives both the same answer, except for the names of devices."""
@@ -114,7 +114,7 @@ class NodeEquivalence:
 
     def _device_key(self, device: Device) -> Hashable:
         return (
-            tuple(self._attributes(device)),
+            self._attributes(device),
             tuple(device.capacity.items()),
             device.allow_multiple_allocations,
             tuple(
@@ -125,16 +125,29 @@ class NodeEquivalence:
             device.binding_conditions,
         )
 
-    def _attributes(self, device: Device) -> Iterator[tuple[str, DeviceAttribute]]:
+    def _attributes(self, device: Device) -> tuple[tuple[str, DeviceAttribute], ...]:
         """The attributes that a request may read, and malformed ones, on which every selector fails."""
+        is_read = self._is_read
+        return tuple(
+            [
+                (name, value)
+                for name, value in device.attributes.items()
+                if is_read[name] or (value.string is None and value.int is None and value.bool is None)
+            ]
+        )
+
+
+class _ReadNames(dict[str, bool]):
+    """Which attributes a request may read, by their full names."""
+
+    def __init__(self, demand: Demand) -> None:
+        super().__init__()
+        self._names = _names_read(demand)
+
+    def __missing__(self, name: str) -> bool:
         names = self._names
-        for name, attribute in device.attributes.items():
-            if names is None or name in names or name.rpartition("/")[2] in names or not _is_plain(attribute):
-                yield name, attribute
-
-
-def _is_plain(attribute: DeviceAttribute) -> bool:
-    return attribute.string is not None or attribute.int is not None or attribute.bool is not None
+        found = self[name] = names is None or name in names or name.rpartition("/")[2] in names
+        return found
 
 
 def _names_read(demand: Demand) -> frozenset[str] | None:

@@ -10,7 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
+import msgspec
+
 from dralloc.api.manifests import read_manifest
+from dralloc.api.nesting_limit import is_nested_too_deeply
 from dralloc.cli.file_parts import PART_SIZE_MIN, Part, cut, side_by_side
 from dralloc.cli.manifest_files import Source, read_sources
 from dralloc.cli.output import fail
@@ -86,7 +89,42 @@ def cut_list(part: Part, size_min: int) -> Iterator[Part]:
     yield Part(part.file, b"apiVersion: v1\nitems:\n" + content[start:], part.lines_before + lines - 2)
 
 
+class _Head(msgspec.Struct, rename="camel"):
+    """What says what an object is."""
+
+    api_version: str = ""
+    kind: str = ""
+
+
+class _List(msgspec.Struct, rename="camel"):
+    kind: str
+    items: list[msgspec.Raw]
+
+
+_HEADS: Final = msgspec.json.Decoder(_Head)
+_LISTS: Final = msgspec.json.Decoder(_List)
+
+
 def read_part(part: Part) -> PartRead:
+    return _read_list(part) or _read_manifest(part)
+
+
+def _read_list(part: Part) -> PartRead | None:
+    """The objects of a list in JSON, as kubectl and dumps write it. None for anything else, and where something is wrong."""
+    if not part.content.startswith(b"{") or is_nested_too_deeply(part.content):
+        return None
+    try:
+        whole = _LISTS.decode(part.content)
+        heads = [_HEADS.decode(item) for item in whole.items]
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    if whole.kind != "List" or any(not head.kind or head.kind.endswith("List") for head in heads):
+        return None
+    bodies = zip(heads, whole.items, strict=True)
+    return PartRead(tuple(ManifestRecord(part.file, head.api_version, head.kind, bytes(body)) for head, body in bodies))
+
+
+def _read_manifest(part: Part) -> PartRead:
     manifest = read_manifest(part.content)
     if manifest.error is not None:
         place = manifest.error.position

@@ -97,9 +97,10 @@ class VerdictTable:
                 verdicts[name] = unfit
                 continue
             key = equivalence.key(node.offer.place)
-            if key not in known:
-                known[key] = self.judge.verdict(node, snapshot)
-            verdicts[name] = known[key]
+            verdict = known.get(key)
+            if verdict is None:
+                verdict = known[key] = self.judge.verdict(node, snapshot)
+            verdicts[name] = verdict
         return verdicts
 
     @property
