@@ -114,3 +114,22 @@ def test_without_nodes_and_names_one_node_is_assumed() -> None:
     placed = asked.place(asked.objects.find(Pod, "pod", "new"))
     assert isinstance(placed, PodPlacement)
     assert placed.node == ASSUMED_NODE
+
+
+def test_a_claim_that_no_pod_uses_does_not_tie_a_pod_to_a_full_node() -> None:
+    """The scheduler deallocates such a claim, and allocates it again where the pod fits."""
+    first = engine(node("n1"), gpus("n1"), device_class(), claim("shared", request()), pod("first", "shared"))
+    placed = first.place(first.objects.find(Pod, "pod", "first"))
+    assert isinstance(placed, PodPlacement)
+    [held] = placed.claims
+    asked = engine(
+        *(node(name) for name in ("n1", "n2")),
+        *(gpus(name) for name in ("n1", "n2")),
+        device_class(),
+        held,
+        pod("busy", cpu="8", on="n1"),
+        pod("new", "shared"),
+    )
+    again = asked.place(asked.objects.find(Pod, "pod", "new"))
+    assert isinstance(again, PodPlacement), again
+    assert again.node == "n2"

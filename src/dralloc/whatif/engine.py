@@ -21,7 +21,7 @@ from dralloc.allocator.requests import compile_demand
 from dralloc.api.core_v1 import Event, Node
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_v1 import Pod, PodResourceClaim
-from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimStatus, ResourceSlice
 from dralloc.api.timestamps import BadTimestamp, parse_timestamp
 from dralloc.devices.identity import ClaimId
 from dralloc.primitives.quantity import Quantity
@@ -253,9 +253,19 @@ class Engine:
             return UnplacedPod(pod, blocker.message, is_error=True)
         completed = self.complete(pod)
         decision = (decide or self.decide)(completed)
+        while isinstance(decision, Rejection) and decision.deallocate is not None:
+            # The scheduler does so, and tries again.
+            self._deallocate(decision.deallocate)
+            decision = (decide or self.decide)(completed)
         if isinstance(decision, Placement):
             return self.assume(completed, decision)
         return UnplacedPod(pod, self._message(completed, decision), is_error=isinstance(decision, DecisionFailure))
+
+    def _deallocate(self, claim_id: ClaimId) -> None:
+        claim = self.cluster.find_claim(claim_id)
+        assert claim is not None, "the claim was just judged"
+        self.cluster.claim_changed(claim, None)
+        self.cluster.claim_changed(None, replace(claim, status=ResourceClaimStatus()))
 
     def _stay(self, pod: Pod) -> PodPlacement | UnplacedPod:
         """A pod that has a node keeps it. The scheduler does not look at it, so that its claims get no devices any more."""
