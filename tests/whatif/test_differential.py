@@ -1,29 +1,50 @@
 """What-if answers against what happens: a random cluster, asked before each pod and after the scheduler has settled.
 
 Before a pod is created, `explain` and `allocate` say whether it is placed, where, and with which devices. Then it is created,
-the real scheduler and controllers settle it, and the answers must have been true. At the end every pod is explained again.
+the real scheduler and controllers settle it, and the answers must have been true. At the end every pod is explained again,
+from the cluster and from a dump of it, and `fit`, `plan` and the remedies of `explain` are followed on copies of the cluster.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dralloc.api.codec import decode, encode
+from dralloc.api.core_v1 import Node
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.api.registry import KINDS, Kind
+from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
+from dralloc.apiserver.objects.api_resources import key_of
+from dralloc.apiserver.objects.stored_form import to_stored
 from dralloc.assembly.cluster import ClusterSettings, InProcessCluster, cluster_in_process
 from dralloc.primitives.errors import ApiError
 from dralloc.primitives.features import FeatureGates
 from dralloc.simulator.virtual_time import run_virtual
+from dralloc.store.interface import Store
+from dralloc.store.memory import MemoryStore
+from dralloc.whatif.allocations import allocate_waiting
+from dralloc.whatif.blockers import Stage
+from dralloc.whatif.candidate_shapes import CandidateShape, Growths, add_classes
 from dralloc.whatif.cluster_objects import ClusterObjects
+from dralloc.whatif.dump import KIND, documents, header_of
 from dralloc.whatif.engine import Engine, PodPlacement, UnplacedPod
+from dralloc.whatif.fit import fit
 from dralloc.whatif.live_cluster import read_cluster
-from dralloc.whatif.pod_explanation import explain_pod
+from dralloc.whatif.manifest_cluster import add_manifests
+from dralloc.whatif.object_changes import Replacement, apply_changes
+from dralloc.whatif.planner import plan_pods
+from dralloc.whatif.pod_explanation import explain_claim, explain_pod
+from dralloc.whatif.usage_report import usage_report
 from tests.support.api_server import loop_clock
 from tests.support.random_cluster import RandomCluster
 from tests.support.workloads import Document
@@ -33,6 +54,9 @@ PODS = 8
 EXAMPLES = max(1, settings().max_examples // 40)
 # Virtual seconds in which everything that can happen has happened.
 SETTLED_S = 20.0
+COPY_S = 3.0
+COPIES_MAX = 8
+SHAPE = CandidateShape.parse("gpu=2")
 
 Devices = frozenset[tuple[str, str, str, str, tuple[tuple[str, str], ...]]]
 
@@ -110,15 +134,160 @@ def _why(pod: Pod) -> list[tuple[str, str]]:
     return [(condition.reason, condition.message) for condition in pod.status.conditions if condition.status != "True"]
 
 
+# --- Dumps ----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DumpedObject:
+    file: str
+    api_version: str
+    kind: str
+    body: bytes
+
+
+def dumped(objects: ClusterObjects) -> ClusterObjects:
+    """The objects after a dump was written and read."""
+    again = ClusterObjects(objects.gates, now=objects.now)
+    bodies = [(body, msgspec.json.decode(body)) for body in documents(header_of(objects, {}, dralloc="1"), objects)]
+    written = (DumpedObject("dump", each["apiVersion"], each["kind"], body) for body, each in bodies)
+    add_manifests(again, (each for each in written if each.kind != KIND))
+    return again
+
+
+def all_answers(objects: ClusterObjects) -> bytes:
+    """Everything that commands say about the cluster."""
+    pods = [explain_pod(Engine(objects, objects.now), each) for each in objects.all(Pod).values()]
+    claims = [explain_claim(Engine(objects, objects.now), each) for each in objects.all(ResourceClaim).values()]
+    allocations = allocate_waiting(Engine(objects, objects.now), None)
+    usage = usage_report(objects.snapshot(), objects.features)
+    said = [(list(each.lines()), each.values()) for each in (*pods, *claims)]
+    return msgspec.json.encode((said, repr(allocations), [repr(each) for each in usage]))
+
+
+# --- On copies of the cluster ---------------------------------------------------------------------------------------------
+
+
+def kind_of(obj: ApiObject) -> Kind:
+    return next(kind for kind in KINDS if kind.kind == type(obj).__name__)
+
+
+@asynccontextmanager
+async def copied(
+    store: Store, replacements: Iterable[Replacement] = (), gates: FeatureGates | None = None
+) -> AsyncIterator[InProcessCluster]:
+    """Inside the block, another cluster that starts with the objects of the store, some of them replaced."""
+    async with MemoryStore() as copy:
+        for record in (await store.list_prefix("")).records:
+            await copy.create(record.key, record.value)
+        for old, new in replacements:
+            some = old or new
+            assert some is not None
+            key = key_of(kind_of(some), some.metadata.namespace, some.metadata.name)
+            if (known := await copy.get(key)) is not None:
+                await copy.delete(key, expected_revision=known.revision)
+            if new is not None:
+                await copy.create(key, to_stored(new))
+        settings = ClusterSettings(clock=loop_clock(), gates=gates or FeatureGates.defaults())
+        async with cluster_in_process(settings, store=copy) as cluster:
+            await asyncio.sleep(SETTLED_S)
+            cluster.components.check()
+            yield cluster
+
+
+def waiting_pods(objects: ClusterObjects) -> list[Pod]:
+    return [pod for pod in objects.all(Pod).values() if not pod.spec.node_name]
+
+
+async def follow_remedies(store: Store, objects: ClusterObjects) -> None:
+    """Follows every remedy for a waiting pod on a copy without the other waiting pods, which could get the devices."""
+    waiting = waiting_pods(objects)
+    for pod in waiting:
+        explained = explain_pod(Engine(objects, objects.now), pod)
+        if explained.explanation is None or {each.stage for each in explained.blockers} != {Stage.SCHEDULING}:
+            continue
+        others: list[Replacement] = [(other, None) for other in waiting if other is not pod]
+        for remedy in explained.explanation.remedies:
+            changed, replacements = apply_changes(objects, remedy.change.objects)
+            async with copied(store, (*others, *replacements), changed.gates) as cluster:
+                actual = await cluster.client.get(Pod, pod.metadata.name)
+                text = f"{pod.metadata.name}: {remedy.change.text}"
+                assert actual.spec.node_name, f"{text}: no help: {_why(actual)}"
+                assert actual.spec.node_name == remedy.node, text
+
+
+async def follow_fit(store: Store, made: Document) -> None:
+    """Creates as many copies of a pod as fit, and one more."""
+    async with copied(store) as cluster:
+        objects = await read_objects(cluster)
+        found = fit(Engine(objects, objects.now), decode(encode(made), Pod), COPIES_MAX)
+        names = [f"{made['metadata']['name']}-{number}" for number in range(1, found.count + 2)]
+        for name in names[:COPIES_MAX]:
+            await create(cluster, {**made, "metadata": {**made["metadata"], "name": name}})
+            await asyncio.sleep(COPY_S)
+        pods = {pod.metadata.name: pod for pod in (await read_objects(cluster)).all(Pod).values()}
+        placed = Counter(pods[name].spec.node_name for name in names if name in pods and pods[name].spec.node_name)
+        expected = {node: count for node, count in found.by_node.items() if count}
+        assert placed == expected, f"fit: {found.message}: {made}"
+
+
+async def follow_plan(
+    store: Store, waiting: Iterable[Pod], made: list[Document], shape: CandidateShape = SHAPE
+) -> None:
+    """Creates the pods one after the other, and each new node when the plan needs it; waiting pods would take it first."""
+    async with copied(store, [(pod, None) for pod in waiting]) as cluster:
+        objects = await read_objects(cluster)
+        classes = set(objects.all(DeviceClass))
+        add_classes(objects, [shape])
+        for key, device_class in objects.all(DeviceClass).items():
+            if key not in classes:
+                assert not await create(cluster, device_class)
+        pods = [decode(encode(each), Pod) for each in made]
+        for pod in pods:
+            objects.add(pod)
+        engine = Engine(objects, objects.now, nodes=objects.all(Node).values())
+        plan = plan_pods(engine, pods, shape, objects.now)
+        expected = {placement.pod.metadata.name: placement for placement in plan.placements}
+        grow, missing = Growths(shape, objects.now), list(plan.nodes)
+        for each in made:
+            name = each["metadata"]["name"]
+            placement = expected.get(name)
+            while placement is not None and placement.node in missing:
+                growth = grow((len(plan.nodes) - len(missing)) // shape.unit)
+                del missing[: len(growth.nodes)]
+                for obj in (*growth.nodes, *growth.slices):
+                    assert not (refusal := await create(cluster, obj)), refusal
+                await asyncio.sleep(COPY_S)
+            refusal = await create(cluster, each)
+            await asyncio.sleep(COPY_S)
+            if refusal:
+                assert placement is None, f"plan: {name} is refused: {refusal}"
+                continue
+            actual = await cluster.client.get(Pod, name)
+            planned = placement.node if placement is not None else ""
+            happened = actual.spec.node_name or ""
+            assert happened == planned, f"plan: {name}: on '{happened}' instead of '{planned}' {_why(actual)}"
+            if placement is not None:
+                assert devices_of(list(placement.claims)) == devices_of(await claims_of(cluster, actual)), name
+
+
+# --- Scenarios ------------------------------------------------------------------------------------------------------------
+
+
 async def scenario(seed: int) -> None:
     random = RandomCluster(seed)
-    async with cluster_in_process(ClusterSettings(clock=loop_clock())) as cluster:
-        for made in random.objects():
-            await create(cluster, made)
-        await asyncio.sleep(SETTLED_S)
-        for index in range(PODS):
-            await ask_and_create(cluster, random.pod(index))
-        await explain_all(cluster)
+    async with MemoryStore() as store:
+        async with cluster_in_process(ClusterSettings(clock=loop_clock()), store=store) as cluster:
+            for made in random.objects():
+                await create(cluster, made)
+            await asyncio.sleep(SETTLED_S)
+            for index in range(PODS):
+                await ask_and_create(cluster, random.pod(index))
+            await explain_all(cluster)
+            objects = await read_objects(cluster)
+        assert all_answers(objects) == all_answers(dumped(objects))
+        await follow_remedies(store, objects)
+        await follow_fit(store, random.pod(PODS))
+        await follow_plan(store, waiting_pods(objects), [random.pod(PODS + 1 + index) for index in range(4)])
 
 
 @pytest.mark.slow
