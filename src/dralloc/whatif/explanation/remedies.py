@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from dralloc.allocator.outcome import Allocated, Fatal
+from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal
 from dralloc.allocator.solver import StepBudget
 from dralloc.api.pod_v1 import Pod
 from dralloc.scheduler.contract import Placement
@@ -22,7 +22,7 @@ REMEDIES_MAX: Final = 5
 # The number of trials on one node, with the effort of each, and on all nodes.
 NODE_TRIALS_MAX: Final = 150
 PROBE_BUDGET: Final = StepBudget(steps_max=3000)
-CLUSTER_TRIALS_MAX: Final = 20
+CLUSTER_TRIALS_MAX: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Trials:
         except (InapplicableChange, MissingTemplate):
             return False
         if self._has_error:
-            return not isinstance(outcome, Fatal) and self._placement(change) is not None
+            return not isinstance(outcome, Fatal | BudgetExhausted) and self._placement(change) is not None
         return isinstance(outcome, Allocated)
 
     def _placement(self, change: Change) -> Placement | None:
