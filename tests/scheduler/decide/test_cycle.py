@@ -218,14 +218,14 @@ REJECTIONS = [
     RejectionCase(
         "an idle claim whose devices keep the pod from other nodes is deallocated",
         cluster({"a": (), "b": [GPU]}, [on_node("b")]),
-        "0/2 nodes are available: 2 nodes: claim default/c is allocated with devices that this node cannot use",
+        "0/2 nodes are available: 2 nodes: claim default/c is allocated on devices of nodes with only=b, which this node cannot use",
         {*ANY_NODE, claim_changed(CLAIM)},
         deallocate=CLAIM,
     ),
     RejectionCase(
         "a claim that another pod uses keeps its devices",
         cluster({"a": ()}, [on_node("b")], in_use=["c"]),
-        "0/1 nodes are available: 1 node: claim default/c is allocated with devices that this node cannot use",
+        "0/1 nodes are available: 1 node: claim default/c is allocated on devices of nodes with only=b, which this node cannot use",
         {*ANY_NODE, claim_changed(CLAIM)},
         is_for_group=True,
     ),

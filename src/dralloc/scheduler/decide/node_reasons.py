@@ -60,7 +60,7 @@ class NodeReasons:
         required = self._requirements.node
         exclusions = [
             (required.only_nodes(), _about_node((WRONG_NAME if required.node_name else NOT_SELECTED).reason)),
-            *((held.only_nodes(), _out_of_reach(held.claim_id, held.only_node)) for held in self._requirements.held),
+            *((held.only_nodes(), _out_of_reach(held.claim_id, held.place)) for held in self._requirements.held),
         ]
         for name in nodes:
             if name not in verdicts:
@@ -85,17 +85,16 @@ def reason_about_node(verdict: Unfit | OutOfReach) -> Reason:
     match verdict:
         case Unfit(misfit):
             return _about_node(misfit.reason)
-        case OutOfReach(claim_id, node):
-            return _out_of_reach(claim_id, node)
+        case OutOfReach(claim_id, place):
+            return _out_of_reach(claim_id, place)
 
 
 def _about_node(sentence: str) -> Reason:
     return Reason(cause=Cause.NODE, subject=sentence)
 
 
-def _out_of_reach(claim_id: ClaimId, node: str) -> Reason:
-    place = f"on node {node}, which" if node else "with devices that"
-    return _about_node(f"claim {claim_id} is allocated {place} this node cannot use")
+def _out_of_reach(claim_id: ClaimId, place: str) -> Reason:
+    return _about_node(f"claim {claim_id} is allocated on {place}, which this node cannot use")
 
 
 def plugins(verdicts: Iterable[NodeVerdict]) -> frozenset[str]:

@@ -44,10 +44,10 @@ class Unfit(Struct, frozen=True, gc=False):
 
 
 class OutOfReach(Struct, frozen=True, gc=False):
-    """A claim of the pod has devices that the node cannot use. `node` is the only node that can, if there is only one."""
+    """A claim of the pod has devices that the node cannot use. `place` says where they are."""
 
     claim_id: ClaimId
-    node: str = ""
+    place: str
 
 
 class Lacking(Struct, frozen=True, gc=False):
@@ -97,7 +97,7 @@ class NodeJudge:
             return Unfit(unfit)
         for held in self._requirements.held:
             if not held.is_usable_on(node.offer.place):
-                return OutOfReach(held.claim_id, held.only_node)
+                return OutOfReach(held.claim_id, held.place)
         return None
 
     def _fits(

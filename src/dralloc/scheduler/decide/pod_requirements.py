@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from msgspec import Struct
 
+from dralloc.allocator.diagnosis.reasons import first_few
 from dralloc.allocator.features import Features
 from dralloc.allocator.requests import Demand, compile_demand
 from dralloc.api.codec import encode
-from dralloc.api.meta_v1 import NodeSelector
+from dralloc.api.meta_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from dralloc.api.pod_claims import is_listed
 from dralloc.api.pod_v1 import Container, Pod
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
@@ -44,7 +46,7 @@ class ClaimSplit(Struct, frozen=True, gc=False):
         return tuple(map(ClaimId.of, self.unallocated))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class HeldClaim:
     """An allocated claim, with the selector of the nodes that reach its devices; None if all nodes do."""
 
@@ -55,17 +57,33 @@ class HeldClaim:
         """The names of the only possible nodes; None if the selector does not select by name."""
         return names_in(self.selector) if self.selector is not None else None
 
-    @property
-    def only_node(self) -> str:
-        """The name of the only node that can use the devices; empty if there may be several."""
-        names = self.only_nodes()
-        return next(iter(names)) if names is not None and len(names) == 1 else ""
+    @cached_property
+    def place(self) -> str:
+        """Where the devices are, as part of a sentence."""
+        if (names := self.only_nodes()) is not None:
+            return f"{'node' if len(names) == 1 else 'nodes'} {first_few(sorted(names), 'node')}"
+        terms = self.selector.node_selector_terms or () if self.selector is not None else ()
+        return f"devices of nodes with {' or '.join(map(_text_of_term, terms))}"
 
     def is_usable_on(self, node: NodeFacts) -> bool:
         try:
             return self.selector is None or matches(self.selector, node)
         except NodeSelectorError:
             return False
+
+
+def _text_of_term(term: NodeSelectorTerm) -> str:
+    required = (*term.match_fields, *term.match_expressions)
+    return " and ".join(_text_of_requirement(each) for each in required)
+
+
+def _text_of_requirement(each: NodeSelectorRequirement) -> str:
+    values = ", ".join(each.values)
+    return (
+        f"{each.key}={values}"
+        if (each.operator, len(each.values)) == ("In", 1)
+        else f"{each.key} {each.operator} {values}".rstrip()
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
