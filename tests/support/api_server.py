@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator
 from dralloc.apiserver.http.listener import ListenAddress, listen
-from dralloc.apiserver.server import ApiServer
+from dralloc.apiserver.server import ApiServer, ServerExtension
 from dralloc.assembly.api_server import running_api_server
 from dralloc.client.async_client import AsyncClient, connect_async
 from dralloc.client.in_process_transport import InProcessTransport
@@ -37,6 +37,7 @@ async def api_server(
     gates: FeatureGates | None = None,
     limits: HistoryLimits | None = None,
     guards_devices: bool = True,
+    extensions: Sequence[ServerExtension] = (),
 ) -> AsyncIterator[ApiServer]:
     """A server without users, in the time of the running loop unless another clock is given."""
     async with (
@@ -46,6 +47,7 @@ async def api_server(
             clock=clock or loop_clock(),
             gates=gates or FeatureGates.defaults(),
             guards_devices=guards_devices,
+            extensions=extensions,
         ) as server,
     ):
         yield server

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +20,13 @@ from dralloc import connect
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.blocking_client import Client
-from tests.support.browser import Page, browser_page, browser_windows, find_chromium
+from dralloc.testing import builders as build
+from tests.support.browser import Page, PageFailed, browser_page, browser_windows, find_chromium
 from tests.support.cluster_process import ClusterProcess, cluster_process
 from tests.support.ports import free_port
 from tests.support.server_process import ServerProcess, server_process
 from tests.support.web_scene import NODES, SHARES, scene, with_own_claim
+from tests.support.workloads import Document, claim_template, pod, quota, template
 
 AUDIT = (Path(__file__).parent / "audit.js").read_text()
 LIVE = "document.querySelector('.connection')?.dataset.phase === 'live'"
@@ -159,8 +164,108 @@ def test_a_waiting_pod_says_why_in_parts(opened: Window) -> None:
             "no device of class gpu.example.com",
         ]
         await page.go("#/pods/research/giant")
-        await page.sees("Why it is pending")
+        await page.sees("It would fit if you")
         await page.sees("FailedScheduling")
+
+    opened.run(look)
+
+
+# --- The explanation is that of the command ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Stuck:
+    """An object that the page and `dralloc explain` explain, and a part of what both say."""
+
+    id: str
+    kind: str
+    key: str
+    says: str
+    documents: tuple[Document, ...] = ()
+
+
+def _pod(name: str, claims: Mapping[str, Document], namespace: str = "explained", **spec: Any) -> Document:
+    document = pod(name, claims, namespace=namespace)
+    return {**document, "spec": {**document["spec"], **spec}}
+
+
+def _template(name: str, namespace: str = "explained") -> Document:
+    return claim_template(name, build.request("gpu", device_class="gpu.example.com"), namespace=namespace)
+
+
+def _namespace(name: str) -> Document:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
+OF_TEMPLATE = {"gpu": template("gpu")}
+STUCK = [
+    Stuck(
+        "a gated pod",
+        "pod",
+        "explained/gated",
+        "example.com/paid",
+        (
+            _namespace("explained"),
+            _template("gpu"),
+            _pod("gated", OF_TEMPLATE, schedulingGates=[{"name": "example.com/paid"}]),
+        ),
+    ),
+    Stuck(
+        "a pod of another scheduler",
+        "pod",
+        "explained/foreign",
+        "elsewhere",
+        (_pod("foreign", OF_TEMPLATE, schedulerName="elsewhere"),),
+    ),
+    Stuck(
+        "a pod whose claim the quota refuses",
+        "pod",
+        "bounded/refused",
+        "quota",
+        (
+            _namespace("bounded"),
+            quota("none", {"count/resourceclaims.resource.k8s.io": "0"}, namespace="bounded"),
+            _template("gpu", "bounded"),
+            _pod("refused", OF_TEMPLATE, "bounded"),
+        ),
+    ),
+    Stuck("a pod that does not fit", "pod", "research/giant", "insufficient memory: requested 96Gi"),
+    Stuck("its claim", "claim", "research/giant", "insufficient memory: requested 96Gi"),
+    Stuck("a pod that runs", "pod", "serving/chat-0", "is on node gpu-"),
+    Stuck("a claim with devices", "claim", "serving/chat-0", "has its devices already"),
+]
+
+
+@pytest.mark.parametrize("case", STUCK, ids=lambda case: case.id)
+def test_the_explanation_is_that_of_the_command(
+    opened: Window, cluster: ClusterProcess, client: Client, case: Stuck
+) -> None:
+    for document in case.documents:
+        client.create(document)
+    command = ["explain", case.kind, case.key, "--kubeconfig", str(cluster.kubeconfig)]
+
+    async def run_command() -> tuple[str, bool]:
+        """What it prints, and whether something blocks the object."""
+        process = await asyncio.create_subprocess_exec(sys.executable, "-m", "dralloc", *command, stdout=PIPE)
+        printed, _ = await process.communicate()
+        return printed.decode().removesuffix("\n"), process.returncode != 0
+
+    async def look(page: Page) -> None:
+        await page.go(f"#/{case.kind}s/{case.key}")
+        # The cluster may still change, so both are compared until they agree.
+        for _ in range(5):
+            said, is_blocked = await run_command()
+            shown = f"document.querySelector('.explanation-text').textContent === {json.dumps(said)}"
+            with suppress(PageFailed):
+                await page.until(shown, 5)
+                break
+        else:
+            assert await page.run("document.querySelector('.explanation-text').textContent") == said
+        headline = said.splitlines()[0]
+        assert case.says in headline
+        assert await page.text(".answer") == headline
+        assert await page.run("document.querySelector('.answer').classList.contains('fault')") is is_blocked
+        assert "default-scheduler" not in await page.text()
 
     opened.run(look)
 

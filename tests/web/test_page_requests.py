@@ -128,6 +128,8 @@ def test_pages_of_other_sites_reach_nothing(browser: Browser, headers: dict[str,
     """Every client of a server without tokens is its administrator, so pages of other sites must be refused."""
     sent = {name: value.replace("@SERVER@", browser.server.url) for name, value in headers.items()}
     assert browser.ask("/api/v1/namespaces", **sent).status == status
+    explained = browser.ask("/dralloc/v1/explain/pods/default/none", **sent)
+    assert explained.status == (404 if status == 200 else status), "there is no such pod"
     written = browser.ask("/api/v1/namespaces", "POST", **sent)
     assert (written.status == 403) is (status == 403), "the body is no object, but that is looked at later"
 
@@ -142,7 +144,8 @@ def test_a_page_needs_no_token_and_the_api_does(tmp_path: Path) -> None:
     with server_process(tmp_path, "--store", "memory://") as server:
         with urllib.request.urlopen(f"{server.url}/ui/", context=context) as response:
             assert response.status == 200
-        with pytest.raises(urllib.error.HTTPError) as refused:
-            urllib.request.urlopen(f"{server.url}/api/v1/pods", context=context)
-        assert refused.value.code == 401
-        refused.value.close()
+        for path in ("/api/v1/pods", "/dralloc/v1/explain/pods/default/none"):
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(f"{server.url}{path}", context=context)
+            assert refused.value.code == 401
+            refused.value.close()

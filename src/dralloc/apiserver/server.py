@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
 from dralloc.api.registry import KINDS, NAMESPACE, PRIORITY_CLASS, RESOURCE_CLAIM
@@ -51,6 +51,22 @@ class Stoppable(Protocol):
     async def stop(self) -> None: ...
 
 
+HandleRequest = Callable[[HttpRequest], Awaitable[HttpResponse]]
+
+
+class ServerExtension(Protocol):
+    """Answers requests below a path of its own, outside of Kubernetes' API."""
+
+    @property
+    def prefix(self) -> str:
+        """The first part of the path, such as `/dralloc/`."""
+        ...
+
+    async def answer(self, request: HttpRequest, api: HandleRequest) -> HttpResponse:
+        """The response; raises ApiError. `api` is the server: requests to it have the permissions of their user."""
+        ...
+
+
 class ApiServer:
     """One API over one store. `new_uid` makes the UIDs of new objects. Kubernetes has no device guard, so tests can disable it."""
 
@@ -62,8 +78,10 @@ class ApiServer:
         gates: FeatureGates,
         new_uid: Callable[[], str] = random_uid,
         guards_devices: bool = True,
+        extensions: Sequence[ServerExtension] = (),
     ) -> None:
         self._store = store
+        self._extensions = {extension.prefix.strip("/"): extension for extension in extensions}
         self._resources = ResourceTable(KINDS)
         self._watches = WatchTable(store)
         self._description = DescriptionEndpoints(KINDS)
@@ -170,7 +188,10 @@ class ApiServer:
             return response
 
     async def _on_plain(self, request: HttpRequest, path: str) -> HttpResponse | None:
-        match path.strip("/").partition("/")[0]:
+        first = path.strip("/").partition("/")[0]
+        if (extension := self._extensions.get(first)) is not None:
+            return await extension.answer(request, self.handle)
+        match first:
             case "healthz" | "livez":
                 return HttpResponse(body=b"ok", content_type=TEXT)
             case "readyz":

@@ -15,7 +15,7 @@ from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator, 
 from dralloc.apiserver.http.listener import ListenAddress, ListenerLimits, listen
 from dralloc.apiserver.http.site_guard import is_loopback
 from dralloc.apiserver.http.static_pages import StaticPages
-from dralloc.apiserver.server import ApiServer
+from dralloc.apiserver.server import ApiServer, ServerExtension
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 from dralloc.store.store_url import open_store
@@ -44,6 +44,7 @@ class ServerSettings:
     limits: ListenerLimits = field(default_factory=ListenerLimits)
     # For browsers: `dralloc.web.page.device_page()`.
     pages: StaticPages | None = None
+    extensions: tuple[ServerExtension, ...] = ()
     clock: Clock = field(default_factory=SystemClock)
 
     @property
@@ -73,7 +74,7 @@ async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
     authenticator = Authenticator(tokens, without_credential=ADMINISTRATOR if settings.insecure_http else None)
     tls = None if settings.insecure_http else _certificates(settings)
     async with await open_store(settings.store or str(settings.data_dir / "state.db")) as store:
-        server = ApiServer(store, clock=settings.clock, gates=settings.gates)
+        server = ApiServer(store, clock=settings.clock, gates=settings.gates, extensions=settings.extensions)
         application = ApiApplication(server, authenticator, settings.pages)
         await server.start()
         try:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from dralloc.apiserver.objects.writer import random_uid
-from dralloc.apiserver.server import ApiServer
+from dralloc.apiserver.server import ApiServer, ServerExtension
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 from dralloc.store.interface import Store
@@ -20,9 +20,12 @@ async def running_api_server(
     gates: FeatureGates,
     new_uid: Callable[[], str] = random_uid,
     guards_devices: bool = True,
+    extensions: Sequence[ServerExtension] = (),
 ) -> AsyncIterator[ApiServer]:
     """A server that is ready, and stopped at the end of the block."""
-    server = ApiServer(store, clock=clock, gates=gates, new_uid=new_uid, guards_devices=guards_devices)
+    server = ApiServer(
+        store, clock=clock, gates=gates, new_uid=new_uid, guards_devices=guards_devices, extensions=extensions
+    )
     await server.start()
     try:
         yield server

@@ -43,8 +43,10 @@ def apiserver(
     dralloc apiserver --store etcd://127.0.0.1:2379
     """
     from dralloc.apiserver.server_process import ServerSettings
+    from dralloc.web.explain_endpoint import ExplainEndpoint
     from dralloc.web.page import device_page
 
+    gates = parse_gates(feature_gates)
     settings = ServerSettings(
         data_dir=data_dir.expanduser().absolute(),
         bind=bind,
@@ -53,8 +55,9 @@ def apiserver(
         kubeconfig=kubeconfig,
         token_file=token_file,
         insecure_http=insecure_http,
-        gates=parse_gates(feature_gates),
+        gates=gates,
         pages=device_page(),
+        extensions=(ExplainEndpoint(gates),),
     )
     _serve(settings)
 

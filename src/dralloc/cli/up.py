@@ -79,6 +79,7 @@ def up(
     with _directory(data_dir, ephemeral) as directory:
         from dralloc.apiserver.server_process import ServerSettings
         from dralloc.assembly.cluster import ClusterSettings
+        from dralloc.web.explain_endpoint import ExplainEndpoint
         from dralloc.web.page import device_page
 
         chosen = _chosen_nodes(directory, "" if no_nodes else nodes)
@@ -90,6 +91,7 @@ def up(
             insecure_http=True,
             gates=gates,
             pages=device_page(),
+            extensions=(ExplainEndpoint(gates),),
         )
         cluster = ClusterSettings(gates=gates, fleets=tuple(_fleets(chosen)), identity=_identity(store))
         _run(Start(server, cluster, chosen, started))

@@ -13,7 +13,6 @@ export function podOf(key, { metadata, spec = {}, status = {} }) {
     owner: (metadata.ownerReferences ?? []).find(({ controller }) => controller) ?? null,
     phase: status.phase ?? "Pending",
     node: spec.nodeName ?? "",
-    scheduler: spec.schedulerName ?? "",
     claims: (spec.resourceClaims ?? []).map((entry) => ({
       entry: entry.name,
       template: entry.resourceClaimTemplateName ?? "",
@@ -22,7 +21,6 @@ export function podOf(key, { metadata, spec = {}, status = {} }) {
     })),
     reason: scheduled?.status === "False" ? (scheduled.reason ?? "") : "",
     message: scheduled?.status === "False" ? (scheduled.message ?? "") : "",
-    since: scheduled?.lastTransitionTime ?? null,
   };
 }
 

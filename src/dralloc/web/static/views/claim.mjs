@@ -1,10 +1,11 @@
-// One claim: requested, allocated and rounded, used.
+// One claim: the explanation of its state; requested, allocated and rounded, used.
 
 import { collator } from "../model/names.mjs";
 import { storyOf } from "../model/story.mjs";
 import { html, useMemo } from "../vendor/htm-preact.mjs";
 import { DeviceRow, hueOf } from "./bars.mjs";
 import { Events } from "./events.mjs";
+import { Explanation } from "./explanation.mjs";
 import { href, hrefOf } from "./routes.mjs";
 import { age, counted } from "./text.mjs";
 
@@ -25,6 +26,7 @@ export function ClaimView({ world, route, version, connection }) {
       ${story.nodes.map((name) => html`<a class="badge" key=${name} href=${href("nodes", name)}>on ${name}</a>`)}
       <span class="quiet">created ${age(claim.creationTimestamp)} ago${ownerText(claim)}</span>
     </p>
+    <${Explanation} connection=${connection} kind="claims" subject=${claim.key} version=${version} />
     <ol class="story">
       <${Asked} story=${story} /><${Given} story=${story} /><${Used} story=${story} world=${world} version=${version} />
       ${story.reports.length > 0 && html`<${Reported} story=${story} />`}
@@ -92,7 +94,7 @@ function Wish({ wish }) {
 
 function Given({ story }) {
   if (story.state === "pending") {
-    return html`<${Step} title="Allocated" said="nothing yet"><p>Devices are allocated when a pod that uses the claim is scheduled. <a href="#/pods">Pods</a> shows why pods are pending.</p><//>`;
+    return html`<${Step} title="Allocated" said="nothing yet"><p>Devices are allocated when a pod that uses the claim is scheduled.</p><//>`;
   }
   const given = story.requests.flatMap((request) => request.given);
   return html`<${Step} title="Allocated" said=${counted(given.length, "device")}>

@@ -1,16 +1,15 @@
-// One pod: its node or why it is pending, and its claims.
+// One pod: its node, the explanation of its state, and its claims.
 
-import { isPending } from "../model/pods.mjs";
 import { claimState } from "../model/story.mjs";
 import { resultsOf } from "../model/world.mjs";
 import { html } from "../vendor/htm-preact.mjs";
 import { ClaimLink, DeviceRow } from "./bars.mjs";
 import { Events } from "./events.mjs";
-import { Reasons } from "./pods.mjs";
+import { Explanation } from "./explanation.mjs";
 import { href } from "./routes.mjs";
 import { age } from "./text.mjs";
 
-export function PodView({ world, route, connection }) {
+export function PodView({ world, route, version, connection }) {
   const pod = world.pods.get(route.key);
   if (!pod) {
     return html`<p class="empty" role="status">
@@ -23,11 +22,7 @@ export function PodView({ world, route, connection }) {
       ${pod.node && html`<a class="badge" href=${href("nodes", pod.node)}>on ${pod.node}</a>`}
       <span class="quiet">created ${age(pod.creationTimestamp)} ago${pod.owner ? ` by ${pod.owner.kind.toLowerCase()} ${pod.owner.name}` : ""}</span>
     </p>
-    ${isPending(pod) &&
-    html`<section class="card" aria-labelledby="why">
-      <h2 id="why">Why it is pending</h2>
-      <${Reasons} pod=${pod} />
-    </section>`}
+    <${Explanation} connection=${connection} kind="pods" subject=${pod.key} version=${version} />
     <section aria-labelledby="claims">
       <h2 id="claims">Claims</h2>
       ${pod.claims.length > 0 ? html`<ul class="cards">${pod.claims.map((entry) => html`<${PodClaim} key=${entry.entry} entry=${entry} pod=${pod} world=${world} />`)}</ul>` : html`<p class="quiet">none</p>`}
@@ -52,5 +47,5 @@ function PodClaim({ entry, pod, world }) {
 
 function missingText({ claim, template }) {
   if (claim) return `There is no claim ${claim}.`;
-  return `The controllers have not created the claim from template ${template} yet.`;
+  return `The claim of template ${template} does not exist yet.`;
 }

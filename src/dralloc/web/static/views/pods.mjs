@@ -5,6 +5,7 @@ import { collator } from "../model/names.mjs";
 import { html, useMemo } from "../vendor/htm-preact.mjs";
 import { FirstClaim } from "./first_claim.mjs";
 import { Choice, matchesQuery, pageOf, Pages, Search, wordsOf } from "./paging.mjs";
+import { ReasonBars } from "./reasons.mjs";
 import { href, hrefOf } from "./routes.mjs";
 import { age, counted } from "./text.mjs";
 
@@ -89,30 +90,15 @@ function PendingGroup({ group }) {
         ${pods.length > PODS_SHOWN && html`<li class="quiet">and ${(pods.length - PODS_SHOWN).toLocaleString("en")} more</li>`}
       </ul>
     </div>
-    <${Reasons} pod=${pods[0]} />
+    <${Reported} pod=${pods[0]} />
   </li>`;
 }
 
-/** The parts of the message: number of nodes and reason. */
-export function Reasons({ pod }) {
-  if (!pod.message) {
-    return html`<p class="quiet">
-      No scheduler has processed it yet. ${pod.scheduler && html`It requires the scheduler <code>${pod.scheduler}</code>. `}Is it running? <code>dralloc scheduler</code> starts dralloc's.
-    </p>`;
-  }
-  const { available, total, parts } = reasonsOf(pod.message);
-  return html`
-    ${total !== null && html`<p class="quiet">${available} of ${counted(total, "node")} available</p>`}
-    <ul class="reasons">
-      ${parts.map(
-        ({ nodes, text }, index) => html`<li key=${index} class="reason">
-          ${nodes !== null && html`<span class="reason-count">${counted(nodes, "node")}</span><span class="bar" aria-hidden="true"><span class="segment reason-part" style=${{ width: `${total ? (nodes / total) * 100 : 100}%` }}></span></span>`}
-          <span class="reason-text">${text}</span>
-        </li>`,
-      )}
-    </ul>
-    <p class="hint">For changes that would help: <code>dralloc explain pod ${pod.key}</code></p>
-  `;
+/** What a scheduler reported in the condition of the pods. Nothing is concluded from a missing report. */
+function Reported({ pod }) {
+  if (!pod.message) return html`<p class="quiet">No scheduler has reported on them. The page of a pod says what blocks it.</p>`;
+  return html`<${ReasonBars} ...${reasonsOf(pod.message)} />
+    <p class="hint">The page of a pod shows changes that would help.</p>`;
 }
 
 function NoPods({ world }) {

@@ -1,0 +1,118 @@
+"""`GET /dralloc/v1/explain/pods|claims/NAMESPACE/NAME`: the answer of `dralloc explain` from the server's own objects.
+
+    {"explanation": …, "text": "…", "notes": […]}
+
+`explanation` is what `dralloc explain -o json` prints, `text` what it prints for people, and `notes` say what the caller may
+not read. Objects are read through the API as the caller, so an answer contains nothing that the caller could not list.
+
+An answer on thousands of nodes takes seconds. It is computed in a thread, a few at a time, while the server handles
+other requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from dralloc.apiserver.http.authentication import User
+from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
+from dralloc.apiserver.server import HandleRequest
+from dralloc.client.in_process_transport import InProcessTransport
+from dralloc.client.transport import ClientRequest, ClientResponse
+from dralloc.primitives.errors import ErrorDetails, MethodNotAllowed, NotFound, Timeout, TooManyRequests
+from dralloc.primitives.features import FeatureGates
+
+PREFIX: Final = "/dralloc/"
+ANSWERS_WITHIN_S: Final = 30.0
+RUNNING_MAX: Final = 1
+WAITING_MAX: Final = 16
+
+_SOON: Final = ErrorDetails(retry_after_s=2)
+
+
+class ExplainEndpoint:
+    """An extension of the API server (`dralloc.apiserver.server.ServerExtension`). `gates` are those of the server."""
+
+    prefix = PREFIX
+
+    def __init__(self, gates: FeatureGates) -> None:
+        self._gates = gates
+        self._slots = asyncio.Semaphore(RUNNING_MAX)
+        self._waiting = 0
+        self._running: set[asyncio.Task[bytes]] = set()
+
+    async def answer(self, request: HttpRequest, api: HandleRequest) -> HttpResponse:
+        """Raises ApiError."""
+        match request.path.strip("/").split("/"):
+            case ["dralloc", "v1", "explain", "pods" | "claims" as kind, namespace, name] if namespace and name:
+                pass
+            case _:
+                raise NotFound(f"{request.path} not found: the path is {PREFIX}v1/explain/pods|claims/NAMESPACE/NAME")
+        if request.method != "GET":
+            raise MethodNotAllowed(f"{request.path} only supports GET")
+        transport = _HomeLoopTransport(_CallersApi(api, request.user))
+        body = await self._compute(lambda: _explain(transport, kind.removesuffix("s"), namespace, name, self._gates))
+        return HttpResponse(body=body)
+
+    async def _compute(self, work: Callable[[], bytes]) -> bytes:
+        """The result of the work, done in a thread when one is available."""
+        if self._waiting >= WAITING_MAX:
+            raise TooManyRequests("too many explanations are being computed, please try again later", details=_SOON)
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(ANSWERS_WITHIN_S):
+                await self._slots.acquire()
+                running = asyncio.ensure_future(self._run(work))
+                self._running.add(running)
+                running.add_done_callback(self._running.discard)
+                # A thread cannot be stopped, so it keeps its slot after a timeout.
+                return await asyncio.shield(running)
+        except TimeoutError:
+            raise Timeout(f"the explanation was not ready within {ANSWERS_WITHIN_S:.0f} seconds") from None
+        finally:
+            self._waiting -= 1
+
+    async def _run(self, work: Callable[[], bytes]) -> bytes:
+        try:
+            return await asyncio.to_thread(work)
+        finally:
+            self._slots.release()
+
+
+class _CallersApi:
+    """The API for an in-process client, as one user and read-only."""
+
+    def __init__(self, api: HandleRequest, user: User) -> None:
+        self._api = api
+        self._user = user
+
+    async def answer(
+        self, method: str, path: str, query: Mapping[str, str], headers: Mapping[bytes, bytes], body: bytes
+    ) -> HttpResponse:
+        assert method == "GET", "explanations only read"
+        return await self._api(HttpRequest(method, path, query, headers, body, self._user))
+
+
+class _HomeLoopTransport(InProcessTransport):
+    """Sends the requests of another thread on the loop where it was made, which runs the server."""
+
+    def __init__(self, api: _CallersApi) -> None:
+        super().__init__(api)
+        self._home = asyncio.get_running_loop()
+
+    async def send(self, request: ClientRequest) -> ClientResponse:
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(super().send(request), self._home))
+
+
+def _explain(transport: _HomeLoopTransport, kind: str, namespace: str, name: str, gates: FeatureGates) -> bytes:
+    # Slow to import, and not needed before the first question.
+    from dralloc.whatif.live_explanation import explain_live
+
+    async def explain() -> Mapping[str, Any]:
+        async with asyncio.timeout(ANSWERS_WITHIN_S):
+            return await explain_live(transport, kind, namespace, name, gates)
+
+    return msgspec.json.encode(asyncio.run(explain()))
