@@ -57,15 +57,10 @@ def allocate(
     """
     from dralloc.api.pod_v1 import Pod
     from dralloc.api.resource_v1 import ResourceClaim
-    from dralloc.cli.cluster_source import (
-        PLACEMENT_USEFUL,
-        ClusterSource,
-        print_assumed_nodes,
-        print_notes,
-        unknown_names_fail,
-    )
+    from dralloc.cli.cluster_source import ClusterSource, print_assumed_nodes, print_notes, unknown_names_fail
     from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
     from dralloc.whatif.allocations import allocate_claim, allocate_pod, allocate_waiting
+    from dralloc.whatif.cluster_objects import PLACEMENT_USEFUL
     from dralloc.whatif.engine import Engine
 
     if pod is not None and claim is not None:

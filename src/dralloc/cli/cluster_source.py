@@ -10,33 +10,17 @@ from typing import Final
 
 from dralloc.api.apps_v1 import DaemonSet, Deployment
 from dralloc.api.batch_v1 import Job
-from dralloc.api.core_v1 import Node, ResourceQuota
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import (
-    DeviceClass,
-    DeviceTaintRule,
-    ResourceClaim,
-    ResourceClaimTemplate,
-    ResourceSlice,
-)
-from dralloc.api.scheduling_v1 import PriorityClass
 from dralloc.api.timestamps import parse_timestamp
 from dralloc.cli.manifest_records import read_records
 from dralloc.cli.output import FINDINGS, fail, say
 from dralloc.primitives.features import FeatureGates
-from dralloc.whatif.cluster_objects import ASSUMED_NODE, ClusterObjects, ReadKind, UnknownObject
+from dralloc.whatif.cluster_objects import ASSUMED_NODE, PLACEMENT_NEEDED, ClusterObjects, ReadKind, UnknownObject
 from dralloc.whatif.dump import ClusterDump, find_headers
 from dralloc.whatif.manifest_cluster import UnusableManifest, add_manifests
 from dralloc.whatif.missing_kinds import missing_kinds
 
 OR_FILES: Final = "; or name files with -f"
-
-# What placing pods depends on. Without the first ones there is no answer.
-PLACEMENT_NEEDED: Final[frozenset[type[ApiObject]]] = frozenset({ResourceSlice, DeviceClass, ResourceClaim})
-PLACEMENT_USEFUL: Final[frozenset[type[ApiObject]]] = frozenset(
-    {Node, Pod, ResourceClaimTemplate, DeviceTaintRule, ResourceQuota, PriorityClass}
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,10 +94,7 @@ class ClusterSource:
             otherwise=OR_FILES,
         )
         for found in read.values():
-            if found.note:
-                objects.notes.append(found.note)
-            for obj in found.objects:
-                objects.add(obj)
+            objects.add_read(found)
         return read
 
 

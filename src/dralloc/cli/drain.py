@@ -74,14 +74,9 @@ def drain(
     """
     from dralloc.api.pod_v1 import Pod
     from dralloc.cli.answers import answer
-    from dralloc.cli.cluster_source import (
-        PLACEMENT_NEEDED,
-        PLACEMENT_USEFUL,
-        ClusterSource,
-        print_notes,
-        unknown_names_fail,
-    )
+    from dralloc.cli.cluster_source import ClusterSource, print_notes, unknown_names_fail
     from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
+    from dralloc.whatif.cluster_objects import PLACEMENT_NEEDED, PLACEMENT_USEFUL
     from dralloc.whatif.drain import drain_devices, drain_node
 
     if not dry_run:

@@ -48,36 +48,16 @@ def explain(
     # Would this claim fit in the cluster?
     dralloc explain claim wanted -f wanted.yaml --context production
     """
-    from dralloc.api.core_v1 import Event
-    from dralloc.api.pod_v1 import Pod
-    from dralloc.api.resource_v1 import ResourceClaim
-    from dralloc.cli.cluster_source import (
-        PLACEMENT_NEEDED,
-        PLACEMENT_USEFUL,
-        ClusterSource,
-        print_assumed_nodes,
-        print_notes,
-        unknown_names_fail,
-    )
+    from dralloc.cli.cluster_source import ClusterSource, print_assumed_nodes, print_notes, unknown_names_fail
     from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
-    from dralloc.whatif.engine import Engine
-    from dralloc.whatif.pod_explanation import explain_claim, explain_pod
+    from dralloc.whatif.subject_question import SubjectQuestion
 
-    needed = PLACEMENT_NEEDED | ({Pod} if sort is Sort.POD else set())
-    # Events tell what goes wrong on a pod's node.
-    useful = PLACEMENT_USEFUL | ({Event} if sort is Sort.POD else set())
-    names = frozenset(scheduler_name or ONLY_SCHEDULER_NAMES)
+    question = SubjectQuestion(sort.value, name, node, frozenset(scheduler_name or ONLY_SCHEDULER_NAMES))
     source = ClusterSource(files=files, kubeconfig=kubeconfig, context=context, namespace=namespace)
-    objects = source.load(parse_gates(feature_gates), needed=needed, useful=useful)
+    objects = source.load(parse_gates(feature_gates), needed=question.needed, useful=question.useful)
     print_assumed_nodes(objects)
     with unknown_names_fail():
-        only_node = objects.find_node(node).metadata.name if node is not None else ""
-        if sort is Sort.POD:
-            pod = objects.find(Pod, "pod", name)
-        else:
-            claim = objects.find(ResourceClaim, "claim", name)
-    engine = Engine(objects, objects.now, only_node=only_node, scheduler_names=names)
-    found = explain_pod(engine, pod) if sort is Sort.POD else explain_claim(engine, claim)
+        found = question.answer(objects)
     print_notes(objects)
 
     def text() -> Iterator[str]:

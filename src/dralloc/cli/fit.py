@@ -84,16 +84,11 @@ def fit(
     dralloc fit pods.yaml --add gpu=4
     """
     from dralloc.cli.answers import answer
-    from dralloc.cli.cluster_source import (
-        PLACEMENT_USEFUL,
-        ClusterSource,
-        print_assumed_nodes,
-        print_notes,
-        unknown_names_fail,
-    )
+    from dralloc.cli.cluster_source import ClusterSource, print_assumed_nodes, print_notes, unknown_names_fail
     from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
     from dralloc.whatif import fit as whatif
     from dralloc.whatif.candidate_shapes import BadShape
+    from dralloc.whatif.cluster_objects import PLACEMENT_USEFUL
     from dralloc.whatif.engine import Engine
     from dralloc.whatif.scenario import BadTarget, Scenario
 

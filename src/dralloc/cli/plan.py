@@ -65,10 +65,11 @@ def plan(
     from dralloc.api.core_v1 import Node
     from dralloc.api.pod_v1 import Pod
     from dralloc.cli.answers import answer
-    from dralloc.cli.cluster_source import PLACEMENT_NEEDED, PLACEMENT_USEFUL, ClusterSource
+    from dralloc.cli.cluster_source import ClusterSource
     from dralloc.cli.progress import progress
     from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
     from dralloc.whatif.candidate_shapes import BadShape, CandidateShape, add_classes
+    from dralloc.whatif.cluster_objects import PLACEMENT_NEEDED, PLACEMENT_USEFUL
     from dralloc.whatif.engine import Engine, pods_by_priority
     from dralloc.whatif.planner import plan_pods
 

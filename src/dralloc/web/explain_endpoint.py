@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -109,10 +109,8 @@ class _HomeLoopTransport(InProcessTransport):
 
 def _explain(transport: _HomeLoopTransport, kind: str, namespace: str, name: str, gates: FeatureGates) -> bytes:
     # Slow to import, and not needed before the first question.
-    from dralloc.whatif.live_explanation import explain_live
+    from dralloc.whatif.subject_question import SubjectQuestion, ask_cluster
 
-    async def explain() -> Mapping[str, Any]:
-        async with asyncio.timeout(ANSWERS_WITHIN_S):
-            return await explain_live(transport, kind, namespace, name, gates)
-
-    return msgspec.json.encode(asyncio.run(explain()))
+    question = SubjectQuestion(kind, f"{namespace}/{name}")
+    found, notes = asyncio.run(ask_cluster(question, transport, namespace, gates))
+    return msgspec.json.encode({"explanation": found.values(), "text": "\n".join(found.lines()), "notes": notes})

@@ -38,6 +38,11 @@ from dralloc.primitives.features import FeatureGates
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.node_selectors import NodeFacts
 
+# What placing pods depends on. Without the first ones there is no answer.
+PLACEMENT_NEEDED: Final[frozenset[type[ApiObject]]] = frozenset({ResourceSlice, DeviceClass, ResourceClaim})
+PLACEMENT_USEFUL: Final[frozenset[type[ApiObject]]] = frozenset(
+    {Node, Pod, ResourceClaimTemplate, DeviceTaintRule, ResourceQuota, PriorityClass}
+)
 # The node that is assumed where no object names one.
 ASSUMED_NODE: Final = "some-node"
 
@@ -73,6 +78,13 @@ class ClusterObjects:
         """Adds the object, in place of one of the same type and name."""
         key = (obj.metadata.namespace, obj.metadata.name)
         self.objects.setdefault(type(obj), {})[key] = obj
+
+    def add_read(self, found: ReadKind) -> None:
+        """Adds what was read of a kind."""
+        if found.note:
+            self.notes.append(found.note)
+        for obj in found.objects:
+            self.add(obj)
 
     @property
     def features(self) -> Features:

@@ -1,0 +1,67 @@
+"""The question of `dralloc explain`: why a pod or a claim gets its devices, or none. The command and the server both ask it here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import partial
+
+from dralloc.api.core_v1 import Event
+from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.pod_v1 import Pod
+from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.client.transport import Transport
+from dralloc.primitives.errors import Forbidden, NotFound
+from dralloc.primitives.features import FeatureGates
+from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
+from dralloc.whatif.cluster_objects import PLACEMENT_NEEDED, PLACEMENT_USEFUL, ClusterObjects, UnknownObject
+from dralloc.whatif.engine import Engine
+from dralloc.whatif.live_cluster import read_cluster
+from dralloc.whatif.pod_explanation import SubjectExplanation, explain_claim, explain_pod
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectQuestion:
+    """About a `pod` or a `claim`, by NAMESPACE/NAME or by name; on any node, or on one."""
+
+    kind: str
+    name: str
+    node: str | None = None
+    scheduler_names: Collection[str] = ONLY_SCHEDULER_NAMES
+
+    @property
+    def needed(self) -> frozenset[type[ApiObject]]:
+        """The kinds without which there is no answer."""
+        return PLACEMENT_NEEDED | ({Pod} if self.kind == "pod" else set())
+
+    @property
+    def useful(self) -> frozenset[type[ApiObject]]:
+        # Events tell what goes wrong on a pod's node.
+        return PLACEMENT_USEFUL | ({Event} if self.kind == "pod" else set())
+
+    def answer(self, objects: ClusterObjects) -> SubjectExplanation:
+        """Raises UnknownObject. What the user should know about the answer is added to the notes of the objects."""
+        only_node = objects.find_node(self.node).metadata.name if self.node is not None else ""
+        engine = partial(Engine, objects, objects.now, only_node=only_node, scheduler_names=self.scheduler_names)
+        if self.kind == "pod":
+            pod = objects.find(Pod, self.kind, self.name)
+            return explain_pod(engine(), pod)
+        claim = objects.find(ResourceClaim, self.kind, self.name)
+        return explain_claim(engine(), claim)
+
+
+async def ask_cluster(
+    question: SubjectQuestion, transport: Transport, namespace: str, gates: FeatureGates
+) -> tuple[SubjectExplanation, list[str]]:
+    """The answer from the objects of a server, with notes. Raises NotFound, and Forbidden if a needed kind cannot be read."""
+    objects = ClusterObjects(gates, place="the cluster", namespace=namespace)
+    for kind, found in (await read_cluster(transport, namespace, question.needed | question.useful)).items():
+        if found.is_missing and kind in question.needed:
+            raise Forbidden(found.note)
+        objects.add_read(found)
+    if not objects.has_nodes:
+        objects.notes.append("no Node objects can be read: assuming those that slices and pods name, without labels")
+    try:
+        return question.answer(objects), objects.notes
+    except UnknownObject as error:
+        raise NotFound(str(error)) from None
