@@ -49,7 +49,7 @@ SEEDS = 15
 MORE = 3
 
 
-class _RandomCluster:
+class RandomCluster:
     """Nodes with devices of their own, devices that all nodes reach, pods that run and wait, and claims to copy."""
 
     def __init__(self, seed: int) -> None:
@@ -104,8 +104,8 @@ class _RandomCluster:
             case _:
                 return claim("wanted", request(capacity=capacity))
 
-    def pods(self) -> Iterator[tuple[ResourceClaim, Document]]:
-        for number in range(self._random.randint(0, 6)):
+    def pods(self, at_least: int = 0) -> Iterator[tuple[ResourceClaim, Document]]:
+        for number in range(self._random.randint(at_least, 6)):
             name = f"before-{number}"
             own = self.wanted()
             yield named(own, name), our_pod(name, name, requests={"cpu": self._pick("123")})
@@ -136,7 +136,7 @@ def test_a_scheduler_places_as_many_copies(seed: int) -> None:
     async def main() -> None:
         async with scheduled_cluster(schedulers=0) as cluster:
             cluster.start(SchedulerSettings())
-            random = _RandomCluster(seed)
+            random = RandomCluster(seed)
             await cluster.create(*random.objects())
             for own, document in random.pods():
                 await cluster.create(own, document)
