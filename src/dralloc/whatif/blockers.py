@@ -116,9 +116,12 @@ def _is_about(event: Event, pod: Pod) -> bool:
     return not subject.uid or not pod.metadata.uid or subject.uid == pod.metadata.uid
 
 
-def _time_of(event: Event) -> str:
+def _time_of(event: Event) -> tuple[str, int]:
+    """When the event was last seen; the revision orders events of the same second."""
     series = event.series.last_observed_time if event.series is not None else None
-    return str(series or event.last_timestamp or event.event_time or event.first_timestamp or "")
+    time = series or event.last_timestamp or event.event_time or event.first_timestamp
+    revision = event.metadata.resource_version
+    return str(time or ""), int(revision) if revision.isdecimal() else 0
 
 
 def _unready(node: Node) -> str | None:
