@@ -39,9 +39,9 @@ def dump(
 ) -> None:
     """Write everything that answers about a cluster depend on to one file. Nothing is written to the cluster.
 
-    With `-f FILE`, explain, allocate, plan and top answer from the file as they answered from the cluster when it was written, to the
-    byte. Secrets and fields that no answer reads (environment, commands, images, annotations of pods) are left out. The
-    file begins with a header: the time, the versions of the server and of dralloc, the feature gates, and the kinds that it contains.
+    With `-f FILE`, other commands answer from the file as they would have answered from the cluster when it was written, to the byte.
+    Secrets and fields that no answer reads (environment, commands, images, annotations of pods) are left out. The file begins with a
+    header: the time, the versions of the server and of dralloc, the feature gates, and the kinds that it contains.
 
     With --anonymize, names, labels and free text are replaced, each name by the same other one everywhere and in the same order, so that
     all answers stay the same but for the names. Drivers, classes, devices, and the names of attributes and capacities stay.

@@ -67,7 +67,7 @@ def missing_kinds(objects: ClusterObjects, wanted: Collection[type[ApiObject]]) 
         and _COULD_MATTER[object_type](objects)
     ]
     if lacking:
-        listed = " and ".join(filter(None, (", ".join(lacking[:-1]), lacking[-1])))
+        listed = " and no ".join(filter(None, (", ".join(lacking[:-1]), lacking[-1])))
         yield (
             f"{objects.place} contain no {listed}: the answer assumes that the cluster has none; "
             "dralloc dump writes all kinds"
