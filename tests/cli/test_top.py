@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import yaml
 from typer.testing import CliRunner, Result
 
 from dralloc.allocator.features import Features
+from dralloc.api.codec import encode
 from dralloc.cli.device_tree import tree
 from dralloc.cli.main import app
+from dralloc.fleet.profiles import classes_of, load_profile, nodes_of
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.testing import builders as build
 from dralloc.whatif.usage_report import usage_report
@@ -99,3 +104,45 @@ def test_an_unknown_node() -> None:
     result = run("-f", CLUSTER, "--node", "n9")
     assert result.exit_code == 1
     assert "no node n9 in the files" in result.stderr
+
+
+def test_the_summary_of_200_nodes_fits_on_a_screen(tmp_path: Path) -> None:
+    cluster = tmp_path / "cluster.json"
+    cluster.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(mig_cluster(200))}))
+    result = run("-f", str(cluster), "--summary")
+    assert result.exit_code == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert len(lines) <= 24
+    assert lines[1].split() == ["mig.example.com", "10,400", "2,600", "0", "600", "7,200", "memory", "40Gi"]
+    assert "mig.example.com: blocked 7,200 by counters" in lines
+    told = json.loads(run("-f", str(cluster), "--summary", "-o", "json").stdout)
+    [driver] = told["drivers"]
+    assert driver["hardware"]["memory"] == {
+        "value": "32000Gi",
+        "used": "24000Gi",
+        "available": "8000Gi",
+        "unusable": "0",
+    }
+    pools = json.loads(run("-f", str(cluster), "-o", "json").stdout)["pools"]
+    assert len(pools) == 200
+    assert pools[0]["hardware"]["memory"] == {"value": "160Gi", "used": "120Gi", "available": "40Gi"}
+    assert Counter(device["state"] for device in pools[0]["devices"]) == {"free": 13, "full": 3, "blocked": 36}
+
+
+def mig_cluster(nodes: int) -> Iterator[dict[str, Any]]:
+    """Nodes with four cards of 40Gi, each in 13 partitions; three cards of each node are taken whole."""
+    profile = load_profile("mig")
+    [node] = nodes_of(profile, 1, "mig")
+    taken = [build.held(f"card-{card}-7g-40gb", driver="mig.example.com", pool="mig-0") for card in range(3)]
+    wanted = build.request("r", device_class="mig.example.com", count=3)
+    claim = json.loads(encode(build.claim("mig-0", wanted, allocation=build.allocation(*taken))))
+    objects = [
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "mig-0"}},
+        {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", **claim},
+        *(json.loads(encode(each)) for each in node.slices),
+    ]
+    text = json.dumps(objects)
+    for number in range(nodes):
+        yield from json.loads(text.replace("mig-0", f"mig-{number}"))
+    for device_class in classes_of(profile):
+        yield json.loads(encode(device_class))

@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 import uvloop
 import yaml
+from typer.testing import CliRunner
 
 from dralloc import connect
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.cli.main import app
 from dralloc.client.blocking_client import Client
 from dralloc.testing import builders as build
 from tests.support.browser import Page, PageFailed, browser_page, browser_windows, find_chromium
@@ -119,6 +121,40 @@ def test_devices_are_bars_of_capacity_by_claim(opened: Window) -> None:
         assert set(chat) == {"serving/chat-0: 40Gi of memory", "serving/chat-1: 40Gi of memory"}
         assert all(0.48 < share["part"] < 0.52 for share in chat.values()), "half a card each"
         assert len({share["colour"] for share in chat.values()}) == 2
+
+    opened.run(look)
+
+
+def test_totals_are_those_of_the_command_line(cluster: ClusterProcess, opened: Window) -> None:
+    asked = ["top", "devices", "--summary", "-o", "json", "--kubeconfig", str(cluster.kubeconfig)]
+    told = json.loads(CliRunner().invoke(app, asked).stdout)
+    expected = {
+        driver["driver"]: {
+            "states": {state: f"{count:,}" for state, count in driver["states"].items() if count},
+            "hardware": {
+                name: f"{amount['used']} of {amount['value']} used, {amount['available']} available"
+                for name, amount in driver["hardware"].items()
+            },
+        }
+        for driver in told["drivers"]
+    }
+
+    async def look(page: Page) -> None:
+        await page.go("#/")
+        await page.sees("gpu.example.com")
+        seen = json.loads(
+            await page.run("""JSON.stringify(Object.fromEntries([...document.querySelectorAll('.tile')].map((tile) => [
+                tile.querySelector('h3').innerText,
+                {
+                    states: Object.fromEntries([...tile.querySelectorAll('.legend li')].map((each) => each.innerText.trim().split(' ').reverse())),
+                    hardware: Object.fromEntries([...tile.querySelectorAll('.sum')].map((sum) => [
+                        sum.querySelector('.sum-name').innerText, sum.querySelector('.amount').title,
+                    ])),
+                },
+            ])))""")
+        )
+        assert seen == expected
+        assert seen["mig.example.com"]["hardware"]["memory"].startswith("30Gi of 160Gi used")
 
     opened.run(look)
 
@@ -278,8 +314,8 @@ def test_lists_are_searched_and_paged(opened: Window) -> None:
         await page.go("#/pods")
         await page.fill("#search", "sweep")
         await page.until("document.querySelector('.found').innerText === '24 pods'")
-        await page.go("#/?state=in+use")
-        await page.until("document.querySelector('.found').innerText === '1 node'")
+        await page.go("#/?state=blocked")
+        await page.until("document.querySelector('.found').innerText === '2 nodes'")
         await page.go("#/?by=fake.dralloc.io/profile&sort=full")
         await page.until("document.querySelector('.tile h3').innerText === 'gpu'")
         assert (await page.text(".node h3")).startswith("gpu-")
@@ -296,7 +332,7 @@ def test_a_node_shows_counters_and_everything_of_its_devices(opened: Window) -> 
         await page.go("#/nodes/mig-0")
         await page.sees("40 counters shared by devices")
         await page.sees("serving/small-0")
-        await page.sees("none: insufficient counter card-0/")
+        await page.sees("none: blocked by counters: insufficient counter card-0/")
         await page.go("#/nodes/gpu-2")
         await page.sees("example.com/too-hot:NoSchedule")
         await page.go("#/pools/nic.example.com/nic-0")

@@ -264,7 +264,7 @@ def test_devices_of_nodes_that_take_no_pods_are_blocked() -> None:
 @given(seed=st.integers(0, 2**32))
 def test_what_is_called_available_is_given_and_one_more_is_refused(seed: int) -> None:
     world = numbered(random_world(seed))
-    features = replace(world.features, keeps_shares_whole=True)
+    features = world.features.of_scheduler()
     snapshot = Snapshot.of(slices=world.slices, claims=world.allocated, rules=world.rules, nodes=[world.node])
 
     def is_given(found: DeviceReport, asked: dict[str, Quantity] | None = None) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dralloc.allocator.candidate_devices import DeviceCriteria
 from dralloc.allocator.features import Features
@@ -25,6 +25,9 @@ from dralloc.primitives.quantity import quantity_like
 from dralloc.snapshot.cluster import NodeView, Snapshot, Strip, VisiblePool
 from dralloc.snapshot.node_selectors import NodeFacts
 from dralloc.snapshot.slices import IndexedSlice, bits_of
+
+# More than a slice can have.
+DEVICES_MAX: Final = 1 << 20
 
 
 class BlockCause(Enum):
@@ -108,17 +111,21 @@ class PoolAvailability:
                     return f"insufficient counter {use.counter_set}/{name}: {said}"
         return "incompatible with devices in use: no compatibility group in common"
 
-    def drawn_together(self, devices: Iterable[tuple[int, int]]) -> dict[CounterId, int]:
-        """What devices, given by slice index and bit, draw that can be allocated together, in this order."""
+    def drawn_together(self, devices: Iterable[tuple[IndexedSlice, int]]) -> dict[CounterId, int]:
+        """What unused devices draw that can be allocated together, the largest first."""
         left = self._supply.counters(self._pool)
+        if left is None:
+            return {}
         ledger = Ledger()
-        for number, (index, bit) in enumerate(devices):
+        index_of = {indexed: index for index, indexed in enumerate(self._pool.slices.slices)}
+        sizes = [(sum(nanos for _, nanos in indexed.draws[bit]), indexed, bit) for indexed, bit in devices]
+        for number, (_, indexed, bit) in enumerate(sorted(sizes, key=lambda each: -each[0])):
             # Positions differ, so that no device is taken for a share of another.
-            strip = Strip(0, number * 1_000_000, self._pool, index, self._pool.slices.slices[index])
+            strip = Strip(0, number * DEVICES_MAX, self._pool, index_of[indexed], indexed)
             mark = ledger.mark()
-            if left is None or not draw_counters(self._supply, ledger, DeviceCandidate(strip, bit)):
+            if not draw_counters(self._supply, ledger, DeviceCandidate(strip, bit)):
                 ledger.rollback(mark)
-        return {counter_id: (left or {})[counter_id] - now for (_, counter_id), now in ledger.counters.items()}
+        return {counter_id: left[counter_id] - now for (_, counter_id), now in ledger.counters.items()}
 
 
 @lru_cache(maxsize=64)

@@ -32,6 +32,12 @@ def devices(
         bool,
         typer.Option("--watch", "-w", help="Show every change, until Ctrl-C: bars on a terminal, otherwise lines."),
     ] = False,
+    summary: Annotated[
+        bool, typer.Option("--summary", "-s", help="Only totals: by driver and class, and the nodes with most to give.")
+    ] = False,
+    node_group: Annotated[
+        str | None, typer.Option(metavar="LABEL", help="With --summary: also totals by the value of this node label.")
+    ] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     output: Output = OutputFormat.TABLE,
@@ -39,8 +45,12 @@ def devices(
 ) -> None:
     """Show devices by node and pool: which claims use how much, what is free, and the largest request that fits.
 
-    The largest request is the maximum that one more claim could get of a capacity, after rounding to the device's policy, if it asks
-    for the minimum of the other capacities. Devices that are not local to one node come first.
+    A device is free, shared (another share fits), full, or blocked, with the reason: counters, taints, its pool or its node. What is
+    free can be claimed. The largest request is the maximum that one more claim could get of a capacity, after rounding to the device's
+    policy, if it asks for the minimum of the other capacities. Devices that are not local to one node come first.
+
+    Totals count hardware once: for devices that consume counters, the counter sets; for others, their capacity. Unusable is what no
+    typical request can use of the available amount; typical are the requests of the claims that exist.
 
     # Which claims use how much, in the cluster of kubectl's current context?
     dralloc top devices
@@ -54,12 +64,17 @@ def devices(
     # claims.
     dralloc top devices --node node-7 -o wide
 
+    # Totals on one screen; also by zone.
+    dralloc top devices --summary
+    dralloc top devices --summary --node-group topology.kubernetes.io/zone
+
     # From a dump.
     dralloc dump -o cluster.json
     dralloc top devices -f cluster.json
     """
     from dralloc.api.core_v1 import Node
-    from dralloc.api.resource_v1 import DeviceTaintRule, ResourceClaim, ResourceSlice
+    from dralloc.api.meta_v1 import ApiObject
+    from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
     from dralloc.cli.answers import answer
     from dralloc.cli.cluster_source import ClusterSource, unknown_names_fail
     from dralloc.cli.device_tree import plain_pool, tree
@@ -68,15 +83,30 @@ def devices(
     if watch:
         if files:
             fail("--watch cannot be combined with -f")
+        if summary:
+            fail("--watch cannot be combined with --summary; on a terminal, --watch shows totals")
         _follow(kubeconfig, context, node, output, feature_gates)
     source = ClusterSource(files=files, kubeconfig=kubeconfig, context=context)
     gates = parse_gates(feature_gates)
-    objects = source.load(gates, needed={ResourceSlice, ResourceClaim}, useful={Node, DeviceTaintRule})
+    if node_group is not None and not summary:
+        fail("--node-group needs --summary")
+    useful: set[type[ApiObject]] = {Node, DeviceTaintRule, *([DeviceClass] if summary else [])}
+    objects = source.load(gates, needed={ResourceSlice, ResourceClaim}, useful=useful)
     reports = usage_report(objects.snapshot(), objects.features, closed_nodes(objects.nodes))
     if node is not None:
         with unknown_names_fail():
             name = objects.find_node(node).metadata.name
         reports = tuple(report for report in reports if report.node == name)
+    if summary:
+        from dralloc.cli.device_summary import plain_summary, summary_lines
+        from dralloc.whatif.usage_summary import UsageSummarizer
+
+        classes = {name: item for (_, name), item in objects.all(DeviceClass).items()}
+        summarizer = UsageSummarizer(objects.features, classes, objects.all(ResourceClaim).values())
+        labels = {each.metadata.name: each.metadata.labels for each in objects.nodes}
+        found = summarizer.summary(reports, labels, node_group)
+        answer(output, lambda: plain_summary(found), lambda: summary_lines(found))
+        return
     is_wide = output is OutputFormat.WIDE
     answer(
         output,

@@ -161,6 +161,15 @@ class PoolReport:
     counters: tuple[CounterReport, ...]
     # Counters that several reports of a pool share are in the first one only, so that sums count them once.
     hardware: tuple[HardwareAmount, ...] = ()
+    # Of a pool that is ready, on the first of its nodes.
+    availability: PoolAvailability | None = field(default=None, compare=False, repr=False)
+
+
+def free_sources(devices: Iterable[DeviceReport]) -> Iterator[tuple[IndexedSlice, int]]:
+    """Where free devices are published."""
+    for device in devices:
+        if device.state is DeviceState.FREE and device.source is not None:
+            yield device.source
 
 
 def hardware_by_driver(reports: Iterable[PoolReport]) -> dict[tuple[str, str], HardwareAmount]:
@@ -328,7 +337,8 @@ class _PoolReporter:
             devices = tuple(device for indexed in current for device in self._devices(indexed, survey))
             counters = tuple(self._counters(survey.layout)) if survey.layout is not None else ()
             hardware = self._hardware(devices, survey.availability)
-            yield PoolReport(self._slices.pool_id, node_name, survey.fault, devices, counters, hardware)
+            pool_id, availability = self._slices.pool_id, survey.availability
+            yield PoolReport(pool_id, node_name, survey.fault, devices, counters, hardware, availability)
 
     def _counters(self, layout: Layout) -> Iterator[CounterReport]:
         left = self._slices.counters_left(layout, self._usage)
@@ -374,7 +384,7 @@ class _PoolReporter:
         self._sets_counted |= mine
         current = self._slices.current_with_counters
         used = draws_together(current, [name for name, _ in self._usage.devices.items()])
-        available = availability.drawn_together(self._largest_first(devices)) if availability is not None else {}
+        available = availability.drawn_together(free_sources(devices)) if availability is not None else {}
         seen: set[CounterId] = set()
         for indexed in newest_indexed(self._slices.slices):
             for counter_set in indexed.source.spec.shared_counters or ():
@@ -384,12 +394,6 @@ class _PoolReporter:
                         seen.add(counter_id)
                         amounts = (counter.value.nanos, used.get(counter_id, 0), available.get(counter_id, 0))
                         yield HardwareAmount(name, counter.value, *amounts)
-
-    def _largest_first(self, devices: Iterable[DeviceReport]) -> list[tuple[int, int]]:
-        index_of = {indexed: index for index, indexed in enumerate(self._slices.slices)}
-        free = [device.source for device in devices if device.state is DeviceState.FREE and device.source is not None]
-        found = [(sum(nanos for _, nanos in indexed.draws[bit]), index_of[indexed], bit) for indexed, bit in free]
-        return [(index, bit) for _, index, bit in sorted(found, key=lambda each: -each[0])]
 
     # --- Devices --------------------------------------------------------------------------------------------------------
 

@@ -61,12 +61,15 @@ function Totals({ world, groups }) {
   const devices = groups.reduce((sum, group) => sum + group.devices, 0);
   const free = groups.reduce((sum, group) => sum + group.states.free, 0);
   const blocked = groups.reduce((sum, group) => sum + group.states.blocked, 0);
+  const tainted = groups.reduce((sum, group) => sum + group.tainted, 0);
+  const parts = [[free, "free"], [blocked, "blocked"], [tainted, "tainted"]].filter(([count, word]) => count || word === "free");
+  const said = parts.map(([count, word]) => `${count.toLocaleString("en")} ${word}`).join(", ");
   let [pending, notReady] = [0, 0];
   for (const claim of world.claims.values()) if (claimState(claim) === "pending") pending += 1;
   for (const node of world.nodes.values()) if (!node.isReady) notReady += 1;
   return html`<dl class="totals">
     <${Total} name="Nodes" value=${nodeNames(world).length} said=${notReady ? `${notReady} not ready` : "all ready"} isBad=${notReady > 0} />
-    <${Total} name="Devices" value=${devices} said=${`${free.toLocaleString("en")} free${blocked ? `, ${blocked.toLocaleString("en")} blocked` : ""}`} />
+    <${Total} name="Devices" value=${devices} said=${said} />
     <${Total} name="Claims" value=${world.claims.size} said=${pending ? `${pending.toLocaleString("en")} pending` : "none pending"} isBad=${pending > 0} />
     <${Total} name="Pods" value=${world.pods.size} said=${podsText(world)} />
   </dl>`;

@@ -1,0 +1,96 @@
+"""The devices of a cluster in a few numbers: states, hardware, and what no typical request can use."""
+
+from __future__ import annotations
+
+import pytest
+
+from dralloc.allocator.features import Features
+from dralloc.api.device_parts import capacity
+from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
+from dralloc.snapshot.cluster import Snapshot
+from dralloc.testing import builders as build
+from dralloc.testing.builders import allocation, claim, device, device_class, held, request, resource_slice
+from dralloc.whatif.usage_report import DeviceState, usage_report
+from dralloc.whatif.usage_summary import UsageSummarizer, UsageSummary
+
+CLASSES = {
+    "any": device_class("any"),
+    "half": device_class("half", ('device.attributes["gpu.example.com"].part == "half"',)),
+}
+
+
+def summary(slices: list[ResourceSlice], *claims: ResourceClaim, node_group: str | None = None) -> UsageSummary:
+    nodes = [build.node("node-a", zone="x"), build.node("node-b", zone="y")]
+    snapshot = Snapshot.of(slices=slices, claims=claims, nodes=nodes)
+    labels = {node.name: node.labels for node in nodes}
+    reports = usage_report(snapshot, Features())
+    return UsageSummarizer(Features(), CLASSES, claims).summary(reports, labels, node_group)
+
+
+def amounts(found: UsageSummary, name: str = "memory") -> list[str]:
+    """Total, used, available and unusable."""
+    [group] = found.drivers
+    [amount] = [each for each in group.hardware if each.name == name]
+    parts = (amount.value, amount.used, amount.available, group.unusable[name])
+    return [str(amount.quantity(part)) for part in parts]
+
+
+def share(name: str, device: str, memory: str) -> ResourceClaim:
+    asked = request("r", device_class="any", capacity={"memory": memory})
+    return claim(name, asked, allocation=allocation(held(device, share_id=f"s-{name}", consumed={"memory": memory})))
+
+
+def shareable(*names: str, **policy: str) -> list[ResourceSlice]:
+    memory = capacity("80Gi", **policy)
+    return [resource_slice("s", *(device(name, capacity={"memory": memory}, shareable=True) for name in names))]
+
+
+def test_what_is_less_than_every_typical_request_is_unusable() -> None:
+    found = summary(shareable("x", "y"), share("a", "x", "30Gi"), share("b", "x", "30Gi"))
+    # 20Gi of the first card, and 20Gi beside two requests on the second.
+    assert amounts(found) == ["160Gi", "60Gi", "100Gi", "40Gi"]
+    assert found.typical == 1
+
+
+def test_the_request_that_uses_a_device_best_counts() -> None:
+    found = summary(shareable("x", "y"), share("a", "x", "30Gi"), share("b", "x", "10Gi"))
+    assert amounts(found) == ["160Gi", "40Gi", "120Gi", "0"]
+
+
+def test_without_claims_the_default_of_the_policy_is_typical() -> None:
+    assert amounts(summary(shareable("x"))) == ["80Gi", "0", "80Gi", "0"]
+    assert amounts(summary(shareable("x", default="30Gi", minimum="30Gi"))) == ["80Gi", "0", "80Gi", "20Gi"]
+
+
+@pytest.mark.parametrize(("count", "unusable"), [(2, "0"), (3, "80Gi")])
+def test_a_request_for_several_devices_needs_them_on_one_node(count: int, unusable: str) -> None:
+    slices = [resource_slice("s", *(device(name, capacity={"memory": "40Gi"}) for name in ("x", "y")))]
+    assert amounts(summary(slices, claim("c", request("r", device_class="any", count=count))))[3] == unusable
+
+
+@pytest.mark.parametrize(("wanted", "unusable"), [("half", "0"), ("whole", "20Gi")])
+def test_partitions_that_no_typical_request_wants_are_unusable(wanted: str, unusable: str) -> None:
+    def part(name: str, kind: str, memory: str) -> object:
+        return device(name, attributes={"part": kind}, capacity={"memory": memory}, draws={"card": {"memory": memory}})
+
+    parts = [part("w", "whole", "40Gi"), part("h0", "half", "20Gi"), part("h1", "half", "20Gi")]
+    slices = [
+        resource_slice("c", of=2, counters={"card": {"memory": "40Gi"}}),
+        resource_slice("p", *parts, of=2),  # type: ignore[arg-type]
+    ]
+    where = (f'device.attributes["gpu.example.com"].part == "{wanted}"',)
+    taken = claim("c", request("r", device_class="any", where=where), allocation=allocation(held("h0")))
+    found = summary(slices, taken)
+    assert amounts(found) == ["40Gi", "20Gi", "20Gi", unusable]
+    [_, half] = found.classes
+    assert (half.name, half.counts.total, half.counts.states) == ("half", 2, {DeviceState.FULL: 1, DeviceState.FREE: 1})
+
+
+def test_groups_of_nodes_by_label() -> None:
+    slices = [
+        *(resource_slice(f"s-{name}", device("d"), pool=name, node_name=name) for name in ("node-a", "node-b")),
+        resource_slice("net", device("d"), pool="net", all_nodes=True),
+    ]
+    found = summary(slices, node_group="zone")
+    assert [(each.name, each.counts.total) for each in found.groups] == [("(several nodes)", 1), ("x", 1), ("y", 1)]
+    assert [node.name for node in found.nodes] == ["node-a", "node-b"]
