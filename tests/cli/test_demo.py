@@ -32,7 +32,7 @@ TOLD = (
     "sweep-dataset   allocated,reserved   fabric/dataset   0        <none>     jobs.batch/sweep",
     # What is missing, and what would help.
     "4 nodes: insufficient memory: requested 96Gi, the largest device has 80Gi",
-    "  - request 80Gi of memory instead of 96Gi in request gpu  [gpu-0]",
+    "  - request 80Gi of memory instead of 96Gi in request gpu  [gpu-3]",
 )
 
 
