@@ -32,8 +32,10 @@ def explain(
 ) -> None:
     """Explain why a pod or a claim does not fit, and what would help; or why it gets its devices. Exits with 1 if it does not fit.
 
-    The first line is the answer. Then come the nodes, grouped by reason; the smallest single changes with which it would fit,
-    each of them tried; and for each request, how many devices are lost at which check.
+    The first line is the answer. Then come the nodes, grouped by reason; the likeliest changes with which the scheduler would
+    place it, each of them tried, with the node; and for each request, how many devices are lost at which check.
+    With -o json, `nearestMisses` has these changes for scripts: objects to set a field of (a JSON pointer, from, to), to
+    delete or to release, and feature gates to enable.
 
     # Why is this pod pending? Reads the cluster of kubectl's current context.
     dralloc explain pod ml/train-0
