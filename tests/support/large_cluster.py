@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.apiserver.http.static_pages import StaticPages
 from dralloc.apiserver.objects.api_resources import key_of
 from dralloc.apiserver.objects.stored_form import document_to_stored
+from dralloc.apiserver.server import ServerExtension
 from dralloc.assembly.api_server import running_api_server
 from dralloc.fleet.profiles import load_profile, nodes_of
 from dralloc.primitives.features import FeatureGates
@@ -31,11 +32,14 @@ Document = dict[str, Any]
 
 
 @asynccontextmanager
-async def large_cluster(nodes: int, pages: StaticPages | None = None) -> AsyncIterator[str]:
+async def large_cluster(
+    nodes: int, pages: StaticPages | None = None, extensions: Sequence[ServerExtension] = ()
+) -> AsyncIterator[str]:
     """The server's URL, inside the block. Every client is the administrator."""
     async with MemoryStore() as store:
         await _fill(store, nodes)
-        async with running_api_server(store, clock=SystemClock(), gates=FeatureGates.defaults()) as server:
+        gates = FeatureGates.defaults()
+        async with running_api_server(store, clock=SystemClock(), gates=gates, extensions=extensions) as server:
             application = ApiApplication(server, Authenticator({}, without_credential=ADMINISTRATOR), pages)
             async with listen(application, ListenAddress()) as url:
                 yield url

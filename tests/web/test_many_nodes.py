@@ -7,6 +7,8 @@ import asyncio
 import pytest
 import uvloop
 
+from dralloc.primitives.features import FeatureGates
+from dralloc.web.explain_endpoint import ExplainEndpoint
 from dralloc.web.page import device_page
 from tests.support.browser import Page, browser_page, find_chromium
 from tests.support.large_cluster import DEVICES_PER_NODE, large_cluster
@@ -31,7 +33,7 @@ def test_five_thousand_nodes() -> None:
 
     async def main() -> None:
         async with (
-            large_cluster(NODES, device_page()) as url,
+            large_cluster(NODES, device_page(), (ExplainEndpoint(FeatureGates.defaults()),)) as url,
             browser_page(program, "--enable-precise-memory-info") as page,
         ):
             await look(page, url)
@@ -69,6 +71,7 @@ async def look(page: Page, url: str) -> None:
     await page.until("Number(document.querySelector('.found').innerText.split(' ')[0]) < 200")
     await page.go("#/claims/default/claim-4502-0")
     await page.sees("Allocated")
+    await page.sees("claim default/claim-4502-0 has its devices already")
     search_stall_ms = await page.run("window.longest")
 
     await page.call("HeapProfiler.collectGarbage")

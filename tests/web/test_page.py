@@ -95,7 +95,8 @@ def opened(cluster: ClusterProcess, client: Client) -> Iterator[Window]:
 
         shown.run(open_page)
         yield shown
-        assert shown.page.errors == []
+        # The browser logs a question about an object that was deleted in the meantime.
+        assert [error for error in shown.page.errors if "404" not in error or "/explain/" not in error] == []
         foreign = [sent.url for sent in shown.page.sent if not sent.url.startswith((cluster.url, "about:"))]
         assert foreign == []
 
@@ -109,7 +110,7 @@ def test_devices_are_bars_of_capacity_by_claim(opened: Window) -> None:
         await page.sees("gpu.example.com")
         said = await page.text(".totals")
         assert "82" in said, "3 x 8 cards, 2 x 3 interfaces, 52 partitions"
-        assert "1 tainted" in said
+        assert "8 blocked" in said, "a tainted card, and partitions without counters"
         shares = json.loads(
             await page.run("""JSON.stringify([...document.querySelectorAll('.bar a.segment')].map((segment) => ({
                 said: segment.title,
