@@ -317,10 +317,10 @@ class _Stranding:
             for use in device.consumes_counters:
                 for name, counter in use.counters.items():
                     amount = left.get(CounterId(use.counter_set, name))
-                    if amount is None:
+                    if amount is None or not counter.value.nanos:
                         # The counters of an incomplete pool are unknown.
                         continue
-                    if counter.value.nanos > 0 >= amount:
+                    if amount <= 0:
                         return None
                     available = quantity_like(counter.value, amount)
                     free[name] = free[name] + available if name in free else available
