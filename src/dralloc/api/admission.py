@@ -111,10 +111,10 @@ def _prepare_and_validate(
     """Returns the object as it would be stored, and its field errors."""
     if request.verb is Verb.CREATE:
         new = strategy.prepare_create(_with_new_metadata(request, new, strategy.admission))
-        return new, (*_validate_managed_fields(request, new), *strategy.validate_create(new))
+        return new, (*_faults_without_handlers(request, new), *strategy.validate_create(new))
     assert request.old is not None, "an update has an object to update"
     old = request.old
-    faults = (*_validate_resource_version(request, new.metadata), *_validate_managed_fields(request, new))
+    faults = (*_validate_resource_version(request, new.metadata), *_faults_without_handlers(request, new))
     if request.subresource == "status":
         assert isinstance(strategy, StatusStrategy), f"{request.kind.kind} has no status"
         new = strategy.prepare_status(_with_metadata_of_status(request, new, old), old)
@@ -123,9 +123,8 @@ def _prepare_and_validate(
     return new, (*faults, *strategy.validate_update(new, old))
 
 
-def _validate_managed_fields(request: WriteRequest, new: ApiObject) -> Iterator[FieldError]:
-    if not request.is_handled:
-        yield from validate_managed_fields(new.metadata.managed_fields)
+def _faults_without_handlers(request: WriteRequest, new: ApiObject) -> tuple[FieldError, ...]:
+    return () if request.is_handled else tuple(validate_managed_fields(new.metadata.managed_fields))
 
 
 def _validate_resource_version(request: WriteRequest, metadata: ObjectMeta) -> Iterator[FieldError]:

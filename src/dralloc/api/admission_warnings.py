@@ -22,7 +22,8 @@ def warn_of_slice(spec: resource_v1.ResourceSliceSpec) -> Iterator[str]:
         yield f"spec.driver: driver names should use only lower case characters: {spec.driver!r}"
     for position, device in enumerate(spec.devices or ()):
         for name, capacity in device.capacity.items():
-            yield from _warn_of_capacity(capacity, f"spec.devices[{position}].capacity[{name}]")
+            if capacity.request_policy is not None or capacity.value.nanos < 0:
+                yield from _warn_of_capacity(capacity, f"spec.devices[{position}].capacity[{name}]")
 
 
 def _warn_of_capacity(capacity: resource_v1.DeviceCapacity, path: str) -> Iterator[str]:

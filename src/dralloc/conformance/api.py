@@ -21,9 +21,9 @@ from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.registry import Kind, find_kind, find_resource, read_object
 from dralloc.api.strategy import AdmissionContext
 from dralloc.conformance.api_over_http import compare_over_http
-from dralloc.conformance.server_connection import connect
+from dralloc.conformance.server_connection import ServerConnection, connect
 from dralloc.conformance.strategies import compare_strategy, is_strategy_line
-from dralloc.conformance.vector_family import LineFamily, VectorOptions, VectorVerdict
+from dralloc.conformance.vector_family import BadVectors, LineFamily, VectorOptions, VectorVerdict
 from dralloc.conformance.write_outcome import WriteOutcome, compare_outcome
 from dralloc.primitives.errors import ApiError, BadRequest, Invalid, NotFound
 
@@ -148,8 +148,14 @@ class ApiFamily:
             yield from LineFamily(identify=_identify, compare=_compare_line).run(lines, options)
             return
         with connect(options) as connection:
-            over_http = LineFamily(identify=_identify, compare=lambda line, _: compare_over_http(line, connection))
+            over_http = LineFamily(identify=_identify, compare=lambda line, _: _compare_on_server(line, connection))
             yield from over_http.run(lines, options)
+
+
+def _compare_on_server(line: Mapping[str, Any], connection: ServerConnection) -> Iterator[str]:
+    if is_strategy_line(line):
+        raise BadVectors("these answers are of the strategies alone; run them without --server")
+    return compare_over_http(line, connection)
 
 
 def _identify(line: Mapping[str, Any]) -> str:

@@ -139,7 +139,7 @@ class Quantity:
     @property
     def exact_text(self) -> str:
         """The canonical text, or all digits where Kubernetes' text loses the number: it prints 10^21 as 1."""
-        text = str(self)
+        text = self._text or str(self)
         if -_LARGE < self.nanos < _LARGE or Quantity.parse(text).nanos == self.nanos:
             return text
         whole, fraction = divmod(abs(self.nanos), NANOS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
 from typing import Any, Final
 
 from dralloc.api.meta_v1 import ObjectMeta, OwnerReference
@@ -33,15 +34,18 @@ SUBRESOURCE_LENGTH_MAX: Final = 256
 
 NOT_NEGATIVE: Final = "must be greater than or equal to 0"
 
-# Metadata that no update changes, in Kubernetes' spelling.
-_IMMUTABLE: Final = {
-    "name": "name",
-    "namespace": "namespace",
-    "uid": "uid",
-    "creation_timestamp": "creationTimestamp",
-    "deletion_timestamp": "deletionTimestamp",
-    "deletion_grace_period_seconds": "deletionGracePeriodSeconds",
-}
+# Metadata that no update changes, in Kubernetes' spelling and as attributes.
+_IMMUTABLE: Final = (
+    "name",
+    "namespace",
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+)
+_identity: Final = attrgetter(
+    "name", "namespace", "uid", "creation_timestamp", "deletion_timestamp", "deletion_grace_period_seconds"
+)
 
 # Template metadata that has no meaning in the claims made from it, in Kubernetes' spelling.
 _NOT_IN_TEMPLATES: Final = {
@@ -105,9 +109,10 @@ def validate_metadata_update(new: ObjectMeta, old: ObjectMeta) -> Iterator[Field
         yield from validate_format(new.name, METADATA.child("name"), names.path_segment)
     if new.namespace != old.namespace and old.namespace:
         yield from validate_dns_label(new.namespace, METADATA.child("namespace"))
-    for field, name in _IMMUTABLE.items():
-        if getattr(new, field) != getattr(old, field):
-            yield invalid(METADATA.child(name), getattr(new, field), "field is immutable")
+    if _identity(new) != _identity(old):
+        for name, value, before in zip(_IMMUTABLE, _identity(new), _identity(old), strict=True):
+            if value != before:
+                yield invalid(METADATA.child(name), value, "field is immutable")
     if new.finalizers:
         yield from _validate_finalizers(new.finalizers)
     yield from _validate_attachments(new)
