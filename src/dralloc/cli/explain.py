@@ -30,7 +30,7 @@ def explain(
     output: Output = OutputFormat.TABLE,
     feature_gates: Gates = "",
 ) -> None:
-    """Explain why a pod or a claim does not fit, and what would help; or why it gets its devices. Exits with 1 if it does not fit.
+    """Explain why a pod or a claim does not fit, and what would help; or why it gets its devices. Exits with 1 if something blocks it.
 
     The first line is the answer. Then come the nodes, grouped by reason; the likeliest changes with which the scheduler would
     place it, each of them tried, with the node; and for each request, how many devices are lost at which check.
