@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -14,13 +16,25 @@ from dralloc.allocator.availability import BlockCause
 from dralloc.allocator.features import Features
 from dralloc.allocator.outcome import Allocated
 from dralloc.allocator.requests import compile_demand
+from dralloc.api.core_v1 import Node, NodeSpec, Taint
 from dralloc.api.device_parts import attribute, capacity
-from dralloc.api.resource_v1 import Device, ResourceClaim, ResourceSlice
+from dralloc.api.meta_v1 import ObjectMeta
+from dralloc.api.resource_v1 import Device, DeviceRequest, ResourceClaim, ResourceSlice
+from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.quantity import Quantity
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.testing import builders as build
 from dralloc.testing.builders import allocation, claim, device, held, resource_slice
-from dralloc.whatif.usage_report import DeviceReport, DeviceState, PoolReport, hardware_by_driver, usage_report
+from dralloc.whatif.cluster_objects import ClusterObjects
+from dralloc.whatif.engine import Engine, PodPlacement
+from dralloc.whatif.usage_report import (
+    DeviceReport,
+    DeviceState,
+    PoolReport,
+    closed_nodes,
+    hardware_by_driver,
+    usage_report,
+)
 from tests.support.plain_pools import World
 from tests.support.random_worlds import random_world
 
@@ -268,10 +282,8 @@ def test_what_is_called_available_is_given_and_one_more_is_refused(seed: int) ->
     snapshot = Snapshot.of(slices=world.slices, claims=world.allocated, rules=world.rules, nodes=[world.node])
 
     def is_given(found: DeviceReport, asked: dict[str, Quantity] | None = None) -> bool:
-        driver = found.device_id.driver
-        only = f'device.driver == "{driver}" && device.attributes["{driver}"].id == "{found.device_id}"'
         amounts = {name: str(amount) for name, amount in asked.items()} if asked is not None else None
-        wanted = claim("wanted", build.request("r", device_class="any", where=(only,), capacity=amounts))
+        wanted = claim("wanted", only(found, amounts))
         demand = compile_demand([wanted], {"any": build.device_class("any")}, features)
         return isinstance(allocate(AllocationProblem(demand, world.node, snapshot)), Allocated)
 
@@ -292,6 +304,57 @@ def test_what_is_called_available_is_given_and_one_more_is_refused(seed: int) ->
                 most = each.largest if each.largest is not None else Quantity.ZERO
                 assert each.largest is None or is_given(found, {**zeros, each.name: each.largest}), found
                 assert not is_given(found, {**zeros, each.name: most + Quantity.of(1)}), found
+
+
+@pytest.mark.slow
+@pytest.mark.fuzz
+@given(seed=st.integers(0, 2**32))
+def test_the_scheduler_gives_what_is_called_available(seed: int) -> None:
+    """With two nodes, one of which may be unschedulable or tainted, or may not exist."""
+    random = Random(seed)
+    world = replace(numbered(random_world(seed)), features=Features())
+    objects = ClusterObjects(FeatureGates.defaults())
+    for item in (*world.slices, *world.allocated, *world.rules, build.device_class("any"), *some_nodes(random)):
+        objects.add(item)
+    for pool in usage_report(objects.snapshot(), Features(), closed_nodes(objects.nodes)):
+        for found in pool.devices:
+            if found.state is DeviceState.GONE:
+                continue
+            asked = {each.name: str(each.largest) for each in found.capacities if each.largest is not None}
+            wanted = claim("wanted", only(found, dict(list(asked.items())[:1]) if len(asked) < 2 else None))
+            engine = Engine(objects, datetime(2026, 1, 1, tzinfo=UTC))
+            engine.create(wanted)
+            pod = engine.pod_for(wanted)
+            pod = structs.replace(pod, spec=structs.replace(pod.spec, tolerations=()))
+            is_placed = isinstance(engine.place(pod), PodPlacement)
+            if found.state.is_open and len(found.capacities) < 2 and len(asked) == len(found.capacities):
+                assert is_placed, found
+            elif not found.state.is_open:
+                assert not is_placed, found
+
+
+def some_nodes(random: Random) -> list[Node]:
+    kinds = [
+        NodeSpec(),
+        NodeSpec(),
+        NodeSpec(unschedulable=True),
+        NodeSpec(taints=(Taint(key="k", effect="NoSchedule"),)),
+        NodeSpec(taints=(Taint(key="k", effect="PreferNoSchedule"),)),
+        None,
+    ]
+    specs = {"node-a": random.choice(kinds[:-1]), "node-b": random.choice(kinds)}
+    return [
+        Node(metadata=ObjectMeta(name=name, labels={"zone": "z1"}), spec=spec)
+        for name, spec in specs.items()
+        if spec is not None
+    ]
+
+
+def only(found: DeviceReport, asked: dict[str, str] | None) -> DeviceRequest:
+    """A request for this device."""
+    driver = found.device_id.driver
+    where = f'device.driver == "{driver}" && device.attributes["{driver}"].id == "{found.device_id}"'
+    return build.request("r", device_class="any", where=(where,), capacity=asked)
 
 
 def numbered(world: World) -> World:
