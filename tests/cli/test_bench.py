@@ -102,8 +102,8 @@ def test_a_server_that_does_not_trust_or_is_not_trusted_is_told(tmp_path: Path) 
         token = (tmp_path / "data" / "admin.token").read_text()
         stranger.write_text(text.replace(token, "wrong"))
         insecure.write_text(text.replace("certificate-authority-data:", "unused:"))
-        assert f"{server.url} does not know who you are" in refused("--kubeconfig", str(stranger))
-        assert f"the certificate of {server.url} is not to be trusted" in refused("--kubeconfig", str(insecure))
+        assert f"{server.url} rejects your credentials" in refused("--kubeconfig", str(stranger))
+        assert f"the certificate of {server.url} cannot be verified" in refused("--kubeconfig", str(insecure))
 
 
 @pytest.mark.slow

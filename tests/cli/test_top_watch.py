@@ -137,7 +137,7 @@ def test_what_cannot_be_followed_is_said(api: ApiThread, tmp_path: Path) -> None
     (tmp_path / "s.yaml").write_text("")
     assert "--watch cannot be combined with -f" in run("-f", str(tmp_path))
     server = ("--kubeconfig", str(api.kubeconfig))
-    assert "there is no node n9" in run(*server, "--node", "n9", code=1)
+    assert "no node n9" in run(*server, "--node", "n9", code=1)
     api.answers["/apis/resource.k8s.io/v1/resourceslices"] = refused(403, "Forbidden", "not for you")
     try:
         assert "resourceslices cannot be read: not for you" in run(*server)

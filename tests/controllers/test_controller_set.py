@@ -148,7 +148,7 @@ def test_the_queues_of_an_ended_term_leave_the_metrics() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--only", "claim-templates,nonsense"], "no controller is called 'nonsense'"),
+        (["--only", "claim-templates,nonsense"], "unknown controller 'nonsense'"),
         (["--kubeconfig", "/nowhere"], "/nowhere"),
         (["--feature-gates", "Nonsense=true"], "Nonsense"),
     ],

@@ -68,7 +68,7 @@ def test_a_pod_gets_its_device_and_runs(cluster: DraCluster) -> None:
 def test_a_pod_that_does_not_fit_says_why_and_what_would_help(cluster: DraCluster) -> None:
     cluster.apply(HUNGRY)
     assert cluster.wait_until_pending("hungry", "insufficient memory").startswith("0/2 nodes are available")
-    assert "ask for 80Gi of memory instead of 100Gi" in cluster.explain("hungry")
+    assert "request 80Gi of memory instead of 100Gi" in cluster.explain("hungry")
 
 
 def test_what_is_deleted_or_ends_gives_back_its_devices(cluster: DraCluster) -> None:
