@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from dralloc.api.core_v1 import Event
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.client.transport import Transport
 from dralloc.primitives.errors import Forbidden, NotFound
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
 from dralloc.whatif.cluster_objects import PLACEMENT_NEEDED, PLACEMENT_USEFUL, ClusterObjects, UnknownObject
 from dralloc.whatif.engine import Engine
-from dralloc.whatif.live_cluster import read_cluster
 from dralloc.whatif.pod_explanation import SubjectExplanation, explain_claim, explain_pod
+
+if TYPE_CHECKING:
+    from dralloc.client.transport import Transport
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,9 @@ async def ask_cluster(
     question: SubjectQuestion, transport: Transport, namespace: str, gates: FeatureGates
 ) -> tuple[SubjectExplanation, list[str]]:
     """The answer from the objects of a server, with notes. Raises NotFound, and Forbidden if a needed kind cannot be read."""
+    # The command with -f starts faster without a client.
+    from dralloc.whatif.live_cluster import read_cluster
+
     objects = ClusterObjects(gates, place="the cluster", namespace=namespace)
     for kind, found in (await read_cluster(transport, namespace, question.needed | question.useful)).items():
         if found.is_missing and kind in question.needed:
