@@ -323,8 +323,19 @@ def test_missing_kinds_are_named(dumped: Path, tmp_path: Path) -> None:
     objects = [each for each in all_objects(dumped) if each["kind"] not in ("ClusterDump", "DeviceTaintRule")]
     plain.write_text(yaml.safe_dump_all(objects))
     told = ask("explain", "claim", "ml/big", "-f", str(plain))
-    assert "the files contain no DeviceTaintRules: the answer assumes that the cluster has none" in told.stderr
+    assert "no DeviceTaintRules in the files: the answer assumes that the cluster has none" in told.stderr
     assert "dralloc dump writes all kinds" in told.stderr
+
+
+def test_a_dump_of_files_knows_no_more_than_they_do(dumped: Path, tmp_path: Path) -> None:
+    plain, again = tmp_path / "plain.yaml", tmp_path / "again.yaml"
+    plain.write_text(
+        yaml.safe_dump_all([each for each in all_objects(dumped) if each["kind"] in ("ResourceSlice", "Node")])
+    )
+    assert ask("dump", "-f", str(plain), "-o", str(again)).exit_code == 0
+    told = ask("top", "devices", "-f", str(again))
+    assert told.exit_code == 0
+    assert f"no ResourceClaims and no DeviceTaintRules in the dump {again}" in told.stderr
 
 
 def all_objects(file: Path) -> list[dict[str, Any]]:

@@ -61,13 +61,13 @@ class ClusterDump(ApiObject):
 
 
 def header_of(objects: ClusterObjects, read: Mapping[type[ApiObject], ReadKind], *, dralloc: str) -> ClusterDump:
-    """`read` has what is known of the kinds; a kind that it lacks, and of which there are no objects, is missing."""
+    """`read` has what is known of the kinds; a kind that it lacks and that has no objects is unknown, and not listed."""
     kinds = []
     for object_type, kind in relevant_kinds():
         count = len(objects.all(object_type))
-        unknown = ReadKind() if count else ReadKind(is_missing=True, note=f"the input had no {kind.plural}")
-        known = read.get(object_type, unknown)
-        kinds.append(DumpedKind(kind=kind.kind, count=count, missing=known.is_missing, note=known.note))
+        known = read.get(object_type, ReadKind())
+        if count or object_type in read:
+            kinds.append(DumpedKind(kind=kind.kind, count=count, missing=known.is_missing, note=known.note))
     return ClusterDump(
         api_version=API_VERSION,
         kind=KIND,

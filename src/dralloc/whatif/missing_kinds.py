@@ -69,6 +69,6 @@ def missing_kinds(objects: ClusterObjects, wanted: Collection[type[ApiObject]]) 
     if lacking:
         listed = " and no ".join(filter(None, (", ".join(lacking[:-1]), lacking[-1])))
         yield (
-            f"{objects.place} contain no {listed}: the answer assumes that the cluster has none; "
+            f"no {listed} in {objects.place}: the answer assumes that the cluster has none; "
             "dralloc dump writes all kinds"
         )
