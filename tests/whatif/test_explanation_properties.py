@@ -6,12 +6,14 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
-from dralloc.allocator.diagnosis.claim_edits import slots
+from dralloc.allocator.diagnosis.claim_edits import Claims, Slot, requests_of, slots, with_request
 from dralloc.allocator.diagnosis.device_funnel import spots
 from dralloc.allocator.diagnosis.device_survey import Survey
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, Impossible, Outcome
 from dralloc.allocator.supply import Supply
+from dralloc.api.resource_v1 import EXACT_COUNT
 from dralloc.whatif.explanation.json_form import plain_explanation
 from dralloc.whatif.explanation.report import FitVerdict, Question, explain
 from dralloc.whatif.explanation.text import lines
@@ -98,7 +100,6 @@ def test_what_is_left_of_a_funnel_can_be_taken_alone(seed: int) -> None:
     from dataclasses import replace
 
     from dralloc.allocator.diagnosis.claim_edits import with_alternative_only, with_requests_only
-    from dralloc.api.resource_v1 import EXACT_COUNT
 
     question = random_question(seed)
     situation = question.on(question.nodes[0])
@@ -106,7 +107,7 @@ def test_what_is_left_of_a_funnel_can_be_taken_alone(seed: int) -> None:
     for slot, alternative in list(slots(question.demand(question.claims)))[:3]:
         if alternative.fault is not None:
             continue
-        claims = slot.write(situation.claims, count=1, allocation_mode=EXACT_COUNT)
+        claims = with_one_device(situation.claims, slot)
         if slot.alternative is not None:
             claims = with_alternative_only(claims, slot)
         alone = with_requests_only((claims[slot.claim],), 0, {slot.request})
@@ -117,3 +118,16 @@ def test_what_is_left_of_a_funnel_can_be_taken_alone(seed: int) -> None:
         elif isinstance(outcome, Allocated):
             [allocated] = outcome.claims[0].devices
             assert allocated.device == left[0]
+
+
+def with_one_device(claims: Claims, slot: Slot) -> Claims:
+    """The claims, one request or alternative of which is for a single device."""
+    request = requests_of(claims[slot.claim])[slot.request]
+    one = structs.replace(slot.read(claims), count=1, allocation_mode=EXACT_COUNT)
+    if slot.alternative is None:
+        request = structs.replace(request, exactly=one)
+    else:
+        listed = list(request.first_available)
+        listed[slot.alternative] = one  # type: ignore[assignment]  # an alternative replaces an alternative
+        request = structs.replace(request, first_available=tuple(listed))
+    return with_request(claims, slot.claim, slot.request, request)

@@ -34,19 +34,6 @@ class Slot(NamedTuple):
         assert request.exactly is not None, "a request without alternatives is exact"
         return request.exactly
 
-    def write(self, claims: Claims, **changes: Any) -> Claims:
-        """The claims with these members of the request changed."""
-        request = requests_of(claims[self.claim])[self.request]
-        changed = replace(self.read(claims), **changes)
-        if self.alternative is None:
-            request = replace(request, exactly=changed)
-        else:
-            listed = request.first_available
-            request = replace(
-                request, first_available=(*listed[: self.alternative], changed, *listed[self.alternative + 1 :])
-            )
-        return with_request(claims, self.claim, self.request, request)
-
 
 def slots(demand: Demand) -> Iterator[tuple[Slot, Alternative]]:
     """Every alternative of every request, and where it stands."""
