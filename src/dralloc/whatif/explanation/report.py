@@ -71,7 +71,7 @@ class Question:
             # The pod is rejected before any node is judged. An error in its claims is explained like one that nodes meet.
             outcome = question.on(nodes[0]).outcome()
             if isinstance(outcome, Fatal):
-                return replace(question, verdicts={node.name: Faulty(outcome) for node in nodes})
+                return replace(question, verdicts=dict.fromkeys((node.name for node in nodes), Faulty(outcome)))
         return question
 
     @property
@@ -200,7 +200,6 @@ class _Investigation:
 
     def _reasons(self) -> Iterator[tuple[str, Reason]]:
         """Why nodes do not fit; diagnosed once for nodes that are equivalent to the claims."""
-        equivalence = self._equivalence(self._diagnoser)
         known: dict[Hashable, Reason] = {}
         for name, node in self._nodes.items():
             match self._question.verdicts[name]:
@@ -208,8 +207,9 @@ class _Investigation:
                     continue
                 case Unfit() | OutOfReach() as verdict:
                     yield name, reason_about_node(verdict)
-                case Lacking(outcome) | Faulty(outcome):
-                    key = equivalence(node)
+                case (Lacking(outcome) | Faulty(outcome)) as verdict:
+                    # Equivalent nodes share a verdict, but a reason may name pools that the node does not see yet.
+                    key = name if self._diagnoser.survey.unready_pools(node) else id(verdict)
                     if key not in known:
                         known[key] = self._diagnoser.reason(node, outcome)
                     yield name, known[key]
