@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from random import Random
 from typing import Any
 
+from msgspec.structs import replace
+
 from dralloc.api import device_parts as parts
 from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.testing import builders as build
 from tests.support.workloads import Document, claim_template, existing, pod, quota, template
 
@@ -42,6 +45,11 @@ class RandomCluster:
         for name in self.nodes:
             yield self._node(name)
             yield from self._pool(name)
+        if self._chance() < 0.25:
+            devices = [self._device(f"fabric-{index}", "mixed") for index in range(2)]
+            some = build.node_selector(zone="z1") if self._chance() < 0.5 else None
+            published = partial(build.resource_slice, driver=DRIVER, pool="fabric", node_selector=some)
+            yield published("fabric", *devices, all_nodes=None if some is not None else True)
         if self._chance() < 0.3:
             rule_taint = build.taint("broken", effect=self._pick(("NoSchedule", "None")))
             yield build.taint_rule("rule", rule_taint, driver=DRIVER, device=self._pick(("dev-0", "dev-1")))
@@ -52,7 +60,9 @@ class RandomCluster:
             yield quota("limits", hard)
         for index in range(3):
             self._templates.append(f"template-{index}")
-            yield claim_template(f"template-{index}", self._request())
+            made = claim_template(f"template-{index}", self._request())
+            self._constrain(made["spec"]["spec"]["devices"])
+            yield made
         for index in range(2):
             self._claims.append(f"shared-{index}")
             yield build.claim(f"shared-{index}", self._request())
@@ -113,6 +123,31 @@ class RandomCluster:
             where=where,
             capacity=self._pick((None, None, {"memory": "3"}, {"memory": "9"})),
         )
+
+    def _constrain(self, devices: Document) -> None:
+        if self._chance() < 0.2:
+            kind = self._pick(("matchAttribute", "distinctAttribute"))
+            devices["constraints"] = [{kind: f"{DRIVER}/model"}]
+        exactly = devices["requests"][0].get("exactly")
+        if exactly is not None and self._chance() < 0.1:
+            exactly["allocationMode"] = "All"
+            exactly.pop("count", None)
+        if exactly is not None and self._chance() < 0.1:
+            exactly["tolerations"] = [{"operator": "Exists"}]
+
+    def deleted(self, pods: Sequence[str]) -> Sequence[str]:
+        """The pods to delete: sometimes one of them."""
+        return [self._pick(pods)] if pods and self._chance() < 0.15 else []
+
+    def republished(self, resource_slice: ResourceSlice) -> ResourceSlice:
+        """The slice in which devices become shareable, or can no longer be shared."""
+        devices = tuple(
+            replace(device, allow_multiple_allocations=None if device.allow_multiple_allocations else True)
+            if self._chance() < 0.03
+            else device
+            for device in resource_slice.spec.devices or ()
+        )
+        return replace(resource_slice, spec=replace(resource_slice.spec, devices=devices))
 
     def pod(self, index: int) -> Document:
         claims: dict[str, Document] = {}

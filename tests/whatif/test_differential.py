@@ -23,7 +23,7 @@ from dralloc.api.core_v1 import Node
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.registry import KINDS, Kind
-from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
+from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 from dralloc.apiserver.objects.api_resources import key_of
 from dralloc.apiserver.objects.stored_form import to_stored
 from dralloc.assembly.cluster import ClusterSettings, InProcessCluster, cluster_in_process
@@ -273,6 +273,17 @@ async def follow_plan(
 # --- Scenarios ------------------------------------------------------------------------------------------------------------
 
 
+async def change(cluster: InProcessCluster, random: RandomCluster) -> None:
+    """Sometimes deletes a pod, and changes which devices are shareable."""
+    pods = await cluster.client.list(Pod, namespace="default")
+    for name in random.deleted([pod.metadata.name for pod in pods]):
+        await cluster.client.delete(Pod, name)
+    for resource_slice in await cluster.client.list(ResourceSlice):
+        if resource_slice.spec.devices and (new := random.republished(resource_slice)) != resource_slice:
+            await cluster.client.replace(new)
+    await asyncio.sleep(SETTLED_S)
+
+
 async def scenario(seed: int) -> None:
     random = RandomCluster(seed)
     async with MemoryStore() as store:
@@ -282,6 +293,7 @@ async def scenario(seed: int) -> None:
             await asyncio.sleep(SETTLED_S)
             for index in range(PODS):
                 await ask_and_create(cluster, random.pod(index))
+                await change(cluster, random)
             await explain_all(cluster)
             objects = await read_objects(cluster)
         assert all_answers(objects) == all_answers(dumped(objects))
