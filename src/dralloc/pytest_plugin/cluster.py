@@ -140,17 +140,13 @@ class DraCluster:
 
     def explain(self, pod: str, *, namespace: str = "default") -> str:
         """The output of `dralloc explain pod`: why the pod gets no devices and what would help, or why it got these."""
-        from dralloc.whatif.cluster_objects import ClusterObjects
-        from dralloc.whatif.engine import Engine
-        from dralloc.whatif.live_cluster import read_cluster
-        from dralloc.whatif.pod_explanation import explain_pod
+        from dralloc.whatif.subject_question import SubjectQuestion, ask_cluster
 
-        read = self.pod(pod, namespace=namespace)
-        objects = ClusterObjects(self._task.settings.gates, "the cluster", namespace)
-        for found in self.run(read_cluster(self._cluster.transport, namespace)).values():
-            for item in found.objects:
-                objects.add(item)
-        return "\n".join(explain_pod(Engine(objects, self._task.settings.clock.now()), read).lines())
+        settings = self._task.settings
+        question = SubjectQuestion("pod", f"{namespace}/{pod}", scheduler_names=settings.scheduler_names)
+        now = settings.clock.now()
+        found, _ = self.run(ask_cluster(question, self._cluster.transport, namespace, settings.gates, now))
+        return "\n".join(found.lines())
 
     def describe(self) -> str:
         """Nodes, pods, claims and the latest events, as text."""

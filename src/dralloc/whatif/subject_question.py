@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -53,13 +54,17 @@ class SubjectQuestion:
 
 
 async def ask_cluster(
-    question: SubjectQuestion, transport: Transport, namespace: str, gates: FeatureGates
+    question: SubjectQuestion, transport: Transport, namespace: str, gates: FeatureGates, now: datetime | None = None
 ) -> tuple[SubjectExplanation, list[str]]:
-    """The answer from the objects of a server, with notes. Raises NotFound, and Forbidden if a needed kind cannot be read."""
+    """The answer from the objects of a server, with notes; `now` is the time that it assumes.
+
+    Raises NotFound, and Forbidden if a needed kind cannot be read.
+    """
     # The command with -f starts faster without a client.
     from dralloc.whatif.live_cluster import read_cluster
 
     objects = ClusterObjects(gates, place="the cluster", namespace=namespace)
+    objects.now = now or objects.now
     for kind, found in (await read_cluster(transport, namespace, question.needed | question.useful)).items():
         if found.is_missing and kind in question.needed:
             raise Forbidden(found.note)
