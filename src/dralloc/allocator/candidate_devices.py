@@ -121,8 +121,13 @@ def matches_of(indexed: IndexedSlice, criteria: DeviceCriteria) -> SliceMatches:
     return matches
 
 
-def match_device(indexed: IndexedSlice, bit: int, criteria: DeviceCriteria) -> Charge | DeviceMismatch | DeviceError:
-    """What a request consumes of an unused device, or why the device does not match. Ignores node placement and taints."""
+def match_device(
+    indexed: IndexedSlice, bit: int, criteria: DeviceCriteria, known: Charge | None = None
+) -> Charge | DeviceMismatch | DeviceError:
+    """What a request consumes of an unused device, or why the device does not match. Ignores node placement and taints.
+
+    `known` is what it consumes of a device with the same capacities.
+    """
     if not criteria.allows_binding and indexed.binding >> bit & 1:
         return DeviceMismatch(MatchStage.BINDING_CONDITIONS)
     if criteria.class_selectors or criteria.request_selectors:
@@ -133,6 +138,8 @@ def match_device(indexed: IndexedSlice, bit: int, criteria: DeviceCriteria) -> C
             return verdict
     if criteria.asked is None:
         return NO_CHARGE
+    if known is not None:
+        return known
     try:
         charge = charge_for(
             indexed.devices[bit].capacity,
@@ -156,8 +163,13 @@ def _match_slice(indexed: IndexedSlice, criteria: DeviceCriteria) -> SliceMatche
     matched = faulty_selection = faulty_capacity = 0
     faults: dict[int, DeviceError] = {}
     charges: dict[int, Charge] = {}
-    for bit in range(len(indexed.devices)):
-        match match_device(indexed, bit, criteria):
+    for bit, device in enumerate(indexed.devices):
+        known = charges.get(bit - 1)
+        # Charges have the order of the capacities.
+        is_alike = known is not None and list(device.capacity.items()) == list(
+            indexed.devices[bit - 1].capacity.items()
+        )
+        match match_device(indexed, bit, criteria, known if is_alike else None):
             case Charge() as charge:
                 matched |= 1 << bit
                 charges[bit] = charge
