@@ -262,15 +262,17 @@ def test_a_claim_of_a_template_is_changed_in_the_template_too() -> None:
 
 
 def test_a_claim_is_released_by_deleting_the_pods_that_use_it() -> None:
-    user = pod("user", "held", on="a", cpu="7")
+    user = pod("user", "held", on="a")
     held = claim("held", allocation=build.allocation(build.held("gpu-0", pool="a")))
     held = replace(held, status=replace(held.status, reserved_for=(pod_reference(user),)))
     objects = cluster(
         *(node("a"), CLASS, held, user, claim("claim", request()), pod("pod", "claim", cpu="4")),
         gpus("a", device("gpu-0")),
     )
-    # The node lacks cpu as well, and deleting the pod frees both.
-    assert messages(objects) in (["release claim default/held (delete pod default/user)"], [])
+    found = remedies(objects)
+    verify(objects, found)
+    assert found[0]["message"] == "release claim default/held (delete pod default/user)"
+    assert [(each["action"], each["name"]) for each in found[0]["changes"]] == [("delete", "user"), ("release", "held")]
 
 
 # --- Random clusters --------------------------------------------------------------------------------------------------------
