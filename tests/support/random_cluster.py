@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import count
 from random import Random
 from typing import Any
 
@@ -27,6 +28,8 @@ class RandomCluster:
         self._chance = self._random.random
         self._pick = self._random.choice
         self.nodes = [f"node-{index}" for index in range(self._random.randint(1, 4))]
+        # Every device has a number, so that a claim can ask for this one.
+        self._ids = count()
         self._templates: list[str] = []
         self._claims: list[str] = []
 
@@ -101,7 +104,7 @@ class RandomCluster:
         memory = parts.capacity(self._pick(("8", "10")), default="2", minimum="1", step="1")
         return build.device(
             name,
-            attributes={"model": self._pick(MODELS)},
+            attributes={"model": self._pick(MODELS), "id": next(self._ids)},
             capacity={"memory": memory} if is_shareable else {"memory": "8"},
             shareable=True if is_shareable else None,
             draws={"card": {"memory": self._pick(("2", "4"))}} if kind == "partitions" else None,

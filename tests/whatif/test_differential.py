@@ -2,7 +2,8 @@
 
 Before a pod is created, `explain` and `allocate` say whether it is placed, where, and with which devices. Then it is created,
 the real scheduler and controllers settle it, and the answers must have been true. At the end every pod is explained again,
-from the cluster and from a dump of it, and `fit`, `plan` and the remedies of `explain` are followed on copies of the cluster.
+from the cluster and from a dump of it. On copies of the cluster, remedies, `fit` and `plan` are followed, and what `top` calls
+available is claimed.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dralloc.api.codec import decode, encode
-from dralloc.api.core_v1 import Node
+from dralloc.api.core_v1 import Node, ResourceQuota
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.registry import KINDS, Kind
@@ -29,9 +31,11 @@ from dralloc.apiserver.objects.stored_form import to_stored
 from dralloc.assembly.cluster import ClusterSettings, InProcessCluster, cluster_in_process
 from dralloc.primitives.errors import ApiError
 from dralloc.primitives.features import FeatureGates
+from dralloc.primitives.quantity import Quantity
 from dralloc.simulator.virtual_time import run_virtual
 from dralloc.store.interface import Store
 from dralloc.store.memory import MemoryStore
+from dralloc.testing import builders as build
 from dralloc.whatif.allocations import allocate_waiting
 from dralloc.whatif.blockers import Stage
 from dralloc.whatif.candidate_shapes import CandidateShape, Growths, add_classes
@@ -44,10 +48,11 @@ from dralloc.whatif.manifest_cluster import add_manifests
 from dralloc.whatif.object_changes import Replacement, apply_changes
 from dralloc.whatif.planner import plan_pods
 from dralloc.whatif.pod_explanation import explain_claim, explain_pod
-from dralloc.whatif.usage_report import usage_report
+from dralloc.whatif.usage_report import DeviceReport, DeviceState, closed_nodes, usage_report
 from tests.support.api_server import loop_clock
-from tests.support.random_cluster import RandomCluster
-from tests.support.workloads import Document
+from tests.support.random_cluster import DRIVER, RandomCluster
+from tests.support.workloads import Document, existing
+from tests.support.workloads import pod as pod_document
 
 PODS = 8
 # An example is a whole cluster: 500 in `make fuzz`.
@@ -56,6 +61,7 @@ EXAMPLES = max(1, settings().max_examples // 40)
 SETTLED_S = 20.0
 COPY_S = 3.0
 COPIES_MAX = 8
+OPEN_MAX = 3
 SHAPE = CandidateShape.parse("gpu=2")
 
 Devices = frozenset[tuple[str, str, str, str, tuple[tuple[str, str], ...]]]
@@ -270,6 +276,50 @@ async def follow_plan(
                 assert devices_of(list(placement.claims)) == devices_of(await claims_of(cluster, actual)), name
 
 
+def roomy(node: Node) -> Node:
+    """The node with room for many pods."""
+    return replace(node, status=replace(node.status, allocatable=dict.fromkeys(("cpu", "pods"), Quantity.parse("500"))))
+
+
+def claim_for(device: DeviceReport, name: str, capacity: dict[str, str] | None) -> list[Document | ResourceClaim]:
+    """A claim for this device, and a pod that uses it."""
+    number = device.device.attributes["id"].int
+    where = f'device.attributes["{DRIVER}"].id == {number}'
+    wanted = build.request("device", device_class="gpu", where=where, capacity=capacity)
+    return [build.claim(name, wanted), pod_document(name, {"claim": existing(name)})]
+
+
+async def claim_what_top_shows(store: Store, objects: ClusterObjects) -> None:
+    """Claims all that a device has available, after one unit more was refused; devices that are not open are refused."""
+    gone: list[Replacement] = [(each, None) for each in (*waiting_pods(objects), *objects.all(ResourceQuota).values())]
+    nodes: list[Replacement] = [(node, roomy(node)) for node in objects.all(Node).values()]
+    reports = usage_report(objects.snapshot(), objects.features, closed_nodes(objects.nodes))
+    devices = [device for report in reports for device in report.devices if device.state is not DeviceState.GONE]
+    for open_device in [None, *(device for device in devices if device.state.is_open)][:OPEN_MAX]:
+        async with copied(store, (*gone, *nodes)) as cluster:
+            asked = [open_device] if open_device is not None else [each for each in devices if not each.state.is_open]
+            for device in asked:
+                (memory,) = device.capacities
+                name = f"top-{device.device_id.pool}-{device.device_id.device}"
+                most = None
+                if memory.largest is not None:
+                    more = str(Quantity.parse(str(memory.largest.nanos // 10**9 + 1)))
+                    most = {"memory": str(memory.largest)}
+                    await claim_and_check(cluster, device, f"{name}-more", {"memory": more}, is_given=False)
+                await claim_and_check(cluster, device, name, most, is_given=device.state.is_open)
+
+
+async def claim_and_check(
+    cluster: InProcessCluster, device: DeviceReport, name: str, capacity: dict[str, str] | None, *, is_given: bool
+) -> None:
+    for each in claim_for(device, name, capacity):
+        assert not (refusal := await create(cluster, each)), refusal
+    await asyncio.sleep(COPY_S)
+    actual = await cluster.client.get(Pod, name)
+    said = f"top: {name} {capacity}: {device.state} {device.capacities} {device.block} {_why(actual)}"
+    assert bool(actual.spec.node_name) == is_given, said
+
+
 # --- Scenarios ------------------------------------------------------------------------------------------------------------
 
 
@@ -298,6 +348,7 @@ async def scenario(seed: int) -> None:
             objects = await read_objects(cluster)
         assert all_answers(objects) == all_answers(dumped(objects))
         await follow_remedies(store, objects)
+        await claim_what_top_shows(store, objects)
         await follow_fit(store, random.pod(PODS))
         await follow_plan(store, waiting_pods(objects), [random.pod(PODS + 1 + index) for index in range(4)])
 
