@@ -8,7 +8,7 @@ import pytest
 
 from dralloc.allocator.allocate import AllocationProblem, allocate
 from dralloc.allocator.diagnosis.diagnoser import Diagnoser
-from dralloc.allocator.diagnosis.reasons import GROUPS_SHOWN_MAX, Cause, Reason, availability, grouped
+from dralloc.allocator.diagnosis.reasons import GROUPS_SHOWN_MAX, Reason, ReasonCause, availability, grouped
 from dralloc.allocator.features import Features
 from dralloc.allocator.requests import compile_demand
 from dralloc.primitives.quantity import Quantity
@@ -17,12 +17,12 @@ from dralloc.testing import builders as build
 
 
 def short(most: str, asked: str = "5Gi") -> Reason:
-    return Reason(cause=Cause.CAPACITY, subject="bandwidth", asked=asked, most=Quantity.parse(most))
+    return Reason(cause=ReasonCause.CAPACITY, subject="bandwidth", asked=asked, most=Quantity.parse(most))
 
 
 def test_nodes_with_the_same_story_are_told_as_one_with_the_best_of_each() -> None:
     reasons = [(f"node-{at}", short("2Gi" if at == 7 else "1Gi")) for at in range(480)]
-    reasons += [(f"other-{at}", Reason(cause=Cause.CLASS_SELECTOR, subject="nic")) for at in range(20)]
+    reasons += [(f"other-{at}", Reason(cause=ReasonCause.CLASS_SELECTOR, subject="nic")) for at in range(20)]
     groups = grouped(reasons)
     assert availability(groups, total=500) == (
         "0/500 nodes are available: 480 nodes: insufficient bandwidth: requested 5Gi, available 2Gi; 20 nodes: no device of class nic"
@@ -39,22 +39,22 @@ def test_what_is_asked_for_tells_reasons_apart() -> None:
 
 # From near to far: what has to change counts first, then how many devices lack, then how much of one.
 BY_DISTANCE = [
-    Reason(cause=Cause.ERROR, subject="the selector fails", wanted=9),
-    Reason(cause=Cause.TOGETHER, subject="requests a and b"),
-    Reason(cause=Cause.CONSTRAINT, subject="numa", asked="agree", wanted=2),
+    Reason(cause=ReasonCause.ERROR, subject="the selector fails", wanted=9),
+    Reason(cause=ReasonCause.TOGETHER, subject="requests a and b"),
+    Reason(cause=ReasonCause.CONSTRAINT, subject="numa", asked="agree", wanted=2),
     short("0", asked="0"),
     short("4Gi"),
-    Reason(cause=Cause.CAPACITY, subject="bandwidth", asked="5Gi", takes="8Gi", most=Quantity.parse("6Gi")),
-    Reason(cause=Cause.SIZE, subject="bandwidth", asked="5Gi", most=Quantity.parse("1Gi")),
-    Reason(cause=Cause.TAINT, subject="broken"),
-    Reason(cause=Cause.CAPACITY, subject="memory", asked="5Gi", most=Quantity.ZERO),
-    Reason(cause=Cause.IN_USE),
-    Reason(cause=Cause.CLAIM_SELECTOR, subject="model"),
-    Reason(cause=Cause.CLASS_SELECTOR, subject="gpu", wanted=9, left=7),
-    Reason(cause=Cause.IN_USE, wanted=4, left=1),
-    Reason(cause=Cause.CLASS_SELECTOR, subject="gpu"),
-    Reason(cause=Cause.NODE, subject="unschedulable"),
-    Reason(cause=Cause.LIMIT, asked="40", wanted=40),
+    Reason(cause=ReasonCause.CAPACITY, subject="bandwidth", asked="5Gi", takes="8Gi", most=Quantity.parse("6Gi")),
+    Reason(cause=ReasonCause.SIZE, subject="bandwidth", asked="5Gi", most=Quantity.parse("1Gi")),
+    Reason(cause=ReasonCause.TAINT, subject="broken"),
+    Reason(cause=ReasonCause.CAPACITY, subject="memory", asked="5Gi", most=Quantity.ZERO),
+    Reason(cause=ReasonCause.IN_USE),
+    Reason(cause=ReasonCause.CLAIM_SELECTOR, subject="model"),
+    Reason(cause=ReasonCause.CLASS_SELECTOR, subject="gpu", wanted=9, left=7),
+    Reason(cause=ReasonCause.IN_USE, wanted=4, left=1),
+    Reason(cause=ReasonCause.CLASS_SELECTOR, subject="gpu"),
+    Reason(cause=ReasonCause.NODE, subject="unschedulable"),
+    Reason(cause=ReasonCause.LIMIT, asked="40", wanted=40),
 ]
 
 
@@ -65,14 +65,14 @@ def test_the_nearest_comes_first_whatever_the_number_of_nodes() -> None:
 
 def test_numbers_that_differ_from_node_to_node_are_left_out() -> None:
     def in_use(count: int) -> Reason:
-        return Reason(cause=Cause.IN_USE, lost=count, lost_at_all=count)
+        return Reason(cause=ReasonCause.IN_USE, lost=count, lost_at_all=count)
 
     assert str(grouped([("a", in_use(8)), ("b", in_use(8))])[0]) == "2 nodes: all 8 devices are in use"
     assert str(grouped([("a", in_use(8)), ("b", in_use(4))])[0]) == "2 nodes: devices are in use"
 
 
 def test_a_line_stays_a_line_whatever_the_number_of_stories() -> None:
-    reasons = [(f"node-{at}", Reason(cause=Cause.NODE, subject=f"story {at}")) for at in range(100)]
+    reasons = [(f"node-{at}", Reason(cause=ReasonCause.NODE, subject=f"story {at}")) for at in range(100)]
     told = availability(grouped(reasons), total=100)
     assert told.count(";") == GROUPS_SHOWN_MAX
     assert told.endswith(f"{100 - GROUPS_SHOWN_MAX} nodes: other reasons")
@@ -80,7 +80,7 @@ def test_a_line_stays_a_line_whatever_the_number_of_stories() -> None:
 
 def test_expressions_are_cut_to_a_readable_length() -> None:
     expression = " && ".join(f'device.attributes["gpu.example.com"].a{at} == {at}' for at in range(20))
-    assert len(str(Reason(cause=Cause.CLAIM_SELECTOR, subject=expression))) < 140
+    assert len(str(Reason(cause=ReasonCause.CLAIM_SELECTOR, subject=expression))) < 140
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.source_tree import SOURCE, modules, package_of
+from tests.support.source_tree import SOURCE, modules
 
 BETTER = {
     "whoever": "name the client, user or component",
@@ -26,14 +26,10 @@ BETTER = {
     "a fault of dralloc": "internal error",
 }
 PATTERN = re.compile(rf"\b({'|'.join(BETTER)})\b", re.IGNORECASE)
-# Packages that are not done yet. The list only shrinks.
-KNOWN_PACKAGES = frozenset({"cli", "whatif"})
 
 
 @pytest.mark.parametrize("path", modules().values(), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_words(path: Path) -> None:
-    if package_of(path) in KNOWN_PACKAGES:
-        return
     for number, line in enumerate(path.read_text().splitlines(), start=1):
         if found := PATTERN.search(line):
             word = found[0].lower()

@@ -108,7 +108,7 @@ class _OnDemand(Mapping[str, Any]):
 class _Commands(TyperGroup):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = _OnDemand()  # type: ignore[assignment]  # nobody adds to them
+        self.commands = _OnDemand()  # type: ignore[assignment]  # read-only
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that is called; says what was meant where it can be told."""
@@ -172,7 +172,7 @@ def main() -> None:
     try:
         app()
     except BrokenPipeError:
-        # Whoever read our output has seen enough. Python would complain once more when it closes it.
+        # The reader closed the pipe. Without this, Python reports the error again when it closes the output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except Exception as error:

@@ -19,7 +19,7 @@ from dralloc.primitives.features import FeatureGates
 class CheckOptions:
     gates: FeatureGates
     now: datetime
-    # Objects are sent from process to process only where somebody wants them.
+    # Objects are sent between processes only if the command prints them.
     with_stored: bool = False
 
 

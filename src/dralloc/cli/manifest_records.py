@@ -1,7 +1,7 @@
 """Manifests of a whole cluster, read on all cores: every object as JSON, in the order of the files.
 
-Reading YAML is most of the work where somebody brings thousands of slices. Large files are cut between documents, and the
-lists that `kubectl get -o yaml` prints between their items, and the parts are read side by side.
+For thousands of slices, reading YAML is most of the work. Large files are split between documents, lists of
+`kubectl get -o yaml` between their items, and the parts are read in parallel.
 """
 
 from __future__ import annotations

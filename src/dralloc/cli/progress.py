@@ -1,4 +1,4 @@
-"""How far long work has come: a bar on standard error, and only where somebody looks at it."""
+"""A progress bar on standard error for long work, if standard error is a terminal."""
 
 from __future__ import annotations
 

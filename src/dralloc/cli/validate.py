@@ -76,7 +76,7 @@ class _Report:
 
     @property
     def tells_on_stderr(self) -> bool:
-        """Standard output is for objects, where somebody asked for them."""
+        """Findings go to standard error if standard output has the objects."""
         return self.version is not None
 
     def tell_unreadable(self, source: Source) -> None:

@@ -21,7 +21,7 @@ from dralloc.allocator.diagnosis.device_funnel import Devices, Funnel, Hurdle, S
 from dralloc.allocator.diagnosis.device_survey import Survey
 from dralloc.allocator.diagnosis.diagnoser import Diagnoser
 from dralloc.allocator.diagnosis.obstacles import describe
-from dralloc.allocator.diagnosis.reasons import Cause, Group, Reason, grouped, text_of_loss
+from dralloc.allocator.diagnosis.reasons import Group, Reason, ReasonCause, grouped, text_of_loss
 from dralloc.allocator.requests import Alternative, compile_demand
 from dralloc.api.apps_v1 import Deployment
 from dralloc.api.batch_v1 import Job
@@ -91,7 +91,7 @@ class StrandedDevices:
 
     @property
     def message(self) -> str:
-        is_about_some = self.reason.cause is Cause.NO_ATTRIBUTE
+        is_about_some = self.reason.cause is ReasonCause.NO_ATTRIBUTE
         return text_of_loss(self.reason) if is_about_some else str(self.reason)
 
 
@@ -211,7 +211,7 @@ def _reasons(
         reason = known.get(id(verdict))
         if reason is None and isinstance(verdict, Fits):
             # An error elsewhere ends the attempt.
-            reason = Reason(cause=Cause.ERROR, subject=message)
+            reason = Reason(cause=ReasonCause.ERROR, subject=message)
         elif reason is None:
             reason = reason_of(verdict, engine.cluster.nodes[name], diagnoser)
         known[id(verdict)] = reasons[name] = reason

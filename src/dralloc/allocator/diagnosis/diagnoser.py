@@ -18,7 +18,7 @@ from dralloc.allocator.diagnosis.claim_edits import Claims, with_requests_only, 
 from dralloc.allocator.diagnosis.device_funnel import Spot, spots
 from dralloc.allocator.diagnosis.device_survey import Survey
 from dralloc.allocator.diagnosis.obstacles import obstacle
-from dralloc.allocator.diagnosis.reasons import Cause, Reason, counted, distance, listed
+from dralloc.allocator.diagnosis.reasons import Reason, ReasonCause, counted, distance, listed
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, FatalCause, Impossible, Outcome
 from dralloc.allocator.requests import ClaimDemand, Demand, RequestDemand, compile_demand
 from dralloc.allocator.solver import StepBudget
@@ -56,7 +56,7 @@ class Diagnoser:
             case Fatal():
                 return reason_of_error(self.demand, outcome)
             case BudgetExhausted(steps):
-                return Reason(cause=Cause.UNDECIDED, subject=f"not decided within {steps} steps")
+                return Reason(cause=ReasonCause.UNDECIDED, subject=f"not decided within {steps} steps")
             case Impossible():
                 return self._blocked(node) or self._blame_parts(node)
             case Allocated():
@@ -96,7 +96,7 @@ class Diagnoser:
             if len(parts) == 1 or not self.fits(node, (part,)):
                 return self._blame_claim(node, index, (part,))
         culprits = _smallest_misfit(parts, lambda kept: self.fits(node, tuple(part for _, part in kept)))
-        return Reason(cause=Cause.TOGETHER, claims=tuple(index for index, _ in culprits))
+        return Reason(cause=ReasonCause.TOGETHER, claims=tuple(index for index, _ in culprits))
 
     def _blame_claim(self, node: NodeFacts, index: int, whole: Claims) -> Reason:
         claim = self.demand.claims[index]
@@ -113,7 +113,7 @@ class Diagnoser:
         )
         names = listed(request.name.main for _, request in culprits)
         return Reason(
-            cause=Cause.TOGETHER, subject=f"requests {names}", claim=index, tells_claim=self._has_several_claims
+            cause=ReasonCause.TOGETHER, subject=f"requests {names}", claim=index, tells_claim=self._has_several_claims
         )
 
     def _blame_request(self, node: NodeFacts, request: RequestDemand, part: Claims) -> Reason:
@@ -123,7 +123,7 @@ class Diagnoser:
                 return self._constraint_reason(node, constraint, (request,))
         wanted = min(self.survey.funnel(node, alternative).wanted for alternative in request.alternatives)
         return Reason(
-            cause=Cause.TOGETHER,
+            cause=ReasonCause.TOGETHER,
             subject=f"{counted(wanted, 'device')} for request {request.name}",
             claim=request.claim,
             request=request.name,
@@ -162,7 +162,7 @@ class Diagnoser:
         wants_equal = stated.match_attribute is not None
         is_shared = any(spot.device.allow_multiple_allocations for spot in devices.values())
         return Reason(
-            cause=Cause.CONSTRAINT,
+            cause=ReasonCause.CONSTRAINT,
             subject=attribute,
             claim=requests[0].claim,
             request=requests[0].name if len(requests) == 1 else None,
@@ -179,7 +179,7 @@ def reason_of_error(demand: Demand, fatal: Fatal) -> Reason:
     about_class = f"class {fatal.device_class}: " if names_class else ""
     claim = demand.claims[fatal.claim] if fatal.claim is not None else None
     return Reason(
-        cause=Cause.ERROR,
+        cause=ReasonCause.ERROR,
         subject=f"{about_class}{fatal.message}",
         claim=fatal.claim,
         request=fatal.request,

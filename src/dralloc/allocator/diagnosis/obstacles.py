@@ -11,7 +11,7 @@ from dralloc.allocator.candidate_devices import matches_of
 from dralloc.allocator.consumable_capacity import charge_for
 from dralloc.allocator.diagnosis.device_funnel import Drop, Funnel, Hurdle, Spot, is_selection, spots
 from dralloc.allocator.diagnosis.device_survey import Survey
-from dralloc.allocator.diagnosis.reasons import Cause, Reason, counted, text_of_loss
+from dralloc.allocator.diagnosis.reasons import Reason, ReasonCause, counted, text_of_loss
 from dralloc.allocator.headroom import largest_request
 from dralloc.allocator.outcome import RESULTS_MAX
 from dralloc.allocator.requests import Alternative
@@ -25,12 +25,12 @@ def obstacle(survey: Survey, node: NodeFacts, funnel: Funnel) -> Reason | None:
     """Why the alternative cannot be served on the node, each device taken by itself; None where there are enough."""
     alternative = funnel.alternative
     if alternative.count > RESULTS_MAX and not alternative.takes_all:
-        return _reason(funnel, Cause.LIMIT, asked=str(alternative.count))
+        return _reason(funnel, ReasonCause.LIMIT, asked=str(alternative.count))
     if funnel.left_count >= funnel.wanted:
         return None
     drop = funnel.breaking
     if drop is None:
-        return _reason(funnel, Cause.NO_DEVICES, lost=funnel.seen_count)
+        return _reason(funnel, ReasonCause.NO_DEVICES, lost=funnel.seen_count)
     reason = describe(survey, node, funnel, drop)
     if is_selection(drop.hurdle):
         return reason
@@ -46,7 +46,7 @@ def describe(survey: Survey, node: NodeFacts, funnel: Funnel, drop: Drop) -> Rea
     return _DESCRIPTIONS[drop.hurdle](_Loss(survey, node, funnel, drop))
 
 
-def _reason(funnel: Funnel, cause: Cause, subject: str = "", **details: Any) -> Reason:
+def _reason(funnel: Funnel, cause: ReasonCause, subject: str = "", **details: Any) -> Reason:
     alternative = funnel.alternative
     return Reason(
         cause=cause,
@@ -76,7 +76,7 @@ class _Loss:
     def spots(self) -> Iterator[Spot]:
         return spots(self.drop.devices)
 
-    def reason(self, cause: Cause, subject: str = "", **details: Any) -> Reason:
+    def reason(self, cause: ReasonCause, subject: str = "", **details: Any) -> Reason:
         return _reason(self.funnel, cause, subject, lost=self.drop.count, **details)
 
 
@@ -85,20 +85,20 @@ class _Loss:
 
 def _pool(loss: _Loss) -> Reason:
     unready = loss.survey.unready_pools(loss.node)
-    return loss.reason(Cause.POOL, unready[0].fault, example=str(unready[0].pool_id))
+    return loss.reason(ReasonCause.POOL, unready[0].fault, example=str(unready[0].pool_id))
 
 
 def _fault(loss: _Loss) -> Reason:
     spot = next(loss.spots())
     fault = matches_of(spot.slice, loss.alternative.criteria).faults[spot.bit]
-    return loss.reason(Cause.FAULT, fault.message, example=str(spot.device_id))
+    return loss.reason(ReasonCause.FAULT, fault.message, example=str(spot.device_id))
 
 
 def _taint(loss: _Loss) -> Reason:
     taints = Counter(
         text_of_taint(taint) for spot in loss.spots() for taint in loss.survey.repelling(spot, loss.alternative)
     )
-    return loss.reason(Cause.TAINT, taints.most_common(1)[0][0])
+    return loss.reason(ReasonCause.TAINT, taints.most_common(1)[0][0])
 
 
 # --- Amounts ------------------------------------------------------------------------------------------------------------
@@ -119,9 +119,9 @@ class _Shortages:
     """What each device lacks, counted."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[Cause, str], _Shortage] = {}
+        self._found: dict[tuple[ReasonCause, str], _Shortage] = {}
 
-    def add(self, cause: Cause, subject: str, asked: Quantity | None, **best: Any) -> None:
+    def add(self, cause: ReasonCause, subject: str, asked: Quantity | None, **best: Any) -> None:
         shortage = self._found.setdefault((cause, subject), _Shortage("" if asked is None else str(asked)))
         shortage.count += 1
         most: Quantity | None = best.get("most")
@@ -150,7 +150,7 @@ def _add_misfit(shortages: _Shortages, loss: _Loss, spot: Spot) -> None:
     capacities = spot.device.capacity
     missing = next((name for name in asked if name not in capacities), None)
     if missing is not None:
-        shortages.add(Cause.NO_CAPACITY, missing, asked[missing])
+        shortages.add(ReasonCause.NO_CAPACITY, missing, asked[missing])
         return
     fractional = loss.survey.features.fractional_ranges
     for name, capacity in capacities.items():
@@ -160,10 +160,10 @@ def _add_misfit(shortages: _Shortages, loss: _Loss, spot: Spot) -> None:
         ):
             example = str(spot.device_id)
             if name in asked and asked[name] > capacity.value:
-                shortages.add(Cause.SIZE, name, asked[name], most=capacity.value, example=example)
+                shortages.add(ReasonCause.SIZE, name, asked[name], most=capacity.value, example=example)
             else:
                 most = largest_request({name: capacity}, name, (capacity.value.nanos,), fractional_ranges=fractional)
-                shortages.add(Cause.POLICY, name, asked.get(name), most=most, example=example)
+                shortages.add(ReasonCause.POLICY, name, asked.get(name), most=most, example=example)
             return
 
 
@@ -177,7 +177,7 @@ def _capacity(loss: _Loss) -> Reason:
         for (name, capacity), have, take in amounts:
             if have < take.nanos:
                 shortages.add(
-                    Cause.CAPACITY,
+                    ReasonCause.CAPACITY,
                     name,
                     asked.get(name),
                     most=quantity_like(capacity.value, have),
@@ -190,7 +190,7 @@ def _capacity(loss: _Loss) -> Reason:
 def _counters(loss: _Loss) -> Reason:
     survey = loss.survey
     if not survey.features.partitionable_devices:
-        return loss.reason(Cause.PARTITIONS_OFF)
+        return loss.reason(ReasonCause.PARTITIONS_OFF)
     pools = {pool.pool_id: pool for pool in survey.view(loss.node).pools}
     shortages = _Shortages()
     for spot in loss.spots():
@@ -198,14 +198,14 @@ def _counters(loss: _Loss) -> Reason:
         overdrawn = next((counter_id for counter_id, amount in left.items() if amount < 0), None)
         if overdrawn is not None:
             return loss.reason(
-                Cause.OVERDRAWN, overdrawn.counter, example=f"{spot.slice.pool_id} {overdrawn.counter_set}"
+                ReasonCause.OVERDRAWN, overdrawn.counter, example=f"{spot.slice.pool_id} {overdrawn.counter_set}"
             )
         for use in spot.device.consumes_counters:
             for name, counter in use.counters.items():
                 have = left[CounterId(use.counter_set, name)]
                 if have < counter.value.nanos:
                     shortages.add(
-                        Cause.COUNTERS,
+                        ReasonCause.COUNTERS,
                         name,
                         None,
                         most=quantity_like(counter.value, have),
@@ -217,19 +217,21 @@ def _counters(loss: _Loss) -> Reason:
 
 _DESCRIPTIONS: Final[Mapping[Hurdle, Callable[[_Loss], Reason]]] = {
     Hurdle.POOL: _pool,
-    Hurdle.BINDING_CONDITIONS: lambda loss: loss.reason(Cause.BINDING_CONDITIONS),
-    Hurdle.CLASS_SELECTOR: lambda loss: loss.reason(Cause.CLASS_SELECTOR, loss.alternative.device_class.metadata.name),
+    Hurdle.BINDING_CONDITIONS: lambda loss: loss.reason(ReasonCause.BINDING_CONDITIONS),
+    Hurdle.CLASS_SELECTOR: lambda loss: loss.reason(
+        ReasonCause.CLASS_SELECTOR, loss.alternative.device_class.metadata.name
+    ),
     Hurdle.CLAIM_SELECTOR: lambda loss: loss.reason(
-        Cause.CLAIM_SELECTOR, loss.alternative.criteria.request_selectors[loss.drop.position]
+        ReasonCause.CLAIM_SELECTOR, loss.alternative.criteria.request_selectors[loss.drop.position]
     ),
     Hurdle.FAULT: _fault,
     Hurdle.SIZE: _size,
-    Hurdle.IN_USE: lambda loss: loss.reason(Cause.IN_USE),
+    Hurdle.IN_USE: lambda loss: loss.reason(ReasonCause.IN_USE),
     Hurdle.CAPACITY: _capacity,
     Hurdle.COUNTERS: _counters,
     Hurdle.TAINT: _taint,
-    Hurdle.NODE_OPERATIONS: lambda loss: loss.reason(Cause.NODE_OPERATIONS),
+    Hurdle.NODE_OPERATIONS: lambda loss: loss.reason(ReasonCause.NODE_OPERATIONS),
     Hurdle.CONSTRAINT: lambda loss: loss.reason(
-        Cause.NO_ATTRIBUTE, loss.alternative.constraints[loss.drop.position].attribute
+        ReasonCause.NO_ATTRIBUTE, loss.alternative.constraints[loss.drop.position].attribute
     ),
 }

@@ -21,7 +21,7 @@ NAMES_SHOWN_MAX: Final = 3
 EXPRESSION_SHOWN_MAX: Final = 100
 
 
-class Cause(Enum):
+class ReasonCause(Enum):
     """What a reason is about, in the order from a single device to several requests together."""
 
     NO_DEVICES = "NoDevices"
@@ -58,7 +58,7 @@ class Cause(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    cause: Cause
+    cause: ReasonCause
     # A class, an expression, a capacity, a counter, a taint or an attribute; or the whole sentence.
     subject: str = ""
     # The claim's index in the demand, or its name once it is `named`.
@@ -166,17 +166,19 @@ def distance(reason: Reason) -> tuple[int, int, float, int]:
 
 def _remoteness(reason: Reason) -> int:
     match reason.cause:
-        case Cause.ERROR | Cause.UNDECIDED:
+        case ReasonCause.ERROR | ReasonCause.UNDECIDED:
             # That is why all others do not matter.
             return 0
-        case Cause.TOGETHER | Cause.CONSTRAINT:
+        case ReasonCause.TOGETHER | ReasonCause.CONSTRAINT:
             return 1
-        case Cause.NO_DEVICES | Cause.POOL | Cause.BINDING_CONDITIONS | Cause.CLASS_SELECTOR if not reason.left:
+        case (
+            ReasonCause.NO_DEVICES | ReasonCause.POOL | ReasonCause.BINDING_CONDITIONS | ReasonCause.CLASS_SELECTOR
+        ) if not reason.left:
             # There is nothing of the kind.
             return 3
-        case Cause.NODE:
+        case ReasonCause.NODE:
             return 4
-        case Cause.LIMIT:
+        case ReasonCause.LIMIT:
             return 5
         case _:
             return 2
@@ -315,62 +317,70 @@ def _together(reason: Reason) -> str:
     return f"{subject} fit separately, but not together"
 
 
-_CAUSES: Final = tuple(Cause)
+_CAUSES: Final = tuple(ReasonCause)
 _BINDING_CONDITIONS_OFF: Final = "the feature DRADeviceBindingConditions is off"
 _PARTITIONS_OFF: Final = "the feature DRAPartitionableDevices is off"
 
 # Causes whose text has the number of devices, or needs none.
 _ABOUT_ALL: Final = frozenset(
-    {Cause.NO_DEVICES, Cause.CONSTRAINT, Cause.LIMIT, Cause.TOGETHER, Cause.ERROR, Cause.UNDECIDED, Cause.NODE}
+    {
+        ReasonCause.NO_DEVICES,
+        ReasonCause.CONSTRAINT,
+        ReasonCause.LIMIT,
+        ReasonCause.TOGETHER,
+        ReasonCause.ERROR,
+        ReasonCause.UNDECIDED,
+        ReasonCause.NODE,
+    }
 )
 
-_TEXTS: Final[Mapping[Cause, Callable[[Reason], str]]] = {
-    Cause.NO_DEVICES: _no_devices,
-    Cause.POOL: lambda reason: f"pool {f'{reason.example} ' if reason.example else ''}{reason.subject}",
-    Cause.BINDING_CONDITIONS: lambda reason: _negated(
+_TEXTS: Final[Mapping[ReasonCause, Callable[[Reason], str]]] = {
+    ReasonCause.NO_DEVICES: _no_devices,
+    ReasonCause.POOL: lambda reason: f"pool {f'{reason.example} ' if reason.example else ''}{reason.subject}",
+    ReasonCause.BINDING_CONDITIONS: lambda reason: _negated(
         reason,
         f"all devices have binding conditions, but {_BINDING_CONDITIONS_OFF}",
         f"the others have binding conditions, but {_BINDING_CONDITIONS_OFF}",
     ),
-    Cause.CLASS_SELECTOR: lambda reason: _negated(
+    ReasonCause.CLASS_SELECTOR: lambda reason: _negated(
         reason, f"no device of class {reason.subject}", f"no more devices of class {reason.subject}"
     ),
-    Cause.CLAIM_SELECTOR: lambda reason: _negated(
+    ReasonCause.CLAIM_SELECTOR: lambda reason: _negated(
         reason, f"no device matches {shortened(reason.subject)}", f"no more devices match {shortened(reason.subject)}"
     ),
-    Cause.FAULT: lambda reason: f"evaluation fails: {reason.subject}",
-    Cause.NO_CAPACITY: lambda reason: _negated(
+    ReasonCause.FAULT: lambda reason: f"evaluation fails: {reason.subject}",
+    ReasonCause.NO_CAPACITY: lambda reason: _negated(
         reason, f"no device has the capacity {reason.subject}", f"the others have no capacity {reason.subject}"
     ),
-    Cause.SIZE: lambda reason: _insufficient(reason, reason.subject, "the largest device has"),
-    Cause.POLICY: _policy,
-    Cause.IN_USE: _in_use,
-    Cause.CAPACITY: lambda reason: _insufficient(reason, reason.subject, "available"),
-    Cause.COUNTERS: lambda reason: _insufficient(reason, f"counter {reason.subject}", "available"),
-    Cause.OVERDRAWN: lambda reason: f"counter {reason.subject} is overcommitted by allocated devices",
-    Cause.PARTITIONS_OFF: lambda _: f"devices consume counters, but {_PARTITIONS_OFF}",
-    Cause.TAINT: lambda reason: f"untolerated taint {reason.subject}",
-    Cause.NODE_OPERATIONS: lambda _: "devices skip node operations, which the node does not support",
-    Cause.NO_ATTRIBUTE: lambda reason: _negated(
+    ReasonCause.SIZE: lambda reason: _insufficient(reason, reason.subject, "the largest device has"),
+    ReasonCause.POLICY: _policy,
+    ReasonCause.IN_USE: _in_use,
+    ReasonCause.CAPACITY: lambda reason: _insufficient(reason, reason.subject, "available"),
+    ReasonCause.COUNTERS: lambda reason: _insufficient(reason, f"counter {reason.subject}", "available"),
+    ReasonCause.OVERDRAWN: lambda reason: f"counter {reason.subject} is overcommitted by allocated devices",
+    ReasonCause.PARTITIONS_OFF: lambda _: f"devices consume counters, but {_PARTITIONS_OFF}",
+    ReasonCause.TAINT: lambda reason: f"untolerated taint {reason.subject}",
+    ReasonCause.NODE_OPERATIONS: lambda _: "devices skip node operations, which the node does not support",
+    ReasonCause.NO_ATTRIBUTE: lambda reason: _negated(
         reason,
         f"no device has the attribute {reason.subject} that a constraint needs",
         f"the others lack the attribute {reason.subject} that a constraint needs",
     ),
-    Cause.CONSTRAINT: _constraint,
-    Cause.LIMIT: lambda reason: f"requests {reason.asked} devices; a claim can have at most {RESULTS_MAX}",
-    Cause.TOGETHER: _together,
-    Cause.ERROR: lambda reason: f"{reason.subject}{f' (device {reason.example})' if reason.example else ''}",
-    Cause.UNDECIDED: lambda reason: reason.subject,
-    Cause.NODE: lambda reason: reason.subject,
+    ReasonCause.CONSTRAINT: _constraint,
+    ReasonCause.LIMIT: lambda reason: f"requests {reason.asked} devices; a claim can have at most {RESULTS_MAX}",
+    ReasonCause.TOGETHER: _together,
+    ReasonCause.ERROR: lambda reason: f"{reason.subject}{f' (device {reason.example})' if reason.example else ''}",
+    ReasonCause.UNDECIDED: lambda reason: reason.subject,
+    ReasonCause.NODE: lambda reason: reason.subject,
 }
 
-_LOSSES: Final[Mapping[Cause, str]] = {
-    Cause.BINDING_CONDITIONS: f"have binding conditions, but {_BINDING_CONDITIONS_OFF}",
-    Cause.CLASS_SELECTOR: "not of class {}",
-    Cause.CLAIM_SELECTOR: "do not match {}",
-    Cause.NO_CAPACITY: "have no capacity {}",
-    Cause.IN_USE: "in use",
-    Cause.PARTITIONS_OFF: f"consume counters, but {_PARTITIONS_OFF}",
-    Cause.NODE_OPERATIONS: "skip node operations, which the node does not support",
-    Cause.NO_ATTRIBUTE: "lack the attribute {}, which a constraint needs",
+_LOSSES: Final[Mapping[ReasonCause, str]] = {
+    ReasonCause.BINDING_CONDITIONS: f"have binding conditions, but {_BINDING_CONDITIONS_OFF}",
+    ReasonCause.CLASS_SELECTOR: "not of class {}",
+    ReasonCause.CLAIM_SELECTOR: "do not match {}",
+    ReasonCause.NO_CAPACITY: "have no capacity {}",
+    ReasonCause.IN_USE: "in use",
+    ReasonCause.PARTITIONS_OFF: f"consume counters, but {_PARTITIONS_OFF}",
+    ReasonCause.NODE_OPERATIONS: "skip node operations, which the node does not support",
+    ReasonCause.NO_ATTRIBUTE: "lack the attribute {}, which a constraint needs",
 }

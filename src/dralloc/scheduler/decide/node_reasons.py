@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Final
 
 from dralloc.allocator.diagnosis.diagnoser import Diagnoser
-from dralloc.allocator.diagnosis.reasons import Cause, Group, Reason, grouped
+from dralloc.allocator.diagnosis.reasons import Group, Reason, ReasonCause, grouped
 from dralloc.devices.identity import ClaimId
 from dralloc.scheduler.contract import DYNAMIC_RESOURCES
 from dralloc.scheduler.decide.node_fit import NOT_SELECTED, WRONG_NAME
@@ -90,7 +90,7 @@ def reason_about_node(verdict: Unfit | OutOfReach) -> Reason:
 
 
 def _about_node(sentence: str) -> Reason:
-    return Reason(cause=Cause.NODE, subject=sentence)
+    return Reason(cause=ReasonCause.NODE, subject=sentence)
 
 
 def _out_of_reach(claim_id: ClaimId, place: str) -> Reason:

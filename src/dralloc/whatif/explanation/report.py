@@ -18,7 +18,7 @@ from dralloc.allocator.diagnosis.claim_edits import Claims
 from dralloc.allocator.diagnosis.device_funnel import Drop, Funnel, Hurdle, UnreadyPool, spots
 from dralloc.allocator.diagnosis.diagnoser import Diagnoser
 from dralloc.allocator.diagnosis.obstacles import describe
-from dralloc.allocator.diagnosis.reasons import Cause, Group, Reason, grouped
+from dralloc.allocator.diagnosis.reasons import Group, Reason, ReasonCause, grouped
 from dralloc.allocator.node_equivalence import NodeEquivalence
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal
 from dralloc.allocator.requests import Demand, compile_demand
@@ -231,7 +231,7 @@ class _Investigation:
 
     def _worth_telling(self, groups: Sequence[Group]) -> Iterator[Group]:
         """The nearest ones; of those with an error, and there are none nearer, what is wrong."""
-        about_devices = (group for group in groups if group.reason.cause is not Cause.NODE)
+        about_devices = (group for group in groups if group.reason.cause is not ReasonCause.NODE)
         yield from islice(about_devices, DETAILED_MAX)
 
     def _details(self, groups: Sequence[Group]) -> Iterator[NodeDetail]:
