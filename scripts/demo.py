@@ -200,4 +200,5 @@ def say(text: str, end: str = "\n") -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # Not sys.exit: CPython ends the process with SIGINT if Ctrl-C came during an exec() of an import, even if it was caught.
+    os._exit(main())

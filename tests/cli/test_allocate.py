@@ -317,15 +317,32 @@ spec:
     assert "1 node: excluded by the anti-affinity of pod ml/lonely" in result.stdout
 
 
-def test_a_pod_goes_where_its_allocated_claim_is(tmp_path: Path) -> None:
+IN_USE = """\
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: user, namespace: ml, uid: uid-of-user}
+spec:
+  nodeName: n2
+  containers: [{name: c, image: i}]
+  resourceClaims: [{name: a, resourceClaimName: whole}]
+"""
+
+
+@pytest.mark.parametrize("is_in_use", [False, True])
+def test_a_pod_with_an_allocated_claim(tmp_path: Path, is_in_use: bool) -> None:
+    """Devices in use decide the node; an idle claim that keeps the pod from its node is allocated again, as by the scheduler."""
     pod = POD.format(more="").replace(
         "{name: own, resourceClaimTemplateName: eight}",
         "{name: a, resourceClaimName: whole}, {name: b, resourceClaimTemplateName: eight}",
     )
-    (tmp_path / "pod.yaml").write_text(pod)
+    (tmp_path / "pod.yaml").write_text(pod + (IN_USE if is_in_use else ""))
     result = run("-f", CLUSTER, "-f", CLAIMS, "-f", str(tmp_path), "--pod", "ml/p")
-    assert result.exit_code == 1
-    assert "1 node: claim ml/whole is allocated on node n2, which this node cannot use" in result.stdout
+    assert result.exit_code == is_in_use
+    if is_in_use:
+        assert "1 node: claim ml/whole is allocated on node n2, which this node cannot use" in result.stdout
+    else:
+        assert [row[:3] for row in rows(result)] == [["ml/whole", "r", "n1"], ["ml/p-b", "gpu", "n1"]]
 
 
 def test_a_claim_that_was_made_for_the_pod_is_used_in_place_of_the_template(tmp_path: Path) -> None:

@@ -418,6 +418,7 @@ def test_read_only_commands_use_exactly_their_permissions(tmp_path: Path) -> Non
         "top devices",
         "explain pod default/p",
         "allocate",
+        f"dump --output {tmp_path / 'dump.yaml'}",
         f"record --output {tmp_path / 'profile.yaml'}",
     )
 
