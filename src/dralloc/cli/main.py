@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
 import re
@@ -168,7 +169,9 @@ def root(
 
 
 def main() -> None:
-    """Runs the command line. What no command expected is our fault: it is said in a line, the rest on request."""
+    """Runs the command line. An unexpected exception is reported in one line, with the traceback on request."""
+    # API objects have no cycles. Most commands end before a collection would free anything.
+    gc.set_threshold(100_000, 20, 100)
     try:
         app()
     except BrokenPipeError:
