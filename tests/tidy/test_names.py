@@ -12,8 +12,6 @@ from tests.support.source_tree import SOURCE, modules, tree_of
 
 # Wire types of an API version have the names that Kubernetes gives them in every version.
 VERSIONS = frozenset({"api/resource_v1.py", "api/v1beta1.py", "api/v1beta2.py"})
-# Nouns that end in -ing.
-NOUNS = frozenset({"defaulting"})
 
 
 def test_public_class_names_are_unique() -> None:
@@ -28,6 +26,6 @@ def test_public_class_names_are_unique() -> None:
 
 @pytest.mark.parametrize("path", modules().values(), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_modules_are_named_with_nouns(path: Path) -> None:
-    assert not path.stem.endswith("ing") or path.stem in NOUNS, (
+    assert not path.stem.endswith("ing"), (
         "a module is named for what it is (garbage_collector), not for what it does (collecting)"
     )

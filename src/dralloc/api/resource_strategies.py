@@ -12,18 +12,18 @@ from dralloc.api.admin_access import validate_admin_access, validate_admin_acces
 from dralloc.api.admission_warnings import warn_of_claim_spec, warn_of_slice
 from dralloc.api.authorization import validate_status_permissions
 from dralloc.api.canonical_form import canonicalize
-from dralloc.api.defaulting import (
-    default_device_taint_rule,
-    default_resource_claim,
-    default_resource_claim_template,
-    default_resource_slice,
-)
 from dralloc.api.gated_fields import (
     CLAIM_SPEC_FEATURES,
     CLAIM_STATUS_FEATURES,
     CLASS_FEATURES,
     SLICE_FEATURES,
     drop_disabled,
+)
+from dralloc.api.resource_defaults import (
+    default_device_taint_rule,
+    default_resource_claim,
+    default_resource_claim_template,
+    default_resource_slice,
 )
 from dralloc.api.resource_v1 import (
     DeviceClass,

@@ -2,7 +2,7 @@
 
 A field's default is the value that Kubernetes uses when the field is absent, and never more than that: the zero value
 (`""`, `0`, `()`, `{}`) if its type has no "unset", and `None` if it does. A field at its default is not printed, so
-`count: 0` comes back absent, as in Kubernetes. `defaulting` applies semantic defaults. A field that Kubernetes always
+`count: 0` comes back absent, as in Kubernetes. `resource_defaults` applies semantic defaults. A field that Kubernetes always
 prints, even if empty, is declared with `printed(...)`.
 """
 

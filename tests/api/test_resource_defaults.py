@@ -25,7 +25,7 @@ def hub_objects(draw: st.DrawFn) -> tuple[Any, bool, Any]:
 @pytest.mark.slow
 @pytest.mark.fuzz
 @given(drawn=hub_objects())
-def test_defaulting_is_idempotent(drawn: tuple[Any, bool, Any]) -> None:
+def test_resource_defaults_is_idempotent(drawn: tuple[Any, bool, Any]) -> None:
     strategy_type, flattened, obj = drawn
     strategy = strategy_type(admission_context(), flattened=flattened)
     once = strategy.default(obj)
