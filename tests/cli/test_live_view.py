@@ -9,7 +9,8 @@ from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.cli.live_view import change_lines, changed_pools, frame, text_of
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.testing import builders as build
-from dralloc.whatif.usage_report import PoolReport, UsageReporter, usage_report
+from dralloc.whatif.device_report import PoolReport
+from dralloc.whatif.usage_report import UsageReporter, usage_report
 
 
 def cluster(nodes: int, used: dict[int, str] | None = None) -> Snapshot:

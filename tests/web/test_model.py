@@ -22,7 +22,8 @@ from dralloc.primitives.quantity import Quantity
 from dralloc.pytest_plugin.cluster import running_cluster
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.testing import builders as build
-from dralloc.whatif.usage_report import PoolReport, usage_report
+from dralloc.whatif.device_report import PoolReport
+from dralloc.whatif.usage_report import usage_report
 from tests.support.plain_pools import World
 from tests.support.random_worlds import random_world
 

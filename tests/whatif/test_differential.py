@@ -40,6 +40,7 @@ from dralloc.whatif.allocations import allocate_waiting
 from dralloc.whatif.blockers import Stage
 from dralloc.whatif.candidate_shapes import CandidateShape, Growths, add_classes
 from dralloc.whatif.cluster_objects import ClusterObjects
+from dralloc.whatif.device_report import DeviceReport, DeviceState
 from dralloc.whatif.dump import KIND, documents, header_of
 from dralloc.whatif.engine import Engine, PodPlacement, UnplacedPod
 from dralloc.whatif.fit import fit
@@ -48,7 +49,7 @@ from dralloc.whatif.manifest_cluster import add_manifests
 from dralloc.whatif.object_changes import Replacement, apply_changes
 from dralloc.whatif.planner import plan_pods
 from dralloc.whatif.pod_explanation import explain_claim, explain_pod
-from dralloc.whatif.usage_report import DeviceReport, DeviceState, closed_nodes, usage_report
+from dralloc.whatif.usage_report import closed_nodes, usage_report
 from tests.support.api_server import loop_clock
 from tests.support.random_cluster import DRIVER, RandomCluster
 from tests.support.workloads import Document, existing

@@ -26,15 +26,9 @@ from dralloc.snapshot.cluster import Snapshot
 from dralloc.testing import builders as build
 from dralloc.testing.builders import allocation, claim, device, held, resource_slice
 from dralloc.whatif.cluster_objects import ClusterObjects
+from dralloc.whatif.device_report import DeviceReport, DeviceState, PoolReport, hardware_by_driver
 from dralloc.whatif.engine import Engine, PodPlacement
-from dralloc.whatif.usage_report import (
-    DeviceReport,
-    DeviceState,
-    PoolReport,
-    closed_nodes,
-    hardware_by_driver,
-    usage_report,
-)
+from dralloc.whatif.usage_report import closed_nodes, usage_report
 from tests.support.plain_pools import World
 from tests.support.random_worlds import random_world
 

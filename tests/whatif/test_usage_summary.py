@@ -10,7 +10,8 @@ from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.testing import builders as build
 from dralloc.testing.builders import allocation, claim, device, device_class, held, request, resource_slice
-from dralloc.whatif.usage_report import DeviceState, usage_report
+from dralloc.whatif.device_report import DeviceState
+from dralloc.whatif.usage_report import usage_report
 from dralloc.whatif.usage_summary import UsageSummarizer, UsageSummary
 
 CLASSES = {

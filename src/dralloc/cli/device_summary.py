@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from dralloc.cli.device_tree import plain_amount
 from dralloc.cli.tables import table
-from dralloc.whatif.usage_report import DeviceState, HardwareAmount
+from dralloc.whatif.device_report import DeviceState, HardwareAmount
 from dralloc.whatif.usage_summary import DeviceCounts, GroupSummary, UsageSummary
 
 STATES: Final = (DeviceState.FREE, DeviceState.SHARED, DeviceState.FULL, DeviceState.BLOCKED)

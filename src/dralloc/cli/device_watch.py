@@ -29,8 +29,9 @@ from dralloc.client.typed_resource import TypedResource
 from dralloc.primitives.errors import Forbidden
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.whatif.cluster_objects import relevant_kinds
+from dralloc.whatif.device_report import PoolReport
 from dralloc.whatif.live_cluster import served_resource, why_not_served, with_change
-from dralloc.whatif.usage_report import PoolReport, UsageReporter, closed_nodes
+from dralloc.whatif.usage_report import UsageReporter, closed_nodes
 
 # Between two drawings; a cluster that changes a thousand times a second is drawn no more often.
 PAUSE_S: Final = 0.5

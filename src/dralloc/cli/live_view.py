@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from dralloc.cli.device_tree import STATE_WIDTH
-from dralloc.whatif.usage_report import DeviceReport, DeviceState, HardwareAmount, PoolReport, hardware_by_driver
+from dralloc.whatif.device_report import DeviceReport, DeviceState, HardwareAmount, PoolReport, hardware_by_driver
 
 BAR_WIDTH: Final = 20
 ANY_NODE: Final = "(any node)"

@@ -7,179 +7,35 @@ called free can be claimed: the allocator's own checks decide (`allocator/availa
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
-from functools import cached_property
 from typing import NamedTuple
 
 from dralloc.allocator.availability import Block, BlockCause, PoolAvailability
 from dralloc.allocator.features import Features
 from dralloc.allocator.headroom import accepts, fits_unasked, largest_request
 from dralloc.api.core_v1 import Node
-from dralloc.api.resource_v1 import ConsumerReference, Device, DeviceRequestAllocationResult, DeviceTaint, ResourceClaim
+from dralloc.api.resource_v1 import Device, DeviceTaint
 from dralloc.devices.counters import CounterId
 from dralloc.devices.device_usage import DeviceUsage
-from dralloc.devices.identity import ClaimId, DeviceId, PoolId
+from dralloc.devices.identity import DeviceId, PoolId
 from dralloc.devices.published_slice import draws_together
-from dralloc.primitives.quantity import Quantity, quantity_like
+from dralloc.primitives.quantity import quantity_like
 from dralloc.scheduler.decide.node_fit import REPELLING
-from dralloc.snapshot.cluster import Snapshot, VisiblePool
-from dralloc.snapshot.node_selectors import Anchor, NodeFacts, NodeSelectorError, anchors_of_node
+from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.pool_usage import PoolUsage
-from dralloc.snapshot.pools import Layout, PoolSlices, PoolStatus
+from dralloc.snapshot.pools import Layout, PoolSlices
 from dralloc.snapshot.slices import IndexedSlice, newest_indexed
-
-
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """A device, or a share of it, that a claim has. Admin access takes nothing away from others."""
-
-    claim_id: ClaimId
-    request: str
-    share_id: str | None
-    consumed: Mapping[str, Quantity]
-    is_admin: bool
-    consumers: tuple[ConsumerReference, ...] = ()
-
-
-def holdings(claims: Iterable[ResourceClaim]) -> dict[DeviceId, list[Holding]]:
-    """For every device that any of the claims has, who has it, by name."""
-    found: dict[DeviceId, list[Holding]] = {}
-    for claim in sorted(claims, key=ClaimId.of):
-        allocation = claim.status.allocation
-        for result in allocation.devices.results if allocation is not None else ():
-            found.setdefault(DeviceId.of(result), []).append(_holding(claim, result))
-    return found
-
-
-def _holding(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> Holding:
-    return Holding(
-        ClaimId.of(claim),
-        result.request,
-        result.share_id,
-        result.consumed_capacity,
-        bool(result.admin_access),
-        claim.status.reserved_for,
-    )
-
-
-# --- Devices ------------------------------------------------------------------------------------------------------------
-
-
-class DeviceState(Enum):
-    FREE = "free"
-    # Some claims have shares, and another share fits.
-    SHARED = "shared"
-    # Allocated whole, or no further share fits.
-    FULL = "full"
-    # Not full, but no claim can get it: see `DeviceReport.block`.
-    BLOCKED = "blocked"
-    # Claims hold it, but no slice publishes it any more.
-    GONE = "gone"
-
-    @property
-    def is_open(self) -> bool:
-        """True if one more claim can get the device or a share of it."""
-        return self in (DeviceState.FREE, DeviceState.SHARED)
-
-
-@dataclass(frozen=True, slots=True)
-class CapacityReport:
-    """`free` is what claims can get, nothing of a device that is blocked. `largest` is the most that one more request can get,
-    after rounding; None if none fits."""
-
-    name: str
-    value: Quantity
-    used: Quantity
-    free: Quantity
-    largest: Quantity | None
-
-    @property
-    def is_exhausted(self) -> bool:
-        """True if nothing is left; a request for nothing may still fit."""
-        return not self.free and bool(self.value)
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceReport:
-    device_id: DeviceId
-    state: DeviceState
-    is_shareable: bool
-    capacities: tuple[CapacityReport, ...]
-    holdings: tuple[Holding, ...]
-    taints: tuple[DeviceTaint, ...]
-    device: Device
-    # Why it is blocked; None in every other state.
-    block: Block | None = None
-    # Where it is published. Not compared: a slice that is published again does not change its devices.
-    source: tuple[IndexedSlice, int] | None = field(default=None, compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class CounterReport:
-    counter_id: CounterId
-    value: Quantity
-    left: Quantity
-
-
-@dataclass(frozen=True, slots=True)
-class HardwareAmount:
-    """What there is of a counter, or of a capacity, in nanos; `model` has the notation.
-
-    Devices that consume counters overlap, so their hardware is the counter sets; the hardware of all others is their capacity.
-    `available` can be claimed: of counters, what free devices draw that can be allocated together.
-    """
-
-    name: str
-    model: Quantity
-    value: int = 0
-    used: int = 0
-    available: int = 0
-
-    def __add__(self, other: HardwareAmount) -> HardwareAmount:
-        sums = (self.value + other.value, self.used + other.used, self.available + other.available)
-        return HardwareAmount(self.name, self.model, *sums)
-
-    def quantity(self, nanos: int) -> Quantity:
-        return quantity_like(self.model, nanos)
-
-    @property
-    def fraction(self) -> float:
-        """The part that is used, from 0 to 1."""
-        return self.used / self.value if self.value > 0 else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class PoolReport:
-    """The devices of a pool that are for one node, or, with no node, for several."""
-
-    pool_id: PoolId
-    node: str
-    # Why its devices cannot be allocated; empty if they can.
-    fault: str
-    devices: tuple[DeviceReport, ...]
-    counters: tuple[CounterReport, ...]
-    # Counters that several reports of a pool share are in the first one only, so that sums count them once.
-    hardware: tuple[HardwareAmount, ...] = ()
-    # Of a pool that is ready, on the first of its nodes.
-    availability: PoolAvailability | None = field(default=None, compare=False, repr=False)
-
-
-def free_sources(devices: Iterable[DeviceReport]) -> Iterator[tuple[IndexedSlice, int]]:
-    """Where free devices are published."""
-    for device in devices:
-        if device.state is DeviceState.FREE and device.source is not None:
-            yield device.source
-
-
-def hardware_by_driver(reports: Iterable[PoolReport]) -> dict[tuple[str, str], HardwareAmount]:
-    """Sums by driver and name."""
-    sums: dict[tuple[str, str], HardwareAmount] = {}
-    for report in reports:
-        for amount in report.hardware:
-            key = (report.pool_id.driver, amount.name)
-            sums[key] = sums[key] + amount if key in sums else amount
-    return sums
+from dralloc.whatif.device_report import (
+    CapacityReport,
+    CounterReport,
+    DeviceReport,
+    DeviceState,
+    HardwareAmount,
+    Holding,
+    PoolReport,
+    free_sources,
+    holdings,
+)
+from dralloc.whatif.pool_survey import NodeDirectory, PoolSurvey
 
 
 def closed_nodes(nodes: Iterable[Node]) -> dict[str, str]:
@@ -228,7 +84,7 @@ class UsageReporter:
             held.setdefault(device_id.pool_id, {})[device_id] = holders
         closed = {**_faulty_nodes(snapshot, self._features), **(closed or {})}
         before, self._known = self._known, {}
-        directory = _NodeDirectory(snapshot)
+        directory = NodeDirectory(snapshot)
         for pool_id, slices in snapshot.pools.items():
             known, here = before.get(pool_id), held.get(pool_id, {})
             self._known[pool_id] = self._pool(known, snapshot, slices, here, closed, directory)
@@ -243,7 +99,7 @@ class UsageReporter:
         slices: PoolSlices,
         held: Mapping[DeviceId, list[Holding]],
         closed: Mapping[str, str],
-        directory: _NodeDirectory,
+        directory: NodeDirectory,
     ) -> _KnownPool:
         # Which other nodes there are matters only to pools that do not say which node they are for.
         names = {indexed.node_name for indexed in slices.slices}
@@ -308,7 +164,7 @@ class _PoolReporter:
         features: Features,
         held: Mapping[DeviceId, list[Holding]],
         closed: Mapping[str, str],
-        directory: _NodeDirectory,
+        directory: NodeDirectory,
         capacities_known: _KnownCapacities,
     ) -> None:
         self._snapshot = snapshot
@@ -332,7 +188,7 @@ class _PoolReporter:
             current = newest_indexed(placed)
             if not any(indexed.devices for indexed in current):
                 continue
-            survey = _PoolSurvey(self._snapshot, self._slices, self._features, self._closed, self._directory)
+            survey = PoolSurvey(self._snapshot, self._slices, self._features, self._closed, self._directory)
             survey.look(node_name, current)
             devices = tuple(device for indexed in current for device in self._devices(indexed, survey))
             counters = tuple(self._counters(survey.layout)) if survey.layout is not None else ()
@@ -397,7 +253,7 @@ class _PoolReporter:
 
     # --- Devices --------------------------------------------------------------------------------------------------------
 
-    def _devices(self, indexed: IndexedSlice, survey: _PoolSurvey) -> Iterator[DeviceReport]:
+    def _devices(self, indexed: IndexedSlice, survey: PoolSurvey) -> Iterator[DeviceReport]:
         rules = tuple(indexed.taints_from(self._snapshot.rules)) if self._features.taint_rules else ()
         for bit, device in enumerate(indexed.devices):
             taints = (*device.taints, *(taint for mask, taint in rules if mask >> bit & 1)) if rules else device.taints
@@ -468,116 +324,3 @@ class _PoolReporter:
             return False
         is_exhausted = bool(pairs) and all(not nanos and capacity.value for capacity, nanos in pairs)
         return not (usage.shares and is_exhausted) or fits_unasked(device.capacity, left, fractional_ranges=fractional)
-
-
-class _NodeDirectory:
-    """Finds the nodes that may see slices, without a look at all nodes for every pool."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._nodes = snapshot.nodes
-
-    @cached_property
-    def _by_anchor(self) -> dict[Anchor, list[NodeFacts]]:
-        found: dict[Anchor, list[NodeFacts]] = {}
-        for node in self._nodes.values():
-            for anchor in anchors_of_node(node):
-                found.setdefault(anchor, []).append(node)
-        return found
-
-    def nodes_for(self, slices: Iterable[IndexedSlice]) -> list[NodeFacts]:
-        """By name. Some of them may see none of the slices."""
-        anchors = {anchor for indexed in slices for anchor in indexed.anchors}
-        found = {node.name: node for anchor in anchors for node in self._by_anchor.get(anchor, ())}
-        return [found[name] for name in sorted(found)]
-
-
-class _PoolSurvey:
-    """What blocks the devices of a pool. A device of a pool for several nodes is blocked if it is on every one of them."""
-
-    def __init__(
-        self,
-        snapshot: Snapshot,
-        slices: PoolSlices,
-        features: Features,
-        closed: Mapping[str, str],
-        directory: _NodeDirectory,
-    ) -> None:
-        self._snapshot = snapshot
-        self._slices = slices
-        self._features = features
-        self._closed = closed
-        self._directory = directory
-        # What blocks devices on every node that was asked about their slice.
-        self._blocks: dict[IndexedSlice, dict[int, Block]] = {}
-        # What blocks devices of slices that no node was asked about.
-        self._pool_block: Block | None = None
-        self.fault = ""
-        self.layout: Layout | None = None
-        self.availability: PoolAvailability | None = None
-
-    def block(self, indexed: IndexedSlice, bit: int) -> Block | None:
-        known = self._blocks.get(indexed)
-        return self._pool_block if known is None else known.get(bit)
-
-    def look(self, node_name: str, current: list[IndexedSlice]) -> None:
-        seen: set[Hashable] = set()
-        for node, layout, fault in self._nodes_for(node_name, current):
-            if layout is None:
-                self.fault = self.fault or fault
-                continue
-            self.layout = self.layout or layout
-            if reason := self._closed.get(node.name, ""):
-                self._pool_block = self._pool_block or Block(BlockCause.NODE, reason)
-                continue
-            key = self._sameness(node, layout, current)
-            if key in seen:
-                continue
-            seen.add(key)
-            pool = VisiblePool(self._slices, layout)
-            availability = PoolAvailability(self._snapshot, node, pool, self._features)
-            self.availability = self.availability or availability
-            self._ask(availability, current)
-            if node_name or not any(self._blocks.values()):
-                break
-        if self.layout is not None:
-            self.fault = ""
-            return
-        self.fault = self.fault or "is for no node that is known"
-        self._pool_block = Block(BlockCause.POOL, f"the pool {self.fault}")
-
-    def _ask(self, availability: PoolAvailability, current: Iterable[IndexedSlice]) -> None:
-        for indexed in current:
-            blocks, known = availability.blocks(indexed), self._blocks.get(indexed)
-            if known is not None:
-                # The first reason stays, unless it was only that the device is for other nodes.
-                blocks = {
-                    bit: block if known[bit].cause is BlockCause.POOL else known[bit]
-                    for bit, block in blocks.items()
-                    if bit in known
-                }
-            self._blocks[indexed] = blocks
-
-    def _sameness(self, node: NodeFacts, layout: Layout, current: Iterable[IndexedSlice]) -> Hashable:
-        """Equal for nodes that get the same answers."""
-        placements = tuple(each.devices_for(node)[0] for each in current if each.selects_per_device)
-        declared = node.declared_features if self._features.is_experimental else None
-        return id(layout), placements, declared
-
-    def _nodes_for(self, node_name: str, current: list[IndexedSlice]) -> Iterator[tuple[NodeFacts, Layout | None, str]]:
-        """The nodes that can see the slices, with the pool as they see it, or what is wrong with it."""
-        if node_name:
-            nodes = [self._snapshot.nodes.get(node_name) or NodeFacts(node_name)]
-        else:
-            nodes = self._directory.nodes_for(current) if self._snapshot.nodes else [NodeFacts("")]
-        for node in nodes:
-            try:
-                if node_name or any(indexed.is_for(node) for indexed in current):
-                    yield node, *self._layout(node)
-            except NodeSelectorError as error:
-                yield node, None, str(error)
-
-    def _layout(self, node: NodeFacts) -> tuple[Layout | None, str]:
-        layout = self._slices.layout(node, self._features.visibility)
-        if layout is None:
-            return None, "is not in use: a newer generation is being published, or a feature that it needs is off"
-        return (layout, "") if layout.status is PoolStatus.READY else (None, layout.fault)

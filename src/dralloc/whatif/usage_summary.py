@@ -18,7 +18,7 @@ from dralloc.allocator.requests import compile_demand
 from dralloc.api.codec import encode
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.primitives.quantity import Quantity
-from dralloc.whatif.usage_report import DeviceReport, DeviceState, HardwareAmount, PoolReport, hardware_by_driver
+from dralloc.whatif.device_report import DeviceReport, DeviceState, HardwareAmount, PoolReport, hardware_by_driver
 
 # The most frequent ones.
 TYPICAL_MAX: Final = 20

@@ -26,12 +26,12 @@ from dralloc.primitives.quantity import Quantity
 from dralloc.snapshot.pools import PoolStatus
 from dralloc.snapshot.slices import DeviceShape, newest_indexed
 from dralloc.whatif.cluster_objects import ClusterObjects
+from dralloc.whatif.device_report import Holding
 from dralloc.whatif.explanation import changes
 from dralloc.whatif.explanation.changes import Change, ClaimEditor, RequestEditor
 from dralloc.whatif.explanation.misspellings import Vocabulary, likely_names
 from dralloc.whatif.explanation.selector_parts import compiled, conditions, guarded, joined
 from dralloc.whatif.explanation.situation import Situation
-from dralloc.whatif.usage_report import Holding
 
 # The limit for each kind of change of one request.
 PROPOSALS_MAX: Final = 6

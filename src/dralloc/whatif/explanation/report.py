@@ -31,6 +31,7 @@ from dralloc.scheduler.decide.node_verdicts import Faulty, Fits, Lacking, NodeVe
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.node_selectors import NodeFacts
 from dralloc.whatif.cluster_objects import place_of
+from dralloc.whatif.device_report import Holding, holdings
 from dralloc.whatif.engine import Engine
 from dralloc.whatif.explanation.attribute_statistics import (
     SelectorStatistics,
@@ -43,7 +44,6 @@ from dralloc.whatif.explanation.misspellings import Vocabulary
 from dralloc.whatif.explanation.proposals import ChangeableObjects, proposals
 from dralloc.whatif.explanation.remedies import Remedy, Trials
 from dralloc.whatif.explanation.situation import Situation
-from dralloc.whatif.usage_report import Holding, holdings
 
 # How many groups of nodes are told in detail.
 DETAILED_MAX: Final = 3
