@@ -1,4 +1,4 @@
-"""`make demo` tells its story with real commands on a real cluster, and leaves nothing running where nobody can end it."""
+"""`make demo` runs real commands on a real cluster and leaves no process behind."""
 
 from __future__ import annotations
 

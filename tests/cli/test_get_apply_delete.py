@@ -160,8 +160,8 @@ def test_fields_of_others_are_taken_over_only_by_force(api: ApiThread) -> None:
     apply(api, CLASS)
     theirs = {**CLASS, "metadata": {"name": "gpu", "labels": {"team": "theirs"}}}
     transport = HttpTransport(ConnectionConfig(server=api.url, token=TOKEN))
-    with Client(AsyncClient(transport, field_manager="somebody-else")) as somebody_else:
-        somebody_else.apply(theirs)
+    with Client(AsyncClient(transport, field_manager="another-manager")) as another_manager:
+        another_manager.apply(theirs)
     ours = {**CLASS, "metadata": {"name": "gpu", "labels": {"team": "ours"}}}
     refused = apply(api, ours)
     assert (refused.exit_code, "use --force-conflicts to take them over" in refused.stderr) == (1, True)

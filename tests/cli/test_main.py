@@ -157,7 +157,7 @@ def test_a_bar_is_on_standard_error_where_somebody_does() -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=inner, env=environment, text=True) as process:
         os.close(inner)
         drawn = b""
-        # To its end, or the command would wait for somebody to look on. The end of a terminal is told as an error.
+        # Read to the end, or the command blocks on a full terminal. The end of a terminal is reported as an error.
         with suppress(OSError):
             while piece := os.read(terminal, 65536):
                 drawn += piece

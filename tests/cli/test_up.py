@@ -165,7 +165,7 @@ def test_several_serve_what_is_in_one_etcd_and_one_is_at_work(tmp_path: Path) ->
             parts = ("controllers", "fake-nodes", "manifest-nodes", "scheduler")
             assert sorted(leases) == [f"dralloc-{part}" for part in parts]
             assert len(set(leases.values())) == 1
-            # Whoever ends hands over.
+            # A process that ends hands over.
             first.process.send_signal(signal.SIGINT)
             assert ended(first.process) == (0, ENDING)
             run_pod(client, "q")

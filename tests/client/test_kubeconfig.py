@@ -102,7 +102,7 @@ def test_an_exec_plugin_gets_the_cluster_information(tmp_path: Path) -> None:
         (exec_user("", command="no-such-program", installHint="install it"), "No such file or directory; install it"),
         ({"exec": {"apiVersion": V1}}, "invalid exec section"),
         ({"auth-provider": {"name": "oidc"}}, "uses auth-provider, which is not supported"),
-        ({"token": "t", "as": "somebody-else"}, "uses as, which is not supported"),
+        ({"token": "t", "as": "another-user"}, "uses as, which is not supported"),
     ],
 )
 def test_an_unsupported_user_is_a_clear_error(tmp_path: Path, user: dict[str, Any], complaint: str) -> None:

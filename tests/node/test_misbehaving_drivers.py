@@ -76,7 +76,7 @@ async def hangs(service: Service, request: Any, context: Any) -> Any:
 
 async def answers_for_another_claim(service: Service, request: Any, context: Any) -> Any:
     answer = service.messages.NodePrepareResourceResponse()
-    return service.messages.NodePrepareResourcesResponse(claims={"somebody-else": answer})
+    return service.messages.NodePrepareResourcesResponse(claims={"another-claim": answer})
 
 
 async def answers_for_no_claim(service: Service, request: Any, context: Any) -> Any:
@@ -94,7 +94,7 @@ async def sends_garbage(service: Service, request: Any, context: Any) -> Any:
         pytest.param(aborts, "INTERNAL: out of luck", id="aborts"),
         pytest.param(raises, "UNKNOWN", id="raises"),
         pytest.param(hangs, "DEADLINE_EXCEEDED", id="hangs"),
-        pytest.param(answers_for_another_claim, "'somebody-else', which was not in the call", id="wrong claim"),
+        pytest.param(answers_for_another_claim, "'another-claim', which was not in the call", id="wrong claim"),
         pytest.param(sends_garbage, "the answer cannot be decoded", id="sends garbage"),
         pytest.param(answers_for_no_claim, "NodePrepareResources skipped 1 ResourceClaims (claim)", id="no claim"),
     ],

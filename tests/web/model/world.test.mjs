@@ -39,7 +39,7 @@ test("what a claim takes and gives back shows in the sums", () => {
   assert.equal(states().free, 2);
 });
 
-test("a device that is held and gone is kept until nobody holds it", () => {
+test("a device that is held and gone is kept until no claim holds it", () => {
   const world = new World();
   world.put("slices", slice("s", "n", ["a"]));
   world.put("claims", claim("c", "n", "a"));
