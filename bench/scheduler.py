@@ -12,8 +12,8 @@ import uvloop
 from bench.measurement import Figure, benchmark
 from dralloc.api.codec import decode, encode
 from dralloc.api.core_v1 import Node
-from dralloc.api.resource_defaults import default_resource_claim
 from dralloc.api.pod_v1 import Pod
+from dralloc.api.resource_defaults import default_resource_claim
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 from dralloc.assembly.benchmark_targets import measure_in_process, measure_local_cluster
 from dralloc.assembly.benchmark_workloads import WORKLOADS, BenchmarkWorkload
