@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from dralloc.access.users import ADMINISTRATOR
 from dralloc.apiserver.http.application import ApiApplication
-from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator
+from dralloc.apiserver.http.authentication import Authenticator
 from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.apiserver.server import ApiServer, ServerExtension
 from dralloc.assembly.api_server import running_api_server

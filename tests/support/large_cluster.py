@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+from dralloc.access.users import ADMINISTRATOR
 from dralloc.api.codec import encode
 from dralloc.api.registry import KINDS, RESOURCE_CLAIM, RESOURCE_SLICE
 from dralloc.apiserver.http.application import ApiApplication
-from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator
+from dralloc.apiserver.http.authentication import Authenticator
 from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.apiserver.http.static_pages import StaticPages
 from dralloc.apiserver.objects.api_resources import key_of

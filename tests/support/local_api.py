@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dralloc.apiserver.http.authentication import ADMINISTRATOR, User
+from dralloc.access.users import ADMINISTRATOR, User
 from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
 from dralloc.apiserver.server import ApiServer
 from dralloc.primitives.clock import Clock

@@ -13,10 +13,11 @@ from urllib.parse import urlsplit
 
 import uvloop
 
+from dralloc.access.users import ADMINISTRATOR
 from dralloc.api.codec import encode
 from dralloc.api.pod_v1 import Pod, PodCondition
 from dralloc.apiserver.http.application import ApiApplication
-from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator
+from dralloc.apiserver.http.authentication import Authenticator
 from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.assembly.api_server import running_api_server
 from dralloc.client.http_transport import HttpTransport

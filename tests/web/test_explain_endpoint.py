@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dralloc.apiserver.http.authentication import ADMINISTRATOR, User
+from dralloc.access.users import ADMINISTRATOR, User
 from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
 from dralloc.apiserver.http.statuses import status_of, status_response
 from dralloc.apiserver.server import ApiServer

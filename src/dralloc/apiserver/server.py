@@ -11,13 +11,15 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
+from dralloc.access.authorizer import AllowAll, Authorizer
 from dralloc.api.registry import KINDS, NAMESPACE, PRIORITY_CLASS, RESOURCE_CLAIM
 from dralloc.apiserver.description.description_endpoints import DescriptionEndpoints
+from dralloc.apiserver.http.access_requests import access_request, refusal
 from dralloc.apiserver.http.messages import JSON, TEXT, HttpRequest, HttpResponse
 from dralloc.apiserver.http.negotiation import YAML, wants_yaml
 from dralloc.apiserver.http.request_metrics import ServerMetrics
 from dralloc.apiserver.http.statuses import no_such_resource, status_of, status_response
-from dralloc.apiserver.http.url_paths import GroupPath, PlainPath, ResourcePath, VersionPath, parse_path
+from dralloc.apiserver.http.url_paths import GroupPath, Path, PlainPath, ResourcePath, VersionPath, parse_path
 from dralloc.apiserver.objects.api_resources import ResourceTable
 from dralloc.apiserver.objects.deleter import Deleter
 from dralloc.apiserver.objects.device_guard import DeviceGuard
@@ -78,9 +80,11 @@ class ApiServer:
         gates: FeatureGates,
         new_uid: Callable[[], str] = random_uid,
         guards_devices: bool = True,
+        authorizer: Authorizer | None = None,
         extensions: Sequence[ServerExtension] = (),
     ) -> None:
         self._store = store
+        self._authorizer = authorizer or AllowAll()
         self._extensions = {extension.prefix.strip("/"): extension for extension in extensions}
         self._resources = ResourceTable(KINDS)
         self._watches = WatchTable(store)
@@ -150,10 +154,9 @@ class ApiServer:
         )
         return response
 
-    async def _answer(
-        self, request: HttpRequest, path: ResourcePath | GroupPath | VersionPath | PlainPath | None
-    ) -> HttpResponse:
+    async def _answer(self, request: HttpRequest, path: Path | None) -> HttpResponse:
         try:
+            self._authorize(request, path)
             match path:
                 case ResourcePath():
                     return await self._on_resource(request, path)
@@ -173,6 +176,13 @@ class ApiServer:
         except Exception as error:
             _logger.exception("%s %s", request.method, request.path)
             return status_response(status_of(ApiError(f"internal error: {type(error).__name__}")))
+
+    def _authorize(self, request: HttpRequest, path: Path | None) -> None:
+        """Refuse what the user may not do, before anything says whether the object exists."""
+        asked = access_request(request, path)
+        decision = self._authorizer.decide(asked)
+        if not decision.allowed:
+            raise refusal(asked, decision)
 
     async def _on_resource(self, request: HttpRequest, path: ResourcePath) -> HttpResponse:
         resource = self._resources.find(path.group, path.version, path.resource)
@@ -211,7 +221,7 @@ class ApiServer:
             return False
         return True
 
-    def _nothing_there(self, path: ResourcePath | GroupPath | VersionPath | PlainPath | None) -> HttpResponse:
+    def _nothing_there(self, path: Path | None) -> HttpResponse:
         """A `Status` within a served group, a plain 404 elsewhere."""
         if isinstance(path, ResourcePath | VersionPath) and path.group in self._resources.groups:
             return status_response(status_of(no_such_resource()))

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dralloc.access.users import ADMINISTRATOR
 from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
 from dralloc.apiserver.http.application import ApiApplication
-from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator, administrator_token, load_token_file
+from dralloc.apiserver.http.authentication import Authenticator, administrator_token, load_token_file
 from dralloc.apiserver.http.listener import ListenAddress, ListenerLimits, listen
 from dralloc.apiserver.http.site_guard import is_loopback
 from dralloc.apiserver.http.static_pages import StaticPages

@@ -17,9 +17,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
+from dralloc.access.users import ADMINISTRATOR
 from dralloc.api.coordination_v1 import Lease
 from dralloc.apiserver.http.application import ApiApplication
-from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator
+from dralloc.apiserver.http.authentication import Authenticator
 from dralloc.assembly.api_server import running_api_server
 from dralloc.assembly.components import Components, Run
 from dralloc.client.api_calls import ApiCalls

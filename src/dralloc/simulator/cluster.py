@@ -14,6 +14,7 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
+from dralloc.access.users import ADMINISTRATOR
 from dralloc.api.batch_v1 import Job
 from dralloc.api.codec import decode
 from dralloc.api.core_v1 import Node
@@ -21,7 +22,7 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.registry import DEVICE_CLASS, DEVICE_TAINT_RULE, JOB, NODE, POD, RESOURCE_CLAIM, RESOURCE_SLICE, Kind
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.apiserver.http.application import ApiApplication
-from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator
+from dralloc.apiserver.http.authentication import Authenticator
 from dralloc.apiserver.http.messages import HttpResponse
 from dralloc.apiserver.objects.api_resources import prefix_of
 from dralloc.assembly.api_server import running_api_server

@@ -15,11 +15,12 @@ from typing import Any, Final
 
 import msgspec
 
+from dralloc.access.users import ADMINISTRATOR
 from dralloc.api.core_v1 import Node
 from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.api.resource_v1 import DeviceClaimConfiguration, DeviceRequest, ResourceClaim
 from dralloc.apiserver.http.application import ApiApplication
-from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator
+from dralloc.apiserver.http.authentication import Authenticator
 from dralloc.assembly.api_server import running_api_server
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport

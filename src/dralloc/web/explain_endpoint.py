@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from dralloc.apiserver.http.authentication import User
+from dralloc.access.users import User
 from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
 from dralloc.apiserver.server import HandleRequest
 from dralloc.client.in_process_transport import InProcessTransport

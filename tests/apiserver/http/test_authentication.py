@@ -7,14 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dralloc.apiserver.http.authentication import (
-    ADMINISTRATOR,
-    Authenticator,
-    BadTokenFile,
-    User,
-    administrator_token,
-    load_token_file,
-)
+from dralloc.access.users import ADMINISTRATOR, User
+from dralloc.apiserver.http.authentication import Authenticator, BadTokenFile, administrator_token, load_token_file
 
 ANN = User(name="ann", groups=("devs",))
 

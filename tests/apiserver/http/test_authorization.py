@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dralloc.apiserver.http.authentication import User
+from dralloc.access.users import User
 from tests.support.local_api import (
     CLAIMS,
     RESOURCE,

@@ -7,7 +7,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Mutabl
 from contextlib import aclosing, nullcontext
 from typing import Any, Final, Protocol
 
-from dralloc.apiserver.http.authentication import ANONYMOUS, OPEN_PATHS, Authenticator, User
+from dralloc.access.users import ANONYMOUS, User
+from dralloc.apiserver.http.authentication import OPEN_PATHS, Authenticator
 from dralloc.apiserver.http.messages import HttpRequest, HttpResponse, parse_query
 from dralloc.apiserver.http.request_metrics import ServerMetrics
 from dralloc.apiserver.http.site_guard import check_same_site

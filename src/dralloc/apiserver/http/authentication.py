@@ -13,28 +13,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from msgspec import Struct
-
+from dralloc.access.users import AUTHENTICATED, User
 from dralloc.apiserver.credentials.private_file import write_private
 
-ADMINS: Final = "system:masters"
 KNOWN_MAX: Final = 1024
-AUTHENTICATED: Final = "system:authenticated"
 
 # Open to requests without a credential: load balancers and version probes have none.
 OPEN_PATHS: Final = frozenset({"/healthz", "/livez", "/readyz", "/version"})
-
-
-class User(Struct, frozen=True):
-    """The identity behind a request."""
-
-    name: str
-    uid: str = ""
-    groups: tuple[str, ...] = ()
-
-
-ANONYMOUS: Final = User(name="system:anonymous", groups=("system:unauthenticated",))
-ADMINISTRATOR: Final = User(name="dralloc-admin", groups=(ADMINS, AUTHENTICATED))
 
 
 class BadTokenFile(ValueError):

@@ -7,21 +7,11 @@ slices and to the device status of claims that are allocated on it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
+from dralloc.access.users import User, node_of
 from dralloc.api.authorization import Permission, permit_everything
 from dralloc.api.resource_v1 import ResourceSlice
-from dralloc.apiserver.http.authentication import User
 from dralloc.apiserver.http.statuses import forbidden
-
-NODES: Final = "system:nodes"
-NODE_PREFIX: Final = "system:node:"
-
-
-def node_of(user: User) -> str | None:
-    """The node that the user is, or `None`."""
-    is_node = NODES in user.groups and user.name.startswith(NODE_PREFIX)
-    return user.name.removeprefix(NODE_PREFIX) if is_node else None
 
 
 def permits_of(user: User) -> Callable[[Permission], bool]:

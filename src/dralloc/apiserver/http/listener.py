@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from dralloc.access.users import AUTHENTICATED, User
 from dralloc.apiserver.http.application import ApiApplication
-from dralloc.apiserver.http.authentication import AUTHENTICATED, User
 
 if TYPE_CHECKING:
     from dralloc.apiserver.credentials.certificates import TlsFiles

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 
 from msgspec import Struct
 
-from dralloc.apiserver.http.authentication import User
+from dralloc.access.users import User
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"

@@ -18,6 +18,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dralloc.access.users import User
 from dralloc.api.admission import Admitted, Refused, Verb, WriteRequest, admit
 from dralloc.api.codec import encode
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
@@ -28,7 +29,6 @@ from dralloc.api.unstructured_object import UnstructuredObject
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.documents.merge_rules import merge_rule
 from dralloc.apiserver.documents.server_side_apply import Authorship, is_noop_update, record_update
-from dralloc.apiserver.http.authentication import User
 from dralloc.apiserver.http.authorization import permits_of
 from dralloc.apiserver.http.statuses import already_exists, conflict, invalid, name_not_generated, not_found
 from dralloc.apiserver.objects.api_resources import ApiResource, key_of, name_of

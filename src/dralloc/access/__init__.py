@@ -1,0 +1,1 @@
+"""Who may do what: identities, requests for access and the authorizers that decide them. Pure: the API server asks."""
