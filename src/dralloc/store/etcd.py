@@ -37,7 +37,11 @@ class EtcdStore(Store):
     @classmethod
     async def open(cls, address: EtcdAddress, *, root: str = "", limits: HistoryLimits | None = None) -> Self:
         """Connects; raises StoreUnavailable if no server answers."""
-        store = cls(EtcdApi(address), KeySpace(root.encode()), limits=limits or HistoryLimits())
+        return await cls.open_with(EtcdApi(address), root=root, limits=limits)
+
+    @classmethod
+    async def open_with(cls, api: EtcdApi, *, root: str = "", limits: HistoryLimits | None = None) -> Self:
+        store = cls(api, KeySpace(root.encode()), limits=limits or HistoryLimits())
         try:
             await store.current_revision()
             await store._feed.start()

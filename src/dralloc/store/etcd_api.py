@@ -46,10 +46,11 @@ class EtcdAddress(msgspec.Struct, frozen=True, kw_only=True):
 class EtcdApi:
     """Calls to one cluster. Calls wait for a connection; each fails with a StoreError."""
 
-    def __init__(self, address: EtcdAddress) -> None:
+    def __init__(self, address: EtcdAddress, channel: grpc.aio.Channel | None = None) -> None:
+        """Simulations bring their own channel."""
         self.timeout_s = address.timeout_s
         self._address = address
-        self._channel = _channel(address)
+        self._channel = channel or _channel(address)
         self._range = self._method("KV/Range", pb.RangeRequest, pb.RangeResponse)
         self._txn = self._method("KV/Txn", pb.TxnRequest, pb.TxnResponse)
         self._compact = self._method("KV/Compact", pb.CompactionRequest, pb.CompactionResponse)

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from dralloc.store.disk import Disk
 from dralloc.store.errors import KeyExists, RevisionConflict, StoreClosed, StoreError
 from dralloc.store.event_log import SLICE_MIN
 from dralloc.store.interface import HistoryLimits
@@ -45,9 +46,11 @@ class SqliteStore(LocalStore):
         self._committer = asyncio.create_task(self._commit_until_closed())
 
     @classmethod
-    async def open(cls, path: Path, *, limits: HistoryLimits | None = None, synchronous: str = "FULL") -> Self:
+    async def open(
+        cls, path: Path, *, limits: HistoryLimits | None = None, synchronous: str = "FULL", disk: Disk | None = None
+    ) -> Self:
         """Opens or creates a store; raises StoreUnavailable, StoreFull or CorruptStore."""
-        file = SqliteFile(path, synchronous=synchronous)
+        file = SqliteFile(path, synchronous=synchronous, disk=disk)
         try:
             return cls(file, file.load(limits or HistoryLimits()))
         except BaseException:

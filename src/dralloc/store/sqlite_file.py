@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import sqlite3
 import zlib
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from dralloc.store.disk import Disk
 from dralloc.store.errors import CorruptStore, StoreError, StoreFull, StoreInUse, StoreUnavailable
 from dralloc.store.interface import FIRST_REVISION, HistoryLimits
 from dralloc.store.records import Record, StoreEvent
@@ -59,20 +59,15 @@ class Compaction(msgspec.Struct, frozen=True, kw_only=True):
 class SqliteFile:
     """An open database, locked against other processes. Used by one thread at a time."""
 
-    def __init__(self, path: Path, *, synchronous: str = "FULL") -> None:
+    def __init__(self, path: Path, *, synchronous: str = "FULL", disk: Disk | None = None) -> None:
         """Opens or creates the file; raises StoreUnavailable, StoreFull or CorruptStore."""
         self._path = path
         self._survivors = 0
         self._failure: StoreError | None = None
         with self._explaining_errors():
-            _create_private(path)
-            self._connection = sqlite3.connect(
-                path,
-                timeout=0,
-                isolation_level=None,
-                check_same_thread=False,
-                cached_statements=2 * ROWS_PER_STATEMENT_MAX,
-            )
+            disk = disk or Disk()
+            disk.create_private(path)
+            self._connection = disk.connect(path, cached_statements=2 * ROWS_PER_STATEMENT_MAX)
         try:
             with self._explaining_errors():
                 self._prepare(synchronous)
@@ -242,18 +237,6 @@ def _row(event: StoreEvent) -> tuple[int, str, bytes | None, int]:
 @cache
 def _insert(rows: int) -> str:
     return "INSERT INTO version (revision, key, value, checksum) VALUES " + ", ".join(["(?, ?, ?, ?)"] * rows)
-
-
-def _create_private(path: Path) -> None:
-    """Creates the file if it does not exist, readable only for its owner; SQLite gives its log the same mode."""
-    with contextlib.suppress(FileExistsError):
-        # Never open an existing file: closing it again would release this process's locks on it.
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
 
 
 def _name(error: sqlite3.Error) -> str:
