@@ -78,7 +78,9 @@ class ApiApplication:
         except errors.ApiError as error:
             return await _send_whole(send, status_response(status_of(error)), close=True)
         query = parse_query(scope["query_string"])
-        response = await self._server.handle(HttpRequest(method, path, query, headers, body, user))
+        source_ip, _ = scope.get("client") or ("", 0)
+        request = HttpRequest(method, path, query, headers, body, user, source_ip=source_ip)
+        response = await self._server.handle(request)
         if response.stream is None:
             return await _send_whole(send, response)
         return await _send_stream(receive, send, response, response.stream)

@@ -27,6 +27,10 @@ class HttpRequest(Struct, gc=False):
     headers: Mapping[bytes, bytes]
     body: bytes
     user: User
+    # The authenticated user, if it impersonates `user`.
+    impersonator: User | None = None
+    # The client's address; empty for clients in this process.
+    source_ip: str = ""
 
     def header(self, name: bytes) -> str:
         return self.headers.get(name, b"").decode("latin-1")
