@@ -38,6 +38,10 @@ def conformance(
     server: Annotated[str | None, typer.Option(help="The API server, for families that need one.")] = None,
     token: Annotated[str | None, typer.Option(help="A bearer token for the server.")] = None,
     kubeconfig: Annotated[Path | None, typer.Option(help="A kubeconfig with credentials for the server.")] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="The server's token file: users of recorded requests are in it while they run."),
+    ] = None,
     output: Output = OutputFormat.TABLE,
     feature_gates: Gates = "",
 ) -> None:
@@ -57,7 +61,7 @@ def conformance(
 
     if family not in FAMILIES:
         fail(f"unknown family {family!r}; known: {', '.join(FAMILIES)}")
-    options = VectorOptions(parse_gates(feature_gates), server, token, kubeconfig)
+    options = VectorOptions(parse_gates(feature_gates), server, token, kubeconfig, token_file)
     tally = VectorTally(known_differences(family))
     runner = load_family(family)
     found: list[tuple[Path, VectorVerdict]] = []

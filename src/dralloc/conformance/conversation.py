@@ -88,7 +88,7 @@ def differences_of(step: ConversationStep, answer: ServerAnswer) -> Iterator[str
         case "code":
             return
         case "exact":
-            yield from _compare("", _served_here(step.response), _comparable(answer.document))
+            yield from compare_values("", _served_here(step.response), _comparable(answer.document))
         case "status":
             yield from _compare_status(step.response, answer.document)
         case "table":
@@ -97,7 +97,8 @@ def differences_of(step: ConversationStep, answer: ServerAnswer) -> Iterator[str
             yield f"unknown comparison {unknown!r}"
 
 
-def _compare(path: str, expected: Any, got: Any) -> Iterator[str]:
+def compare_values(path: str, expected: Any, got: Any) -> Iterator[str]:
+    """Yields every difference between two JSON values."""
     if expected == ANY and got is not None:
         return
     if isinstance(expected, dict) and isinstance(got, dict):
@@ -107,10 +108,10 @@ def _compare(path: str, expected: Any, got: Any) -> Iterator[str]:
             elif name not in expected:
                 yield f"{path}.{name}: expected nothing, got {_shown(got[name])}"
             else:
-                yield from _compare(f"{path}.{name}", expected[name], got[name])
+                yield from compare_values(f"{path}.{name}", expected[name], got[name])
     elif isinstance(expected, list) and isinstance(got, list) and len(expected) == len(got):
         for index, (one, other) in enumerate(zip(expected, got, strict=True)):
-            yield from _compare(f"{path}[{index}]", one, other)
+            yield from compare_values(f"{path}[{index}]", one, other)
     elif type(expected) is not type(got) or expected != got:
         yield f"{path or 'answer'}: expected {_shown(expected)}, got {_shown(got)}"
 
@@ -157,7 +158,7 @@ def _compare_table(expected: Mapping[str, Any], got: Any) -> Iterator[str]:
         return
     positions = [columns.index(name) for name in expected["columns"]]
     rows = [[row["cells"][position] for position in positions] for row in got["rows"]]
-    yield from _compare("rows", expected["rows"], rows)
+    yield from compare_values("rows", expected["rows"], rows)
 
 
 def _shown(value: Any) -> str:

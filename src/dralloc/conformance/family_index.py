@@ -14,6 +14,7 @@ FAMILIES: Final[Mapping[str, str]] = {
     "allocation": "dralloc.conformance.allocation",
     "api": "dralloc.conformance.api",
     "http": "dralloc.conformance.conversation",
+    "access": "dralloc.conformance.access",
 }
 
 

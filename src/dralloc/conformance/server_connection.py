@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import ssl
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
@@ -30,6 +30,8 @@ class ServerAnswer:
     content_type: str
     warnings: tuple[str, ...]
     body: bytes
+    # Names are lower case.
+    headers: Mapping[str, str]
 
     @property
     def document(self) -> Any:
@@ -117,12 +119,29 @@ class ServerConnection:
     def __exit__(self, *_: object) -> None:
         self._connection.close()
 
-    def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> ServerAnswer:
-        sent = {"Accept": "application/json", **headers}
-        if self._credentials.token and "Authorization" not in sent:
-            sent["Authorization"] = f"Bearer {self._credentials.token}"
+    def send(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str] | Iterable[tuple[str, str]],
+        body: bytes | None,
+        *,
+        with_token: bool = True,
+    ) -> ServerAnswer:
+        """Send a request, with the connection's token unless the headers have a credential."""
+        sent = list(headers.items() if isinstance(headers, Mapping) else headers)
+        names = {name.lower() for name, _ in sent}
+        if "accept" not in names:
+            sent.append(("Accept", "application/json"))
+        if with_token and self._credentials.token and "authorization" not in names:
+            sent.append(("Authorization", f"Bearer {self._credentials.token}"))
+        if body is not None or method in ("POST", "PUT", "PATCH"):
+            sent.append(("Content-Length", str(len(body or b""))))
         try:
-            self._connection.request(method, path, body=body, headers=sent)
+            self._connection.putrequest(method, path)
+            for name, value in sent:
+                self._connection.putheader(name, value)
+            self._connection.endheaders(body)
             answer = self._connection.getresponse()
             content = answer.read()
         except ssl.SSLCertVerificationError as error:
@@ -138,4 +157,5 @@ class ServerConnection:
             content_type=answer.headers.get("Content-Type", ""),
             warnings=tuple(answer.headers.get_all("Warning") or ()),
             body=content,
+            headers={name.lower(): value for name, value in answer.headers.items()},
         )

@@ -27,6 +27,8 @@ class VectorOptions:
     server: str | None = None
     token: str | None = None
     kubeconfig: Path | None = None
+    # The server's token file, for families that send requests of many users.
+    token_file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
