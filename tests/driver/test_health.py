@@ -23,7 +23,7 @@ from dralloc.driver import (
     taint,
 )
 from dralloc.driver_kit.caller import RpcFailed, calling
-from dralloc.rpc.plugin_services import HEALTH_SERVICES, HEALTH_V1, HEALTH_V1ALPHA1, Service
+from dralloc.rpc.plugin_services import HEALTH_SERVICES, HEALTH_V1, HEALTH_V1ALPHA1, PluginService
 from dralloc.testing.driver_bench import NODE, bench_on, bench_server, bench_settings, driver_bench
 
 
@@ -65,7 +65,7 @@ async def next_message(stream: AsyncIterator[Any]) -> tuple[str, str, int, int]:
 
 
 @pytest.mark.parametrize("service", HEALTH_SERVICES, ids=lambda service: service.advertised)
-def test_health_is_sent_at_once_and_on_changes(directory: Path, service: Service) -> None:
+def test_health_is_sent_at_once_and_on_changes(directory: Path, service: PluginService) -> None:
     async def run() -> None:
         driver = FragileDriver()
         async with driver_bench(driver, directory) as bench, aclosing(bench.caller.watch_health(service)) as stream:

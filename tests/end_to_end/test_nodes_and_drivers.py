@@ -30,7 +30,7 @@ from dralloc.rpc.plugin_services import (
     DRA_V1BETA1,
     HEALTH_V1,
     NODE_PREPARE_RESOURCES,
-    Service,
+    PluginService,
 )
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
 from tests.support.driver_cluster import NODE, DriverCluster, driver_cluster
@@ -124,7 +124,7 @@ def show(file: Path, *, stay: bool = False) -> list[str]:
 
 
 def test_P3_a_pod_waits_while_its_driver_fails_to_prepare_and_runs_afterwards() -> None:
-    async def fails(service: Service, request: Any, context: Any) -> Any:
+    async def fails(service: PluginService, request: Any, context: Any) -> Any:
         answer = service.messages.NodePrepareResourceResponse(error="not today")
         return service.messages.NodePrepareResourcesResponse(claims={claim.uid: answer for claim in request.claims})
 
@@ -144,7 +144,7 @@ def test_P3_a_pod_waits_while_its_driver_fails_to_prepare_and_runs_afterwards() 
 
 
 def test_P8_a_force_deleted_pod_is_unprepared_before_its_successor_starts() -> None:
-    async def fails(service: Service, request: Any, context: Any) -> Any:
+    async def fails(service: PluginService, request: Any, context: Any) -> Any:
         raise RuntimeError("busy")
 
     async def scenario(cluster: DriverCluster) -> None:
@@ -191,7 +191,7 @@ def test_P6_a_claim_that_no_container_uses_is_prepared_and_none_is_prepared_twic
 
 
 def test_P30_two_drivers_prepare_four_claims_of_one_pod_in_any_version() -> None:
-    async def runs(cluster: DriverCluster, version: str, services: Sequence[Service]) -> None:
+    async def runs(cluster: DriverCluster, version: str, services: Sequence[PluginService]) -> None:
         async with (
             ScriptedDriver(cluster.directory, name=GPU, services=services) as gpu,
             ScriptedDriver(cluster.directory, name=NIC, services=services) as nic,
@@ -240,7 +240,7 @@ def test_C2_the_node_passes_every_share_of_a_device_to_its_driver() -> None:
 
         allocated: dict[str, Any] = {}
 
-        async def prepare(service: Service, request: Any, context: Any) -> Any:
+        async def prepare(service: PluginService, request: Any, context: Any) -> Any:
             for each in request.claims:
                 allocated[each.name] = (await cluster.client.get(ResourceClaim, each.name)).status.allocation
             return driver.prepared_response(service, request)

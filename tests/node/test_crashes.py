@@ -19,7 +19,7 @@ from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.client.async_client import AsyncClient, connect_async
 from dralloc.node.checkpoint import read_checkpoint
 from dralloc.node.process_runtime import find_marked
-from dralloc.rpc.plugin_services import Service
+from dralloc.rpc.plugin_services import PluginService
 from dralloc.testing.builders import CLASS, allocation, claim, device_class, held, request
 from tests.support.api_server import TOKEN, api_application
 from tests.support.node_cluster import replace_uid, short_directory
@@ -61,7 +61,7 @@ class Crashes:
         self._random = random
         driver.on_prepare = self._dawdle
 
-    async def _dawdle(self, service: Service, request: Any, context: Any) -> Any:
+    async def _dawdle(self, service: PluginService, request: Any, context: Any) -> Any:
         """Prepare, and let the agent be killed shortly before or after."""
         if self._random.random() < 0.5:
             await asyncio.sleep(self._random.uniform(0, 0.03))

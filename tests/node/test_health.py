@@ -13,7 +13,7 @@ from dralloc.node.claim_records import ClaimRecord, DriverPart, ReportedDevice
 from dralloc.node.container_devices import cdi_ids, devices_status
 from dralloc.node.health import DEVICES_MAX, NOT_KNOWN, HealthReport, HealthTable, read_reports
 from dralloc.node.pod_view import NodePod, ResourceHealth, ResourceStatus
-from dralloc.rpc.plugin_services import HEALTH_V1, HEALTH_V1ALPHA1, Service
+from dralloc.rpc.plugin_services import HEALTH_V1, HEALTH_V1ALPHA1, PluginService
 from tests.support.node_cluster import NodeCluster, node_cluster, short_directory
 from tests.support.scripted_driver import ScriptedDriver
 from tests.support.workloads import existing
@@ -24,7 +24,7 @@ BAD = HealthReport("Unhealthy", "hot", 30.0, fresh_until=30.0)
 KEY = ("pool-a", "gpu-0")
 
 
-def message(service: Service, health: int, text: str = "", timeout_s: int = 0) -> Any:
+def message(service: PluginService, health: int, text: str = "", timeout_s: int = 0) -> Any:
     messages = service.messages
     device = messages.DeviceIdentifier(pool_name="pool-a", device_name="gpu-0")
     entry = messages.DeviceHealth(
@@ -151,7 +151,7 @@ async def sees(world: NodeCluster, health: str, text: str | None = None) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("service", [HEALTH_V1, HEALTH_V1ALPHA1], ids=lambda service: service.name)
-def test_health_reaches_the_status_of_the_pod_and_is_lost_with_the_driver(service: Service) -> None:
+def test_health_reaches_the_status_of_the_pod_and_is_lost_with_the_driver(service: PluginService) -> None:
     async def scenario(directory: Path) -> None:
         async with (
             node_cluster(directory, runs_processes=False) as world,

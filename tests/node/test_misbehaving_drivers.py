@@ -19,7 +19,7 @@ from dralloc.rpc.plugin_services import (
     NODE_PREPARE_RESOURCES,
     NODE_UNPREPARE_RESOURCES,
     REGISTRATION,
-    Service,
+    PluginService,
 )
 from dralloc.testing.builders import allocation, held
 from tests.support.node_cluster import QUICK, NodeCluster, node_cluster, short_directory
@@ -57,33 +57,33 @@ async def pod_that_waits(world: NodeCluster, text: str, name: str = "pod") -> No
     assert (await world.pod_where(name, lambda pod: bool(pod.status.phase))).status.phase == "Pending"
 
 
-async def fails(service: Service, request: Any, context: Any) -> Any:
+async def fails(service: PluginService, request: Any, context: Any) -> Any:
     answer = service.messages.NodePrepareResourceResponse(error="the device is on fire")
     return service.messages.NodePrepareResourcesResponse(claims={claim.uid: answer for claim in request.claims})
 
 
-async def aborts(service: Service, request: Any, context: Any) -> Any:
+async def aborts(service: PluginService, request: Any, context: Any) -> Any:
     await context.abort(grpc.StatusCode.INTERNAL, "out of luck")
 
 
-async def raises(service: Service, request: Any, context: Any) -> Any:
+async def raises(service: PluginService, request: Any, context: Any) -> Any:
     raise RuntimeError("a bug")
 
 
-async def hangs(service: Service, request: Any, context: Any) -> Any:
+async def hangs(service: PluginService, request: Any, context: Any) -> Any:
     await asyncio.Event().wait()
 
 
-async def answers_for_another_claim(service: Service, request: Any, context: Any) -> Any:
+async def answers_for_another_claim(service: PluginService, request: Any, context: Any) -> Any:
     answer = service.messages.NodePrepareResourceResponse()
     return service.messages.NodePrepareResourcesResponse(claims={"another-claim": answer})
 
 
-async def answers_for_no_claim(service: Service, request: Any, context: Any) -> Any:
+async def answers_for_no_claim(service: PluginService, request: Any, context: Any) -> Any:
     return service.messages.NodePrepareResourcesResponse()
 
 
-async def sends_garbage(service: Service, request: Any, context: Any) -> Any:
+async def sends_garbage(service: PluginService, request: Any, context: Any) -> Any:
     return b"\xff\xff\xff no message"
 
 
@@ -145,7 +145,7 @@ def test_a_pod_that_is_deleted_while_its_driver_hangs_does_not_wait_for_the_driv
 
 
 def test_a_pod_is_deleted_after_its_claims_are_unprepared() -> None:
-    async def refuses(service: Service, request: Any, context: Any) -> Any:
+    async def refuses(service: PluginService, request: Any, context: Any) -> Any:
         answer = service.messages.NodeUnprepareResourceResponse(error="still in use")
         return service.messages.NodeUnprepareResourcesResponse(claims={claim.uid: answer for claim in request.claims})
 

@@ -16,14 +16,14 @@ from dralloc.rpc.plugin_services import (
     NODE_PREPARE_RESOURCES,
     NODE_WATCH_RESOURCES,
     REGISTRATION,
-    Service,
+    PluginService,
 )
 
 SERVICES = (REGISTRATION, DRA_V1, DRA_V1BETA1, HEALTH_V1, HEALTH_V1ALPHA1)
 
 
 @pytest.mark.parametrize("service", SERVICES, ids=lambda service: service.name)
-def test_services_match_their_proto_files(service: Service) -> None:
+def test_services_match_their_proto_files(service: PluginService) -> None:
     (described,) = service.messages.DESCRIPTOR.services_by_name.values()
     assert described.full_name == service.name
     assert {

@@ -29,7 +29,7 @@ from dralloc.rpc.plugin_services import (
     NODE_WATCH_RESOURCES,
     NOTIFY_REGISTRATION_STATUS,
     REGISTRATION,
-    Service,
+    PluginService,
 )
 
 
@@ -37,7 +37,7 @@ from dralloc.rpc.plugin_services import (
 class FrontCall:
     """A call through the proxy. `number` counts the calls of its method from 1, across restarts."""
 
-    service: Service
+    service: PluginService
     method: str
     request: Any
     context: Any
@@ -82,7 +82,7 @@ class Broken:
     unprepare: Spoil = honest
     health: SpoilStream = honest_stream
     # The versions that are served, which may differ from the announced ones.
-    served: tuple[Service, ...] = DRA_SERVICES
+    served: tuple[PluginService, ...] = DRA_SERVICES
     # Called at each restart with its number and the settings of the correct driver.
     at_start: Callable[[int, Settings], None] = lambda _number, _settings: None
 
@@ -164,13 +164,15 @@ class BrokenDriver:
             }
         )
 
-    def _unary(self, service: Service, method: str, channel: grpc.aio.Channel, spoil: Spoil) -> Callable[..., Any]:
+    def _unary(
+        self, service: PluginService, method: str, channel: grpc.aio.Channel, spoil: Spoil
+    ) -> Callable[..., Any]:
         async def handle(request: Any, context: Any) -> Any:
             return await spoil(self._call(service, method, request, context, channel))
 
         return handle
 
-    def _stream(self, service: Service, channel: grpc.aio.Channel) -> Callable[..., Any]:
+    def _stream(self, service: PluginService, channel: grpc.aio.Channel) -> Callable[..., Any]:
         async def handle(request: Any, context: Any) -> AsyncIterator[Any]:
             async for message in self.broken.health(
                 self._call(service, NODE_WATCH_RESOURCES, request, context, channel)
@@ -179,7 +181,9 @@ class BrokenDriver:
 
         return handle
 
-    def _call(self, service: Service, method: str, request: Any, context: Any, channel: grpc.aio.Channel) -> FrontCall:
+    def _call(
+        self, service: PluginService, method: str, request: Any, context: Any, channel: grpc.aio.Channel
+    ) -> FrontCall:
         self._counts[method] = self._counts.get(method, 0) + 1
         client = AsyncClient(self.transport)
         return FrontCall(service, method, request, context, self._counts[method], channel, client, self._memory)

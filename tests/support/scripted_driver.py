@@ -17,7 +17,7 @@ import grpc.aio
 from dralloc.rpc import plugin_services
 
 # Replaces the correct answer: gets the service and the request, and returns a response or aborts.
-Answer = Callable[[plugin_services.Service, Any, Any], Awaitable[Any]]
+Answer = Callable[[plugin_services.PluginService, Any, Any], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,8 @@ class ScriptedDriver:
     directory: Path
     name: str = "gpu.example.com"
     instance: str = ""
-    services: Sequence[plugin_services.Service] = plugin_services.DRA_SERVICES
-    health: Sequence[plugin_services.Service] = ()
+    services: Sequence[plugin_services.PluginService] = plugin_services.DRA_SERVICES
+    health: Sequence[plugin_services.PluginService] = ()
     type: str = plugin_services.DRA_PLUGIN_TYPE
     # The devices of a claim, as keyword arguments of the message.
     devices: Callable[[Any], Sequence[dict[str, Any]]] = lambda claim: [
@@ -119,7 +119,7 @@ class ScriptedDriver:
         await server.start()
         return server
 
-    def _dra_handlers(self, service: plugin_services.Service) -> grpc.GenericRpcHandler:
+    def _dra_handlers(self, service: plugin_services.PluginService) -> grpc.GenericRpcHandler:
         async def prepare(request: Any, context: Any) -> Any:
             return await self._prepare(service, request, context)
 
@@ -158,7 +158,7 @@ class ScriptedDriver:
             await self.on_notify()
         return plugin_services.REGISTRATION.messages.RegistrationStatusResponse()
 
-    async def _prepare(self, service: plugin_services.Service, request: Any, context: Any) -> Any:
+    async def _prepare(self, service: plugin_services.PluginService, request: Any, context: Any) -> Any:
         uids = [claim.uid for claim in request.claims]
         self.overlaps += [uid for uid in uids if uid in self._working]
         self._working.update(uids)
@@ -170,7 +170,7 @@ class ScriptedDriver:
         finally:
             self._working.difference_update(uids)
 
-    def prepared_response(self, service: plugin_services.Service, request: Any) -> Any:
+    def prepared_response(self, service: plugin_services.PluginService, request: Any) -> Any:
         """The answer of a correct driver."""
         messages = service.messages
         answers = {}
@@ -180,7 +180,7 @@ class ScriptedDriver:
             answers[claim.uid] = messages.NodePrepareResourceResponse(devices=devices)
         return messages.NodePrepareResourcesResponse(claims=answers)
 
-    async def _unprepare(self, service: plugin_services.Service, request: Any, context: Any) -> Any:
+    async def _unprepare(self, service: plugin_services.PluginService, request: Any, context: Any) -> Any:
         await self._note(service, plugin_services.NODE_UNPREPARE_RESOURCES, request)
         if self.on_unprepare is not None:
             return await self.on_unprepare(service, request, context)
@@ -194,7 +194,7 @@ class ScriptedDriver:
         while True:
             yield await self.reports.get()
 
-    async def _note(self, service: plugin_services.Service, method: str, request: Any) -> None:
+    async def _note(self, service: plugin_services.PluginService, method: str, request: Any) -> None:
         self.calls.append(DriverCall(service.advertised, method, tuple(claim.uid for claim in request.claims)))
         await self._tell()
 

@@ -134,7 +134,7 @@ def test_a_pod_that_was_bound_by_hand() -> None:
 
 @pytest.mark.parametrize("is_registered", [False, True])
 def test_a_driver_that_is_missing_or_fails(is_registered: bool) -> None:
-    async def refuse(service: plugin_services.Service, request: Any, context: Any) -> Any:
+    async def refuse(service: plugin_services.PluginService, request: Any, context: Any) -> Any:
         raise RuntimeError("the card is on fire")
 
     async def main() -> SubjectExplanation:

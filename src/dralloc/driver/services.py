@@ -31,7 +31,7 @@ from dralloc.rpc.plugin_services import (
     NODE_WATCH_RESOURCES,
     NOTIFY_REGISTRATION_STATUS,
     REGISTRATION,
-    Service,
+    PluginService,
 )
 
 # Time for calls in progress when the driver shuts down.
@@ -45,7 +45,7 @@ Handler = Callable[[Any, Any], Any]
 class Registration:
     """The registration service, and the status that the kubelet reported."""
 
-    def __init__(self, driver: str, endpoint: Path, services: Iterable[Service]) -> None:
+    def __init__(self, driver: str, endpoint: Path, services: Iterable[PluginService]) -> None:
         self._driver = driver
         self._endpoint = endpoint
         self._services = tuple(service.advertised for service in services)
@@ -77,7 +77,7 @@ class Registration:
 class ClaimCalls:
     """NodePrepareResources and NodeUnprepareResources in one version."""
 
-    def __init__(self, service: Service, driver: str, preparer: Preparer, metrics: DriverMetrics) -> None:
+    def __init__(self, service: PluginService, driver: str, preparer: Preparer, metrics: DriverMetrics) -> None:
         self._service = service
         self._driver = driver
         self._preparer = preparer
@@ -148,7 +148,7 @@ def _references(request: Any) -> list[ClaimReference]:
     return list(dict.fromkeys(ClaimReference(claim.namespace, claim.name, claim.uid) for claim in request.claims))
 
 
-def health_handlers(service: Service, board: HealthBoard) -> grpc.GenericRpcHandler:
+def health_handlers(service: PluginService, board: HealthBoard) -> grpc.GenericRpcHandler:
     async def watch(_request: Any, _context: Any) -> AsyncIterator[Any]:
         async for message in board.messages(service.messages):
             yield message

@@ -13,7 +13,7 @@ from dralloc.driver_kit.findings import Finding, Remark, Violation
 from dralloc.kubelet.cdi import is_cdi_name
 from dralloc.kubelet.plugin_sockets import SOCKET_PATH_LENGTH_MAX
 from dralloc.primitives.field_errors import FieldPath
-from dralloc.rpc.plugin_services import DRA_PLUGIN_TYPE, DRA_SERVICES, DRA_V1, Service
+from dralloc.rpc.plugin_services import DRA_PLUGIN_TYPE, DRA_SERVICES, DRA_V1, PluginService
 
 
 def check_info(info: PluginInfo) -> Iterator[Finding]:
@@ -41,7 +41,7 @@ def check_info(info: PluginInfo) -> Iterator[Finding]:
         yield Violation(f"a version is advertised twice: {', '.join(info.versions)}")
 
 
-def services_in(info: PluginInfo, known: Iterable[Service]) -> tuple[Service, ...]:
+def services_in(info: PluginInfo, known: Iterable[PluginService]) -> tuple[PluginService, ...]:
     return tuple(service for service in known if service.advertised in info.versions)
 
 

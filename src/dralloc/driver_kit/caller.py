@@ -21,7 +21,7 @@ from dralloc.rpc.plugin_services import (
     NODE_WATCH_RESOURCES,
     NOTIFY_REGISTRATION_STATUS,
     REGISTRATION,
-    Service,
+    PluginService,
 )
 
 
@@ -82,7 +82,7 @@ class Caller:
         await self._call(REGISTRATION, NOTIFY_REGISTRATION_STATUS, status, NOTIFY_TIMEOUT_S)
 
     async def prepare(
-        self, claims: Iterable[ClaimName], service: Service = DRA_V1, *, timeout_s: float = CALL_TIMEOUT_S
+        self, claims: Iterable[ClaimName], service: PluginService = DRA_V1, *, timeout_s: float = CALL_TIMEOUT_S
     ) -> Mapping[str, AnsweredClaim]:
         request = service.messages.NodePrepareResourcesRequest(claims=_claims(claims, service))
         response = await self._call(service, NODE_PREPARE_RESOURCES, request, timeout_s)
@@ -92,13 +92,13 @@ class Caller:
         }
 
     async def unprepare(
-        self, claims: Iterable[ClaimName], service: Service = DRA_V1, *, timeout_s: float = CALL_TIMEOUT_S
+        self, claims: Iterable[ClaimName], service: PluginService = DRA_V1, *, timeout_s: float = CALL_TIMEOUT_S
     ) -> Mapping[str, AnsweredClaim]:
         request = service.messages.NodeUnprepareResourcesRequest(claims=_claims(claims, service))
         response = await self._call(service, NODE_UNPREPARE_RESOURCES, request, timeout_s)
         return {uid: AnsweredClaim(entry.error) for uid, entry in response.claims.items()}
 
-    async def watch_health(self, service: Service) -> AsyncGenerator[Any, None]:
+    async def watch_health(self, service: PluginService) -> AsyncGenerator[Any, None]:
         watch = service.callable_on(self._channel, NODE_WATCH_RESOURCES)
         try:
             async for message in watch(service.messages.NodeWatchResourcesRequest()):
@@ -106,7 +106,7 @@ class Caller:
         except grpc.aio.AioRpcError as error:
             raise RpcFailed(error.code().name, error.details() or "") from None
 
-    async def _call(self, service: Service, name: str, request: Any, timeout_s: float) -> Any:
+    async def _call(self, service: PluginService, name: str, request: Any, timeout_s: float) -> Any:
         try:
             return _read(await service.callable_on(self._channel, name)(request, timeout=timeout_s), name)
         except grpc.aio.AioRpcError as error:
@@ -133,11 +133,11 @@ def _read(message: Any | None, name: str) -> Any:
     return message
 
 
-def _claims(claims: Iterable[ClaimName], service: Service) -> list[Any]:
+def _claims(claims: Iterable[ClaimName], service: PluginService) -> list[Any]:
     return [service.messages.Claim(namespace=claim.namespace, name=claim.name, uid=claim.uid) for claim in claims]
 
 
-def _device(device: Any, service: Service) -> AnsweredDevice:
+def _device(device: Any, service: PluginService) -> AnsweredDevice:
     has_share = service is DRA_V1 and device.HasField("share_id")
     return AnsweredDevice(
         requests=tuple(device.request_names),

@@ -26,7 +26,7 @@ from dralloc.driver_kit.claim_maker import CannotAllocate, ClaimMaker, exactly
 from dralloc.driver_kit.findings import NotTestable, Skip
 from dralloc.driver_kit.slice_rules import SliceHistory
 from dralloc.kubelet.plugin_sockets import find_sockets
-from dralloc.rpc.plugin_services import DRA_SERVICES, DRA_V1, HEALTH_SERVICES, Service
+from dralloc.rpc.plugin_services import DRA_SERVICES, DRA_V1, HEALTH_SERVICES, PluginService
 
 LOOK_AGAIN_S: Final = 0.05
 
@@ -115,16 +115,16 @@ class DriverUnderTest:
         return self._registrar
 
     @property
-    def services(self) -> tuple[Service, ...]:
+    def services(self) -> tuple[PluginService, ...]:
         """The advertised versions; without registration both are tried."""
         return DRA_SERVICES if self.info is None else services_in(self.info, DRA_SERVICES)
 
     @property
-    def health_services(self) -> tuple[Service, ...]:
+    def health_services(self) -> tuple[PluginService, ...]:
         return () if self.info is None else services_in(self.info, HEALTH_SERVICES)
 
     @property
-    def service(self) -> Service:
+    def service(self) -> PluginService:
         """The version that a kubelet would call."""
         if not self.services:
             raise Skip("the driver advertises no version that a kubelet supports")

@@ -17,7 +17,7 @@ import grpc.aio
 from dralloc.node.claim_records import ClaimRecord, ReportedDevice
 from dralloc.node.drivers import DriverInstance, Drivers
 from dralloc.node.metrics import NodeMetrics
-from dralloc.rpc.plugin_services import NODE_PREPARE_RESOURCES, NODE_UNPREPARE_RESOURCES, Service
+from dralloc.rpc.plugin_services import NODE_PREPARE_RESOURCES, NODE_UNPREPARE_RESOURCES, PluginService
 
 
 class CallFailed(Exception):
@@ -63,7 +63,9 @@ class GrpcDriverCalls:
             raise CallFailed(f"DRA driver {driver} is not registered")
         return instance
 
-    async def _call(self, instance: DriverInstance, service: Service, rpc: str, claims: Sequence[ClaimRecord]) -> Any:
+    async def _call(
+        self, instance: DriverInstance, service: PluginService, rpc: str, claims: Sequence[ClaimRecord]
+    ) -> Any:
         message = service.messages.Claim
         asked = [message(namespace=claim.namespace, uid=claim.uid, name=claim.name) for claim in claims]
         request = service.rpcs[rpc].request(claims=asked)

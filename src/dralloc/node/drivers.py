@@ -14,7 +14,7 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
-from dralloc.rpc.plugin_services import DRA_SERVICES, DRA_V1, HEALTH_SERVICES, Service
+from dralloc.rpc.plugin_services import DRA_SERVICES, DRA_V1, HEALTH_SERVICES, PluginService
 
 CHANNEL_OPTIONS: Final = (
     # A new instance may listen at the path of an old one and must not inherit its broken connection.
@@ -32,13 +32,13 @@ def open_channel(endpoint: str) -> grpc.aio.Channel:
     return grpc.aio.insecure_channel(f"unix:{endpoint}", options=CHANNEL_OPTIONS)
 
 
-def dra_services(advertised: tuple[str, ...]) -> tuple[Service, ...]:
+def dra_services(advertised: tuple[str, ...]) -> tuple[PluginService, ...]:
     """The supported DRA services among the advertised ones, in the driver's order."""
     known = {service.advertised: service for service in DRA_SERVICES}
     return tuple(known[name] for name in advertised if name in known)
 
 
-def health_service(advertised: tuple[str, ...]) -> Service | None:
+def health_service(advertised: tuple[str, ...]) -> PluginService | None:
     """The newest health service that the driver advertises."""
     return next((service for service in HEALTH_SERVICES if service.advertised in advertised), None)
 
@@ -49,11 +49,11 @@ class DriverInstance:
 
     driver: str
     endpoint: str
-    services: tuple[Service, ...]
-    health: Service | None
+    services: tuple[PluginService, ...]
+    health: PluginService | None
     channel: grpc.aio.Channel = field(repr=False)
 
-    def service_for(self, *, shares: bool) -> Service | None:
+    def service_for(self, *, shares: bool) -> PluginService | None:
         """The service to call; for shares of devices only v1, which has share IDs."""
         if shares:
             return DRA_V1 if DRA_V1 in self.services else None

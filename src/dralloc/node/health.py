@@ -22,7 +22,7 @@ from dralloc.kubelet.atomic_files import write_atomically
 from dralloc.kubelet.plugin_limits import HEALTH_MESSAGE_LENGTH_MAX
 from dralloc.node.drivers import DriverInstance
 from dralloc.node.timings import Timings
-from dralloc.rpc.plugin_services import NODE_WATCH_RESOURCES, Service
+from dralloc.rpc.plugin_services import NODE_WATCH_RESOURCES, PluginService
 
 _logger = logging.getLogger(__name__)
 
@@ -191,7 +191,7 @@ class HealthWatch:
                 self._lose(driver)
             await asyncio.sleep(self.timings.health_reopen_s)
 
-    async def _read_stream(self, instance: DriverInstance, service: Service) -> None:
+    async def _read_stream(self, instance: DriverInstance, service: PluginService) -> None:
         watch = service.callable_on(instance.channel, NODE_WATCH_RESOURCES)
         async for response in watch(service.messages.NodeWatchResourcesRequest()):
             if response is None:

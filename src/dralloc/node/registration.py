@@ -21,7 +21,13 @@ from dralloc.kubelet.plugin_sockets import SocketIdentity, find_sockets
 from dralloc.node.drivers import DriverInstance, Drivers, EndpointInUse, dra_services, health_service, open_channel
 from dralloc.node.timings import Timings
 from dralloc.primitives.names import dns_subdomain
-from dralloc.rpc.plugin_services import DRA_PLUGIN_TYPE, GET_INFO, NOTIFY_REGISTRATION_STATUS, REGISTRATION, Service
+from dralloc.rpc.plugin_services import (
+    DRA_PLUGIN_TYPE,
+    GET_INFO,
+    NOTIFY_REGISTRATION_STATUS,
+    REGISTRATION,
+    PluginService,
+)
 
 _logger = logging.getLogger(__name__)
 
@@ -179,7 +185,7 @@ class PluginWatcher:
         await REGISTRATION.callable_on(channel, NOTIFY_REGISTRATION_STATUS)(status, timeout=self._timings.notify_s)
 
 
-def check_plugin(info: Any) -> tuple[Service, ...]:
+def check_plugin(info: Any) -> tuple[PluginService, ...]:
     """The services of the plugin that a node can call; raises RegistrationRefused."""
     if info is None:
         raise RegistrationRefused("the answer to GetInfo cannot be decoded")

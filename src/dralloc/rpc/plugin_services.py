@@ -42,7 +42,7 @@ class Rpc:
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class PluginService:
     """A gRPC service. `advertised` is its name in the supported versions of a plugin registration."""
 
     name: str
@@ -94,21 +94,21 @@ def _handler(rpc: Rpc, function: Callable[..., Any]) -> Any:
     )
 
 
-def _dra(version: str, messages: Any) -> Service:
+def _dra(version: str, messages: Any) -> PluginService:
     rpcs = {
         NODE_PREPARE_RESOURCES: Rpc(messages.NodePrepareResourcesRequest, messages.NodePrepareResourcesResponse),
         NODE_UNPREPARE_RESOURCES: Rpc(messages.NodeUnprepareResourcesRequest, messages.NodeUnprepareResourcesResponse),
     }
-    return Service(f"k8s.io.kubelet.pkg.apis.dra.{version}.DRAPlugin", f"{version}.DRAPlugin", messages, rpcs)
+    return PluginService(f"k8s.io.kubelet.pkg.apis.dra.{version}.DRAPlugin", f"{version}.DRAPlugin", messages, rpcs)
 
 
-def _health(version: str, messages: Any) -> Service:
+def _health(version: str, messages: Any) -> PluginService:
     rpc = Rpc(messages.NodeWatchResourcesRequest, messages.NodeWatchResourcesResponse, is_stream=True)
     name = f"{version}.DRAResourceHealth"
-    return Service(name, name, messages, {NODE_WATCH_RESOURCES: rpc})
+    return PluginService(name, name, messages, {NODE_WATCH_RESOURCES: rpc})
 
 
-REGISTRATION: Final = Service(
+REGISTRATION: Final = PluginService(
     "pluginregistration.Registration",
     "",
     plugin_registration_pb2,

@@ -12,14 +12,14 @@ from dralloc.driver_kit.check import Check
 from dralloc.driver_kit.driver_under_test import DriverUnderTest
 from dralloc.driver_kit.findings import Finding, Remark, Skip, Violation
 from dralloc.kubelet.plugin_limits import HEALTH_MESSAGE_LENGTH_MAX
-from dralloc.rpc.plugin_services import Service
+from dralloc.rpc.plugin_services import PluginService
 
 HEALTHS: Final = (0, 1, 2)
 # From the year 2001 on; milliseconds and zero are outside.
 TIME_MIN_S, TIME_MAX_S = 1_000_000_000, 100_000_000_000
 
 
-async def _first_message(subject: DriverUnderTest, service: Service) -> Any:
+async def _first_message(subject: DriverUnderTest, service: PluginService) -> Any:
     async with aclosing(subject.caller.watch_health(service)) as stream:
         try:
             async with asyncio.timeout(subject.patience.health_s):
@@ -30,7 +30,7 @@ async def _first_message(subject: DriverUnderTest, service: Service) -> Any:
             return None
 
 
-def _services(subject: DriverUnderTest) -> tuple[Service, ...]:
+def _services(subject: DriverUnderTest) -> tuple[PluginService, ...]:
     if not subject.health_services:
         raise Skip("the driver does not advertise a health service")
     return subject.health_services
