@@ -160,7 +160,7 @@ def _empty(info: inspect.Type) -> bytes:
             return b"{}"
         case inspect.VarTupleType() | inspect.ListType():
             return b"[]"
-        case inspect.StrType():
+        case inspect.StrType() | inspect.BytesType():
             return b'""'
         case inspect.IntType() | inspect.CustomType():
             return b"0"

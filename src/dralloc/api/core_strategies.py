@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, TypeVar, cast
@@ -11,15 +12,16 @@ from msgspec.structs import replace
 from dralloc.api.apps_v1 import DaemonSet, Deployment
 from dralloc.api.batch_v1 import Job
 from dralloc.api.coordination_v1 import Lease
-from dralloc.api.core_v1 import Event, Namespace, Node, ResourceQuota, ServiceAccount
+from dralloc.api.core_v1 import ConfigMap, Event, Namespace, Node, ResourceQuota, Secret, Service, ServiceAccount
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_defaults import default_pod_spec, default_template_spec, quality_of_service
 from dralloc.api.pod_v1 import PENDING, Pod
 from dralloc.api.rbac_v1 import ClusterRole, ClusterRoleBinding, Role, RoleBinding
 from dralloc.api.scheduling_v1 import PREEMPT_LOWER, PriorityClass
+from dralloc.api.storage_v1 import CSINode
 from dralloc.api.strategy import StatusStrategy, with_generation
 from dralloc.api.unstructured_object import UnstructuredObject, view
-from dralloc.api.validation import core, installation
+from dralloc.api.validation import configuration_data, core, installation
 from dralloc.api.validation.job_update import validate_job_spec_update
 from dralloc.api.validation.metadata import validate_metadata, validate_metadata_update
 from dralloc.api.validation.pod import SPEC, validate_pod, validate_pod_status
@@ -189,6 +191,27 @@ class PriorityClassStrategy(UnstructuredStrategy):
 
 class ServiceAccountStrategy(UnstructuredStrategy):
     rules = Rules(ServiceAccount)
+
+
+class ServiceStrategy(UnstructuredStrategy):
+    rules = Rules(Service, name_faults=names.dns_label)
+
+
+class CSINodeStrategy(UnstructuredStrategy):
+    rules = Rules(CSINode, namespaced=False)
+
+
+class ConfigMapStrategy(UnstructuredStrategy):
+    rules = Rules(ConfigMap, configuration_data.validate_config_map, update=configuration_data.validate_immutable_data)
+
+
+class SecretStrategy(UnstructuredStrategy):
+    rules = Rules(Secret, configuration_data.validate_secret, update=configuration_data.validate_secret_update)
+
+    def default(self, obj: UnstructuredObject) -> UnstructuredObject:
+        texts = {name: b64encode(text.encode()).decode() for name, text in obj.member("stringData").items()}
+        data = {**obj.member("data"), **texts} or None
+        return with_members(obj, type=obj.content.get("type") or "Opaque", data=data, stringData=None)
 
 
 class WorkloadStrategy(UnstructuredStrategy):

@@ -1,4 +1,4 @@
-"""Views of the core kinds besides pods (`pod_v1`): nodes, namespaces, events and quotas.
+"""Views of the core kinds besides pods (`pod_v1`): nodes, namespaces, events, quotas, secrets and others.
 
 Objects of these kinds have many more fields, and all of them are kept: objects travel as `UnstructuredObject`, and a
 view is never stored in their place. Each type lists existing fields that it does not read (`UNREAD`), so that they can
@@ -132,7 +132,26 @@ class Event(ApiObject):
     reporting_instance: str = ""
 
 
+class ConfigMap(ApiObject):
+    data: dict[str, str] = field(default_factory=dict)
+    binary_data: dict[str, bytes] = field(default_factory=dict)
+    immutable: bool | None = None
+
+
+class Secret(ApiObject):
+    """Secret values. `stringData` is only written: admission moves it into `data`."""
+
+    data: dict[str, bytes] = field(default_factory=dict)
+    string_data: dict[str, str] = field(default_factory=dict)
+    type: str = ""
+    immutable: bool | None = None
+
+
 class ServiceAccount(ApiObject):
-    """The identity of a program in a pod. It is stored; no tokens are issued for it here."""
+    """The identity of a program, for which the server issues tokens."""
 
     UNREAD: ClassVar = ("automountServiceAccountToken", "imagePullSecrets", "secrets")
+
+
+class Service(ApiObject):
+    UNREAD: ClassVar = ("spec", "status")

@@ -19,6 +19,7 @@ from dralloc.api import (
     resource_strategies,
     resource_v1,
     scheduling_v1,
+    storage_v1,
     v1beta1,
 )
 from dralloc.api.codec import decode, encode
@@ -197,12 +198,17 @@ PRIORITY_CLASS: Final = _core_kind(
     core_strategies.PriorityClassStrategy, group=scheduling_v1.GROUP, short_names=("pc",)
 )
 
+CONFIG_MAP: Final = _core_kind(core_strategies.ConfigMapStrategy, short_names=("cm",))
+SECRET: Final = _core_kind(core_strategies.SecretStrategy)
+SERVICE_ACCOUNT: Final = _core_kind(core_strategies.ServiceAccountStrategy, short_names=("sa",))
+
 # --- Objects that install programs: stored, but not acted on ------------------------------------------------------
 
-SERVICE_ACCOUNT: Final = _core_kind(
-    core_strategies.ServiceAccountStrategy,
-    short_names=("sa",),
-    kept_only="service accounts are stored, but no tokens are issued for them",
+SERVICE: Final = _core_kind(
+    core_strategies.ServiceStrategy, short_names=("svc",), kept_only="a Service is stored, but nothing routes to it"
+)
+CSI_NODE: Final = _core_kind(
+    core_strategies.CSINodeStrategy, group=storage_v1.GROUP, kept_only="a CSINode is stored, but nothing uses it"
 )
 _NOT_RUN: Final = "is stored, but no controller creates its pods"
 DEPLOYMENT: Final = _core_kind(
@@ -242,7 +248,11 @@ KINDS: Final[tuple[Kind, ...]] = (
     LEASE,
     JOB,
     PRIORITY_CLASS,
+    CONFIG_MAP,
+    SECRET,
     SERVICE_ACCOUNT,
+    SERVICE,
+    CSI_NODE,
     DEPLOYMENT,
     DAEMON_SET,
     ROLE,

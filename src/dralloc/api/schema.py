@@ -8,6 +8,7 @@ for errors and warnings; valid documents are decoded by `codec`.
 from __future__ import annotations
 
 import difflib
+from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -99,6 +100,8 @@ def _make_checker(info: inspect.Type, known: _Known) -> _Checker:
             return _make_checker(members[0], known)
         case inspect.StrType():
             return _check_text
+        case inspect.BytesType():
+            return _check_base64
         case inspect.BoolType():
             return _check_boolean
         case inspect.IntType():
@@ -198,6 +201,14 @@ def _pass(value: Any, path: _Path | None, mismatches: list[SchemaMismatch]) -> N
 def _check_text(value: Any, path: _Path | None, mismatches: list[SchemaMismatch]) -> None:
     if type(value) is not str:
         mismatches.append(_wrong_type(path, "text", value))
+
+
+def _check_base64(value: Any, path: _Path | None, mismatches: list[SchemaMismatch]) -> None:
+    try:
+        b64decode(value, validate=True)
+    except (TypeError, ValueError):
+        # The value may be a secret.
+        mismatches.append(SchemaMismatch(MismatchKind.WRONG_TYPE, _field_path(path), "illegal base64 data"))
 
 
 def _check_boolean(value: Any, path: _Path | None, mismatches: list[SchemaMismatch]) -> None:

@@ -22,6 +22,7 @@ _DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _DNS_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL_NAME: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _C_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_CONFIGURATION_KEY: Final = re.compile(r"[-._a-zA-Z0-9]+")
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _CONDITION_REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 
@@ -30,6 +31,7 @@ _NOT_A_LABEL: Final = (
 )
 _NOT_A_SUBDOMAIN: Final = "must consist of lower-case letters, digits, '-' and '.', with a letter or digit at both ends of every part, like 'gpu.example.com'"
 _NOT_A_LABEL_NAME: Final = "must consist of letters, digits, '-', '_' and '.', and start and end with a letter or digit"
+_NOT_A_CONFIGURATION_KEY: Final = "a valid config key must consist of letters, digits, '-', '_' or '.', like 'key.name'"
 _NOT_AN_INTERFACE_ADDRESS: Final = "must be an IP address and a prefix length, like '10.0.0.7/24' or 'fd00::7/64'"
 
 
@@ -58,6 +60,18 @@ def path_segment(text: str) -> tuple[str, ...]:
 
 def path_segment_prefix(text: str) -> tuple[str, ...]:
     return tuple(f"must not contain {character!r}" for character in "/%" if character in text)
+
+
+def configuration_key(text: str) -> tuple[str, ...]:
+    """A key of a ConfigMap or Secret: usable as the name of a file."""
+    faults = _too_long(text, DNS_SUBDOMAIN_LENGTH_MAX)
+    if not _CONFIGURATION_KEY.fullmatch(text):
+        faults += (_NOT_A_CONFIGURATION_KEY,)
+    if text in (".", ".."):
+        faults += (f"must not be '{text}'",)
+    elif text.startswith(".."):
+        faults += ("must not start with '..'",)
+    return faults
 
 
 def label_key(text: str) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -222,6 +222,10 @@ def _job_selector(job: Document, _: datetime) -> Cell:
     return _joined(f"{name}={value}" for name, value in sorted(labels.items()))
 
 
+def _count(*members: str) -> Callable[[Document, datetime], Cell]:
+    return lambda document, _: sum(len(document.get(member) or ()) for member in members)
+
+
 def _joined(texts: Iterable[str]) -> str:
     return ",".join(texts) or NONE
 
@@ -287,6 +291,22 @@ CORE_COLUMNS: Final[Mapping[tuple[str, str], tuple[Column, ...]]] = {
         NAME,
         Column("Request", _quota(is_limit=False), "Used requests of the hard limits."),
         Column("Limit", _quota(is_limit=True), "Used limits of the hard limits."),
+        AGE,
+    ),
+    ("", "ConfigMap"): (
+        NAME,
+        Column("Data", _count("data", "binaryData"), "The number of keys.", type="integer"),
+        AGE,
+    ),
+    ("", "Secret"): (
+        NAME,
+        Column("Type", field("type", absent=""), "What the secret is for."),
+        Column("Data", _count("data"), "The number of keys.", type="integer"),
+        AGE,
+    ),
+    ("", "ServiceAccount"): (
+        NAME,
+        Column("Secrets", _count("secrets"), "The number of secrets.", type="integer"),
         AGE,
     ),
     ("coordination.k8s.io", "Lease"): (

@@ -136,6 +136,8 @@ class SchemaWriter:
                 return {**schema, "x-kubernetes-map-type": "atomic"} if rule.atomic else schema
             case inspect.StrType():
                 return {"type": "string"}
+            case inspect.BytesType():
+                return {"type": "string", "format": "byte"}
             case inspect.BoolType():
                 return {"type": "boolean"}
             case inspect.IntType(le=largest):
