@@ -154,6 +154,42 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.05)
 
 
+class Switch(InProcessTransport):
+    """A server that is replaced by another one: restored from a backup, it is at an earlier revision."""
+
+    def become(self, other: InProcessTransport) -> None:
+        self.__dict__ = other.__dict__
+
+
+@pytest.mark.parametrize("later", [2, 600], ids=["revision is behind", "revision has caught up and is compacted"])
+def test_a_restored_server_is_listed_again_at_once(later: int) -> None:
+    async def main() -> None:
+        clock = VirtualClock(asyncio.get_running_loop())
+        limits = HistoryLimits(events_max=8)
+        async with api_application(clock=clock) as before, api_application(clock=clock, limits=limits) as after:
+            transport, restored = Switch(before, token=TOKEN), InProcessTransport(after, token=TOKEN)
+            informer: Informer[DeviceClass] = Informer()
+            reflecting = asyncio.ensure_future(Reflector(ApiCalls(transport), CLASSES, informer).run())
+            for number in range(100):
+                await AsyncClient(transport).create(DeviceClass(metadata=ObjectMeta(name=f"before-{number}")))
+            await until(lambda: len(informer) == 100)
+            await asyncio.sleep(10)
+            for number in range(later):
+                await AsyncClient(restored).create(DeviceClass(metadata=ObjectMeta(name=f"after-{number}")))
+            began = clock.now()
+            transport.become(restored)
+            before.end_streams()
+            await until(lambda: {item.metadata.name for item in informer.all()} == {f"after-{n}" for n in range(later)})
+            # Without a back-off; `until` looks every 50 ms.
+            assert (clock.now() - began).total_seconds() <= 0.05
+            await AsyncClient(restored).create(DeviceClass(metadata=ObjectMeta(name="newest")))
+            await until(lambda: informer.get("newest") is not None)
+            reflecting.cancel()
+            await asyncio.gather(reflecting, return_exceptions=True)
+
+    run_virtual(main())
+
+
 def test_watches_that_end_at_once_are_retried_with_back_off() -> None:
     async def main() -> int:
         requests = 0

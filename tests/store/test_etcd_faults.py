@@ -14,7 +14,16 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from dralloc.store.errors import Compacted, KeyExists, RevisionConflict, StoreFull, StoreUnavailable, ValueTooLarge
+from dralloc.store.errors import (
+    Compacted,
+    FutureRevision,
+    KeyExists,
+    Restored,
+    RevisionConflict,
+    StoreFull,
+    StoreUnavailable,
+    ValueTooLarge,
+)
 from dralloc.store.interface import HistoryLimits, Store, Watch
 from dralloc.store.records import Record, StoreEvent
 from dralloc.store.store_url import open_store
@@ -97,6 +106,36 @@ def test_a_watch_that_missed_compacted_events_ends_and_the_next_one_works(own_se
                 assert [event.record for event in await read(again, 1)] == [record]
 
     asyncio.run(run())
+
+
+@pytest.mark.slow
+def test_a_restored_etcd_ends_all_watches(own_server: EtcdServer, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with await open_store(own_server.url()) as store:
+            first = await store.create("/a", b"")
+            etcdctl(own_server, "snapshot", "save", str(tmp_path / "snapshot"))
+            lost = [await store.create(f"/lost/{number}", b"") for number in range(100)]
+            watch = await store.watch("/", after_revision=lost[-1].revision)
+            early = await store.watch("/", after_revision=first.revision - 1)
+            assert len(await read(early, 101)) == 101
+            own_server.kill()
+            own_server.restore(tmp_path / "snapshot")
+            own_server.start()
+            with pytest.raises(Restored):
+                await watch.next()
+            with pytest.raises(Restored):
+                await early.next()
+            with pytest.raises(FutureRevision):
+                await store.watch("/", after_revision=lost[-1].revision)
+            with pytest.raises(Restored):
+                await store.watch("/", after_revision=first.revision - 1)
+            page = await store.list_prefix("/a")
+            assert list(page.records) == [first]
+            with await store.watch("/", after_revision=page.revision) as again:
+                new = await store.create("/new", b"")
+                assert [event.record for event in await read(again, 1)] == [new]
+
+    asyncio.run(main())
 
 
 @pytest.mark.slow

@@ -241,6 +241,8 @@ class StoresAgree(RuleBasedStateMachine):
         answers = [self.ask(subject, question) for subject in self.subjects]
         if after < self.model.compacted:
             assert answers == ["Compacted"] * len(self.subjects)
+        elif after > self.model.revision:
+            assert answers == ["FutureRevision"] * len(self.subjects)
         else:
             self.watching.append(Watching(prefix, after, answers))
 

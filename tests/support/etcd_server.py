@@ -58,6 +58,16 @@ class EtcdServer:
     def kill(self) -> None:
         self._end(signal.SIGKILL)
 
+    def restore(self, snapshot: Path) -> None:
+        """Replaces the data of a stopped server by a snapshot, as an operator does."""
+        assert self._process is None, "the server is stopped"
+        shutil.rmtree(self._directory / "data")
+        peer = f"http://127.0.0.1:{self._peer_port}"
+        options = [f"--data-dir={self._directory / 'data'}", "--name=test", f"--initial-cluster=test={peer}"]
+        options += [f"--initial-advertise-peer-urls={peer}", "--initial-cluster-token=restored"]
+        program = Path(etcd_program()).with_name("etcdctl")
+        subprocess.run([program, "snapshot", "restore", snapshot, *options], check=True, capture_output=True)
+
     def __enter__(self) -> Self:
         self.start()
         return self

@@ -14,8 +14,9 @@ from dralloc.cli.options import GetFormat
 from dralloc.cli.output import say
 from dralloc.cli.server_objects import AS_OBJECTS, AS_TABLE, Document, Target, follow, read_pages, revision_of
 from dralloc.cli.tables import TableLayout
+from dralloc.client.status_errors import LIST_AGAIN
 from dralloc.client.transport import Transport
-from dralloc.primitives.errors import Gone, NotFound
+from dralloc.primitives.errors import NotFound
 
 # Before a watch that the server has ended is begun anew.
 PAUSE_S: Final = 1.0
@@ -64,7 +65,7 @@ class ObjectPrinter:
                 async for kind, table in follow(self._transport, target, sheet.revision, AS_TABLE):
                     for line in sheet.changed(table, is_news=kind != "BOOKMARK"):
                         say(line)
-            except Gone:
+            except LIST_AGAIN:
                 async for page in read_pages(self._transport, target, AS_TABLE):
                     for line in sheet.changed(page, is_news=True):
                         say(line)
@@ -98,7 +99,7 @@ class ObjectPrinter:
                     revision = revision_of(body)
                     if kind != "BOOKMARK":
                         self._print([target], list(objects_in(target, body)), is_list=False)
-            except Gone:
+            except LIST_AGAIN:
                 async for page in read_pages(self._transport, target, AS_OBJECTS):
                     revision = revision_of(page)
                     self._print([target], list(objects_in(target, page)), is_list=False)

@@ -196,7 +196,7 @@ class ApiCalls:
         label_selector: str = "",
     ) -> AsyncIterator[WatchEvent[Object]]:
         """Yields every change after the revision until the server ends the stream. Raises Gone if the revision is too
-        old.
+        old, and ResourceVersionTooLarge if the server has not reached it.
         """
         query = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(timeout_s)}
         query |= _filled(resourceVersion=resource_version, fieldSelector=field_selector, labelSelector=label_selector)

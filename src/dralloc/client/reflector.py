@@ -1,7 +1,7 @@
 """Keeps an informer in sync with the server: lists once, then watches, and resumes after disconnects.
 
-A watch that ends is resumed at the last seen revision. Only if the server no longer has that revision (410 Gone) is
-everything listed again. Nothing is missed or repeated, because the watch starts at the list's revision.
+A watch that ends is resumed at the last seen revision. Only if the server does not have that revision (no longer, or not
+yet: it was restored from a backup) is everything listed again. Nothing is missed or repeated, because the watch starts at the list's revision.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import Any, Final, Generic
 
 from dralloc.client.api_calls import ApiCalls, WatchEvent
 from dralloc.client.informer import Informer
+from dralloc.client.status_errors import LIST_AGAIN
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import Object, TypedResource, key_of
 from dralloc.client.work_queue import Backoff
-from dralloc.primitives.errors import ApiError, Gone
+from dralloc.primitives.errors import ApiError
 
 _logger = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ SHORT_WATCH_S: Final = 1.0
 
 def log_problem(resource: TypedResource[Any], problem: Exception) -> None:
     """Logs why a component cannot watch its objects; until then it is idle."""
-    level = logging.INFO if isinstance(problem, Gone) else logging.WARNING
+    level = logging.INFO if isinstance(problem, LIST_AGAIN) else logging.WARNING
     _logger.log(level, "cannot watch %s: %s", resource.plural, problem)
 
 
@@ -52,6 +53,8 @@ class Reflector(Generic[Object]):
         self._label_selector = label_selector
         self._on_problem = on_problem
         self._revision: str | None = None
+        # True until the server accepts the revision of the newest list.
+        self._just_listed = False
         self._failures = 0
 
     async def run(self) -> None:
@@ -60,14 +63,17 @@ class Reflector(Generic[Object]):
             try:
                 if self._revision is None:
                     await self._list()
-                if await self._watch():
+                was_useful = await self._watch()
+                self._just_listed = False
+                if was_useful:
                     self._failures = 0
                 else:
                     await self._pause()
-            except Gone as error:
+            except LIST_AGAIN as error:
                 self._on_problem(error)
                 self._revision = None
-                await self._pause()
+                if self._just_listed:
+                    await self._pause()
             except (ApiError, TransportError) as error:
                 self._on_problem(error)
                 await self._pause()
@@ -84,7 +90,7 @@ class Reflector(Generic[Object]):
             label_selector=self._label_selector,
         )
         self._informer.replace(items)
-        self._revision = revision
+        self._revision, self._just_listed = revision, True
 
     async def _watch(self) -> bool:
         """Returns true if the watch was useful: a server that ends watches immediately is shutting down, and needs a
@@ -100,7 +106,7 @@ class Reflector(Generic[Object]):
             label_selector=self._label_selector,
         ):
             self._take(event)
-            self._failures = 0
+            self._failures, self._just_listed = 0, False
         return self._revision != before or asyncio.get_running_loop().time() - began_at > SHORT_WATCH_S
 
     def _take(self, event: WatchEvent[Object]) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from dralloc.client.transport import ClientRequest, ClientResponse, Transport
 from dralloc.primitives import errors
-from dralloc.primitives.errors import ApiError, Cause, ErrorDetails
+from dralloc.primitives.errors import ApiError, Cause, ErrorDetails, Gone, ResourceVersionTooLarge
 
 # Two errors share code 409, so the reason decides, and the code only if the reason is unknown.
 BY_REASON: Final[Mapping[str, type[ApiError]]] = {
@@ -32,6 +32,8 @@ BY_REASON: Final[Mapping[str, type[ApiError]]] = {
         errors.Timeout,
     )
 } | {"Gone": errors.Gone}
+# The revision cannot be watched from any more: only a new list shows the current state.
+LIST_AGAIN: Final = (Gone, ResourceVersionTooLarge)
 BY_CODE: Final = {error.code: error for error in BY_REASON.values() if error is not errors.AlreadyExists}
 
 
@@ -67,6 +69,8 @@ def error_of_status(status: dict[str, Any], code: int = 0) -> ApiError:
     kind = BY_REASON.get(status.get("reason") or "") or BY_CODE.get(status.get("code") or code) or ApiError
     message = status.get("message") or f"the server answered {status.get('code') or code}"
     details = _details(status.get("details") or {})
+    if kind is errors.Timeout and any(cause.reason == ResourceVersionTooLarge.cause for cause in details.causes):
+        kind = ResourceVersionTooLarge
     return kind(message, details=details)
 
 

@@ -139,3 +139,9 @@ class ServiceUnavailable(ApiError):
 class Timeout(ApiError):
     code = 504
     reason = "Timeout"
+
+
+class ResourceVersionTooLarge(Timeout):
+    """The server has not reached the requested revision; after a restore it never will, so list again."""
+
+    cause = "ResourceVersionTooLarge"

@@ -4,6 +4,7 @@ StoreError
 ├── KeyExists           create of an existing key
 ├── RevisionConflict    update or delete of a record that changed or was deleted
 ├── Compacted           the requested revision is no longer kept
+│   └── Restored        the requested revision is from before a restore
 ├── FutureRevision      the requested revision does not exist yet
 ├── WatcherTooSlow      the watch fell behind the kept history; list again
 ├── BadPageToken        not a page token
@@ -48,6 +49,14 @@ class Compacted(StoreError):
         super().__init__(f"revision {revision} is compacted (oldest kept: {compacted or 'unknown'})")
         self.revision = revision
         self.compacted = compacted
+
+
+class Restored(Compacted):
+    """The store was restored from a backup, so the revision is one of another history."""
+
+    def __init__(self, revision: int) -> None:
+        super().__init__(revision, compacted=0)
+        self.args = (f"revision {revision} is from before the store was restored from a backup",)
 
 
 class FutureRevision(StoreError):

@@ -11,7 +11,15 @@ import contextlib
 from typing import Self
 
 from dralloc.rpc.generated import etcd_pb2 as pb
-from dralloc.store.errors import Compacted, FutureRevision, KeyExists, RevisionConflict, StoreClosed, StoreError
+from dralloc.store.errors import (
+    Compacted,
+    FutureRevision,
+    KeyExists,
+    Restored,
+    RevisionConflict,
+    StoreClosed,
+    StoreError,
+)
 from dralloc.store.etcd_api import EtcdAddress, EtcdApi
 from dralloc.store.etcd_feed import EtcdFeed, KeySpace, OwnFeedWatch
 from dralloc.store.interface import FIRST_REVISION, HistoryLimits, Page, PageToken, Store, Watch
@@ -92,8 +100,12 @@ class EtcdStore(Store):
     async def watch(self, prefix: str, *, after_revision: int) -> Watch:
         self._check_open()
         if self._feed.ended:
-            self._feed = self._feed_after("", None)
+            self._feed = self._feed.successor()
         await self._feed.start()
+        if after_revision > self._feed.revision and after_revision > (current := await self.current_revision()):
+            raise FutureRevision(after_revision, current=current)
+        if after_revision < self._feed.restored_at:
+            raise Restored(after_revision)
         with contextlib.suppress(Compacted):
             return self._feed.subscribe(prefix, after_revision=after_revision)
         await self._check_kept(after_revision)

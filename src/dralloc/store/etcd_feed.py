@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import NamedTuple
 
 from dralloc.rpc.generated import etcd_pb2 as pb
-from dralloc.store.errors import Compacted, StoreUnavailable
+from dralloc.store.errors import Compacted, Restored, StoreUnavailable
 from dralloc.store.etcd_api import EtcdApi
 from dralloc.store.event_log import SLICE_MIN, EventLog, carried_bytes
 from dralloc.store.interface import HistoryLimits, Watch
@@ -16,6 +17,8 @@ from dralloc.store.records import Record, StoreEvent
 from dralloc.store.watch_hub import WatchHub
 
 RECONNECT_DELAY_S = 0.2
+
+_logger = logging.getLogger(__name__)
 
 
 class KeySpace(NamedTuple):
@@ -42,10 +45,21 @@ class EtcdFeed:
     """The changes under a prefix after a revision (None: from now on), as long as etcd can deliver them without a gap."""
 
     def __init__(
-        self, api: EtcdApi, keys: KeySpace, *, prefix: str, after_revision: int | None, limits: HistoryLimits
+        self,
+        api: EtcdApi,
+        keys: KeySpace,
+        *,
+        prefix: str,
+        after_revision: int | None,
+        limits: HistoryLimits,
+        restored_at: int | None = 0,
     ) -> None:
         self._api = api
         self._keys = keys
+        self._limits = limits
+        self._cluster_id = 0
+        # Revisions before this one may be from before a restore. None: the feed's first revision is the limit.
+        self._restored_at = restored_at
         self._log = EventLog(compacted=after_revision or 0, limits=limits, weigh=carried_bytes)
         self._hub = WatchHub(self._log, revision=after_revision or 0)
         self._started = asyncio.Event()
@@ -63,6 +77,22 @@ class EtcdFeed:
     def revision(self) -> int:
         """The newest revision that the feed has reached."""
         return self._hub.revision
+
+    @property
+    def restored_at(self) -> int:
+        """Earlier revisions may be of a history that a restored backup has replaced."""
+        return self._restored_at or 0
+
+    def successor(self) -> EtcdFeed:
+        """Returns the feed of all changes from now on that follows this one, which has ended."""
+        return EtcdFeed(
+            self._api,
+            self._keys,
+            prefix="",
+            after_revision=None,
+            limits=self._limits,
+            restored_at=self._restored_at,
+        )
 
     @property
     def ended(self) -> bool:
@@ -87,12 +117,17 @@ class EtcdFeed:
             async for events, revision in self._changes(prefix, after_revision):
                 if not self._started.is_set():
                     self._log.compact(revision)
+                    if self._restored_at is None:
+                        self._restored_at = revision
                     self._started.set()
                 for event in events:
                     self._log.append(event)
                 self._hub.publish(events, revision=revision)
                 self.forget(self._log.overdue(events_max=SLICE_MIN + 2 * len(events)))
         except Compacted as error:
+            if isinstance(error, Restored):
+                _logger.warning("etcd was restored from a backup: all watches start over")
+                self._restored_at = None
             self._hub.end_watches(error)
         finally:
             self._hub.end_watches(StoreUnavailable("the watch on etcd ended"))
@@ -108,10 +143,25 @@ class EtcdFeed:
                     async for response in responses:
                         if response.canceled:
                             raise _cancellation(response, after or 0)
+                        if response.created:
+                            await self._check_history(response.header, after or 0)
                         events, after = self._understand(response, after)
                         yield events, after
             except StoreUnavailable:
                 await asyncio.sleep(RECONNECT_DELAY_S)
+
+    async def _check_history(self, header: pb.ResponseHeader, after: int) -> None:
+        """Raises Restored if etcd now has another history than the one that was followed until `after`.
+
+        A restored etcd is another cluster, or behind. One member may be behind without a restore, so the newest revision is read.
+        """
+        known, self._cluster_id = self._cluster_id or header.cluster_id, header.cluster_id
+        if header.cluster_id != known:
+            raise Restored(after)
+        if header.revision < after:
+            newest = await self._api.range(pb.RangeRequest(key=self._keys.encode("\0"), count_only=True))
+            if newest.header.revision < after:
+                raise Restored(after)
 
     def _request(self, prefix: str, after: int | None) -> pb.WatchCreateRequest:
         start, end = self._keys.range_of(prefix)

@@ -135,7 +135,10 @@ class Store(ABC):
 
     @abstractmethod
     async def watch(self, prefix: str, *, after_revision: int) -> Watch:
-        """Watches every change under a prefix after a revision, which may be in the future; raises Compacted."""
+        """Watches every change under a prefix after a revision; raises Compacted and FutureRevision.
+
+        A revision that does not exist yet is one of another history, before a restore: waiting for it would hide changes.
+        """
 
     @abstractmethod
     async def compact(self, revision: int) -> None:

@@ -64,6 +64,8 @@ class LocalStore(Store):
 
     async def watch(self, prefix: str, *, after_revision: int) -> Watch:
         self._check_open()
+        if after_revision > self._map.revision:
+            raise FutureRevision(after_revision, current=self._map.revision)
         return self._hub.subscribe(prefix, after_revision=after_revision)
 
     async def compact(self, revision: int) -> None:

@@ -86,13 +86,25 @@ async def test_bookmarks_are_sent_every_minute_and_advance_with_other_changes(ap
 
 
 @with_api
-async def test_a_watch_from_a_future_revision_waits_for_it(api: LocalApi) -> None:
+async def test_a_watch_from_a_future_revision_is_refused(api: LocalApi) -> None:
     current = int((await api.get(CLAIMS))["metadata"]["resourceVersion"])
-    watching = asyncio.ensure_future(collect(api, CLAIMS, resourceVersion=str(current + 1), timeoutSeconds="5"))
-    await settle()
-    await api.create(CLAIMS, claim("now"))
-    await api.create(CLAIMS, claim("then"))
-    assert [event["object"]["metadata"]["name"] for event in await watching] == ["then"]
+    with_state = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+    for options in ({}, with_state):
+        (event,) = await collect(api, CLAIMS, resourceVersion=str(current + 100), timeoutSeconds="5", **options)
+        assert event["type"] == "ERROR"
+        assert event["object"] == {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": f"Timeout: Too large resource version: {current + 100}, current: {current}",
+            "reason": "Timeout",
+            "details": {
+                "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+                "retryAfterSeconds": 1,
+            },
+            "code": 504,
+        }
 
 
 def test_compacted_revisions_are_gone() -> None:

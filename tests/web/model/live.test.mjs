@@ -70,9 +70,9 @@ test("events that arrive in pieces are put together", async () => {
   assert.deepEqual([...world.pods.keys()], ["ns/a", "ns/b"]);
 });
 
-test("a revision that is forgotten makes everything of the kind be read again", async () => {
+for (const code of [410, 504]) test(`a revision that the server does not have (${code}) makes everything of the kind be read again`, async () => {
   let lists = 0;
-  const gone = event("ERROR", { code: 410, message: "too old" });
+  const gone = event("ERROR", { code, message: "too old or too large" });
   const { connection } = server(({ kind, isWatch, revision }) => {
     if (kind !== "pods") return undefined;
     if (isWatch) return revision === "7" ? [gone] : undefined;

@@ -23,7 +23,7 @@ from dralloc.primitives.errors import (
     Invalid,
     NotAcceptable,
     NotFound,
-    Timeout,
+    ResourceVersionTooLarge,
     Unauthorized,
     UnsupportedMediaType,
 )
@@ -112,11 +112,11 @@ def expired(message: str = "The provided continue parameter is too old") -> Gone
     return Gone(message)
 
 
-def version_too_large(asked: int, current: int) -> Timeout:
+def version_too_large(asked: int, current: int) -> ResourceVersionTooLarge:
     """A revision that this server has not seen yet; the client may retry."""
-    cause = Cause("ResourceVersionTooLarge", "Too large resource version")
+    cause = Cause(ResourceVersionTooLarge.cause, "Too large resource version")
     details = ErrorDetails(causes=(cause,), retry_after_s=1)
-    return Timeout(f"Timeout: Too large resource version: {asked}, current: {current}", details=details)
+    return ResourceVersionTooLarge(f"Timeout: Too large resource version: {asked}, current: {current}", details=details)
 
 
 def unreadable_body(media_types: Sequence[str]) -> UnsupportedMediaType:

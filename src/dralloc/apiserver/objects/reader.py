@@ -124,8 +124,6 @@ class Reader:
         options = list_options(request.query)
         prefix, selection = select(collection, options)
         after_revision = revision_of(options.resource_version)
-        if options.send_initial_events and after_revision:
-            await wait_for_revision(self._store, after_revision)
         watch = WatchRequest(
             prefix=prefix,
             selection=selection,

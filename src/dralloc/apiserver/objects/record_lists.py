@@ -61,7 +61,7 @@ async def list_records(store: Store, prefix: str, selection: Selection, options:
             else f"The resourceVersion for the provided list is too old: {options.resource_version}"
         ) from None
     except FutureRevision as error:
-        raise version_too_large(error.revision, error.current) from None
+        raise version_too_large(error.revision, error.current or await store.current_revision()) from None
 
 
 async def _place(store: Store, options: ListOptions) -> tuple[PageToken | None, int | None]:

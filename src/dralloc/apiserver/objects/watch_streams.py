@@ -14,9 +14,10 @@ from typing import Final
 
 import msgspec
 
-from dralloc.apiserver.http.statuses import expired, status_of
-from dralloc.apiserver.objects.record_lists import Selection, in_pieces
-from dralloc.store.errors import Compacted, StoreUnavailable, WatcherTooSlow
+from dralloc.apiserver.http.statuses import expired, status_of, version_too_large
+from dralloc.apiserver.objects.record_lists import Selection, in_pieces, wait_for_revision
+from dralloc.primitives.errors import ApiError, ResourceVersionTooLarge
+from dralloc.store.errors import Compacted, FutureRevision, StoreUnavailable, WatcherTooSlow
 from dralloc.store.interface import PageToken, Store, Watch
 from dralloc.store.records import Record, StoreEvent
 
@@ -55,9 +56,9 @@ class Frames:
         return b'{"type":"BOOKMARK","object":%b}\n' % self._bookmark(revision, initial_events_end)
 
 
-def error_frame(message: str) -> bytes:
+def error_frame(error: ApiError) -> bytes:
     """The line that makes a client list again."""
-    return b'{"type":"ERROR","object":%b}\n' % msgspec.json.encode(status_of(expired(message)))
+    return b'{"type":"ERROR","object":%b}\n' % msgspec.json.encode(status_of(error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +93,21 @@ class WatchTable:
         try:
             revision = request.after_revision
             if request.initial_state:
+                if revision:
+                    await wait_for_revision(self._store, revision)
                 async for piece, at in self._initial_state(request, frames):
                     revision = at
                     if piece:
                         yield piece
             watch = await self._store.watch(request.prefix, after_revision=revision)
         except Compacted as error:
-            yield error_frame(f"too old resource version: {error.revision} ({error.compacted})")
+            yield error_frame(expired(f"too old resource version: {error.revision} ({error.compacted})"))
+            return
+        except FutureRevision as error:
+            yield error_frame(version_too_large(error.revision, error.current))
+            return
+        except ResourceVersionTooLarge as error:
+            yield error_frame(error)
             return
         self._open[watch] = None
         try:
@@ -136,7 +145,7 @@ async def _changes(watch: Watch, request: WatchRequest, frames: Frames) -> Async
             due = min(deadline, bookmark_due)
             events = await watch.next(limit=EVENTS_PER_PIECE, timeout_s=max(due - loop.time(), 0))
         except (WatcherTooSlow, Compacted) as error:
-            yield error_frame(f"too old resource version: {error}")
+            yield error_frame(expired(f"too old resource version: {error}"))
             return
         except StoreUnavailable:
             return

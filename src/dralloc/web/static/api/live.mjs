@@ -24,6 +24,7 @@ const LONG_S = 30;
 const SHORT_S = 1;
 const GRACE_S = 15;
 const SOONEST_MS = 500;
+const LIST_AGAIN = [410, 504];
 const BACKOFF_FIRST_MS = 500;
 const BACKOFF_MOST_MS = 10_000;
 // The longest time to apply changes without yielding to the browser.
@@ -158,8 +159,8 @@ export class Live {
       // A server that is shutting down closes watches at once; do not retry in a tight loop.
       if (performance.now() - begun < SOONEST_MS) await pause(SOONEST_MS, signal);
     } catch (error) {
-      if (!(error instanceof Refused && error.status === 410)) throw error;
-      // The revision is compacted; list again.
+      if (!(error instanceof Refused && LIST_AGAIN.includes(error.status))) throw error;
+      // The revision is compacted, or the server was restored from a backup and has not reached it; list again.
       this._revisions.delete(kind.name);
       await this._list(kind, signal);
     } finally {
