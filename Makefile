@@ -63,8 +63,10 @@ bench: setup
 demo: $(VENV)/.runtime
 	@$(BIN)/python -m scripts.demo $(ARGS)
 
-# Random cases for parsers and selectors for about an hour: many more examples than `make test` generates.
+# Random requests to a server, then random cases for parsers and selectors for about an hour: many more than `make test` generates.
+REQUESTS ?= 1000000
 fuzz: setup
+	$(BIN)/python -m scripts.fuzz_requests --count $(REQUESTS)
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -n $(WORKERS) -o timeout=0 -m fuzz $(ARGS)
 
 # Simulated hours with faults, one run for each seed: make soak SEEDS=100-120 HOURS=10

@@ -135,9 +135,21 @@ class LocalApi:
     async def _send(
         self, method: str, path: str, body: Any, content_type: str, accept: str, query: Mapping[str, str]
     ) -> HttpResponse:
-        content = body.encode() if isinstance(body, str) else b"" if body is None else msgspec.json.encode(body)
+        content = _bytes_of(body)
         headers = {b"content-type": content_type.encode(), b"accept": accept.encode()}
         return await self.server.handle(HttpRequest(method, path, query, headers, content, self.user))
+
+
+def _bytes_of(body: Any) -> bytes:
+    match body:
+        case None:
+            return b""
+        case bytes():
+            return body
+        case str():
+            return body.encode()
+        case _:
+            return msgspec.json.encode(body)
 
 
 @asynccontextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -10,6 +11,7 @@ from msgspec import Struct
 
 from dralloc.api.codec import DecodeError, encode, find_stray_fields
 from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.nesting_limit import LEVELS_MAX, is_nested_too_deeply
 from dralloc.api.positions import SourceError
 from dralloc.api.registry import read_object
 from dralloc.api.schema import SchemaMismatch, find_unknown_fields
@@ -54,11 +56,8 @@ def json_of(request: HttpRequest) -> bytes:
 def yaml_to_json(body: bytes) -> bytes:
     """The single document of a YAML text as JSON; JSON is returned as it is."""
     if body.lstrip().startswith(b"{"):
-        try:
-            msgspec.json.decode(body)
-        except msgspec.DecodeError:
-            pass
-        else:
+        with suppress(BadRequest):
+            read_json(body)
             return body
     # Slow to import, and few bodies are YAML.
     from dralloc.api.yaml_reader import read_yaml_stream
@@ -125,6 +124,9 @@ def _checked(
 
 
 def read_json(body: bytes) -> Any:
+    """The value in a client's JSON."""
+    if is_nested_too_deeply(body):
+        raise BadRequest(f"the body is nested more than {LEVELS_MAX} levels deep")
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
