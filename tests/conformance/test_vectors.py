@@ -47,6 +47,19 @@ def test_writes_to_the_api(file: str, gates: str, total: int) -> None:
     assert (counted.total, counted.agreed, counted.disagreements) == (total, total, [])
 
 
+def test_decisions_on_recorded_policies() -> None:
+    counted = tally("access", "rbac.jsonl.gz")
+    assert (counted.total, counted.agreed) == (300, 300)
+
+
+@pytest.mark.parametrize("spoil", [{"allowed": True, "reason": ""}, {"allowed": False}, {"reason": "because"}])
+def test_a_wrong_decision_is_a_disagreement(spoil: dict[str, object]) -> None:
+    line = json.loads(read_lines(VECTORS / "rbac.jsonl.gz")[0])
+    line["questions"] = [{**question, **spoil} for question in line["questions"]]
+    (verdict,) = load_family("access").run([json.dumps(line).encode()], VectorOptions())
+    assert verdict.differences
+
+
 # --- The runner itself must be able to disagree --------------------------------------------------------------
 
 

@@ -1,12 +1,12 @@
-"""`rbac.authorization.k8s.io/v1`: roles and bindings. They are stored; nothing here enforces them."""
+"""`rbac.authorization.k8s.io/v1`: roles and bindings. `access/rbac` decides by them."""
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Final
 
 from msgspec import field
 
-from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.meta_v1 import ApiObject, LabelSelector
 from dralloc.api.wire import Wire, printed
 
 GROUP: Final = "rbac.authorization.k8s.io"
@@ -39,10 +39,16 @@ class Role(ApiObject):
     rules: tuple[PolicyRule, ...] = printed(())
 
 
+class AggregationRule(Wire):
+    """Selects the ClusterRoles whose rules a controller puts into a role."""
+
+    cluster_role_selectors: tuple[LabelSelector, ...] = ()
+
+
 class ClusterRole(Role):
     """A role for all namespaces and for cluster-scoped objects."""
 
-    UNREAD: ClassVar = ("aggregationRule",)
+    aggregation_rule: AggregationRule | None = None
 
 
 class RoleBinding(ApiObject):

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from dralloc.apiserver.http.messages import HttpResponse
+from dralloc.primitives.aggregate_errors import joined_errors
 from dralloc.primitives.errors import (
     AlreadyExists,
     ApiError,
@@ -86,9 +87,7 @@ def conflict(group: str, resource: str, name: str, why: str = OBJECT_MODIFIED) -
 
 def invalid(group: str, kind: str, name: str, faults: Sequence[FieldError]) -> Invalid:
     """An error with all faults of the object, each once."""
-    texts = tuple(dict.fromkeys(map(str, faults)))
-    listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
-    message = f'{_qualified(kind, group)} "{name}" is invalid: {listed}'
+    message = f'{_qualified(kind, group)} "{name}" is invalid: {joined_errors(map(str, faults))}'
     return Invalid(message, faults, details=_about(group, kind, name))
 
 

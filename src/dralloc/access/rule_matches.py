@@ -1,0 +1,56 @@
+"""Whether one rule of a role allows a verb on a resource or on a path.
+
+A rule names resources with their subresource (`pods/status`); `*` is every resource with every subresource and `*/status` that
+subresource of every resource. Other stars have no meaning in names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from dralloc.api.rbac_v1 import PolicyRule
+
+ALL: Final = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceRule:
+    """A rule about resources with fast membership tests."""
+
+    verbs: frozenset[str]
+    groups: frozenset[str]
+    resources: frozenset[str]
+    # Empty: every name.
+    names: tuple[str, ...]
+
+    @staticmethod
+    def of(rule: PolicyRule) -> ResourceRule:
+        return ResourceRule(
+            frozenset(rule.verbs), frozenset(rule.api_groups), frozenset(rule.resources), rule.resource_names
+        )
+
+    def allows(self, verb: str, group: str, full_resource: str, subresource: str) -> bool:
+        """True if the rule allows the verb on the names that it lists."""
+        return (
+            has(self.resources, full_resource, subresource)
+            and (verb in self.verbs or ALL in self.verbs)
+            and (group in self.groups or ALL in self.groups)
+        )
+
+
+def has(resources: Collection[str], full_resource: str, subresource: str) -> bool:
+    """True if the resources of a rule include this one."""
+    if full_resource in resources or ALL in resources:
+        return True
+    return bool(subresource) and f"*/{subresource}" in resources
+
+
+def allows_path(rule: PolicyRule, verb: str, path: str) -> bool:
+    """True if the rule allows the verb on a path outside of the API groups. A star at the end of a URL is any suffix."""
+    if verb not in rule.verbs and ALL not in rule.verbs:
+        return False
+    return any(
+        url in (ALL, path) or (url.endswith("*") and path.startswith(url.rstrip("*"))) for url in rule.non_resource_urls
+    )
