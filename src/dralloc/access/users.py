@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 # May do everything; no rule is asked.
 ADMINS: Final = "system:masters"
@@ -25,6 +26,11 @@ class User(Struct, frozen=True):
 
 ANONYMOUS: Final = User(name="system:anonymous", groups=(UNAUTHENTICATED,))
 ADMINISTRATOR: Final = User(name="dralloc-admin", groups=(ADMINS, AUTHENTICATED))
+
+
+def authenticated(user: User) -> User:
+    """The user in the group of all authenticated users."""
+    return user if AUTHENTICATED in user.groups else replace(user, groups=(*user.groups, AUTHENTICATED))
 
 
 def node_of(user: User) -> str | None:

@@ -12,9 +12,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
 from dralloc.access.authorizer import AllowAll, Authorizer
+from dralloc.access.impersonation import Impersonation, ImpersonationRefused
 from dralloc.api.registry import KINDS, NAMESPACE, PRIORITY_CLASS, RESOURCE_CLAIM
 from dralloc.apiserver.description.description_endpoints import DescriptionEndpoints
 from dralloc.apiserver.http.access_requests import access_request, refusal
+from dralloc.apiserver.http.impersonation_headers import wanted_user
 from dralloc.apiserver.http.messages import JSON, TEXT, HttpRequest, HttpResponse
 from dralloc.apiserver.http.negotiation import YAML, wants_yaml
 from dralloc.apiserver.http.request_metrics import ServerMetrics
@@ -85,6 +87,7 @@ class ApiServer:
     ) -> None:
         self._store = store
         self._authorizer = authorizer or AllowAll()
+        self._impersonation = Impersonation(self._authorizer.decide)
         self._extensions = {extension.prefix.strip("/"): extension for extension in extensions}
         self._resources = ResourceTable(KINDS)
         self._watches = WatchTable(store)
@@ -156,6 +159,8 @@ class ApiServer:
 
     async def _answer(self, request: HttpRequest, path: Path | None) -> HttpResponse:
         try:
+            if request.impersonation:
+                self._impersonate(request, path)
             self._authorize(request, path)
             match path:
                 case ResourcePath():
@@ -176,6 +181,17 @@ class ApiServer:
         except Exception as error:
             _logger.exception("%s %s", request.method, request.path)
             return status_response(status_of(ApiError(f"internal error: {type(error).__name__}")))
+
+    def _impersonate(self, request: HttpRequest, path: Path | None) -> None:
+        """Serve the request as the user that its headers name, or refuse it: they are never ignored."""
+        wanted = wanted_user(request.impersonation)
+        if wanted is None:
+            return
+        try:
+            user = self._impersonation.impersonated(wanted, access_request(request, path))
+        except ImpersonationRefused as refused:
+            raise refusal(refused.asked, refused.decision) from None
+        request.impersonator, request.user = request.user, user
 
     def _authorize(self, request: HttpRequest, path: Path | None) -> None:
         """Refuse what the user may not do, before anything says whether the object exists."""

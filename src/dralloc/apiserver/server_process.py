@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dralloc.access.users import ADMINISTRATOR
 from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
 from dralloc.apiserver.http.application import ApiApplication
-from dralloc.apiserver.http.authentication import Authenticator, administrator_token, load_token_file
+from dralloc.apiserver.http.authentication import Authenticator, TokenFile, administrator_token
 from dralloc.apiserver.http.listener import ListenAddress, ListenerLimits, listen
 from dralloc.apiserver.http.site_guard import is_loopback
 from dralloc.apiserver.http.static_pages import StaticPages
@@ -69,10 +69,11 @@ async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
         )
     settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     token = administrator_token(settings.data_dir)
-    tokens = {token: ADMINISTRATOR}
-    if settings.token_file is not None:
-        tokens |= load_token_file(settings.token_file)
-    authenticator = Authenticator(tokens, without_credential=ADMINISTRATOR if settings.insecure_http else None)
+    authenticator = Authenticator(
+        {token: ADMINISTRATOR},
+        without_credential=ADMINISTRATOR if settings.insecure_http else None,
+        token_file=TokenFile(settings.token_file) if settings.token_file is not None else None,
+    )
     tls = None if settings.insecure_http else _certificates(settings)
     async with await open_store(settings.store or str(settings.data_dir / "state.db")) as store:
         server = ApiServer(store, clock=settings.clock, gates=settings.gates, extensions=settings.extensions)

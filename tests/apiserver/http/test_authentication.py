@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from dralloc.access.users import ADMINISTRATOR, User
-from dralloc.apiserver.http.authentication import Authenticator, BadTokenFile, administrator_token, load_token_file
+from dralloc.apiserver.http.authentication import (
+    Authenticator,
+    BadTokenFile,
+    TokenFile,
+    administrator_token,
+    load_token_file,
+)
 
 ANN = User(name="ann", groups=("devs",))
 
@@ -34,13 +42,56 @@ def test_plain_http_mode_accepts_no_credential_but_refuses_a_wrong_token() -> No
     assert authenticator.user_of(b"Bearer wrong") is None
 
 
-def test_a_certificate_authenticates_a_request_without_a_token() -> None:
-    assert Authenticator({}).user_of(b"", User(name="node")) == User(name="node")
+def test_a_certificate_comes_before_a_token() -> None:
+    authenticator = Authenticator({"secret": ANN})
+    assert authenticator.user_of(b"", User(name="node")) == User(name="node")
+    assert authenticator.user_of(b"Bearer secret", User(name="node")) == User(name="node")
+
+
+def test_a_token_that_is_not_static_is_known_to_a_verifier() -> None:
+    class Verifier:
+        async def user_of(self, token: str, audiences: Sequence[str] = ()) -> User | None:
+            return User(name=token) if token.startswith("signed") and not audiences else None
+
+    authenticator = Authenticator({"secret": ANN}, verifiers=(Verifier(),))
+    assert asyncio.run(authenticator.identify(b"Bearer signed-1")) == User(name="signed-1")
+    assert asyncio.run(authenticator.identify(b"Bearer secret")) == ANN
+    assert asyncio.run(authenticator.identify(b"Bearer other")) is None
+    assert asyncio.run(authenticator.identify(b"Basic signed")) is None
+    assert asyncio.run(authenticator.review("secret")) == ANN
+    assert asyncio.run(authenticator.review("secret", ("elsewhere",))) is None
+
+
+def test_a_changed_token_file_counts_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    path.write_text("t1,ann,1\n")
+    authenticator = Authenticator({}, token_file=TokenFile(path, check_every_s=0))
+    assert authenticator.user_of(b"Bearer t1") is not None
+    replaced = tmp_path / "new"
+    replaced.write_text("t2,bob,2\n")
+    replaced.replace(path)
+    assert authenticator.user_of(b"Bearer t1") is None
+    assert authenticator.user_of(b"Bearer t2") is not None
+
+
+def test_a_broken_token_file_keeps_the_earlier_users(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "tokens"
+    path.write_text("t1,ann,1\n")
+    authenticator = Authenticator({}, token_file=TokenFile(path, check_every_s=0))
+    path.write_text("t1,ann,1\nonly-a-token\n")
+    assert authenticator.user_of(b"Bearer t1") is not None
+    assert "line 2" in caplog.text
+    assert "only-a-token" not in caplog.text
+    path.unlink()
+    assert authenticator.user_of(b"Bearer t1") is not None
+    path.write_text("t3,cem,3\n")
+    assert authenticator.user_of(b"Bearer t1") is None
+    assert authenticator.user_of(b"Bearer t3") is not None
 
 
 def test_a_token_file_names_users(tmp_path: Path) -> None:
     path = tmp_path / "tokens"
-    path.write_text('# who\nt1,ann,1,"devs,ops"\nt2,bob,2\n')
+    path.write_text('# who\nt1,ann,1,"devs,ops,system:authenticated"\nt2,bob,2\n')
     users = load_token_file(path)
     assert users["t1"] == User(name="ann", uid="1", groups=("devs", "ops", "system:authenticated"))
     assert users["t2"].groups == ("system:authenticated",)

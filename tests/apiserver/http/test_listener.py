@@ -122,8 +122,8 @@ def test_tls_and_tokens(tmp_path: Path) -> None:
             code, body = await send(streams, "GET", CLAIMS)
             assert (code, json.loads(body)["reason"]) == (401, "Unauthorized")
             assert (await send(streams, "GET", "/metrics"))[0] == 401
-            assert (await send(streams, "GET", "/healthz"))[0] == 200
-            assert (await send(streams, "GET", "/healthz", authorization="Bearer nope"))[0] == 401
+            assert (await send(streams, "GET", "/healthz"))[0] == 401
+            assert (await send(streams, "GET", "/healthz", authorization=f"Bearer {site.server.token}"))[0] == 200
             assert (await send(streams, "GET", CLAIMS, authorization="Bearer nope"))[0] == 401
             assert (await send(streams, "GET", CLAIMS, authorization=f"Bearer {site.server.token}"))[0] == 200
             streams[1].close()

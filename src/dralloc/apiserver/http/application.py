@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Mutabl
 from contextlib import aclosing, nullcontext
 from typing import Any, Final, Protocol
 
-from dralloc.access.users import ANONYMOUS, User
-from dralloc.apiserver.http.authentication import OPEN_PATHS, Authenticator
+from dralloc.apiserver.http.authentication import Authenticator
+from dralloc.apiserver.http.impersonation_headers import impersonation_headers
 from dralloc.apiserver.http.messages import HttpRequest, HttpResponse, parse_query
 from dralloc.apiserver.http.request_metrics import ServerMetrics
 from dralloc.apiserver.http.site_guard import check_same_site
@@ -47,7 +47,7 @@ class ApiApplication:
         self._server = server
         self._authenticator = authenticator
         # Credentials prove that a request is meant for this server; without them, a browser may send one for another site.
-        self._checks_site = authenticator.user_of(b"") is not None
+        self._checks_site = not authenticator.needs_credential
         self._pages = pages
         self._bodies = _Bodies()
 
@@ -70,7 +70,7 @@ class ApiApplication:
         if self._pages is not None and (page := self._pages.answer(method, path, headers)) is not None:
             return await _send_whole(send, page)
         certificate = scope.get("extensions", {}).get("user", {}).get("user")
-        user = self._user_of(path, headers, certificate)
+        user = await self._authenticator.identify(headers.get(b"authorization", b""), certificate)
         if user is None:
             return await _send_whole(send, status_response(UNAUTHORIZED))
         try:
@@ -80,6 +80,7 @@ class ApiApplication:
         query = parse_query(scope["query_string"])
         source_ip, _ = scope.get("client") or ("", 0)
         request = HttpRequest(method, path, query, headers, body, user, source_ip=source_ip)
+        request.impersonation = impersonation_headers(scope["headers"])
         response = await self._server.handle(request)
         if response.stream is None:
             return await _send_whole(send, response)
@@ -89,18 +90,14 @@ class ApiApplication:
         self, method: str, path: str, query: Mapping[str, str], headers: Mapping[bytes, bytes], body: bytes
     ) -> HttpResponse:
         """The response to a request of a client in this process."""
-        user = self._user_of(path, headers, None)
+        user = await self._authenticator.identify(headers.get(b"authorization", b""))
         if user is None:
             return status_response(UNAUTHORIZED)
         if len(body) > BODY_BYTES_MAX:
             return status_response(status_of(_too_large()))
-        return await self._server.handle(HttpRequest(method, path, query, headers, body, user))
-
-    def _user_of(self, path: str, headers: Mapping[bytes, bytes], certificate: User | None) -> User | None:
-        user = self._authenticator.user_of(headers.get(b"authorization", b""), certificate)
-        if user is None and b"authorization" not in headers and path.rstrip("/") in OPEN_PATHS:
-            return ANONYMOUS
-        return user
+        request = HttpRequest(method, path, query, headers, body, user)
+        request.impersonation = impersonation_headers(headers.items())
+        return await self._server.handle(request)
 
 
 class _Bodies:

@@ -1,53 +1,138 @@
-"""Authentication: bearer tokens, read once at start, and client certificates that the server's own CA signed.
+"""Authentication: who sends a request, proved by a client certificate or a bearer token.
 
-A request without a credential gets 401, except on the paths in `OPEN_PATHS`. In plain-http mode it gets the administrator's
-identity instead, because kubectl sends no token over plain http. A wrong token is refused in every mode.
+Client certificates come first, then static tokens, then tokens that a verifier knows (service accounts, an identity provider). A
+request without a credential gets 401. In plain-http mode it gets the administrator's identity instead, because kubectl sends no token
+over plain http. A wrong token is refused in every mode.
 """
 
 from __future__ import annotations
 
 import csv
+import logging
+import os
 import secrets
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
-from dralloc.access.users import AUTHENTICATED, User
+from dralloc.access.users import User, authenticated
 from dralloc.apiserver.credentials.private_file import write_private
 
 KNOWN_MAX: Final = 1024
+# A changed token file counts after at most this time.
+FILE_CHECK_S: Final = 1.0
 
-# Open to requests without a credential: load balancers and version probes have none.
-OPEN_PATHS: Final = frozenset({"/healthz", "/livez", "/readyz", "/version"})
+_logger = logging.getLogger(__name__)
 
 
 class BadTokenFile(ValueError):
     """A token file that cannot be read as `token,user,uid,"group,group"` lines."""
 
 
+class TokenVerifier(Protocol):
+    """Knows a kind of tokens that carry their own proof, such as signed ones."""
+
+    async def user_of(self, token: str, audiences: Sequence[str] = ()) -> User | None:
+        """The user that the token proves to one of the audiences, by default to this server; `None` if it proves none."""
+        ...
+
+
+class TokenFile:
+    """The users of a static token file, read again when it changes. A broken new file is logged, and changes nothing."""
+
+    def __init__(self, path: Path, *, check_every_s: float = FILE_CHECK_S) -> None:
+        self._path = path
+        self._check_every_s = check_every_s
+        self._checked_at = time.monotonic()
+        self._state = _state_of(path)
+        self.users: Mapping[str, User] = load_token_file(path)
+
+    def changed(self) -> bool:
+        """Read the file if it has changed; true if it has new users."""
+        now = time.monotonic()
+        if now - self._checked_at < self._check_every_s:
+            return False
+        self._checked_at = now
+        state = _state_of(self._path)
+        if state == self._state:
+            return False
+        self._state = state
+        try:
+            self.users = load_token_file(self._path)
+        except BadTokenFile as error:
+            _logger.error("the token file is unusable, so its earlier users stay: %s", error)
+            return False
+        _logger.warning("the token file %s has changed: %d users", self._path, len(self.users))
+        return True
+
+
 class Authenticator:
     """Finds the user that a credential proves."""
 
-    def __init__(self, tokens: Mapping[str, User], *, without_credential: User | None = None) -> None:
+    def __init__(
+        self,
+        tokens: Mapping[str, User],
+        *,
+        without_credential: User | None = None,
+        token_file: TokenFile | None = None,
+        verifiers: Sequence[TokenVerifier] = (),
+    ) -> None:
+        self._tokens = tokens
+        self._token_file = token_file
+        self._verifiers = verifiers
+        self._without_credential = without_credential
         # Looked up by digest, so that the time of a lookup says nothing about the tokens.
-        self._users = {_digest(token.encode()): user for token, user in tokens.items()}
+        self._users: dict[bytes, User] = {}
         # Caches accepted headers: digests are slow, and a client sends the same header with every request.
         self._known: dict[bytes, User] = {}
-        self._without_credential = without_credential
+        self._learn()
+
+    @property
+    def needs_credential(self) -> bool:
+        return self._without_credential is None
+
+    async def identify(self, authorization: bytes, certificate_subject: User | None = None) -> User | None:
+        """The user that the request's credential proves, or `None` if the request must be refused."""
+        user = self.user_of(authorization, certificate_subject)
+        if user is not None or not self._verifiers or (token := _bearer(authorization)) is None:
+            return user
+        return await self._verified(token, ())
 
     def user_of(self, authorization: bytes, certificate_subject: User | None = None) -> User | None:
-        """The user that the request's credential proves, or `None` if the request must be refused."""
-        if authorization:
-            if (known := self._known.get(authorization)) is not None:
-                return known
-            if authorization[:7].lower() != b"bearer ":
-                return None
-            user = self._users.get(_digest(authorization[7:].strip()))
-            if user is not None and len(self._known) < KNOWN_MAX:
-                self._known[authorization] = user
+        """The user of a certificate or a static token; other tokens are known to verifiers only."""
+        if certificate_subject is not None:
+            return certificate_subject
+        if not authorization:
+            return self._without_credential
+        if self._token_file is not None and self._token_file.changed():
+            self._learn()
+        if (known := self._known.get(authorization)) is not None:
+            return known
+        if (token := _bearer(authorization)) is None:
+            return None
+        user = self._users.get(_digest(token.encode("latin-1")))
+        if user is not None and len(self._known) < KNOWN_MAX:
+            self._known[authorization] = user
+        return user
+
+    async def review(self, token: str, audiences: Sequence[str] = ()) -> User | None:
+        """The user of a token that someone else received. Static tokens are for this server only."""
+        if not audiences and (user := self.user_of(b"Bearer " + token.encode("utf-8"))) is not None:
             return user
-        return certificate_subject or self._without_credential
+        return await self._verified(token, audiences)
+
+    async def _verified(self, token: str, audiences: Sequence[str]) -> User | None:
+        for verifier in self._verifiers:
+            if (user := await verifier.user_of(token, audiences)) is not None:
+                return user
+        return None
+
+    def _learn(self) -> None:
+        tokens = {**self._tokens, **(self._token_file.users if self._token_file is not None else {})}
+        self._users = {_digest(token.encode()): user for token, user in tokens.items()}
+        self._known = {}
 
 
 def load_token_file(path: Path) -> dict[str, User]:
@@ -64,7 +149,7 @@ def load_token_file(path: Path) -> dict[str, User]:
             raise BadTokenFile(f'{path}, line {number}: expected token,user,uid[,"group,group"]')
         token, name, uid = (part.strip() for part in row[:3])
         groups = tuple(group.strip() for group in row[3].split(",") if group.strip()) if len(row) > 3 else ()
-        users[token] = User(name=name, uid=uid, groups=(*groups, AUTHENTICATED))
+        users[token] = authenticated(User(name=name, uid=uid, groups=groups))
     return users
 
 
@@ -74,6 +159,20 @@ def administrator_token(directory: Path) -> str:
     if not path.exists():
         write_private(path, secrets.token_urlsafe(32))
     return path.read_text().strip()
+
+
+def _bearer(authorization: bytes) -> str | None:
+    """The token of an `Authorization: Bearer` header."""
+    return authorization[7:].strip().decode("latin-1") if authorization[:7].lower() == b"bearer " else None
+
+
+def _state_of(path: Path) -> tuple[int, int, int] | None:
+    """What changes when the file is written or replaced."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _digest(token: bytes) -> bytes:

@@ -27,6 +27,8 @@ class HttpRequest(Struct, gc=False):
     headers: Mapping[bytes, bytes]
     body: bytes
     user: User
+    # The headers that ask to serve the request as another user; empty for almost all requests.
+    impersonation: tuple[tuple[bytes, bytes], ...] = ()
     # The authenticated user, if it impersonates `user`.
     impersonator: User | None = None
     # The client's address; empty for clients in this process.
