@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 
 from msgspec.structs import replace
 
+from dralloc.api import rbac_v1
 from dralloc.api.apps_v1 import DaemonSet, Deployment
 from dralloc.api.batch_v1 import Job
 from dralloc.api.coordination_v1 import Lease
@@ -21,7 +22,7 @@ from dralloc.api.scheduling_v1 import PREEMPT_LOWER, PriorityClass
 from dralloc.api.storage_v1 import CSINode
 from dralloc.api.strategy import StatusStrategy, with_generation
 from dralloc.api.unstructured_object import UnstructuredObject, view
-from dralloc.api.validation import configuration_data, core, installation
+from dralloc.api.validation import configuration_data, core, installation, roles
 from dralloc.api.validation.job_update import validate_job_spec_update
 from dralloc.api.validation.metadata import validate_metadata, validate_metadata_update
 from dralloc.api.validation.pod import SPEC, validate_pod, validate_pod_status
@@ -240,29 +241,45 @@ class DeploymentStrategy(WorkloadStrategy):
 
 
 class RoleStrategy(UnstructuredStrategy):
-    rules = Rules(Role, installation.validate_role, name_faults=installation.role_name_faults)
+    rules = Rules(Role, roles.validate_role, name_faults=names.path_segment)
+
+    def default(self, obj: UnstructuredObject) -> UnstructuredObject:
+        # Kubernetes prints a role without rules with null.
+        return replace(obj, content={**obj.content, "rules": obj.content.get("rules") or None})
 
 
-class ClusterRoleStrategy(UnstructuredStrategy):
-    rules = Rules(ClusterRole, installation.validate_role, namespaced=False, name_faults=installation.role_name_faults)
+class ClusterRoleStrategy(RoleStrategy):
+    rules = Rules(ClusterRole, roles.validate_role, namespaced=False, name_faults=names.path_segment)
 
 
 class RoleBindingStrategy(UnstructuredStrategy):
     rules = Rules(
         RoleBinding,
-        installation.validate_binding,
-        update=installation.validate_binding_update,
-        name_faults=installation.role_name_faults,
+        create=roles.validate_binding,
+        update=roles.validate_binding_update,
+        name_faults=names.path_segment,
     )
 
+    def default(self, obj: UnstructuredObject) -> UnstructuredObject:
+        """Roles, users and groups are of the group of this API if the binding does not say so."""
+        ref = obj.member("roleRef")
+        subjects = [
+            {**subject, "apiGroup": subject.get("apiGroup") or rbac_v1.GROUP}
+            if subject.get("kind") in ("User", "Group")
+            else subject
+            for subject in obj.content.get("subjects") or ()
+        ]
+        role_ref = {**ref, "apiGroup": ref.get("apiGroup") or rbac_v1.GROUP}
+        return with_members(obj, roleRef=role_ref, subjects=subjects or None)
 
-class ClusterRoleBindingStrategy(UnstructuredStrategy):
+
+class ClusterRoleBindingStrategy(RoleBindingStrategy):
     rules = Rules(
         ClusterRoleBinding,
-        installation.validate_binding,
-        update=installation.validate_binding_update,
+        create=roles.validate_binding,
+        update=roles.validate_binding_update,
         namespaced=False,
-        name_faults=installation.role_name_faults,
+        name_faults=names.path_segment,
     )
 
 

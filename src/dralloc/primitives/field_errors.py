@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+import msgspec
 from msgspec import Struct
 
 
@@ -138,8 +139,9 @@ def invalid(path: FieldPath, value: object, detail: str) -> FieldError:
     return FieldError(FaultKind.INVALID, path, detail, value)
 
 
-def not_supported(path: FieldPath, value: object, supported: tuple[str, ...]) -> FieldError:
-    names = ", ".join(f'"{name}"' for name in sorted(supported))
+def not_supported(path: FieldPath, value: object, supported: tuple[str, ...], *, in_order: bool = False) -> FieldError:
+    """`in_order`: lists the supported values as given instead of sorted."""
+    names = ", ".join(f'"{name}"' for name in (supported if in_order else sorted(supported)))
     return FieldError(FaultKind.NOT_SUPPORTED, path, f"supported values: {names}", value)
 
 
@@ -174,4 +176,6 @@ def _shown(value: object) -> str:
         return f'"{value}"'
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, list | dict):
+        return msgspec.json.encode(value).decode()
     return str(value)

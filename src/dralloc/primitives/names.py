@@ -26,11 +26,11 @@ _CONFIGURATION_KEY: Final = re.compile(r"[-._a-zA-Z0-9]+")
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _CONDITION_REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 
-_NOT_A_LABEL: Final = (
-    "must consist of lower-case letters, digits and '-', and start and end with a letter or digit, like 'gpu-0'"
-)
-_NOT_A_SUBDOMAIN: Final = "must consist of lower-case letters, digits, '-' and '.', with a letter or digit at both ends of every part, like 'gpu.example.com'"
-_NOT_A_LABEL_NAME: Final = "must consist of letters, digits, '-', '_' and '.', and start and end with a letter or digit"
+# Kubernetes' own words, as recorded: a `Status` is compared as a whole.
+_NOT_A_LABEL: Final = f"a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '{_DNS_LABEL.pattern}')"
+_NOT_A_SUBDOMAIN: Final = f"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{_DNS_SUBDOMAIN.pattern}')"
+_NOT_A_LABEL_NAME: Final = f"must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '{_LABEL_NAME.pattern}')"
+_NOT_A_LABEL_VALUE: Final = f"a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '({_LABEL_NAME.pattern})?')"
 _NOT_A_CONFIGURATION_KEY: Final = "a valid config key must consist of letters, digits, '-', '_' or '.', like 'key.name'"
 _NOT_AN_INTERFACE_ADDRESS: Final = "must be an IP address and a prefix length, like '10.0.0.7/24' or 'fd00::7/64'"
 
@@ -55,11 +55,11 @@ def dns_subdomain(text: str) -> tuple[str, ...]:
 
 def path_segment(text: str) -> tuple[str, ...]:
     """A name that a URL can contain as one segment of its path."""
-    return (f"must not be {text!r}",) if text in (".", "..") else path_segment_prefix(text)
+    return (f"may not be '{text}'",) if text in (".", "..") else path_segment_prefix(text)
 
 
 def path_segment_prefix(text: str) -> tuple[str, ...]:
-    return tuple(f"must not contain {character!r}" for character in "/%" if character in text)
+    return tuple(f"may not contain '{character}'" for character in "/%" if character in text)
 
 
 def configuration_key(text: str) -> tuple[str, ...]:
@@ -86,16 +86,18 @@ def label_key(text: str) -> tuple[str, ...]:
 def _faults_of_label_key(text: str) -> tuple[str, ...]:
     prefix, slash, name = text.rpartition("/")
     if "/" in prefix:
-        return ("must be a name with an optional DNS subdomain and one '/' before it, like 'example.com/gpu'",)
+        return (
+            f"a valid label key {_NOT_A_LABEL_NAME} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
+        )
     faults: tuple[str, ...] = ()
     if slash:
         faults = (
             tuple(f"prefix part {fault}" for fault in dns_subdomain(prefix))
             if prefix
-            else ("prefix part must not be empty",)
+            else ("prefix part must be non-empty",)
         )
     if not name:
-        faults += ("name part must not be empty",)
+        faults += ("name part must be non-empty",)
     faults += tuple(f"name part {fault}" for fault in _too_long(name, LABEL_LENGTH_MAX))
     if not _LABEL_NAME.fullmatch(name):
         faults += (f"name part {_NOT_A_LABEL_NAME}",)
@@ -106,7 +108,7 @@ def label_value(text: str) -> tuple[str, ...]:
     """Empty, or at most 63 bytes of the alphabet of label names."""
     if not text:
         return WELL_FORMED
-    return _too_long(text, LABEL_LENGTH_MAX) + (() if _LABEL_NAME.fullmatch(text) else (_NOT_A_LABEL_NAME,))
+    return _too_long(text, LABEL_LENGTH_MAX) + (() if _LABEL_NAME.fullmatch(text) else (_NOT_A_LABEL_VALUE,))
 
 
 def c_identifier(text: str) -> tuple[str, ...]:
