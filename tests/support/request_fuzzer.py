@@ -12,6 +12,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -503,12 +504,14 @@ async def fuzz_server(
             await _try(client, make_request(seed, number), report, f"seed {seed}, number {number}")
             if number % 10_000 == 9_999:
                 progress(report)
-        client.close()
+        await client.close()
 
     await asyncio.gather(*(run() for _ in range(connections)))
     healthy = FuzzedRequest(-1, "GET", b"/readyz", (), b"")
-    if await _Client(port).ask(healthy) != 200:
+    client = _Client(port)
+    if await client.ask(healthy) != 200:
         report.failures.append("the server is not ready after the last request")
+    await client.close()
     return report
 
 
@@ -518,10 +521,10 @@ async def _try(client: _Client, request: FuzzedRequest, report: FuzzReport, name
             code = await client.ask(request)
     except TimeoutError:
         report.failures.append(f"{name}: no answer within {ANSWER_TIMEOUT_S:.0f} s: {request}")
-        client.close()
+        await client.close()
         return
     except (OSError, asyncio.IncompleteReadError):
-        client.close()
+        await client.close()
         report.closed += 1
         if not request.raw:
             report.failures.append(f"{name}: the connection was closed without an answer: {request}")
@@ -538,10 +541,12 @@ class _Client:
         self._port = port
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    def close(self) -> None:
+    async def close(self) -> None:
         if self._streams is not None:
-            self._streams[1].close()
-            self._streams = None
+            writer, self._streams = self._streams[1], None
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
 
     async def ask(self, request: FuzzedRequest) -> int:
         """The status of the answer, after its body was read. A watch is left after its head."""
@@ -556,7 +561,7 @@ class _Client:
             length = head.split(b"\r\ncontent-length: ", 1)[1].split(b"\r\n", 1)[0]
             await reader.readexactly(int(length))
         elif request.method != "HEAD" or b"chunked" in head:
-            self.close()
+            await self.close()
         if b"\r\nconnection: close" in head or request.raw:
-            self.close()
+            await self.close()
         return int(head.split(b" ", 2)[1])
