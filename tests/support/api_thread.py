@@ -21,8 +21,9 @@ from typing import Any
 from dralloc.access.users import ADMINISTRATOR
 from dralloc.api.codec import encode
 from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
-from dralloc.apiserver.http.application import ApiApplication, Receive, Scope, Send
+from dralloc.apiserver.http.application import ApiApplication, Scope, Send
 from dralloc.apiserver.http.authentication import Authenticator
+from dralloc.apiserver.http.body_reader import Receive
 from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.apiserver.server import ApiServer
 from dralloc.client.blocking_client import Client, connect

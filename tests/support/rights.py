@@ -13,8 +13,9 @@ from typing import Any, Final
 import msgspec
 
 from dralloc.access.users import ADMINISTRATOR, User
-from dralloc.apiserver.http.application import ApiApplication, Receive, Scope, Send
+from dralloc.apiserver.http.application import ApiApplication, Scope, Send
 from dralloc.apiserver.http.authentication import Authenticator
+from dralloc.apiserver.http.body_reader import Receive
 from dralloc.apiserver.http.messages import HttpResponse, parse_query
 from dralloc.apiserver.http.statuses import status_of, status_response
 from dralloc.apiserver.http.url_paths import ResourcePath, parse_path

@@ -16,6 +16,7 @@ from dralloc.access.impersonation import Impersonation, ImpersonationRefused
 from dralloc.api.registry import KINDS, NAMESPACE, PRIORITY_CLASS, RESOURCE_CLAIM
 from dralloc.apiserver.description.description_endpoints import DescriptionEndpoints
 from dralloc.apiserver.http.access_requests import access_request, refusal
+from dralloc.apiserver.http.flow_control import compute
 from dralloc.apiserver.http.impersonation_headers import wanted_user
 from dralloc.apiserver.http.messages import JSON, TEXT, HttpRequest, HttpResponse
 from dralloc.apiserver.http.negotiation import YAML, wants_yaml
@@ -139,14 +140,14 @@ class ApiServer:
         """The response to a request; errors become `Status` responses."""
         started = time.perf_counter()
         path = parse_path(request.path)
-        about = path if isinstance(path, ResourcePath) else None
+        about = path if isinstance(path, ResourcePath) and self._is_served(path) else None
         self.metrics.in_flight += 1
         try:
             response = await self._answer(request, path)
         finally:
             self.metrics.in_flight -= 1
         if b"yaml" in request.headers.get(b"accept", b"") and wants_yaml(request.header(b"accept")):
-            _convert_to_yaml(response)
+            await _convert_to_yaml(response)
         verb = _verb(request, about)
         self.metrics.observe(
             verb,
@@ -156,6 +157,11 @@ class ApiServer:
             seconds=None if verb == "WATCH" else time.perf_counter() - started,
         )
         return response
+
+    def _is_served(self, path: ResourcePath) -> bool:
+        """True if the path can exist: metrics have no series for paths that clients invent."""
+        resource = self._resources.find(path.group, path.version, path.resource)
+        return resource is not None and (not path.subresource or path.subresource in resource.kind.subresources)
 
     async def _answer(self, request: HttpRequest, path: Path | None) -> HttpResponse:
         try:
@@ -244,13 +250,14 @@ class ApiServer:
         return HttpResponse(status=404, body=b"404 page not found\n", content_type=TEXT)
 
 
-def _convert_to_yaml(response: HttpResponse) -> None:
+async def _convert_to_yaml(response: HttpResponse) -> None:
     """Convert the body to YAML. Streams stay JSON."""
     if response.content_type == JSON and response.stream is None:
         # Slow to import, and few clients ask for YAML.
         from dralloc.api.yaml_writer import write_yaml
 
-        response.body = write_yaml(read_document(response.body)).encode()
+        body = response.body
+        response.body = await compute(20 * len(body), lambda: write_yaml(read_document(body)).encode())
         response.content_type = YAML
 
 

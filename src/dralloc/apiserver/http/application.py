@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
-from contextlib import aclosing, nullcontext
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from typing import Any, Final, Protocol
 
 from dralloc.apiserver.http.authentication import Authenticator
+from dralloc.apiserver.http.body_reader import BODY_BYTES_MAX, BodyReader, Message, Receive, drain, too_large
+from dralloc.apiserver.http.flow_control import FlowControl, RequestFlow, begin, priority_level
 from dralloc.apiserver.http.impersonation_headers import impersonation_headers
 from dralloc.apiserver.http.messages import HttpRequest, HttpResponse, parse_query
 from dralloc.apiserver.http.request_metrics import ServerMetrics
@@ -16,18 +19,11 @@ from dralloc.apiserver.http.static_pages import StaticPages
 from dralloc.apiserver.http.statuses import UNAUTHORIZED, status_of, status_response
 from dralloc.primitives import errors
 
-Message = MutableMapping[str, Any]
 Scope = Message
-Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-# The limit of Kubernetes.
-BODY_BYTES_MAX: Final = 3 * 1024 * 1024
-BODY_TIME_MAX_S: Final = 60.0
-# Bounds the memory for bodies that are still arriving, of all clients together.
-BODIES_BYTES_MAX: Final = 256 * 1024 * 1024
-
-_SOON: Final = errors.ErrorDetails(retry_after_s=1)
+# Watches that one user may have open.
+WATCHES_OF_USER_MAX: Final = 8192
 
 
 class RequestHandler(Protocol):
@@ -49,7 +45,10 @@ class ApiApplication:
         # Credentials prove that a request is meant for this server; without them, a browser may send one for another site.
         self._checks_site = not authenticator.needs_credential
         self._pages = pages
-        self._bodies = _Bodies()
+        self._bodies = BodyReader()
+        self._watches: Counter[str] = Counter()
+        self.flow_control = FlowControl()
+        server.metrics.include(self.flow_control.metrics)
 
     @property
     def metrics(self) -> ServerMetrics:
@@ -66,25 +65,43 @@ class ApiApplication:
             try:
                 check_same_site(headers)
             except errors.Forbidden as error:
-                return await _send_whole(send, status_response(status_of(error)), close=True)
+                return await _send_early(receive, send, status_response(status_of(error)))
         if self._pages is not None and (page := self._pages.answer(method, path, headers)) is not None:
             return await _send_whole(send, page)
         certificate = scope.get("extensions", {}).get("user", {}).get("user")
         user = await self._authenticator.identify(headers.get(b"authorization", b""), certificate)
         if user is None:
             return await _send_whole(send, status_response(UNAUTHORIZED))
+        level = priority_level(method, path, scope["query_string"], user)
+        flow = self.flow_control.flow_of(user, level, scope.get("client"), f"{method} {path}")
+        begin(flow)
         try:
-            body = await self._bodies.read(receive) if method != "GET" else b""
+            body = b"" if method == "GET" else await self._bodies.read(receive, headers, user.name)
         except errors.ApiError as error:
-            return await _send_whole(send, status_response(status_of(error)), close=True)
-        query = parse_query(scope["query_string"])
-        source_ip, _ = scope.get("client") or ("", 0)
-        request = HttpRequest(method, path, query, headers, body, user, source_ip=source_ip)
-        request.impersonation = impersonation_headers(scope["headers"])
-        response = await self._server.handle(request)
+            return await _send_early(receive, send, status_response(status_of(error)))
+        try:
+            query = parse_query(scope["query_string"])
+            if "watch" in query and self._watches[user.name] >= WATCHES_OF_USER_MAX:
+                raise self.flow_control.reject(flow, "too-many-watches")
+            await flow.enter()
+            source_ip, _ = scope.get("client") or ("", 0)
+            request = HttpRequest(method, path, query, headers, body, user, source_ip=source_ip)
+            request.impersonation = impersonation_headers(scope["headers"])
+            response = await flow.metered(self._server.handle(request))
+        except errors.ApiError as error:
+            response = status_response(status_of(error))
+        finally:
+            if body:
+                self._bodies.release(user.name, len(body))
         if response.stream is None:
             return await _send_whole(send, response)
-        return await _send_stream(receive, send, response, response.stream)
+        self._watches[user.name] += 1
+        try:
+            await _send_stream(receive, send, response, response.stream, flow)
+        finally:
+            self._watches[user.name] -= 1
+            if not self._watches[user.name]:
+                del self._watches[user.name]
 
     async def answer(
         self, method: str, path: str, query: Mapping[str, str], headers: Mapping[bytes, bytes], body: bytes
@@ -94,53 +111,10 @@ class ApiApplication:
         if user is None:
             return status_response(UNAUTHORIZED)
         if len(body) > BODY_BYTES_MAX:
-            return status_response(status_of(_too_large()))
+            return status_response(status_of(too_large()))
         request = HttpRequest(method, path, query, headers, body, user)
         request.impersonation = impersonation_headers(headers.items())
         return await self._server.handle(request)
-
-
-class _Bodies:
-    """Reads request bodies; bounds the size of each and of all together."""
-
-    def __init__(self) -> None:
-        self._held = 0
-
-    async def read(self, receive: Receive) -> bytes:
-        first = await receive()
-        try:
-            # Most bodies arrive in one piece and need no timer.
-            async with asyncio.timeout(BODY_TIME_MAX_S) if first.get("more_body") else nullcontext():
-                return await self._read_pieces(receive, first)
-        except TimeoutError:
-            raise errors.BadRequest(f"the request body did not arrive within {BODY_TIME_MAX_S:.0f} seconds") from None
-
-    async def _read_pieces(self, receive: Receive, message: Message) -> bytes:
-        pieces: list[bytes] = []
-        size = 0
-        try:
-            while True:
-                if message["type"] == "http.disconnect":
-                    raise errors.BadRequest("the client disconnected before the end of the body")
-                piece = message.get("body", b"")
-                pieces.append(piece)
-                size += len(piece)
-                self._held += len(piece)
-                if size > BODY_BYTES_MAX:
-                    raise _too_large()
-                if self._held > BODIES_BYTES_MAX:
-                    raise errors.TooManyRequests(
-                        "too many large requests at once, please try again later", details=_SOON
-                    )
-                if not message.get("more_body", False):
-                    return b"".join(pieces)
-                message = await receive()
-        finally:
-            self._held -= size
-
-
-def _too_large() -> errors.RequestEntityTooLarge:
-    return errors.RequestEntityTooLarge(f"Request entity too large: limit is {BODY_BYTES_MAX}")
 
 
 def _head(response: HttpResponse, *extra: tuple[bytes, bytes]) -> dict[str, Any]:
@@ -148,19 +122,27 @@ def _head(response: HttpResponse, *extra: tuple[bytes, bytes]) -> dict[str, Any]
     return {"type": "http.response.start", "status": response.status, "headers": headers}
 
 
-async def _send_whole(send: Send, response: HttpResponse, *, close: bool = False) -> None:
-    length = (b"content-length", b"%d" % len(response.body))
-    await send(_head(response, length, (b"connection", b"close")) if close else _head(response, length))
+async def _send_whole(send: Send, response: HttpResponse) -> None:
+    await send(_head(response, (b"content-length", b"%d" % len(response.body))))
     await send({"type": "http.response.body", "body": response.body})
 
 
+async def _send_early(receive: Receive, send: Send, response: HttpResponse) -> None:
+    """Send a response before the request is complete, and close the connection when its client has stopped sending."""
+    length = (b"content-length", b"%d" % len(response.body))
+    await send(_head(response, length, (b"connection", b"close")))
+    await send({"type": "http.response.body", "body": response.body, "more_body": True})
+    await drain(receive)
+    await send({"type": "http.response.body", "body": b""})
+
+
 async def _send_stream(
-    receive: Receive, send: Send, response: HttpResponse, stream: AsyncGenerator[bytes, None]
+    receive: Receive, send: Send, response: HttpResponse, stream: AsyncGenerator[bytes, None], flow: RequestFlow
 ) -> None:
     """Send the stream until it ends or the client disconnects."""
     # Headers are sent at once: without them, a watch without events looks like a server that hangs.
     await send(_head(response))
-    sending = asyncio.ensure_future(_send_pieces(send, stream))
+    sending = asyncio.ensure_future(_send_pieces(send, stream, flow))
     leaving = asyncio.ensure_future(_disconnected(receive))
     try:
         await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
@@ -172,10 +154,11 @@ async def _send_stream(
         raise error
 
 
-async def _send_pieces(send: Send, stream: AsyncGenerator[bytes, None]) -> None:
+async def _send_pieces(send: Send, stream: AsyncGenerator[bytes, None], flow: RequestFlow) -> None:
     async with aclosing(stream):
-        async for piece in stream:
+        while (piece := await flow.metered(anext(stream, None))) is not None:
             await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await flow.give_way()
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

@@ -10,9 +10,11 @@ from typing import Final
 from dralloc.api.registry import PRIORITY_CLASS, Kind
 from dralloc.api.scheduling_v1 import SYSTEM_CLASSES
 from dralloc.apiserver.documents.json_documents import Document
+from dralloc.apiserver.http.flow_control import give_way
 from dralloc.apiserver.http.statuses import forbidden
 from dralloc.apiserver.objects.api_resources import name_of
 from dralloc.apiserver.objects.deletion_rules import DeleteOptions, Removed, decide_deletion
+from dralloc.apiserver.objects.record_lists import PIECE_BYTES, in_pieces
 from dralloc.apiserver.objects.stored_form import read_metadata
 from dralloc.apiserver.objects.writer import Writer, Written
 from dralloc.primitives.clock import Clock
@@ -45,12 +47,12 @@ class Deleter:
 
     async def delete_all(self, kind: Kind, records: Iterable[Record], options: DeleteOptions) -> list[Written]:
         """Delete these objects, except those that were replaced by others of the same name."""
-        pending = list(records)
         deleted: list[Written] = []
-        while pending:
-            batch, pending = pending[:BATCH_SIZE], pending[BATCH_SIZE:]
+        # A record counts like several kilobytes, so that batches are bounded in number, too.
+        for batch in in_pieces(records, lambda record: PIECE_BYTES // BATCH_SIZE + len(record.value)):
             outcomes = await asyncio.gather(*(self._delete_if_present(kind, record, options) for record in batch))
             deleted.extend(outcome for outcome in outcomes if outcome is not None)
+            await give_way()
         return deleted
 
     async def _delete_if_present(self, kind: Kind, record: Record, options: DeleteOptions) -> Written | None:

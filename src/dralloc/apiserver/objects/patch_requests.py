@@ -10,6 +10,7 @@ from dralloc.apiserver.documents.json_patch import apply_json_patch, apply_merge
 from dralloc.apiserver.documents.merge_rules import merge_rule
 from dralloc.apiserver.documents.server_side_apply import apply
 from dralloc.apiserver.documents.strategic_merge import apply_strategic_merge_patch
+from dralloc.apiserver.http.flow_control import compute
 from dralloc.apiserver.http.messages import HttpRequest
 from dralloc.apiserver.http.query_options import WriteOptions
 from dralloc.apiserver.http.statuses import conflict, unreadable_body, wrong_name
@@ -31,16 +32,19 @@ async def patch_object(writer: Writer, target: WriteTarget, request: HttpRequest
     """Patch an object; an apply creates it if it does not exist."""
     media_type = request.media_type
     if media_type == APPLY_PATCH:
-        return await _apply(writer, target, read_json(yaml_to_json(request.body)), options)
+        # YAML takes twenty times as long as JSON, and merging by owners four times as long as a plain write.
+        applied = await compute(20 * len(request.body), lambda: read_json(yaml_to_json(request.body)))
+        return await _apply(writer, target, applied, options, 4 * len(request.body))
     if media_type not in PATCHES:
         raise unreadable_body(PATCHES)
-    patched = _patcher(media_type, target, read_json(request.body))
+    patch = await compute(len(request.body), read_json, request.body)
+    patched = _patcher(media_type, target, patch)
 
     def make(record: Record) -> SentObject:
         live = target.resource.presentation.document(record.value, record.revision)
         return decode_document(patched(live), target.resource, options.field_validation)
 
-    return await writer.change(target, ObjectChange(make=make, repeatable=True))
+    return await writer.change(target, ObjectChange(make=make, repeatable=True, size=2 * len(request.body)))
 
 
 def _patcher(media_type: str, target: WriteTarget, patch: Json) -> Callable[[Document], Document]:
@@ -52,7 +56,7 @@ def _patcher(media_type: str, target: WriteTarget, patch: Json) -> Callable[[Doc
     return lambda live: apply_strategic_merge_patch(live, patch, rule)
 
 
-async def _apply(writer: Writer, target: WriteTarget, applied: Json, options: WriteOptions) -> Written:
+async def _apply(writer: Writer, target: WriteTarget, applied: Json, options: WriteOptions, size: int) -> Written:
     if not isinstance(applied, dict):
         raise BadRequest("an apply patch must be an object")
     name = member(applied, "metadata").get("name")
@@ -71,12 +75,13 @@ async def _apply(writer: Writer, target: WriteTarget, applied: Json, options: Wr
     # A concurrent create or delete between the two attempts leads to another round.
     for _ in range(_APPLY_ATTEMPTS_MAX):
         try:
-            return await writer.change(target, ObjectChange(make=make, repeatable=True, settles_owners=True))
+            change = ObjectChange(make=make, repeatable=True, settles_owners=True, size=size)
+            return await writer.change(target, change)
         except NotFound:
             if target.subresource:
                 raise
         try:
-            return await writer.create(target, merged(None), settles_owners=True)
+            return await writer.create(target, await compute(size, merged, None), settles_owners=True)
         except AlreadyExists:
             continue
     raise conflict(target.kind.group, target.kind.plural, target.name)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from dralloc.apiserver.http.flow_control import Pace, give_way
 from dralloc.apiserver.http.query_options import EXACT, ListOptions, revision_of
 from dralloc.apiserver.http.statuses import expired, version_too_large
 from dralloc.primitives.errors import BadRequest
@@ -19,7 +20,7 @@ T = TypeVar("T")
 # Records that are read at once; other tasks run in between.
 RECORDS_PER_READ: Final = 500
 # The size of a piece, in bytes because objects differ in size by a factor of a thousand.
-PIECE_BYTES: Final = 1 << 20
+PIECE_BYTES: Final = 1 << 18
 # The longest wait for a revision that this server has not seen yet.
 FUTURE_WAIT_S: Final = 3.0
 
@@ -137,11 +138,15 @@ async def _selected(
     found: list[Record] = []
     while True:
         page = await store.list_prefix(prefix, revision=revision, limit=RECORDS_PER_READ, page=token)
+        pace = Pace()
         for place, record in enumerate(page.records):
             if selection.matches(record):
                 found.append(record)
                 if len(found) == limit:
                     return RecordList(found, page.revision, _token_after(prefix, page, place))
+            if pace.is_over():
+                await give_way()
+                pace = Pace()
         token = page.next
         if token is None:
             return RecordList(found, page.revision)

@@ -9,6 +9,7 @@ from dralloc.api.registry import NAMESPACE, RESOURCE_SLICE
 from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.apiserver.documents.server_side_apply import manager_of_user_agent
 from dralloc.apiserver.http.authorization import check_slice_owner
+from dralloc.apiserver.http.flow_control import give_way
 from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
 from dralloc.apiserver.http.query_options import (
     WriteOptions,
@@ -27,7 +28,7 @@ from dralloc.apiserver.objects.namespaces import with_finalizers
 from dralloc.apiserver.objects.patch_requests import APPLY_PATCH, patch_object
 from dralloc.apiserver.objects.pod_subresources import PodSubresources
 from dralloc.apiserver.objects.reader import Collection, Reader, select
-from dralloc.apiserver.objects.record_lists import list_records
+from dralloc.apiserver.objects.record_lists import in_pieces, list_records
 from dralloc.apiserver.objects.request_bodies import member, read_document, read_sent
 from dralloc.apiserver.objects.stored_form import from_stored, read_metadata
 from dralloc.apiserver.objects.writer import ObjectChange, Writer, WriteTarget, Written
@@ -110,15 +111,15 @@ class ResourceEndpoints:
 
     async def _create(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
         options = write_options(request.query, "CreateOptions")
-        sent = read_sent(request, resource, options.field_validation)
+        sent = await read_sent(request, resource, options.field_validation)
         if isinstance(sent.object, ResourceSlice):
             check_slice_owner(request.user, sent.object)
         return _written(resource, await self._writer.create(_target(request, resource, path, options), sent))
 
     async def _update(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
         options = write_options(request.query, "UpdateOptions")
-        sent = read_sent(request, resource, options.field_validation)
-        change = ObjectChange(make=lambda _: sent)
+        sent = await read_sent(request, resource, options.field_validation)
+        change = ObjectChange(make=lambda _: sent, size=len(sent.body))
         return _written(resource, await self._writer.change(_target(request, resource, path, options), change))
 
     async def _patch(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
@@ -132,20 +133,26 @@ class ResourceEndpoints:
     # --- deletions ------------------------------------------------------------------------------------------
 
     async def _delete(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
-        options = read_delete_options(read_document(request), request.query)
+        options = read_delete_options(await read_document(request), request.query)
         key = key_of(resource.kind, path.namespace, path.name)
         await self._check_slice_deletion(request, resource, key)
         return _deleted(resource, path, await self._deleter.delete(resource.kind, key, options))
 
     async def _delete_collection(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
-        options = read_delete_options(read_document(request), request.query)
+        options = read_delete_options(await read_document(request), request.query)
         listed = list_options({name: value for name, value in request.query.items() if name != "dryRun"})
         prefix, selection = select(Collection(resource, path.namespace), listed)
         listing = await list_records(self._store, prefix, selection, listed)
-        for record in listing.records:
-            await self._check_slice_deletion(request, resource, record.key)
+        for records in in_pieces(listing.records, lambda record: len(record.value)):
+            for record in records:
+                await self._check_slice_deletion(request, resource, record.key)
+            await give_way()
         deleted = await self._deleter.delete_all(resource.kind, listing.records, options)
-        items = b",".join(resource.presentation.item(gone.stored, gone.revision) for gone in deleted)
+        shown: list[bytes] = []
+        for gone in in_pieces(deleted, lambda written: len(written.stored)):
+            shown += [resource.presentation.item(written.stored, written.revision) for written in gone]
+            await give_way()
+        items = b",".join(shown)
         head = f'{{"kind":"{resource.kind.list_kind}","apiVersion":"{resource.api_version}"'
         metadata = f'"metadata":{{"resourceVersion":"{listing.revision}"}}'
         return HttpResponse(body=f'{head},{metadata},"items":['.encode() + items + b"]}", headers=resource.deprecation)
@@ -162,7 +169,7 @@ class ResourceEndpoints:
 
     async def bind_by_body(self, request: HttpRequest, namespace: str) -> HttpResponse:
         """Handle a binding that names its pod in the body."""
-        binding = read_document(request)
+        binding = await read_document(request)
         name = member(binding, "metadata").get("name")
         if not isinstance(name, str) or not name:
             raise BadRequest("metadata.name of a binding must name its pod")
@@ -173,16 +180,16 @@ class ResourceEndpoints:
 
     async def _bound(self, request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         options = write_options(request.query, "CreateOptions")
-        await self._pods.bind(namespace, name, read_document(request), dry_run=options.dry_run)
+        await self._pods.bind(namespace, name, await read_document(request), dry_run=options.dry_run)
         return status_response(success_status(201))
 
     async def _evict(self, request: HttpRequest, _: ApiResource, path: ResourcePath) -> HttpResponse:
-        await self._pods.evict(path.namespace, path.name, read_document(request))
+        await self._pods.evict(path.namespace, path.name, await read_document(request))
         return status_response(success_status(201))
 
     async def _finalize(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
         """Set the finalizers in a namespace's spec."""
-        finalizers = member(read_document(request), "spec").get("finalizers") or []
+        finalizers = member(await read_document(request), "spec").get("finalizers") or []
         if not isinstance(finalizers, list) or not all(isinstance(name, str) for name in finalizers):
             raise BadRequest("spec.finalizers must be a list of strings")
         key = key_of(NAMESPACE, "", path.name)

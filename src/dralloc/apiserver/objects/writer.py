@@ -30,6 +30,7 @@ from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.documents.merge_rules import merge_rule
 from dralloc.apiserver.documents.server_side_apply import Authorship, is_noop_update, record_update
 from dralloc.apiserver.http.authorization import permits_of
+from dralloc.apiserver.http.flow_control import compute
 from dralloc.apiserver.http.statuses import already_exists, conflict, invalid, name_not_generated, not_found
 from dralloc.apiserver.objects.api_resources import ApiResource, key_of, name_of
 from dralloc.apiserver.objects.deletion_rules import Removed, is_released
@@ -98,6 +99,18 @@ class ObjectChange(Struct, frozen=True, kw_only=True, gc=False):
     repeatable: bool = False
     # The new object has its final managedFields.
     settles_owners: bool = False
+    # Of what the client sent, as a measure of the work.
+    size: int = 0
+
+
+class _MadeObject(Struct, frozen=True, gc=False):
+    """An admitted object, before the guards see it. `stored` is that of the record if nothing changes."""
+
+    sent: SentObject
+    old: ApiObject | None
+    object: ApiObject
+    stored: bytes
+    warnings: tuple[str, ...]
 
 
 Edit = Callable[[Document], Document | Removed]
@@ -122,9 +135,8 @@ class Writer:
             sent = replace(sent, object=await self.priorities.given_to(sent.object))
         kind, generates_name = target.kind, not sent.object.metadata.name and bool(sent.object.metadata.generate_name)
         for _ in range(NAME_ATTEMPTS_MAX):
-            admitted = self._admit(target, sent, None, labels)
-            new = admitted.stored if settles_owners else self._with_creator(target, admitted.stored)
-            name, stored = new.metadata.name, to_stored(new)
+            made = await compute(len(sent.body), self._make_new, target, sent, labels, settles_owners=settles_owners)
+            new, stored, name = made.object, made.stored, made.object.metadata.name
             key = key_of(kind, target.namespace, name)
             with await hold_all(self.guards.get(kind.kind, ()), key, new, None) as held:
                 try:
@@ -135,7 +147,7 @@ class Writer:
                     raise already_exists(kind.group, kind.plural, name) from None
                 if revision:
                     held.keep(revision)
-                return Written(stored, revision, created=True, warnings=(*sent.warnings, *admitted.warnings))
+                return Written(stored, revision, created=True, warnings=made.warnings)
         raise name_not_generated(kind.group, kind.plural, name)
 
     async def create_initial(self, kind: Kind, name: str, document: Document) -> None:
@@ -154,13 +166,11 @@ class Writer:
         labels = await self.namespaces.labels_of(target.kind, target.namespace)
 
         async def attempt(record: Record) -> Written:
-            sent = change.make(record)
-            old = from_stored(target.kind, record.value)
-            _check_preconditions(target, sent.object, old, record)
+            made = await compute(len(record.value) + change.size, self._make_changed, target, change, record, labels)
             try:
-                return await self._change_once(target, change, sent, old, record, labels)
+                return await self._store_changed(target, made, record)
             except RevisionConflict:
-                if sent.object.metadata.resource_version and not change.repeatable:
+                if made.sent.object.metadata.resource_version and not change.repeatable:
                     raise conflict(target.kind.group, target.kind.plural, target.name) from None
                 raise
 
@@ -204,28 +214,37 @@ class Writer:
                 record = lost.current
         raise conflict(kind.group, kind.plural, name_of(key))
 
-    async def _change_once(
-        self,
-        target: WriteTarget,
-        change: ObjectChange,
-        sent: SentObject,
-        old: ApiObject,
-        record: Record,
-        labels: Mapping[str, str] | None,
-    ) -> Written:
+    def _make_new(
+        self, target: WriteTarget, sent: SentObject, labels: Mapping[str, str] | None, *, settles_owners: bool
+    ) -> _MadeObject:
+        admitted = self._admit(target, sent, None, labels)
+        new = admitted.stored if settles_owners else self._with_creator(target, admitted.stored)
+        return _MadeObject(sent, None, new, to_stored(new), (*sent.warnings, *admitted.warnings))
+
+    def _make_changed(
+        self, target: WriteTarget, change: ObjectChange, record: Record, labels: Mapping[str, str] | None
+    ) -> _MadeObject:
+        sent = change.make(record)
+        old = from_stored(target.kind, record.value)
+        _check_preconditions(target, sent.object, old, record)
         admitted = self._admit(target, sent, old, labels)
-        warnings = (*sent.warnings, *admitted.warnings)
         new = admitted.stored if change.settles_owners else self._with_owners(target, admitted.stored, old, record)
         stored = to_stored(new)
         if _is_noop(stored, record.value):
-            return Written(record.value, record.revision, warnings=warnings)
-        with await hold_all(self.guards.get(target.kind.kind, ()), record.key, new, old) as held:
+            stored = record.value
+        return _MadeObject(sent, old, new, stored, (*sent.warnings, *admitted.warnings))
+
+    async def _store_changed(self, target: WriteTarget, made: _MadeObject, record: Record) -> Written:
+        new, stored = made.object, made.stored
+        if stored is record.value:
+            return Written(stored, record.revision, warnings=made.warnings)
+        with await hold_all(self.guards.get(target.kind.kind, ()), record.key, new, made.old) as held:
             if target.dry_run:
-                return Written(stored, record.revision, warnings=warnings)
+                return Written(stored, record.revision, warnings=made.warnings)
             removes = bool(new.metadata.deletion_timestamp) and is_released(typed_document(target.kind, stored))
             revision = await self._replace(record, stored, removes=removes)
             held.keep(revision)
-        return Written(stored, revision, warnings=warnings)
+        return Written(stored, revision, warnings=made.warnings)
 
     async def _store_new(self, key: str, stored: bytes, *, dry_run: bool) -> int:
         if not dry_run:

@@ -1,0 +1,377 @@
+"""Flow control: requests share the event loop and the worker threads fairly, as API Priority and Fairness does in Kubernetes.
+
+Each request belongs to a flow: its priority level, its user, its connection. While the loop is idle, requests start at once. When those of
+one turn of the loop have used `TURN_S`, others wait in a fair queue for the next turn, so that a flood delays only itself. A request that waits
+too long, or behind too many of its user's, gets 429 with Retry-After. Long computations run in threads, one at a time for each user.
+
+The flow of a request is a context variable, so that code far below can give way to other requests (`give_way`) or leave the loop
+(`compute`). Requests of clients in this process have none: they run where they are called.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator, Hashable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import Enum
+from time import perf_counter
+from typing import Any, Final, ParamSpec, TypeVar
+
+from dralloc.access.users import User
+from dralloc.apiserver.http.fair_queue import FairQueue
+from dralloc.apiserver.http.url_paths import PlainPath, ResourcePath, parse_path
+from dralloc.primitives.errors import ErrorDetails, TooManyRequests
+from dralloc.primitives.metrics import CounterMetric, GaugeMetric, HistogramMetric, Metric
+
+# The time that requests may use in one turn of the loop before others get one.
+TURN_S: Final = 0.010
+# The longest step of a long loop.
+STEP_S: Final = 0.005
+# Requests that are woken for one turn; a short one takes a tenth of a millisecond.
+WOKEN_MAX: Final = 64
+# As long as Kubernetes lets a request wait.
+WAIT_MAX_S: Final = 15.0
+# Requests of one user that may wait.
+WAITING_MAX: Final = 1024
+# Bodies and objects of this size take up to about 10 ms; larger ones leave the loop.
+SIZE_INLINE_MAX: Final = 48 * 1024
+THREADS: Final = 2
+# Computations of one user that may wait for a thread.
+COMPUTATIONS_MAX: Final = 32
+# Other threads get the interpreter after this time; Python's default is 5 ms, and an answer needs it several times.
+SWITCH_INTERVAL_S: Final = 0.0005
+LOG_EVERY_S: Final = 10.0
+# A request that holds the loop for so long is logged: it delays every client.
+HELD_TOO_LONG_S: Final = 0.25
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_logger = logging.getLogger(__name__)
+
+
+class PriorityLevel(Enum):
+    """The levels of Kubernetes' default configuration, as far as they differ here; the value is the name in metrics."""
+
+    EXEMPT = "exempt"
+    LEADER_ELECTION = "leader-election"
+    SYSTEM = "system"
+    WORKLOAD_HIGH = "workload-high"
+    GLOBAL_DEFAULT = "global-default"
+    # Long reads of ordinary users.
+    LISTS = "lists"
+    CATCH_ALL = "catch-all"
+
+
+_SHARES: Final[dict[Hashable, float]] = {
+    PriorityLevel.LEADER_ELECTION: 40.0,
+    PriorityLevel.SYSTEM: 30.0,
+    PriorityLevel.WORKLOAD_HIGH: 40.0,
+    PriorityLevel.GLOBAL_DEFAULT: 20.0,
+    PriorityLevel.LISTS: 5.0,
+    PriorityLevel.CATCH_ALL: 5.0,
+}
+_HEALTH: Final = frozenset({"/healthz", "/livez", "/readyz"})
+_COMPONENTS: Final = frozenset({"system:kube-scheduler", "system:kube-controller-manager"})
+_SYSTEM_ACCOUNTS: Final = "system:serviceaccounts:kube-system"
+_NODES: Final = "system:nodes"
+_UNAUTHENTICATED: Final = "system:unauthenticated"
+
+
+def priority_level(method: str, path: str, query: bytes, user: User) -> PriorityLevel:
+    """The level of a request."""
+    parsed = parse_path(path)
+    if isinstance(parsed, PlainPath) and parsed.path in _HEALTH:
+        return PriorityLevel.EXEMPT
+    if _UNAUTHENTICATED in user.groups:
+        return PriorityLevel.CATCH_ALL
+    if isinstance(parsed, ResourcePath) and parsed.resource == "leases":
+        return PriorityLevel.LEADER_ELECTION
+    if _NODES in user.groups:
+        return PriorityLevel.SYSTEM
+    if user.name in _COMPONENTS or _SYSTEM_ACCOUNTS in user.groups:
+        return PriorityLevel.WORKLOAD_HIGH
+    is_list = isinstance(parsed, ResourcePath) and not parsed.name and method in ("GET", "DELETE")
+    return PriorityLevel.LISTS if is_list and b"watch=" not in query else PriorityLevel.GLOBAL_DEFAULT
+
+
+# --- one request --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RequestFlow:
+    """The flow of one request."""
+
+    control: FlowControl
+    level: PriorityLevel
+    user: str
+    path: tuple[Any, ...]
+    # For the log.
+    request: str = ""
+
+    def metered(self, work: Awaitable[T]) -> _Metered[T]:
+        """Awaits the work, and charges the time that it holds the loop to the flow."""
+        return _Metered(self, work)
+
+    async def enter(self) -> None:
+        """Wait for a turn to start in; raises `TooManyRequests`."""
+        if self.control.is_free or self.level is PriorityLevel.EXEMPT:
+            return
+        await self.control.wait_to_start(self)
+
+    async def give_way(self) -> None:
+        """Wait for another turn, if this one is used up."""
+        if not self.control.is_free:
+            await self.control.wait(self)
+
+
+_current: ContextVar[RequestFlow | None] = ContextVar("_current", default=None)
+
+
+def begin(flow: RequestFlow) -> None:
+    """Make the flow that of the running task."""
+    _current.set(flow)
+
+
+async def give_way() -> None:
+    """Let other requests run, if this one's turn is used up. Call it between steps of a few milliseconds."""
+    flow = _current.get()
+    if flow is not None:
+        await flow.give_way()
+
+
+class Pace:
+    """Measures a step of a long loop."""
+
+    __slots__ = ("_end",)
+
+    def __init__(self) -> None:
+        self._end = perf_counter() + STEP_S
+
+    def is_over(self) -> bool:
+        """True if it is time to give way."""
+        return perf_counter() > self._end
+
+
+async def compute(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """The result of a pure function, in a thread if what it works on is large."""
+    flow = _current.get() if size > SIZE_INLINE_MAX else None
+    if flow is None:
+        return work(*args, **kwargs)
+    return await flow.control.compute(flow, lambda: work(*args, **kwargs))
+
+
+class _Metered(Awaitable[T]):
+    __slots__ = ("_flow", "_work")
+
+    def __init__(self, flow: RequestFlow, work: Awaitable[T]) -> None:
+        self._flow = flow
+        self._work = work
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        steps = self._work.__await__()
+        charge, flow = self._flow.control.charge, self._flow
+        started = perf_counter()
+        try:
+            awaited = next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        finally:
+            charge(flow, perf_counter() - started)
+        while True:
+            failure: BaseException | None = None
+            sent = None
+            try:
+                sent = yield awaited
+            except BaseException as error:  # noqa: BLE001  # passed on to the work
+                failure = error
+            started = perf_counter()
+            try:
+                awaited = steps.send(sent) if failure is None else steps.throw(failure)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            finally:
+                charge(flow, perf_counter() - started)
+
+
+# --- all requests -------------------------------------------------------------------------------------------
+
+
+class FlowControl:
+    """Gives out turns of one event loop, and threads."""
+
+    def __init__(self) -> None:
+        self._queue: FairQueue[asyncio.Future[None]] = FairQueue(_SHARES)
+        self._waiting: Counter[str] = Counter()
+        self._used_s = 0.0
+        self._turn_ends = False
+        self._threads = _Threads()
+        self._log = SheddingLog("requests")
+        self.rejected = CounterMetric(
+            "apiserver_flowcontrol_rejected_requests_total",
+            "Requests that were answered with 429, by priority level and reason.",
+            ("priority_level", "reason"),
+        )
+        self.held = HistogramMetric(
+            "dralloc_apiserver_loop_held_seconds", "Steps of requests that held the event loop for more than 10 ms.", ()
+        )
+        self._inqueue = GaugeMetric(
+            "apiserver_flowcontrol_current_inqueue_requests",
+            "Requests that wait for their turn.",
+            read=lambda: [((), len(self._queue))],
+        )
+
+    def metrics(self) -> tuple[Metric, ...]:
+        return (self.rejected, self.held, self._inqueue)
+
+    def flow_of(self, user: User, level: PriorityLevel, connection: object, request: str = "") -> RequestFlow:
+        return RequestFlow(self, level, user.name, (level, user.name, connection), request)
+
+    @property
+    def is_free(self) -> bool:
+        """True if a request may run in this turn."""
+        return self._used_s < TURN_S and not self._queue
+
+    def charge(self, flow: RequestFlow, seconds: float) -> None:
+        self._used_s += seconds
+        self._queue.charge(flow.path, seconds)
+        self._end_turn_soon()
+        if seconds > TURN_S:
+            self.held.observe(value=seconds)
+        if seconds > HELD_TOO_LONG_S:
+            _logger.warning("%s of %s held the event loop for %.2f s", flow.request, flow.user, seconds)
+
+    async def wait_to_start(self, flow: RequestFlow) -> None:
+        if self._waiting[flow.user] >= WAITING_MAX:
+            raise self.reject(flow, "queue-full")
+        try:
+            async with asyncio.timeout(WAIT_MAX_S):
+                await self.wait(flow)
+        except TimeoutError:
+            raise self.reject(flow, "time-out") from None
+
+    async def wait(self, flow: RequestFlow) -> None:
+        loop = asyncio.get_running_loop()
+        self._waiting[flow.user] += 1
+        try:
+            while True:
+                turn = loop.create_future()
+                self._queue.push(flow.path, turn)
+                self._end_turn_soon()
+                await turn
+                if self._used_s < TURN_S:
+                    return
+        finally:
+            self._waiting[flow.user] -= 1
+            if not self._waiting[flow.user]:
+                del self._waiting[flow.user]
+
+    async def compute(self, flow: RequestFlow, work: Callable[[], T]) -> T:
+        """The result of the work, done by a thread."""
+        if self._threads.waiting_of(flow.user) >= COMPUTATIONS_MAX:
+            raise self.reject(flow, "concurrency-limit")
+        return await self._threads.run(flow.user, work)
+
+    def close(self) -> None:
+        self._threads.close()
+
+    def _next_turn(self) -> None:
+        """Wake what waits, in fair order. Those that find the turn used up wait again."""
+        self._used_s = 0.0
+        self._turn_ends = False
+        woken = 0
+        while self._queue and woken < WOKEN_MAX:
+            _, turn = self._queue.pop()
+            if not turn.done():
+                turn.set_result(None)
+                woken += 1
+        if self._queue:
+            self._end_turn_soon()
+
+    def _end_turn_soon(self) -> None:
+        if not self._turn_ends:
+            self._turn_ends = True
+            asyncio.get_running_loop().call_soon(self._next_turn)
+
+    def reject(self, flow: RequestFlow, reason: str) -> TooManyRequests:
+        """The error for a request that is shed; it is counted and logged."""
+        self.rejected.add(flow.level.value, reason)
+        self._log.count(f"{flow.user} ({flow.level.value})")
+        return TooManyRequests("too many requests, please try again later", details=ErrorDetails(retry_after_s=1))
+
+
+class _Threads:
+    """Threads for long computations; each user has one at a time, and users take turns."""
+
+    def __init__(self) -> None:
+        self._queue: FairQueue[asyncio.Future[None]] = FairQueue()
+        self._waiting: Counter[str] = Counter()
+        self._running: set[str] = set()
+        self._executor: ThreadPoolExecutor | None = None
+
+    def waiting_of(self, user: str) -> int:
+        return self._waiting[user]
+
+    async def run(self, user: str, work: Callable[[], T]) -> T:
+        loop = asyncio.get_running_loop()
+        self._waiting[user] += 1
+        try:
+            while user in self._running or len(self._running) >= THREADS:
+                turn: asyncio.Future[None] = loop.create_future()
+                self._queue.push((user,), turn)
+                await turn
+            self._running.add(user)
+        finally:
+            self._waiting[user] -= 1
+            if not self._waiting[user]:
+                del self._waiting[user]
+        if self._executor is None:
+            sys.setswitchinterval(SWITCH_INTERVAL_S)
+            self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix="dralloc-compute")
+        started = perf_counter()
+        try:
+            return await loop.run_in_executor(self._executor, work)
+        finally:
+            self._running.discard(user)
+            self._queue.charge((user,), perf_counter() - started)
+            self._wake()
+
+    def close(self) -> None:
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _wake(self) -> None:
+        """Let all that wait look again, in fair order."""
+        for _ in range(len(self._queue)):
+            _, turn = self._queue.pop()
+            if not turn.done():
+                turn.set_result(None)
+
+
+class SheddingLog:
+    """Logs what is shed: at once, then a summary for each interval in which more is shed."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._counts: Counter[str] = Counter()
+        self._due: asyncio.TimerHandle | None = None
+
+    def count(self, subject: str) -> None:
+        self._counts[subject] += 1
+        if self._due is None:
+            self._print()
+
+    def _print(self) -> None:
+        self._due = None
+        if not self._counts:
+            return
+        shed = ", ".join(f"{count} of {subject}" for subject, count in self._counts.most_common(3))
+        _logger.warning("shed %d %s: %s", self._counts.total(), self._what, shed)
+        self._counts.clear()
+        self._due = asyncio.get_running_loop().call_later(LOG_EVERY_S, self._print)
