@@ -20,7 +20,9 @@ import pytest
 from dralloc.conformance.family_index import load_family
 from dralloc.conformance.vector_family import VectorOptions, VectorVerdict, read_lines
 from tests.support.local_api import CLAIMS, claim_document
+from tests.support.ports import free_port
 from tests.support.server_process import ServerProcess, server_process
+from tests.support.small_disk import SmallDisk
 
 pytestmark = pytest.mark.slow
 
@@ -163,6 +165,23 @@ def test_a_full_disk_is_reported_and_the_server_recovers(tmp_path: Path) -> None
         assert sorted(item["metadata"]["name"] for item in get(server, CLAIMS)["items"]) == sorted(stored)
 
 
+def test_a_restart_on_a_full_disk_serves_what_is_there(tmp_path: Path) -> None:
+    disk = SmallDisk(tmp_path / "disk")
+    # Chosen here: another port would be a change of the kubeconfig.
+    options = ("--insecure-http", "--port", str(free_port()))
+    try:
+        with server_process(disk.directory, *options) as server:
+            created = post(server, claim_document("kept"))
+            server.process.kill()
+        disk.fill()
+        with server_process(disk.directory, *options) as server:
+            assert get(server, f"{CLAIMS}/kept") == created
+            disk.free()
+            assert post(server, claim_document("later"))["metadata"]["name"] == "later"
+    finally:
+        disk.remove()
+
+
 # --- what keeps it from starting ----------------------------------------------------------------------------
 
 
@@ -180,6 +199,22 @@ def test_the_error_names_a_port_in_use(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         assert f"127.0.0.1:{taken.getsockname()[1]}" in refused(tmp_path, "--port", str(taken.getsockname()[1]))
+
+
+def test_a_server_that_lost_writes_starts_only_if_told_to(tmp_path: Path) -> None:
+    with server_process(tmp_path, "--insecure-http") as server:
+        known = int(post(server, claim_document("lost"))["metadata"]["resourceVersion"])
+        server.process.kill()
+    (tmp_path / "state.db-wal").unlink()
+    said = refused(tmp_path, "--port", "0")
+    assert f"writes up to revision {known} were acknowledged" in said
+    assert "write-ahead log state.db-wal is missing or damaged" in said
+    with server_process(tmp_path, "--insecure-http", "--accept-lost-writes") as server:
+        listed = get(server, CLAIMS)
+        assert (listed["items"], int(listed["metadata"]["resourceVersion"]) > known) == ([], True)
+        assert get(server, f"{CLAIMS}?watch=1&resourceVersion={known}")["object"]["code"] == 410
+    with server_process(tmp_path, "--insecure-http"):
+        pass
 
 
 def test_a_corrupt_database_is_refused(tmp_path: Path) -> None:

@@ -53,7 +53,9 @@ def test_store_urls_open_their_store(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert asyncio.run(opened(f"sqlite://{tmp_path}/with%20space.db")) is SqliteStore
     assert asyncio.run(opened(f"sqlite://{tmp_path}/relaxed.db?synchronous=normal")) is SqliteStore
     assert asyncio.run(opened("plain.db")) is SqliteStore
-    assert sorted(os.listdir(tmp_path)) == ["plain.db", "relaxed.db", "with space.db"]
+    assert sorted(os.listdir(tmp_path)) == [
+        f"{name}.db{suffix}" for name in ("plain", "relaxed", "with space") for suffix in ("", "-mark")
+    ]
 
 
 def test_unreadable_certificates_are_named() -> None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dralloc.access.users import ADMINISTRATOR
 from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from dralloc.apiserver.credentials.certificates import TlsFiles
 
 
+STORE_FILE: Final = "state.db"
+
+
 class BadServerSettings(ValueError):
     """Settings that contradict each other or cannot be used on this machine."""
 
@@ -37,6 +40,8 @@ class ServerSettings:
     port: int = 6443
     # The store's URL or path; default: a file in the data directory.
     store: str | None = None
+    # Start although acknowledged writes are missing from the store.
+    accept_lost_writes: bool = False
     kubeconfig: Path | None = None
     token_file: Path | None = None
     # Plain http without authentication, for tests.
@@ -47,6 +52,10 @@ class ServerSettings:
     pages: StaticPages | None = None
     extensions: tuple[ServerExtension, ...] = ()
     clock: Clock = field(default_factory=SystemClock)
+
+    @property
+    def store_url(self) -> str:
+        return self.store or str(self.data_dir / STORE_FILE)
 
     @property
     def kubeconfig_path(self) -> Path:
@@ -75,7 +84,7 @@ async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
         token_file=TokenFile(settings.token_file) if settings.token_file is not None else None,
     )
     tls = None if settings.insecure_http else _certificates(settings)
-    async with await open_store(settings.store or str(settings.data_dir / "state.db")) as store:
+    async with await open_store(settings.store_url, accept_lost_writes=settings.accept_lost_writes) as store:
         server = ApiServer(store, clock=settings.clock, gates=settings.gates, extensions=settings.extensions)
         application = ApiApplication(server, authenticator, settings.pages)
         await server.start()

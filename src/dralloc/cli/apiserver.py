@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dralloc.cli.options import Gates, ServedKubeconfig, StoreUrl
+from dralloc.cli.options import AcceptLostWrites, Gates, ServedKubeconfig, StoreUrl
 from dralloc.cli.output import fail, parse_gates, say
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ def apiserver(
         int, typer.Option(metavar="PORT", help="The port to listen on; 0 for a free port.", min=0, max=65535)
     ] = 6443,
     store: StoreUrl = None,
+    accept_lost_writes: AcceptLostWrites = False,
     kubeconfig: ServedKubeconfig = None,
     feature_gates: Gates = "",
     token_file: Annotated[
@@ -52,6 +53,7 @@ def apiserver(
         bind=bind,
         port=port,
         store=store,
+        accept_lost_writes=accept_lost_writes,
         kubeconfig=kubeconfig,
         token_file=token_file,
         insecure_http=insecure_http,

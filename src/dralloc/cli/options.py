@@ -67,6 +67,13 @@ StoreUrl = Annotated[
         "--store", help="memory://, sqlite:///PATH or etcd://HOST:PORT; default: a file in the data directory."
     ),
 ]
+AcceptLostWrites = Annotated[
+    bool,
+    typer.Option(
+        "--accept-lost-writes",
+        help="Start although the file of objects lost acknowledged writes (damaged or missing files), with what it has.",
+    ),
+]
 SchedulerNames = Annotated[
     list[str] | None,
     typer.Option(

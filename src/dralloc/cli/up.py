@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
 
-from dralloc.cli.options import Gates, ServedKubeconfig, StoreUrl
+from dralloc.cli.options import AcceptLostWrites, Gates, ServedKubeconfig, StoreUrl
 from dralloc.cli.output import fail, parse_gates, say
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def up(
     ] = None,
     no_nodes: Annotated[bool, typer.Option("--no-nodes", help="No simulated nodes.")] = False,
     store: StoreUrl = None,
+    accept_lost_writes: AcceptLostWrites = False,
     ephemeral: Annotated[bool, typer.Option("--ephemeral", help="Keep no data after the end.")] = False,
     feature_gates: Gates = "",
 ) -> None:
@@ -87,6 +88,7 @@ def up(
             data_dir=directory,
             port=port,
             store="memory://" if ephemeral else store,
+            accept_lost_writes=accept_lost_writes,
             kubeconfig=kubeconfig.expanduser().absolute() if kubeconfig else None,
             insecure_http=True,
             gates=gates,

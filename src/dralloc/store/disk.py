@@ -5,7 +5,25 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
+
+
+class DiskFile:
+    """A file of constant size, open for writing."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+
+    def write(self, offset: int, content: bytes) -> None:
+        os.pwrite(self._descriptor, content, offset)
+
+    def sync(self) -> None:
+        """Returns when everything written before is on the disk."""
+        os.fdatasync(self._descriptor)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
 
 
 class Disk:
@@ -22,8 +40,73 @@ class Disk:
         with contextlib.suppress(FileExistsError):
             # Never open an existing file: closing it again would release this process's locks on it.
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-            directory = os.open(path.parent, os.O_RDONLY)
+            _sync_directory(path.parent)
+
+    def is_empty(self, path: Path) -> bool:
+        """True if the file has no bytes or does not exist."""
+        try:
+            return path.stat().st_size == 0
+        except FileNotFoundError:
+            return True
+
+    def read(self, path: Path) -> bytes | None:
+        """Returns the content of a file; None if it does not exist. Never for a database that is open."""
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def open_file(self, path: Path) -> DiskFile:
+        return DiskFile(path)
+
+    def replace(self, path: Path, content: bytes) -> None:
+        """Writes a private file; after a crash the path has the old content or the new one."""
+        unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(unfinished)
+        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
             try:
-                os.fsync(directory)
+                with memoryview(content) as left:
+                    done = 0
+                    while done < len(left):
+                        done += os.write(descriptor, left[done:])
+                os.fsync(descriptor)
             finally:
-                os.close(directory)
+                os.close(descriptor)
+            self.rename(unfinished, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(unfinished)
+            raise
+
+    def rename(self, path: Path, to: Path) -> None:
+        """Renames a file, durably."""
+        path.replace(to)
+        _sync_directory(to.parent)
+
+    def remove(self, path: Path) -> None:
+        """Deletes a file if it exists, durably."""
+        path.unlink(missing_ok=True)
+        _sync_directory(path.parent)
+
+    @contextlib.contextmanager
+    def keeping(self, path: Path) -> Iterator[None]:
+        """Whatever deletes the file inside the block, it exists afterwards with its content."""
+        kept = path.with_name(f"{path.name}.kept")
+        with contextlib.suppress(OSError):
+            kept.unlink(missing_ok=True)
+            os.link(path, kept)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                kept.replace(path)
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -15,6 +15,7 @@ StoreError
 │   ├── StoreInUse      locked by another process
 │   └── StoreClosed     closed by its owner
 └── CorruptStore        the stored data is inconsistent
+    └── LostWrites      acknowledged writes are missing
 """
 
 from __future__ import annotations
@@ -100,4 +101,8 @@ class StoreClosed(StoreUnavailable):
 
 
 class CorruptStore(StoreError):
+    pass
+
+
+class LostWrites(CorruptStore):
     pass

@@ -23,6 +23,8 @@ from dralloc.store.records import StoreEvent
 from dralloc.store.revisioned_map import ProposedWrite, RevisionedMap, decide
 from dralloc.store.sqlite_file import Compaction, SqliteFile
 
+MARK_SYNC_EVERY_S = 0.1
+
 
 class _QueuedWrite(NamedTuple):
     event: StoreEvent
@@ -44,17 +46,29 @@ class SqliteStore(LocalStore):
         self._loop = asyncio.get_running_loop()
         self._finished: asyncio.Future[None] = self._loop.create_future()
         self._committer = asyncio.create_task(self._commit_until_closed())
+        self._marked = asyncio.Event()
+        self._mark_thread = ThreadPoolExecutor(1, thread_name_prefix="dralloc-store-mark")
+        self._mark_syncer = asyncio.create_task(self._sync_mark())
 
     @classmethod
     async def open(
-        cls, path: Path, *, limits: HistoryLimits | None = None, synchronous: str = "FULL", disk: Disk | None = None
+        cls,
+        path: Path,
+        *,
+        limits: HistoryLimits | None = None,
+        synchronous: str = "FULL",
+        disk: Disk | None = None,
+        accept_lost_writes: bool = False,
     ) -> Self:
-        """Opens or creates a store; raises StoreUnavailable, StoreFull or CorruptStore."""
-        file = SqliteFile(path, synchronous=synchronous, disk=disk)
+        """Opens or creates a store; raises StoreUnavailable, StoreFull, CorruptStore or LostWrites.
+
+        With `accept_lost_writes`, a store that lost writes goes on with those that it has, at a higher revision.
+        """
+        file = SqliteFile(path, synchronous=synchronous, disk=disk, accept_lost_writes=accept_lost_writes)
         try:
             return cls(file, file.load(limits or HistoryLimits()))
         except BaseException:
-            file.close()
+            file.close_unchanged()
             raise
 
     async def close(self) -> None:
@@ -115,7 +129,18 @@ class SqliteStore(LocalStore):
             self._settle(self._queue, StoreClosed())
             self._hub.close()
             self._thread.shutdown()
+            self._mark_syncer.cancel()
+            self._mark_thread.shutdown()
+            self._file.sync_mark()
             self._file.close()
+
+    async def _sync_mark(self) -> None:
+        """Syncs the high-water mark after commits, beside the next ones and not for each, so that no write waits for it."""
+        while True:
+            await self._marked.wait()
+            self._marked.clear()
+            await self._loop.run_in_executor(self._mark_thread, self._file.sync_mark)
+            await asyncio.sleep(MARK_SYNC_EVERY_S)
 
     async def _commit_queue(self) -> None:
         batch, self._queue = self._queue, []
@@ -133,6 +158,9 @@ class SqliteStore(LocalStore):
             raise
         if compaction is not None:
             self._compactions.popleft()
+        if events:
+            self._file.mark(events[-1].revision)
+            self._marked.set()
         self._install(events)
         self._drop_until(self._map.log.overdue(events_max=SLICE_MIN + 2 * len(events)))
         self._settle(batch)

@@ -3,29 +3,41 @@ loop.
 
 One row for each kept revision, so a write is an append and loading is one scan; reads are served from memory, so there
 is no index. Each row has a checksum, rows after the compaction have consecutive revisions, and the number of older rows
-is recorded: damage and missing rows are detected when the file is opened.
+is recorded: damage and missing rows are detected when the file is opened. A missing end is detected by the high-water
+mark, a file of its own.
+
+A store that lost writes or was restored from a backup gets a new history: a new identity, and new revisions for all records,
+higher than any revision that was given out before. So clients notice that what they know is outdated.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import logging
+import os
 import sqlite3
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 
 import msgspec
 
+from dralloc.primitives.clock import Clock
 from dralloc.store.disk import Disk
-from dralloc.store.errors import CorruptStore, StoreError, StoreFull, StoreInUse, StoreUnavailable
+from dralloc.store.errors import CorruptStore, LostWrites, StoreError, StoreFull, StoreInUse, StoreUnavailable
+from dralloc.store.high_water_mark import Mark, MarkFile, mark_path, read_mark, write_mark
 from dralloc.store.interface import FIRST_REVISION, HistoryLimits
 from dralloc.store.records import Record, StoreEvent
 from dralloc.store.revisioned_map import RevisionedMap
+from dralloc.system_clock import SystemClock
 
 APPLICATION_ID = 0x64726163
 SCHEMA_VERSION = 1
+IDENTITY_BYTES = 16
+HISTORY_GAP = 1_000_000_000
 ROWS_PER_STATEMENT_MAX = 128
 WAL_PAGES_MAX = 4000
 """Pages in the write-ahead log before a checkpoint: 16 MB, so that hot pages are rarely moved."""
@@ -35,6 +47,7 @@ SCHEMA = f"""
     CREATE TABLE version (revision INTEGER PRIMARY KEY, key TEXT NOT NULL, value BLOB, checksum INTEGER NOT NULL);
     CREATE TABLE compaction (revision INTEGER NOT NULL, survivors INTEGER NOT NULL);
     INSERT INTO compaction VALUES ({FIRST_REVISION}, 0);
+    CREATE TABLE identity (id BLOB NOT NULL);
     PRAGMA application_id = {APPLICATION_ID};
     PRAGMA user_version = {SCHEMA_VERSION};
     COMMIT;
@@ -44,6 +57,18 @@ SCHEMA = f"""
 # disk is unknown until the file is reopened.
 HARMLESS_ERRORS = frozenset({"SQLITE_FULL", "SQLITE_IOERR_WRITE"})
 CORRUPTION_ERRORS = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR", "SQLITE_SCHEMA", "SQLITE_MISMATCH")
+
+
+_logger = logging.getLogger(__name__)
+
+
+def first_of_history(newest_known: int, now: datetime) -> int:
+    """Returns the first revision of a new history that follows one of which this revision is the newest known.
+
+    Revisions after it may have been given out. No store writes a million times each second from 1970 on, so the time in
+    microseconds is above all of them, also when a backup is restored a second time; the gap is for clocks that are wrong.
+    """
+    return max(newest_known + HISTORY_GAP, int(now.timestamp() * 1_000_000))
 
 
 class Compaction(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,24 +84,82 @@ class Compaction(msgspec.Struct, frozen=True, kw_only=True):
 class SqliteFile:
     """An open database, locked against other processes. Used by one thread at a time."""
 
-    def __init__(self, path: Path, *, synchronous: str = "FULL", disk: Disk | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        synchronous: str = "FULL",
+        disk: Disk | None = None,
+        accept_lost_writes: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
         """Opens or creates the file; raises StoreUnavailable, StoreFull or CorruptStore."""
         self._path = path
+        # A user of `normal` has accepted that a power failure loses writes.
+        self._accepts_loss = accept_lost_writes or synchronous.upper() == "NORMAL"
+        self._clock = clock or SystemClock()
+        self._disk = disk = disk or Disk()
         self._survivors = 0
         self._failure: StoreError | None = None
+        self._mark: MarkFile | None = None
         with self._explaining_errors():
-            disk = disk or Disk()
+            # SQLite deletes the log of an empty file.
+            if disk.is_empty(path):
+                self._check_new()
             disk.create_private(path)
             self._connection = disk.connect(path, cached_statements=2 * ROWS_PER_STATEMENT_MAX)
         try:
             with self._explaining_errors():
                 self._prepare(synchronous)
         except BaseException:
-            self._connection.close()
+            self.close_unchanged()
             raise
 
     def load(self, limits: HistoryLimits) -> RevisionedMap:
-        """Loads everything in the file; raises CorruptStore if any of it is damaged or missing."""
+        """Loads everything in the file; raises CorruptStore if any of it is damaged or missing.
+
+        Raises LostWrites if only the end is missing; if that is accepted, a new history starts.
+        """
+        revisioned = self._load(limits)
+        with self._explaining_errors():
+            mark = read_mark(self._path, self._disk)
+            identity = self._identity()
+            problem = self._missing(mark, Mark(identity=identity, revision=revisioned.revision))
+            if problem is not None and not self._accepts_loss:
+                raise self._lost(problem)
+            if problem is not None:
+                assert mark is not None, "only a mark shows a problem"
+                _logger.warning("%s: %s; going on without these writes", self._path, problem)
+                newest = max(mark.revision, revisioned.revision)
+                records = revisioned.page("", revision=None, limit=None, token=None).records
+                identity = self.begin_history(records, first_revision=first_of_history(newest, self._clock.now()))
+                revisioned = self._load(limits)
+            if mark is None or mark.identity != identity:
+                write_mark(self._path, Mark(identity=identity, revision=revisioned.revision), self._disk)
+            self._mark = MarkFile(self._path, self._disk)
+        return revisioned
+
+    def begin_history(self, records: Iterable[Record], *, first_revision: int) -> bytes:
+        """Replaces everything in the file by these records, with revisions from the first one on in their old order, and a new
+        identity, which is returned.
+        """
+        ordered = sorted(records, key=lambda record: record.revision)
+        events = [
+            StoreEvent(revision=revision, key=record.key, record=record, previous=None)
+            for revision, record in enumerate(ordered, first_revision)
+        ]
+        identity = os.urandom(IDENTITY_BYTES)
+        with self._explaining_errors():
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.execute("DELETE FROM version")
+            self._append(events)
+            newest = events[-1].revision if events else first_revision
+            self._connection.execute("UPDATE compaction SET revision = ?, survivors = ?", (newest, len(events)))
+            self._connection.execute("UPDATE identity SET id = ?", (identity,))
+            self._connection.execute("COMMIT")
+        return identity
+
+    def _load(self, limits: HistoryLimits) -> RevisionedMap:
         with self._explaining_errors(), _all_kept():
             compacted, self._survivors = self._compaction()
             records = [
@@ -110,8 +193,45 @@ class SqliteFile:
         if compaction is not None:
             self._survivors = self._survivors_after(compaction)
 
+    def mark(self, revision: int) -> None:
+        """Notes that everything up to this revision is committed and will be acknowledged."""
+        if self._mark is not None:
+            with self._without_mark_on_failure():
+                self._mark.advance(revision)
+
+    def sync_mark(self) -> None:
+        """Makes the high-water mark survive a power failure. May run beside a commit."""
+        if self._mark is not None:
+            with self._without_mark_on_failure():
+                self._mark.sync()
+
     def close(self) -> None:
         self._connection.close()
+        if self._mark is not None:
+            self._mark.close()
+
+    def close_unchanged(self) -> None:
+        """Closes a file that cannot be used, for a person to look at: SQLite would delete its log."""
+        with self._disk.keeping(self._path.with_name(f"{self._path.name}-wal")):
+            self.close()
+
+    @contextlib.contextmanager
+    def _without_mark_on_failure(self) -> Iterator[None]:
+        # The write itself is safe, and a mark that is behind is harmless.
+        try:
+            yield
+        except OSError as error:
+            _logger.warning("%s: cannot write the high-water mark: %s", self._path, error.strerror)
+            self._mark = None
+
+    def _check_new(self) -> None:
+        """Raises LostWrites if a file without any content is not that of a new store. Called before anything is written."""
+        mark = read_mark(self._path, self._disk)
+        if mark is not None and mark.revision > FIRST_REVISION and not self._accepts_loss:
+            raise self._lost(
+                f"it is empty, but writes up to revision {mark.revision} were acknowledged: the file or its write-ahead log "
+                f"{self._path.name}-wal is missing or damaged"
+            )
 
     def _prepare(self, synchronous: str) -> None:
         execute = self._connection.execute
@@ -129,6 +249,8 @@ class SqliteFile:
             raise StoreUnavailable(
                 f"{self._path} was written by a newer version (format {version}, known: {SCHEMA_VERSION})"
             )
+        if is_new:
+            self._check_new()
         execute("PRAGMA journal_mode = WAL")
         execute(f"PRAGMA synchronous = {synchronous}")
         # On macOS a plain fsync stops at the drive's cache; elsewhere this is a no-op.
@@ -138,6 +260,34 @@ class SqliteFile:
             self._connection.executescript(SCHEMA)
         execute("BEGIN IMMEDIATE")
         execute("COMMIT")
+
+    def _identity(self) -> bytes:
+        """Returns the identity of the store; gives one to a file that has none: it is new, or of an earlier version."""
+        execute = self._connection.execute
+        tables = execute("SELECT count(*) FROM sqlite_master WHERE name = 'identity'").fetchone()
+        rows = execute("SELECT id FROM identity").fetchall() if tables[0] else []
+        if not rows:
+            execute("BEGIN IMMEDIATE")
+            execute("CREATE TABLE IF NOT EXISTS identity (id BLOB NOT NULL)")
+            execute("INSERT INTO identity VALUES (?)", (os.urandom(IDENTITY_BYTES),))
+            execute("COMMIT")
+            return self._identity()
+        if len(rows) != 1 or not isinstance(rows[0][0], bytes) or len(rows[0][0]) != IDENTITY_BYTES:
+            raise self._corrupt("its identity is damaged")
+        return rows[0][0]
+
+    def _missing(self, mark: Mark | None, found: Mark) -> str | None:
+        """Returns what is missing from the file according to the mark."""
+        if mark is None or (mark.identity == found.identity and mark.revision <= found.revision):
+            return None
+        if mark.identity != found.identity:
+            return (
+                f"it is not the file that {mark_path(self._path).name} belongs to, which had revision {mark.revision}"
+            )
+        return (
+            f"it ends at revision {found.revision}, but writes up to revision {mark.revision} were acknowledged: "
+            f"the end of the write-ahead log {self._path.name}-wal is missing or damaged"
+        )
 
     def _compaction(self) -> tuple[int, int]:
         rows = self._connection.execute("SELECT revision, survivors FROM compaction").fetchall()
@@ -185,6 +335,12 @@ class SqliteFile:
 
     def _survivors_after(self, compaction: Compaction) -> int:
         return self._survivors + compaction.events - len(compaction.unreachable)
+
+    def _lost(self, what: str) -> LostWrites:
+        return LostWrites(
+            f"{self._path} lost acknowledged writes: {what}; put the missing file back, restore a backup with "
+            "`dralloc restore`, or go on without these writes with --accept-lost-writes"
+        )
 
     def _corrupt(self, what: str) -> CorruptStore:
         return CorruptStore(f"{self._path} is corrupt: {what}; restore it from a backup or move it away")

@@ -18,10 +18,13 @@ ETCD_PORT = 2379
 SYNCHRONOUS = ("full", "normal")
 
 
-async def open_store(url: str, *, limits: HistoryLimits | None = None) -> Store:
-    """Returns the open store for the URL; raises BadStoreUrl, StoreUnavailable, StoreFull or CorruptStore."""
+async def open_store(url: str, *, limits: HistoryLimits | None = None, accept_lost_writes: bool = False) -> Store:
+    """Returns the open store for the URL; raises BadStoreUrl, StoreUnavailable, StoreFull, CorruptStore or LostWrites.
+
+    With `accept_lost_writes`, a SQLite store that lost acknowledged writes is opened with those that it has.
+    """
     if "://" not in url:
-        return await _open_sqlite(Path(url), {}, limits)
+        return await _open_sqlite(Path(url), {}, limits, accept_lost_writes)
     try:
         parts = urlsplit(url)
     except ValueError as error:
@@ -35,7 +38,7 @@ async def open_store(url: str, *, limits: HistoryLimits | None = None) -> Store:
             if parts.netloc or parts.path in ("", "/"):
                 raise BadStoreUrl(f"{url!r} names no file: use sqlite:///absolute/path, or just the path")
             _allow(url, options, ("synchronous",))
-            return await _open_sqlite(Path(unquote(parts.path)), options, limits)
+            return await _open_sqlite(Path(unquote(parts.path)), options, limits, accept_lost_writes)
         case "etcd":
             _allow(url, options, ("timeout", "ca", "cert", "key"))
             return await _open_etcd(parts, options, limits)
@@ -43,13 +46,15 @@ async def open_store(url: str, *, limits: HistoryLimits | None = None) -> Store:
             raise BadStoreUrl(f"{url!r}: unknown store {scheme!r}; supported: memory, sqlite, etcd")
 
 
-async def _open_sqlite(path: Path, options: dict[str, str], limits: HistoryLimits | None) -> Store:
+async def _open_sqlite(
+    path: Path, options: dict[str, str], limits: HistoryLimits | None, accept_lost_writes: bool
+) -> Store:
     from dralloc.store.sqlite import SqliteStore
 
     synchronous = options.get("synchronous", "full")
     if synchronous not in SYNCHRONOUS:
         raise BadStoreUrl(f"synchronous must be {' or '.join(SYNCHRONOUS)}, not {synchronous!r}")
-    return await SqliteStore.open(path, limits=limits, synchronous=synchronous)
+    return await SqliteStore.open(path, limits=limits, synchronous=synchronous, accept_lost_writes=accept_lost_writes)
 
 
 async def _open_etcd(parts: SplitResult, options: dict[str, str], limits: HistoryLimits | None) -> Store:

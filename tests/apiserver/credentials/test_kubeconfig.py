@@ -65,6 +65,20 @@ def test_entries_of_other_clusters_are_kept(tmp_path: Path) -> None:
     assert sorted(each.name for each in tmp_path.iterdir()) == ["config", "link"]
 
 
+def test_an_unchanged_kubeconfig_is_not_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text(OTHERS)
+    written(path)
+    # As a person would edit it: a comment, and our entries first.
+    document = yaml.safe_load(path.read_text())
+    ordered = {**document, **{part: list(reversed(document[part])) for part in OURS}}
+    path.write_text("# mine\n" + yaml.safe_dump(ordered, default_style='"'))
+    before = path.stat()
+    written(path)
+    assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert len(written(path, "http://127.0.0.1:1")["clusters"]) == 2
+
+
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "{}", "clusters: null\nusers: []\n", '{"kind": "Config"}'])
 def test_an_empty_kubeconfig_is_filled(tmp_path: Path, text: str) -> None:
     path = tmp_path / "config"

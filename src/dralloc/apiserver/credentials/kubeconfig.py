@@ -34,7 +34,10 @@ def write_kubeconfig(path: Path, *, server: str, authority_pem: bytes | None, to
         if earlier is not None and not stat.S_ISREG(earlier.st_mode):
             raise _unusable(path, "it is not a file")
         document = _read(path, target.read_bytes()) if earlier is not None else {}
-        write_private(target, _text(_merged(document, _entries(server, authority_pem, token))), like=earlier)
+        merged = _merged(document, _entries(server, authority_pem, token))
+        # A full disk must not prevent a restart, so an unchanged file is left alone.
+        if merged != document:
+            write_private(target, _text(merged), like=earlier)
     except OSError as error:
         raise _unusable(path, error.strerror or str(error)) from error
 
@@ -54,8 +57,10 @@ def _merged(document: dict[str, Any], entries: dict[str, dict[str, Any]]) -> dic
     """The document with the server's entries, which replace entries of the same names."""
     merged = {"apiVersion": "v1", "kind": "Config", **document}
     for part, entry in entries.items():
-        others = [each for each in merged.get(part) or () if each["name"] != entry["name"]]
-        merged[part] = [*others, entry]
+        known = merged.get(part) or []
+        merged[part] = [entry if each["name"] == entry["name"] else each for each in known]
+        if entry not in merged[part]:
+            merged[part].append(entry)
     return {**merged, "current-context": CONTEXT}
 
 

@@ -10,8 +10,11 @@ from pathlib import Path
 def write_private(path: Path, text: str, *, like: os.stat_result | None = None) -> None:
     """Write a file that only its owner can read, atomically: no reader sees half of it or a wider mode.
 
-    With `like`, the status of the file that is replaced, the new file has the same mode and owner.
+    With `like`, the status of the file that is replaced, the new file has the same mode and owner. A private file that has the
+    text already is left alone: this works on a full disk, too.
     """
+    if like is None and _has(path, text):
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     unfinished.unlink(missing_ok=True)
@@ -27,3 +30,10 @@ def write_private(path: Path, text: str, *, like: os.stat_result | None = None) 
     except OSError:
         unfinished.unlink(missing_ok=True)
         raise
+
+
+def _has(path: Path, text: str) -> bool:
+    try:
+        return stat.S_IMODE(path.lstat().st_mode) == 0o600 and path.read_bytes() == text.encode()
+    except OSError:
+        return False

@@ -1,0 +1,228 @@
+"""A SQLite store that lost acknowledged writes is refused, and goes on only if told to, at a higher revision."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dralloc.store.errors import Compacted, CorruptStore, LostWrites
+from dralloc.store.high_water_mark import SLOT_BYTES
+from dralloc.store.records import Record
+from dralloc.store.sqlite import SqliteStore
+
+WRITES = 300
+
+
+class Crashed:
+    """The files of a store whose process was killed after it acknowledged 300 writes, half of them before a checkpoint."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        asyncio.run(self._write())
+
+    async def _write(self) -> None:
+        origin = self.directory / "origin"
+        origin.mkdir()
+        async with await SqliteStore.open(origin / "s.db") as store:
+            self.records = [await store.create(f"/{number:03}", b"x" * 500) for number in range(WRITES // 2)]
+            store._file._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            for number in range(WRITES // 2, WRITES):
+                self.records.append(await store.create(f"/{number:03}", b"x" * 500))
+            self.files = {path.name: path.read_bytes() for path in origin.iterdir()}
+        shutil.rmtree(origin)
+        assert self.files.keys() == {"s.db", "s.db-wal", "s.db-mark"}
+
+    def with_files(self, **changes: bytes | None) -> Path:
+        """Returns the path of the database in a directory with these files; None leaves one out."""
+        directory = self.directory / f"copy-{random.randrange(1 << 40):x}"
+        directory.mkdir()
+        for name, content in {**self.files, **{f"s.db{key}": value for key, value in changes.items()}}.items():
+            if content is not None:
+                (directory / name).write_bytes(content)
+        return directory / "s.db"
+
+
+@pytest.fixture(scope="module")
+def crashed(tmp_path_factory: pytest.TempPathFactory) -> Crashed:
+    return Crashed(tmp_path_factory.mktemp("crashed"))
+
+
+def contents(path: Path, *, accept: bool = False) -> list[Record]:
+    async def read() -> list[Record]:
+        async with await SqliteStore.open(path, accept_lost_writes=accept) as store:
+            return list((await store.list_prefix("/")).records)
+
+    return asyncio.run(read())
+
+
+def files_of(path: Path) -> dict[str, bytes]:
+    return {each.name: each.read_bytes() for each in path.parent.iterdir()}
+
+
+def test_the_files_of_a_killed_process_have_every_acknowledged_write(crashed: Crashed) -> None:
+    assert contents(crashed.with_files()) == crashed.records
+
+
+def wal_cut(kept: float) -> Callable[[bytes], bytes | None]:
+    return lambda log: log[: int(len(log) * kept)]
+
+
+def last_frame_damaged(log: bytes) -> bytes:
+    return log[:-1000] + bytes([log[-1000] ^ 1]) + log[-999:]
+
+
+DAMAGE: dict[str, Callable[[bytes], bytes | None]] = {
+    "no log": lambda _: None,
+    "an empty log": lambda _: b"",
+    "half a log": wal_cut(0.5),
+    "a log without its last byte": lambda log: log[:-1],
+    "a log without its last frame": lambda log: log[: -(4096 + 24)],
+    "a bit of the last frame": last_frame_damaged,
+    "zeros": lambda log: bytes(len(log)),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_or_missing_end_of_the_log_is_refused_and_left_as_it_is(crashed: Crashed, name: str) -> None:
+    path = crashed.with_files(**{"-wal": DAMAGE[name](crashed.files["s.db-wal"])})
+    before = files_of(path)
+    for _ in range(2):
+        with pytest.raises(LostWrites) as refusal:
+            contents(path)
+        said = str(refusal.value)
+        assert f"writes up to revision {crashed.records[-1].revision} were acknowledged" in said
+        assert f"{path.name}-wal" in said
+        assert "--accept-lost-writes" in said
+        assert files_of(path).get("s.db-wal", b"") == before.get("s.db-wal", b"")
+        assert files_of(path)["s.db-mark"] == before["s.db-mark"]
+    # The log is found: nothing was lost.
+    (path.parent / "s.db-wal").write_bytes(crashed.files["s.db-wal"])
+    assert contents(path) == crashed.records
+
+
+def test_random_damage_of_the_log_is_noticed_or_harmless(crashed: Crashed) -> None:
+    log, noticed = crashed.files["s.db-wal"], 0
+    for seed in range(100):
+        rng = random.Random(seed)
+        damaged = bytearray(log)
+        start = rng.randrange(len(log))
+        end = start + rng.choice((1, 24, 512, 4096))
+        damaged[start:end] = rng.randbytes(len(damaged[start:end]))
+        try:
+            assert contents(crashed.with_files(**{"-wal": bytes(damaged)})) == crashed.records
+        except CorruptStore:
+            noticed += 1
+    assert noticed > 50
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"": None, "-wal": None},
+        {"": b"", "-wal": None},
+    ],
+    ids=["missing", "empty"],
+)
+def test_a_missing_database_is_refused(crashed: Crashed, changes: dict[str, bytes | None]) -> None:
+    path = crashed.with_files(**changes)
+    with pytest.raises(LostWrites, match="it is empty, but writes up to revision 301 were acknowledged"):
+        contents(path)
+    assert contents(path, accept=True) == []
+
+
+def test_a_log_that_has_the_whole_store_can_be_put_back(tmp_path: Path) -> None:
+    path = tmp_path / "copy" / "s.db"
+    path.parent.mkdir()
+
+    async def write() -> tuple[Record, bytes]:
+        async with await SqliteStore.open(tmp_path / "s.db") as store:
+            record = await store.create("/a", b"")
+            for suffix in ("", "-mark"):
+                shutil.copy(tmp_path / f"s.db{suffix}", path.with_name(f"s.db{suffix}"))
+            return record, (tmp_path / "s.db-wal").read_bytes()
+
+    record, log = asyncio.run(write())
+    with pytest.raises(LostWrites, match="it is empty, but writes up to revision 2 were acknowledged"):
+        contents(path)
+    path.with_name("s.db-wal").write_bytes(log)
+    assert contents(path) == [record]
+
+
+def test_the_database_of_another_store_is_refused(crashed: Crashed, tmp_path: Path) -> None:
+    other = Crashed(tmp_path)
+    path = crashed.with_files(**{"": other.files["s.db"], "-wal": other.files["s.db-wal"]})
+    with pytest.raises(LostWrites, match=r"it is not the file that s\.db-mark belongs to"):
+        contents(path)
+
+
+def test_accepting_the_loss_starts_a_new_history_at_a_higher_revision(crashed: Crashed) -> None:
+    path = crashed.with_files(**{"-wal": None})
+    newest = crashed.records[-1].revision
+
+    async def go_on() -> int:
+        async with await SqliteStore.open(path, accept_lost_writes=True) as store:
+            records = (await store.list_prefix("/")).records
+            kept = crashed.records[: WRITES // 2]
+            assert [(each.key, each.value) for each in records] == [(each.key, each.value) for each in kept]
+            # Every revision that a client knows is refused, also those of records that are unchanged.
+            assert min(each.revision for each in records) > newest
+            assert [each.revision for each in records] == sorted(each.revision for each in records)
+            for known in (kept[0].revision, kept[-1].revision, newest):
+                with pytest.raises(Compacted):
+                    await store.watch("/", after_revision=known)
+                with pytest.raises(Compacted):
+                    await store.list_prefix("/", revision=known)
+            await store.update("/000", b"new", expected_revision=records[0].revision)
+            return await store.current_revision()
+
+    revision = asyncio.run(go_on())
+    assert len(contents(path)) == WRITES // 2
+    # A second loss is noticed, too, and its history starts above the first one's.
+    (path.parent / "s.db").write_bytes(crashed.files["s.db"])
+    with pytest.raises(LostWrites):
+        contents(path)
+    assert min(each.revision for each in contents(path, accept=True)) > revision
+
+
+def test_a_mark_that_is_behind_or_damaged_is_no_alarm(crashed: Crashed) -> None:
+    mark = crashed.files["s.db-mark"]
+    # The power failed: a slot was not written, or only in part.
+    behind = (mark[:SLOT_BYTES].ljust(2 * SLOT_BYTES, b"\0"), bytes(SLOT_BYTES) + mark[SLOT_BYTES:])
+    for content in (*behind, mark[:20] + bytes(2 * SLOT_BYTES - 20), b"", mark[:100], None):
+        path = crashed.with_files(**{"-mark": content})
+        assert contents(path) == crashed.records
+        # The mark is written again and protects the next start.
+        (path.parent / "s.db").write_bytes(crashed.files["s.db"])
+        with pytest.raises(LostWrites):
+            contents(path)
+
+
+def test_a_store_of_an_earlier_version_gets_a_mark(crashed: Crashed) -> None:
+    path = crashed.with_files(**{"-mark": None})
+
+    async def write() -> None:
+        async with await SqliteStore.open(path) as store:
+            store._file._connection.execute("DROP TABLE identity")
+        path.with_name("s.db-mark").unlink()
+        async with await SqliteStore.open(path) as store:
+            await store.create("/new", b"")
+
+    asyncio.run(write())
+    path.write_bytes(crashed.files["s.db"])
+    with pytest.raises(LostWrites):
+        contents(path)
+
+
+def test_a_store_that_need_not_be_synced_starts_a_new_history_by_itself(crashed: Crashed) -> None:
+    path = crashed.with_files(**{"-wal": None})
+
+    async def read() -> list[Record]:
+        async with await SqliteStore.open(path, synchronous="normal") as store:
+            return list((await store.list_prefix("/")).records)
+
+    assert min(each.revision for each in asyncio.run(read())) > crashed.records[-1].revision
