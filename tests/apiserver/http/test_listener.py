@@ -264,15 +264,84 @@ async def test_a_body_that_is_too_large_is_refused_before_it_is_read(site: Site)
     assert await site.is_well()
 
 
+@on_sockets()
+async def test_a_client_that_sends_a_large_body_to_its_end_reads_the_413(site: Site) -> None:
+    reader, writer = await site.connect()
+    writer.write(b"POST %b HTTP/1.1\r\nhost: localhost\r\ncontent-length: 20000000\r\n\r\n" % CLAIMS.encode())
+    for _ in range(20):
+        writer.write(b"x" * 1_000_000)
+        await writer.drain()
+    assert b" 413 " in await closed(reader)
+
+
 @on_sockets(ListenerLimits(connections_max=8))
-async def test_connections_are_bounded(site: Site) -> None:
+async def test_connections_in_use_are_bounded(site: Site) -> None:
+    for _ in range(8):
+        reader, writer = await site.connect()
+        writer.write(f"GET {CLAIMS}?watch=1 HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+        await reader.readuntil(b"\r\n\r\n")
+    refused, _ = await site.connect()
+    assert b" 503 " in await closed(refused)
+    writer.close()
+    code = 503
+    while code == 503:
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            code, _ = await send(await site.connect(), "GET", "/healthz")
+    assert code == 200
+
+
+@on_sockets(ListenerLimits(connections_max=8))
+async def test_an_idle_connection_gives_way_to_a_new_one(site: Site) -> None:
     held = [await site.connect() for _ in range(8)]
     for streams in held:
         assert (await send(streams, "GET", "/healthz"))[0] == 200
-    refused, _ = await site.connect()
-    assert b" 503 " in await closed(refused)
-    held[0][1].close()
+    assert await site.is_well()
+    assert await closed(held[0][0]) == b""
     assert (await send(held[1], "GET", "/healthz"))[0] == 200
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_clients_that_connect_and_are_silent_do_not_keep_others_out(tmp_path: Path, plain: bool) -> None:
+    async def main() -> None:
+        limits = ListenerLimits(connections_max=64, silent_max=16)
+        async with running(tmp_path, limits, plain=plain) as site:
+            tls = None if plain else ssl.create_default_context(cafile=str(tmp_path / "tls" / "ca.crt"))
+            silent = [await site.connect() for _ in range(200)]
+            streams = await site.connect(tls)
+            bearer = "" if plain else f"Bearer {site.server.token}"
+            headers: dict[str, Any] = {"authorization": bearer} if bearer else {}
+            assert (await send(streams, "GET", CLAIMS, **headers))[0] == 200
+            assert await closed(silent[0][0]) == b""
+
+    asyncio.run(main())
+
+
+def test_a_handshake_has_a_time_limit(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(tmp_path, ListenerLimits(handshake_time_max_s=0.2), plain=False) as site:
+            reader, _ = await site.connect()
+            assert await closed(reader) == b""
+
+    asyncio.run(main())
+
+
+@on_sockets(ListenerLimits(unread_bytes_max=8_000_000))
+async def test_responses_that_are_not_read_are_bounded_in_memory(site: Site) -> None:
+    streams = await site.connect()
+    for number in range(24):
+        body = claim_document(f"c{number:02}", annotations={"filling": "x" * 200_000})
+        assert (await send(streams, "POST", CLAIMS, json.dumps(body).encode()))[0] == 201
+    readers = []
+    for _ in range(40):
+        reader, writer = await site.connect(limit=1024)
+        writer.write(f"GET {CLAIMS} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode() * 4)
+        readers.append(reader)
+    while not readers[0].at_eof():
+        try:
+            await readers[0].read(1 << 20)
+        except ConnectionResetError:
+            break
+    assert (await send(streams, "GET", f"{CLAIMS}/c00"))[0] == 200
 
 
 @on_sockets(ListenerLimits(stalled_reader_s=CUT_OFF_S))

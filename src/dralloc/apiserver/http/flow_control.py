@@ -371,7 +371,7 @@ class SheddingLog:
         self._due = None
         if not self._counts:
             return
-        shed = ", ".join(f"{count} of {subject}" for subject, count in self._counts.most_common(3))
-        _logger.warning("shed %d %s: %s", self._counts.total(), self._what, shed)
+        shed = "; ".join(f"{subject}: {count}" for subject, count in self._counts.most_common(3))
+        _logger.warning("shed %d %s (%s)", self._counts.total(), self._what, shed)
         self._counts.clear()
         self._due = asyncio.get_running_loop().call_later(LOG_EVERY_S, self._print)

@@ -1,16 +1,17 @@
 """The listener: uvicorn in the server's own event loop, with limits that protect other clients from a bad one.
 
-uvicorn bounds neither the size of a request head nor the time that a client takes to send it or to read a response, and it does not
-expose client certificates; the protocol class below adds all of these. `application` bounds bodies.
+uvicorn bounds neither the size of a request head nor the time that a client takes to send it or to read a response, it counts connections
+after their TLS handshake, and it does not expose client certificates; the classes below add all of these. `application` bounds bodies.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +21,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from dralloc.access.users import AUTHENTICATED, User
 from dralloc.apiserver.http.application import ApiApplication
+from dralloc.apiserver.http.connection_gate import ConnectionGate
+from dralloc.apiserver.http.flow_control import SheddingLog
 
 if TYPE_CHECKING:
     from dralloc.apiserver.credentials.certificates import TlsFiles
@@ -28,7 +31,19 @@ HEAD_BYTES_MAX: Final = 64 * 1024
 HEAD_TIME_MAX_S: Final = 15.0
 # A client that reads nothing of a pending response for so long is disconnected.
 STALLED_READER_S: Final = 60.0
-CONNECTIONS_MAX: Final = 4096
+# Responses that clients have not read yet, of all clients together; the client that stalled first is disconnected.
+UNREAD_BYTES_MAX: Final = 256 * 1024 * 1024
+CONNECTIONS_MAX: Final = 16_384
+# Connections that may be without a complete request before the oldest of them are closed.
+SILENT_MAX: Final = 1024
+HANDSHAKE_TIME_MAX_S: Final = 10.0
+# Connections that are accepted in one turn of the loop: a TLS handshake takes a millisecond or two.
+ACCEPTED_PER_TURN: Final = 8
+# Requests that a client may send on one connection before it reads the response to the first.
+PIPELINED_MAX: Final = 256
+# Files that are not connections: the store, logs, libraries.
+OTHER_FILES: Final = 256
+BACKLOG: Final = 4096
 KEEP_ALIVE_S: Final = 120
 # Requests in flight may finish within this time after the server is told to stop.
 GRACE_S: Final = 10
@@ -46,6 +61,9 @@ class ListenerLimits:
     """What clients may use before they are refused or disconnected."""
 
     connections_max: int = CONNECTIONS_MAX
+    silent_max: int = SILENT_MAX
+    handshake_time_max_s: float = HANDSHAKE_TIME_MAX_S
+    unread_bytes_max: int = UNREAD_BYTES_MAX
     head_bytes_max: int = HEAD_BYTES_MAX
     head_time_max_s: float = HEAD_TIME_MAX_S
     stalled_reader_s: float = STALLED_READER_S
@@ -65,7 +83,8 @@ class ListenAddress:
 async def listen(app: ApiApplication, endpoint: ListenAddress) -> AsyncIterator[str]:
     """Serve the application inside the block; yields the URL. At the end, watches end and requests in flight finish."""
     listener = _bind(endpoint)
-    server = _Server(_configuration(app, endpoint))
+    server = _Server(_configuration(app, endpoint), endpoint.limits)
+    app.metrics.connections = server.count_connections
     running = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         await server.up.wait()
@@ -77,9 +96,23 @@ async def listen(app: ApiApplication, endpoint: ListenAddress) -> AsyncIterator[
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config) -> None:
+    """Accepts connections itself, to count them before their handshake."""
+
+    def __init__(self, config: uvicorn.Config, limits: ListenerLimits) -> None:
         super().__init__(config)
         self.up = asyncio.Event()
+        self._limits = limits
+        self._log = SheddingLog("connections")
+        self._gate = ConnectionGate(
+            connections_max=min(limits.connections_max, _raise_file_limit() - OTHER_FILES),
+            silent_max=limits.silent_max,
+            report=self._log.count,
+        )
+        self._stalled = _StalledReaders(limits.unread_bytes_max, self._log.count)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def count_connections(self) -> int:
+        return len(self._gate)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -87,13 +120,128 @@ class _Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        await self.lifespan.startup()
+        self.servers = []
+        for listener in sockets or ():
+            listener.listen(BACKLOG)
+            self._accept_from(listener)
+        self.started = True
         self.up.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        loop = asyncio.get_running_loop()
+        for listener in sockets or ():
+            loop.remove_reader(listener)
+        self._gate.close_silent()
+        await super().shutdown(sockets)
+
+    def _accept_from(self, listener: socket.socket) -> None:
+        if not self.should_exit:
+            asyncio.get_running_loop().add_reader(listener, self._accept, listener)
+
+    def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(ACCEPTED_PER_TURN):
+            if not self._gate.may_accept(loop.time()):
+                return self._pause(listener)
+            try:
+                accepted, _ = listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return None
+            except OSError as error:
+                # Too many open files: this process or the machine has no more.
+                self._log.count(f"not accepted: {error.strerror}")
+                self._gate.make_room()
+                return self._pause(listener)
+            self._start(accepted)
+        return None
+
+    def _pause(self, listener: socket.socket) -> None:
+        """Leave clients in the queue of the operating system for a moment."""
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(listener)
+        loop.call_later(0.02, self._accept_from, listener)
+
+    def _start(self, accepted: socket.socket) -> None:
+        accepted.setblocking(False)
+        connection = _Connection(accepted)
+        if not self._gate.admit(connection, asyncio.get_running_loop().time()):
+            if self.config.ssl is None:
+                with contextlib.suppress(OSError):
+                    accepted.send(_TOO_MANY)
+            accepted.close()
+            return
+        task = asyncio.get_running_loop().create_task(self._connect(connection))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _connect(self, connection: _Connection) -> None:
+        """Make the TLS handshake, if there is one, and hand the connection to its protocol."""
+        tls = self.config.ssl
+        handshake = {} if tls is None else {"ssl_handshake_timeout": self._limits.handshake_time_max_s}
+
+        def make_protocol() -> _LimitedProtocol:
+            protocol: _LimitedProtocol = self.config.http_protocol_class(  # type: ignore[call-arg, assignment]
+                config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+            )
+            protocol.limits, protocol.gate, protocol.stalled = self._limits, self._gate, self._stalled
+            protocol.connection = connection
+            return protocol
+
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.connect_accepted_socket(make_protocol, connection.socket, ssl=tls, **handshake)
+        except (OSError, asyncio.CancelledError) as error:
+            if not connection.is_closed and not isinstance(error, asyncio.CancelledError):
+                self._log.count("closed in the TLS handshake")
+            self._gate.leave(connection)
+            connection.close_now()
+
+
+class _Connection:
+    """An accepted socket; its transport owns it once there is one."""
+
+    __slots__ = ("is_closed", "socket")
+
+    def __init__(self, accepted: socket.socket) -> None:
+        self.socket = accepted
+        self.is_closed = False
+
+    def close_now(self) -> None:
+        # The transport reads the end of the stream and closes the file.
+        self.is_closed = True
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+
+
+class _StalledReaders:
+    """The clients that do not read their responses, and the bytes that wait for them."""
+
+    def __init__(self, bytes_max: int, report: Callable[[str], None]) -> None:
+        self._bytes_max = bytes_max
+        self._report = report
+        self._waiting: dict[asyncio.Transport, int] = {}
+        self._total = 0
+
+    def add(self, transport: asyncio.Transport) -> None:
+        self._waiting[transport] = transport.get_write_buffer_size()
+        self._total += self._waiting[transport]
+        while self._total > self._bytes_max:
+            oldest = next(iter(self._waiting))
+            self.remove(oldest)
+            self._report("closed, the client did not read its responses")
+            oldest.abort()
+
+    def remove(self, transport: asyncio.Transport) -> None:
+        self._total -= self._waiting.pop(transport, 0)
 
 
 class _LimitedProtocol(HttpToolsProtocol):
     """One connection, with bounds on the size of request heads and on the time for sending and reading."""
 
+    gate: ConnectionGate
+    stalled: _StalledReaders
+    connection: _Connection
     limits = ListenerLimits()
     _head_bytes = 0
     _in_head = True
@@ -103,10 +251,6 @@ class _LimitedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self.limits.connections_max:
-            transport.write(_TOO_MANY)
-            transport.close()
-            return
         _detect_vanished_peers(transport.get_extra_info("socket"))
         self._user = _certificate_user(transport.get_extra_info("ssl_object"))
         self._expect_head()
@@ -114,6 +258,7 @@ class _LimitedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._expect_nothing()
         self.resume_writing()
+        self.gate.leave(self.connection)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -133,20 +278,30 @@ class _LimitedProtocol(HttpToolsProtocol):
         self._in_head = True
 
     def on_headers_complete(self) -> None:
+        if len(self.pipeline) >= PIPELINED_MAX:
+            raise ValueError("too many requests at once on one connection")
         self._in_head, self._head_bytes = False, 0
         self._expect_nothing()
+        self.gate.start_request(self.connection)
         if self._user is not None:
             self.scope["extensions"] = {"user": {"user": self._user}}
         super().on_headers_complete()
 
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.cycle.response_complete:
+            self.gate.end_request(self.connection)
+
     def pause_writing(self) -> None:
         super().pause_writing()
+        self.stalled.add(self.transport)
         self._stalled = self.loop.call_later(self.limits.stalled_reader_s, self.transport.abort)
 
     def resume_writing(self) -> None:
         if self._stalled is not None:
             self._stalled.cancel()
             self._stalled = None
+            self.stalled.remove(self.transport)
         super().resume_writing()
 
     def timeout_keep_alive_handler(self) -> None:
@@ -173,7 +328,7 @@ def _configuration(app: ApiApplication, endpoint: ListenAddress) -> uvicorn.Conf
         }
     return uvicorn.Config(
         app,
-        http=type("Protocol", (_LimitedProtocol,), {"limits": endpoint.limits}),
+        http=_LimitedProtocol,
         loop="none",
         ws="none",
         lifespan="off",
@@ -200,6 +355,17 @@ def _bind(endpoint: ListenAddress) -> socket.socket:
         raise
     listener.setblocking(False)
     return listener
+
+
+def _raise_file_limit() -> int:
+    """Allow this process as many open files as the system lets it have; the new limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = hard if hard != resource.RLIM_INFINITY else 1 << 20
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return soft if soft != resource.RLIM_INFINITY else wanted
 
 
 def _url(endpoint: ListenAddress, listener: socket.socket) -> str:

@@ -12,7 +12,9 @@ _REQUEST_LABELS = ("verb", "dry_run", "group", "version", "resource", "subresour
 
 
 class ServerMetrics:
-    def __init__(self, *, watches: Callable[[], int], connections: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self, *, watches: Callable[[], int]) -> None:
+        # Set by the listener, if there is one.
+        self.connections: Callable[[], int] = lambda: 0
         self.requests = CounterMetric(
             "apiserver_request_total",
             "Requests by verb, resource and response code.",
@@ -34,7 +36,9 @@ class ServerMetrics:
             GaugeMetric(
                 "apiserver_longrunning_requests", "Open watches.", ("verb",), lambda: [(("WATCH",), watches())]
             ),
-            GaugeMetric("apiserver_open_connections", "Open client connections.", read=lambda: [((), connections())]),
+            GaugeMetric(
+                "apiserver_open_connections", "Open client connections.", read=lambda: [((), self.connections())]
+            ),
         )
 
     def all(self) -> tuple[Metric, ...]:
