@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dralloc.api.admission import Admitted
-from dralloc.api.authorization import Permission
+from dralloc.api.authorization import Permission, StatusRequester
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.quota import (
     CLAIM_COUNT,
@@ -86,15 +86,17 @@ def allocated() -> ApiObject:
 def status_causes(
     status: dict[str, Any], claim: ApiObject, *granted: Permission, gates: str = ""
 ) -> list[tuple[str, str]]:
-    context = admission_context(gates, permits=lambda permission: permission in granted)
+    def refuses(permission: Permission) -> str:
+        return "" if permission in granted else f"no {permission.verb} here"
+
+    requester = StatusRequester(verb="update", node="node-a", refuses=refuses)
+    context = admission_context(gates, requester=requester)
     return causes(update_status({**document_of(claim), "status": status}, claim, context))
 
 
-BINDING = Permission(subresource="binding")
-ANYWHERE = Permission(subresource="driver", verb_prefix="arbitrary-node:", namespace="default", name="d.example.com")
-HERE = Permission(
-    subresource="driver", verb_prefix="associated-node:", namespace="default", name="d.example.com", node="node-a"
-)
+BINDING = Permission(subresource="binding", verb="update")
+ANYWHERE = Permission(subresource="driver", verb="arbitrary-node:update", namespace="default", name="d.example.com")
+HERE = Permission(subresource="driver", verb="associated-node:update", namespace="default", name="d.example.com")
 
 
 def test_allocating_requires_the_binding_permission() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from dralloc.access.users import User
 from dralloc.primitives import names
 
 SERVICE_ACCOUNT_PREFIX: Final = "system:serviceaccount:"
@@ -34,3 +35,11 @@ def split_service_account(user_name: str) -> tuple[str, str] | None:
     if len(parts) != 2 or names.dns_label(parts[0]) or names.dns_subdomain(parts[1]):
         return None
     return parts[0], parts[1]
+
+
+def bound_node(user: User) -> str:
+    """The node that the token of a service account is bound to; empty for other users and for tokens without one."""
+    if split_service_account(user.name) is None:
+        return ""
+    nodes = dict(user.extra).get(NODE_NAME, ())
+    return nodes[0] if len(nodes) == 1 and not names.dns_subdomain(nodes[0]) else ""

@@ -126,7 +126,8 @@ class ResourceClaimStrategy(StatusStrategy[ResourceClaim]):
     def validate_status(self, new: ResourceClaim, old: ResourceClaim) -> Iterator[FieldError]:
         proposed = canonicalize(new)
         yield from validate_admin_access_given(new.status, old.status, self.admission.namespace_labels)
-        yield from validate_status_permissions(proposed, old, self.admission.gates, self.admission.permits)
+        if (requester := self.admission.requester) is not None:
+            yield from validate_status_permissions(new, proposed, old, self.admission.gates, requester)
         changed = proposed.status.allocation != old.status.allocation
         yield from validate_resource_claim_status_update(new, old, allocation_changed=changed)
 

@@ -8,14 +8,14 @@ features are dropped; validation sees the rest.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Generic, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dralloc.api.authorization import Permission, permit_everything
+from dralloc.api.authorization import StatusRequester
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.validation.context import ValidationContext
 from dralloc.primitives.features import FeatureGates
@@ -31,8 +31,8 @@ class AdmissionContext(Struct, frozen=True, kw_only=True, gc=False):
     now: datetime
     # Labels of the object's namespace; None if it could not be read.
     namespace_labels: Mapping[str, str] | None = None
-    # Checks a permission of the caller; used if a write needs more than the write permission.
-    permits: Callable[[Permission], bool] = permit_everything
+    # Who writes; without one, the write needs no permissions beyond those that were checked before.
+    requester: StatusRequester | None = None
     # For a new object.
     uid: str = ""
     name_suffix: str = ""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
-from dralloc.access.authorizer import AllowAll, Authorizer
+from dralloc.access.authorizer import Authorizer
 from dralloc.access.impersonation import Impersonation, ImpersonationRefused
 from dralloc.api.registry import KINDS, NAMESPACE, PRIORITY_CLASS, RESOURCE_CLAIM
 from dralloc.apiserver.description.description_endpoints import DescriptionEndpoints
@@ -23,12 +23,14 @@ from dralloc.apiserver.http.negotiation import YAML, wants_yaml
 from dralloc.apiserver.http.request_metrics import ServerMetrics
 from dralloc.apiserver.http.statuses import no_such_resource, status_of, status_response
 from dralloc.apiserver.http.url_paths import GroupPath, Path, PlainPath, ResourcePath, VersionPath, parse_path
+from dralloc.apiserver.objects.access_control import AccessControl
 from dralloc.apiserver.objects.api_resources import ResourceTable
 from dralloc.apiserver.objects.deleter import Deleter
 from dralloc.apiserver.objects.device_guard import DeviceGuard
 from dralloc.apiserver.objects.event_expiry import EventExpiry
 from dralloc.apiserver.objects.garbage_collector import GarbageCollector
 from dralloc.apiserver.objects.namespaces import Namespaces, initial_namespaces
+from dralloc.apiserver.objects.node_restriction import NodeRestriction
 from dralloc.apiserver.objects.pod_priorities import PodPriorities, system_classes
 from dralloc.apiserver.objects.pod_subresources import PodSubresources
 from dralloc.apiserver.objects.quota_guard import ExtendedResourceNames, QuotaGuard, QuotaLimits
@@ -87,8 +89,8 @@ class ApiServer:
         extensions: Sequence[ServerExtension] = (),
     ) -> None:
         self._store = store
-        self._authorizer = authorizer or AllowAll()
-        self._impersonation = Impersonation(self._authorizer.decide)
+        self._access = AccessControl(store, authorizer)
+        self._impersonation = Impersonation(self._access.decide_again)
         self._extensions = {extension.prefix.strip("/"): extension for extension in extensions}
         self._resources = ResourceTable(KINDS)
         self._watches = WatchTable(store)
@@ -100,11 +102,12 @@ class ApiServer:
         if guards_devices:
             guards[RESOURCE_CLAIM.kind] += (devices,)
         guards[PRIORITY_CLASS.kind] = (priorities,)
-        self._writer = Writer(store, clock, gates, Namespaces(store), priorities, new_uid, guards)
+        nodes = NodeRestriction(store)
+        self._writer = Writer(store, clock, gates, Namespaces(store), priorities, self._access, nodes, new_uid, guards)
         deleter = Deleter(self._writer, clock)
         self._collector = GarbageCollector(store, self._writer, deleter)
         self._expiry = EventExpiry(store, clock, deleter)
-        views: tuple[Stoppable, ...] = (devices, limits, classes, priorities, *quotas.values())
+        views: tuple[Stoppable, ...] = (self._access, devices, limits, classes, priorities, *quotas.values())
         self._background: tuple[Stoppable, ...] = (self._collector, self._expiry, *views)
         self._endpoints = ResourceEndpoints(
             store=store,
@@ -112,6 +115,7 @@ class ApiServer:
             writer=self._writer,
             deleter=deleter,
             pods=PodSubresources(self._writer, deleter, clock),
+            nodes=nodes,
         )
         self.metrics = ServerMetrics(watches=self._watches.__len__)
         self._ready = False
@@ -163,11 +167,13 @@ class ApiServer:
         resource = self._resources.find(path.group, path.version, path.resource)
         return resource is not None and (not path.subresource or path.subresource in resource.kind.subresources)
 
-    async def _answer(self, request: HttpRequest, path: Path | None) -> HttpResponse:
+    async def _answer(self, request: HttpRequest, path: Path) -> HttpResponse:
         try:
             if request.impersonation:
-                self._impersonate(request, path)
-            self._authorize(request, path)
+                await self._impersonate(request, path)
+            await self._authorize(request, path)
+            if "//" in request.path:
+                return self._nothing_there(path)
             match path:
                 case ResourcePath():
                     return await self._on_resource(request, path)
@@ -177,8 +183,6 @@ class ApiServer:
                     response = self._description.group(path.group)
                 case VersionPath():
                     response = self._description.version(path.group, path.version)
-                case None:
-                    response = None
             return response or self._nothing_there(path)
         except ApiError as error:
             return status_response(status_of(error))
@@ -188,21 +192,23 @@ class ApiServer:
             _logger.exception("%s %s", request.method, request.path)
             return status_response(status_of(ApiError(f"internal error: {type(error).__name__}")))
 
-    def _impersonate(self, request: HttpRequest, path: Path | None) -> None:
+    async def _impersonate(self, request: HttpRequest, path: Path) -> None:
         """Serve the request as the user that its headers name, or refuse it: they are never ignored."""
         wanted = wanted_user(request.impersonation)
         if wanted is None:
             return
+        asked = access_request(request, path)
+        await self._access.ready(asked)
         try:
-            user = self._impersonation.impersonated(wanted, access_request(request, path))
+            user = self._impersonation.impersonated(wanted, asked)
         except ImpersonationRefused as refused:
             raise refusal(refused.asked, refused.decision) from None
         request.impersonator, request.user = request.user, user
 
-    def _authorize(self, request: HttpRequest, path: Path | None) -> None:
+    async def _authorize(self, request: HttpRequest, path: Path) -> None:
         """Refuse what the user may not do, before anything says whether the object exists."""
         asked = access_request(request, path)
-        decision = self._authorizer.decide(asked)
+        decision = await self._access.decide(asked)
         if not decision.allowed:
             raise refusal(asked, decision)
 
@@ -243,7 +249,7 @@ class ApiServer:
             return False
         return True
 
-    def _nothing_there(self, path: Path | None) -> HttpResponse:
+    def _nothing_there(self, path: Path) -> HttpResponse:
         """A `Status` within a served group, a plain 404 elsewhere."""
         if isinstance(path, ResourcePath | VersionPath) and path.group in self._resources.groups:
             return status_response(status_of(no_such_resource()))

@@ -148,7 +148,7 @@ def test_a_client_certificate_of_the_servers_authority_is_a_user(tmp_path: Path)
                 foreign = {"metadata": {"name": "s"}, "spec": {"driver": "d", "nodeName": "n2", "pool": pool}}
                 path = "/apis/resource.k8s.io/v1/resourceslices"
                 assert (await send(streams, "POST", path, json.dumps(foreign).encode()))[0] == code
-                assert (await send(streams, "GET", path))[0] == 200
+                assert (await send(streams, "GET", f"{path}?fieldSelector=spec.nodeName%3Dn1"))[0] == 200
                 streams[1].close()
 
     asyncio.run(main())

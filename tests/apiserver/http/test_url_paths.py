@@ -8,7 +8,7 @@ from dralloc.apiserver.http.url_paths import GroupPath, Path, PlainPath, Resourc
 
 CLAIMS = ("resource.k8s.io", "v1", "resourceclaims")
 
-CASES: list[tuple[str, Path | None]] = [
+CASES: list[tuple[str, Path]] = [
     ("/", PlainPath("/")),
     ("", PlainPath("/")),
     ("/healthz", PlainPath("/healthz")),
@@ -30,12 +30,16 @@ CASES: list[tuple[str, Path | None]] = [
     ("/api/v1/namespaces/n/status", ResourcePath("", "v1", "namespaces", name="n", subresource="status")),
     ("/api/v1/namespaces/n/finalize", ResourcePath("", "v1", "namespaces", name="n", subresource="finalize")),
     ("/api/v1/namespaces/n/pods/p/binding", ResourcePath("", "v1", "pods", "n", "p", "binding")),
-    ("/api/v1/namespaces/n/pods/p/binding/x", None),
-    ("/api/v1/namespaces//pods", None),
-    ("/api/v1//pods", None),
+    ("/api/v1/namespaces/n/pods/p/proxy/a/b", ResourcePath("", "v1", "pods", "n", "p", "proxy", tail="a/b")),
+    ("/api/v1/namespaces//pods", ResourcePath("", "v1", "pods")),
+    ("/api/v1//pods", ResourcePath("", "v1", "", name="pods")),
+    ("//api/v1/pods/", ResourcePath("", "v1", "pods")),
+    ("/api/v1/watch/pods", ResourcePath("", "v1", "pods", verb="watch")),
+    ("/api/v1/watch/namespaces/n/pods/p", ResourcePath("", "v1", "pods", "n", "p", verb="watch")),
+    ("/api/v1/watch", ResourcePath("", "v1", "watch")),
 ]
 
 
 @pytest.mark.parametrize(("path", "want"), CASES, ids=[path or "nothing" for path, _ in CASES])
-def test_parse_path(path: str, want: Path | None) -> None:
+def test_parse_path(path: str, want: Path) -> None:
     assert parse_path(path) == want

@@ -4,30 +4,37 @@ from __future__ import annotations
 
 from typing import Final
 
-from dralloc.access.access_request import AccessRequest
+from dralloc.access.access_request import AccessRequest, SelectorRequirement
 from dralloc.access.authorizer import Decision
+from dralloc.apiserver.http.field_terms import read_field_terms
 from dralloc.apiserver.http.messages import HttpRequest
 from dralloc.apiserver.http.query_options import wants_watch
 from dralloc.apiserver.http.statuses import forbidden
 from dralloc.apiserver.http.url_paths import Path, ResourcePath
-from dralloc.primitives.errors import Forbidden
+from dralloc.primitives.errors import BadRequest, Forbidden
 
 _VERBS: Final = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_ON_COLLECTIONS: Final = frozenset({"list", "watch", "deletecollection"})
 
 
-def access_request(request: HttpRequest, path: Path | None) -> AccessRequest:
+def access_request(request: HttpRequest, path: Path) -> AccessRequest:
     """The access that the request needs. Every path outside of the resources is asked for as it is."""
     if not isinstance(path, ResourcePath):
         return AccessRequest(user=request.user, verb=request.method.lower(), path=request.path)
+    verb, name, selector = _verb(request, path), path.name, request.query.get("fieldSelector", "")
+    terms = _requirements(selector) if selector and verb in _ON_COLLECTIONS else ()
+    if terms and not name and verb != "deletecollection":
+        name = _selected_name(terms)
     return AccessRequest(
         user=request.user,
-        verb=_verb(request, path),
+        verb=verb,
         group=path.group,
         version=path.version,
         resource=path.resource,
         subresource=path.subresource,
         namespace=_namespace(path),
-        name=path.name,
+        name=name,
+        field_selector=terms,
     )
 
 
@@ -42,16 +49,38 @@ def refusal(asked: AccessRequest, decision: Decision) -> Forbidden:
     return forbidden(asked.group, asked.resource, asked.name, message)
 
 
+def verb_of_method(method: str) -> str:
+    """The verb on one object; empty for methods without one."""
+    return _VERBS.get(method, "")
+
+
 def _namespace(path: ResourcePath) -> str:
     """A namespace object is in itself: a role in it can grant access to it."""
-    is_namespace = path.resource == "namespaces" and not path.group
-    return path.name if is_namespace else path.namespace
+    return path.name if path.resource == "namespaces" and not path.namespace else path.namespace
 
 
 def _verb(request: HttpRequest, path: ResourcePath) -> str:
-    verb = _VERBS.get(request.method, request.method.lower())
+    verb = path.verb or verb_of_method(request.method)
     if path.name:
         return verb
     if verb == "get":
         return "watch" if wants_watch(request.query) else "list"
     return "deletecollection" if verb == "delete" else verb
+
+
+def _requirements(selector: str) -> tuple[SelectorRequirement, ...]:
+    """The terms of a field selector; none if it cannot be read: the request is refused later, for that reason."""
+    try:
+        terms = tuple(read_field_terms(selector))
+    except BadRequest:
+        return ()
+    return tuple(SelectorRequirement(term.field, "NotIn" if term.negated else "In", (term.value,)) for term in terms)
+
+
+def _selected_name(terms: tuple[SelectorRequirement, ...]) -> str:
+    """The name that a selector limits a list or watch to, if it can be the name of an object."""
+    for term in terms:
+        if term.key == "metadata.name" and term.operator == "In":
+            (name,) = term.values
+            return "" if name in (".", "..") or "/" in name or "%" in name else name
+    return ""

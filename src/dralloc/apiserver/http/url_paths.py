@@ -1,6 +1,7 @@
-"""Parses URL paths: a resource, a discovery document, another path such as a health check, or nothing.
+"""Parses URL paths: a resource, a discovery document, or another path such as a health check.
 
-Kubernetes' paths are regular, so splitting at the slashes is enough, and fast: every request is parsed here.
+Kubernetes' paths are regular, so splitting at the slashes is enough, and fast: every request is parsed here. Authorization and
+dispatch use the same parsed path, so no spelling of a path is authorized as one thing and served as another.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from msgspec import Struct
 
 # `/namespaces/NAME/finalize` is a subresource of the namespace; any other name there is a resource inside it.
 _NAMESPACE_SUBRESOURCES: Final = frozenset({"status", "finalize"})
+# Old paths that begin with the verb: `/api/v1/watch/pods`.
+_VERBS_IN_PATHS: Final = frozenset({"watch", "proxy"})
 
 
 class ResourcePath(Struct, frozen=True, gc=False):
@@ -22,6 +25,10 @@ class ResourcePath(Struct, frozen=True, gc=False):
     namespace: str = ""
     name: str = ""
     subresource: str = ""
+    # The verb of an old path such as `/api/v1/watch/pods`.
+    verb: str = ""
+    # What follows the subresource, as in `pods/NAME/proxy/a/b`.
+    tail: str = ""
 
 
 class GroupPath(Struct, frozen=True, gc=False):
@@ -46,33 +53,29 @@ class PlainPath(Struct, frozen=True, gc=False):
 Path = ResourcePath | GroupPath | VersionPath | PlainPath
 
 
-def parse_path(path: str) -> Path | None:
-    """The parsed path, or `None` if no API has such a path. The argument is not percent-encoded."""
-    parts = path.rstrip("/").split("/")
-    if len(parts) > 3 and parts[1] == "api" and not parts[0]:
-        return _resource("", parts[2], parts[3:])
-    if len(parts) > 4 and parts[1] == "apis" and not parts[0]:
-        return _resource(parts[2], parts[3], parts[4:])
+def parse_path(path: str) -> Path:
+    """The parsed path. The argument is not percent-encoded."""
+    parts = path.strip("/").split("/")
+    if len(parts) > 2 and parts[0] == "api":
+        return _resource("", parts[1], parts[2:])
+    if len(parts) > 3 and parts[0] == "apis":
+        return _resource(parts[1], parts[2], parts[3:])
     match parts:
-        case ["", "api", version]:
+        case ["api", version]:
             return VersionPath("", version)
-        case ["", "apis", group, version]:
+        case ["apis", group, version]:
             return VersionPath(group, version)
-        case ["", "apis", group]:
+        case ["apis", group]:
             return GroupPath(group)
-        case ["", *rest]:
-            return PlainPath("/" + "/".join(rest))
-    return None
+    return PlainPath("/" + "/".join(parts))
 
 
-def _resource(group: str, version: str, parts: list[str]) -> ResourcePath | None:
-    """`[namespaces/NAMESPACE/]RESOURCE[/NAME[/SUBRESOURCE]]`."""
-    namespace = ""
+def _resource(group: str, version: str, parts: list[str]) -> ResourcePath:
+    """`[watch/][namespaces/NAMESPACE/]RESOURCE[/NAME[/SUBRESOURCE[/TAIL]]]`."""
+    verb = namespace = ""
+    if len(parts) > 1 and parts[0] in _VERBS_IN_PATHS:
+        verb, parts = parts[0], parts[1:]
     if len(parts) >= 3 and parts[0] == "namespaces" and parts[2] not in _NAMESPACE_SUBRESOURCES:
         namespace, parts = parts[1], parts[2:]
-        if not namespace:
-            return None
-    if len(parts) > 3 or not all(parts):
-        return None
     resource, name, subresource = (*parts, "", "")[:3]
-    return ResourcePath(group, version, resource, namespace, name, subresource)
+    return ResourcePath(group, version, resource, namespace, name, subresource, verb, "/".join(parts[3:]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dralloc.api.registry import POD
 from dralloc.api.timestamps import print_timestamp
 from dralloc.apiserver.documents.json_documents import Document
@@ -28,12 +30,13 @@ class PodSubresources:
         key = key_of(POD, namespace, name)
         await self._writer.edit(POD, key, lambda pod: _bound(pod, node, expected, now), dry_run=dry_run)
 
-    async def evict(self, namespace: str, name: str, eviction: Document) -> None:
-        """Delete the pod with the eviction's options. There are no disruption budgets."""
+    async def evict(self, namespace: str, name: str, eviction: Document, *, uid: str = "") -> None:
+        """Delete the pod, the one with the UID if there is one, with the eviction's options. There are no disruption budgets."""
         named = member(eviction, "metadata").get("name")
         if named and named != name:
             raise wrong_name(named, name)
         options = read_delete_options(eviction.get("deleteOptions"), {})
+        options = replace(options, uid=options.uid or uid or None)
         await self._deleter.delete(POD, key_of(POD, namespace, name), options)
 
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
-from dralloc.api.registry import NAMESPACE, RESOURCE_SLICE
-from dralloc.api.resource_v1 import ResourceSlice
+from msgspec import structs
+
+from dralloc.access.node_restriction import CREATE, DELETE
+from dralloc.access.users import node_of
+from dralloc.api.registry import NAMESPACE, POD
 from dralloc.apiserver.documents.server_side_apply import manager_of_user_agent
-from dralloc.apiserver.http.authorization import check_slice_owner
+from dralloc.apiserver.http.access_requests import verb_of_method
+from dralloc.apiserver.http.field_terms import escape_value
 from dralloc.apiserver.http.flow_control import give_way
 from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
 from dralloc.apiserver.http.query_options import (
@@ -25,6 +30,7 @@ from dralloc.apiserver.objects.api_resources import ApiResource, key_of
 from dralloc.apiserver.objects.deleter import Deleter
 from dralloc.apiserver.objects.deletion_rules import read_delete_options
 from dralloc.apiserver.objects.namespaces import with_finalizers
+from dralloc.apiserver.objects.node_restriction import NodeRestriction
 from dralloc.apiserver.objects.patch_requests import APPLY_PATCH, patch_object
 from dralloc.apiserver.objects.pod_subresources import PodSubresources
 from dralloc.apiserver.objects.reader import Collection, Reader, select
@@ -34,6 +40,7 @@ from dralloc.apiserver.objects.stored_form import from_stored, read_metadata
 from dralloc.apiserver.objects.writer import ObjectChange, Writer, WriteTarget, Written
 from dralloc.primitives.errors import BadRequest, ErrorDetails, MethodNotAllowed
 from dralloc.store.interface import Store
+from dralloc.store.records import Record
 
 # Deletions of these return a Status instead of the deleted object, as in Kubernetes.
 _ANSWERED_BY_STATUS: Final = frozenset(
@@ -53,13 +60,21 @@ class ResourceEndpoints:
     """Responds to requests for resources."""
 
     def __init__(
-        self, *, store: Store, reader: Reader, writer: Writer, deleter: Deleter, pods: PodSubresources
+        self,
+        *,
+        store: Store,
+        reader: Reader,
+        writer: Writer,
+        deleter: Deleter,
+        pods: PodSubresources,
+        nodes: NodeRestriction,
     ) -> None:
         self._store = store
         self._reader = reader
         self._writer = writer
         self._deleter = deleter
         self._pods = pods
+        self._nodes = nodes
         self._on_collection: Mapping[str, Handler] = {
             "GET": self._list_or_watch,
             "POST": self._create,
@@ -81,8 +96,14 @@ class ResourceEndpoints:
     def handler_of(self, method: str, resource: ApiResource, path: ResourcePath) -> Handler:
         """The handler of the method on the path."""
         kind = resource.kind
-        if path.namespace and not kind.namespaced:
+        if path.tail or (path.namespace and not kind.namespaced):
             raise no_such_resource()
+        if path.verb:
+            if path.verb != "watch" or path.subresource:
+                raise no_such_resource()
+            if method != "GET":
+                raise MethodNotAllowed("the server does not allow this method on the requested resource")
+            return self._watch_by_path
         if path.subresource:
             if path.subresource not in kind.subresources:
                 raise no_such_resource()
@@ -107,13 +128,20 @@ class ResourceEndpoints:
             return await self._reader.watch(request, collection)
         return await self._reader.list(request, collection)
 
+    async def _watch_by_path(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
+        """`/watch/…`, the old form of `?watch=1`; with a name, it watches one object."""
+        query = {**request.query, "watch": "1"}
+        if path.name:
+            selected = f"metadata.name={escape_value(path.name)}"
+            others = query.get("fieldSelector")
+            query["fieldSelector"] = f"{selected},{others}" if others else selected
+        return await self._reader.watch(structs.replace(request, query=query), Collection(resource, path.namespace))
+
     # --- writes ---------------------------------------------------------------------------------------------
 
     async def _create(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
         options = write_options(request.query, "CreateOptions")
         sent = await read_sent(request, resource, options.field_validation)
-        if isinstance(sent.object, ResourceSlice):
-            check_slice_owner(request.user, sent.object)
         return _written(resource, await self._writer.create(_target(request, resource, path, options), sent))
 
     async def _update(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
@@ -135,7 +163,10 @@ class ResourceEndpoints:
     async def _delete(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
         options = read_delete_options(await read_document(request), request.query)
         key = key_of(resource.kind, path.namespace, path.name)
-        await self._check_slice_deletion(request, resource, key)
+        if node_of(request.user) is not None and (record := await self._store.get(key)) is not None:
+            self._check_deletion_by_node(request, resource, path, record)
+            # An object that takes the name after the check is not deleted.
+            options = replace(options, uid=options.uid or read_metadata(record.value).uid)
         return _deleted(resource, path, await self._deleter.delete(resource.kind, key, options))
 
     async def _delete_collection(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
@@ -143,11 +174,15 @@ class ResourceEndpoints:
         listed = list_options({name: value for name, value in request.query.items() if name != "dryRun"})
         prefix, selection = select(Collection(resource, path.namespace), listed)
         listing = await list_records(self._store, prefix, selection, listed)
-        for records in in_pieces(listing.records, lambda record: len(record.value)):
-            for record in records:
-                await self._check_slice_deletion(request, resource, record.key)
-            await give_way()
-        deleted = await self._deleter.delete_all(resource.kind, listing.records, options)
+        records = listing.records
+        if node_of(request.user) is not None:
+            # Kubernetes deletes no pods here either: a node deletes them one by one.
+            records = () if resource.kind is POD else records
+            for piece in in_pieces(records, lambda record: len(record.value)):
+                for record in piece:
+                    self._check_deletion_by_node(request, resource, path, record)
+                await give_way()
+        deleted = await self._deleter.delete_all(resource.kind, records, options)
         shown: list[bytes] = []
         for gone in in_pieces(deleted, lambda written: len(written.stored)):
             shown += [resource.presentation.item(written.stored, written.revision) for written in gone]
@@ -157,13 +192,17 @@ class ResourceEndpoints:
         metadata = f'"metadata":{{"resourceVersion":"{listing.revision}"}}'
         return HttpResponse(body=f'{head},{metadata},"items":['.encode() + items + b"]}", headers=resource.deprecation)
 
-    async def _check_slice_deletion(self, request: HttpRequest, resource: ApiResource, key: str) -> None:
-        if resource.kind is not RESOURCE_SLICE:
-            return
-        record = await self._store.get(key)
-        stored = from_stored(RESOURCE_SLICE, record.value) if record else None
-        if isinstance(stored, ResourceSlice):
-            check_slice_owner(request.user, stored)
+    def _check_deletion_by_node(
+        self, request: HttpRequest, resource: ApiResource, path: ResourcePath, record: Record
+    ) -> None:
+        self._nodes.check_write(
+            request.user,
+            DELETE,
+            resource.kind,
+            namespace=path.namespace,
+            name=path.name,
+            old=from_stored(resource.kind, record.value),
+        )
 
     # --- actions --------------------------------------------------------------------------------------------
 
@@ -179,12 +218,14 @@ class ResourceEndpoints:
         return await self._bound(request, path.namespace, path.name)
 
     async def _bound(self, request: HttpRequest, namespace: str, name: str) -> HttpResponse:
+        self._nodes.check_write(request.user, CREATE, POD, subresource="binding", namespace=namespace, name=name)
         options = write_options(request.query, "CreateOptions")
         await self._pods.bind(namespace, name, await read_document(request), dry_run=options.dry_run)
         return status_response(success_status(201))
 
     async def _evict(self, request: HttpRequest, _: ApiResource, path: ResourcePath) -> HttpResponse:
-        await self._pods.evict(path.namespace, path.name, await read_document(request))
+        uid = await self._nodes.check_eviction(request.user, path.namespace, path.name)
+        await self._pods.evict(path.namespace, path.name, await read_document(request), uid=uid)
         return status_response(success_status(201))
 
     async def _finalize(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
@@ -205,6 +246,7 @@ def _target(request: HttpRequest, resource: ApiResource, path: ResourcePath, opt
         namespace=path.namespace,
         name=path.name,
         subresource=path.subresource,
+        verb=verb_of_method(request.method),
         manager=options.field_manager or manager_of_user_agent(request.header(b"user-agent")),
         manager_named=bool(options.field_manager),
         dry_run=options.dry_run,

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any, Final
 
 from dralloc.apiserver.documents.json_documents import Document
+from dralloc.apiserver.http.field_terms import read_field_terms
 from dralloc.primitives.errors import BadRequest
 from dralloc.primitives.names import label_key, label_value
 
@@ -184,7 +185,7 @@ FieldGetter = Callable[[Document], str]
 
 
 @dataclass(frozen=True, slots=True)
-class FieldTerm:
+class FieldQueryTerm:
     """One field that must, or must not, have a value."""
 
     field: str
@@ -200,7 +201,7 @@ class FieldTerm:
 class FieldQuery:
     """Terms on fields, all of which must match."""
 
-    terms: tuple[FieldTerm, ...] = ()
+    terms: tuple[FieldQueryTerm, ...] = ()
 
     def matches(self, document: Document) -> bool:
         return all(term.matches(document) for term in self.terms)
@@ -215,11 +216,11 @@ def parse_field_selector(text: str, group: str, kind: str) -> FieldQuery:
     """Parse a kind's `fieldSelector` parameter, such as `spec.nodeName=n1,status.phase!=Failed`."""
     fields = _FIELDS.get((group, kind), _METADATA_FIELDS)
     terms = []
-    for field, value, negated in _read_terms(text):
-        get = fields.get(field)
+    for term in read_field_terms(text):
+        get = fields.get(term.field)
         if get is None:
-            raise BadRequest(_not_supported(field, fields, kind))
-        terms.append(FieldTerm(field, value, negated, get))
+            raise BadRequest(_not_supported(term.field, fields, kind))
+        terms.append(FieldQueryTerm(term.field, term.value, term.negated, get))
     return FieldQuery(tuple(terms))
 
 
@@ -227,24 +228,6 @@ def _not_supported(field: str, fields: Mapping[str, FieldGetter], kind: str) -> 
     if fields is _METADATA_FIELDS:
         return f'"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"'
     return f"field label not supported for {kind}: {field} (supported: {', '.join(sorted(fields))})"
-
-
-# One term: a field, an operator and a value, with separators escaped by `\`.
-_TERM: Final = re.compile(r"(?P<field>(?:[^\\,=!]|\\.)*)(?P<operator>!=|==|=)(?P<value>(?:[^\\,=]|\\[\\,=])*)")
-
-
-def _read_terms(text: str) -> Iterator[tuple[str, str, bool]]:
-    place = 0
-    while place < len(text):
-        match = _TERM.match(text, place)
-        if match is None or match.end() not in (len(text), text.find(",", match.end())):
-            raise BadRequest(f"invalid selector: '{text}'; can't understand '{text[place:]}'")
-        yield match["field"].strip(), _unescape(match["value"]), match["operator"] == "!="
-        place = match.end() + 1
-
-
-def _unescape(text: str) -> str:
-    return re.sub(r"\\(.)", r"\1", text) if "\\" in text else text
 
 
 def _at(*path: str, absent: str = "") -> FieldGetter:

@@ -18,8 +18,12 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dralloc.access.access_request import AccessRequest
+from dralloc.access.node_restriction import CREATE, UPDATE
+from dralloc.access.service_accounts import bound_node
 from dralloc.access.users import User
 from dralloc.api.admission import Admitted, Refused, Verb, WriteRequest, admit
+from dralloc.api.authorization import Permission, StatusRequester
 from dralloc.api.codec import encode
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
 from dralloc.api.registry import POD, Kind
@@ -29,12 +33,14 @@ from dralloc.api.unstructured_object import UnstructuredObject
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.documents.merge_rules import merge_rule
 from dralloc.apiserver.documents.server_side_apply import Authorship, is_noop_update, record_update
-from dralloc.apiserver.http.authorization import permits_of
+from dralloc.apiserver.http.access_requests import refusal
 from dralloc.apiserver.http.flow_control import compute
 from dralloc.apiserver.http.statuses import already_exists, conflict, invalid, name_not_generated, not_found
+from dralloc.apiserver.objects.access_control import AccessControl
 from dralloc.apiserver.objects.api_resources import ApiResource, key_of, name_of
 from dralloc.apiserver.objects.deletion_rules import Removed, is_released
 from dralloc.apiserver.objects.namespaces import Namespaces
+from dralloc.apiserver.objects.node_restriction import NodeRestriction
 from dralloc.apiserver.objects.pod_priorities import PodPriorities
 from dralloc.apiserver.objects.request_bodies import SentObject
 from dralloc.apiserver.objects.stored_form import (
@@ -66,6 +72,8 @@ class WriteTarget(Struct, frozen=True, kw_only=True, gc=False):
     namespace: str = ""
     name: str = ""
     subresource: str = ""
+    # As authorization names it: create, update or patch.
+    verb: str = "update"
     # The owner of the fields that are written.
     manager: str
     # The client named itself, so its fields are recorded from the create on.
@@ -125,13 +133,17 @@ class Writer:
     gates: FeatureGates
     namespaces: Namespaces
     priorities: PodPriorities
+    access: AccessControl
+    nodes: NodeRestriction
     new_uid: Callable[[], str]
     # By kind.
     guards: Mapping[str, Sequence[WriteGuard]] = field(default_factory=dict)
 
     async def create(self, target: WriteTarget, sent: SentObject, *, settles_owners: bool = False) -> Written:
         labels = await self.namespaces.labels_for_create(target.kind, target.namespace)
+        self._check_node(target, CREATE, sent.object)
         if isinstance(sent.object, UnstructuredObject) and target.kind is POD:
+            await self.nodes.check_new_pod(target.user, sent.object)
             sent = replace(sent, object=await self.priorities.given_to(sent.object))
         kind, generates_name = target.kind, not sent.object.metadata.name and bool(sent.object.metadata.generate_name)
         for _ in range(NAME_ATTEMPTS_MAX):
@@ -226,6 +238,7 @@ class Writer:
     ) -> _MadeObject:
         sent = change.make(record)
         old = from_stored(target.kind, record.value)
+        self._check_node(target, UPDATE, sent.object, old)
         _check_preconditions(target, sent.object, old, record)
         admitted = self._admit(target, sent, old, labels)
         new = admitted.stored if change.settles_owners else self._with_owners(target, admitted.stored, old, record)
@@ -287,9 +300,39 @@ class Writer:
             gates=self.gates,
             now=self.clock.now(),
             namespace_labels=namespace_labels,
-            permits=permits_of(target.user),
+            requester=self._requester(target) if target.subresource == "status" else None,
             uid=self.new_uid() if created is not None else "",
             name_suffix=_new_suffix() if created is not None and not created.name else "",
+        )
+
+    def _requester(self, target: WriteTarget) -> StatusRequester:
+        def refuses(permission: Permission) -> str:
+            asked = AccessRequest(
+                user=target.user,
+                verb=permission.verb,
+                group=target.kind.group,
+                version=target.resource.version,
+                resource=target.kind.plural,
+                subresource=permission.subresource,
+                namespace=permission.namespace,
+                name=permission.name,
+            )
+            decision = self.access.decide_again(asked)
+            return "" if decision.allowed else refusal(asked, decision).message
+
+        return StatusRequester(verb=target.verb, node=bound_node(target.user), refuses=refuses)
+
+    def _check_node(self, target: WriteTarget, operation: str, new: ApiObject, old: ApiObject | None = None) -> None:
+        """Refuse what a node may not write."""
+        self.nodes.check_write(
+            target.user,
+            operation,
+            target.kind,
+            subresource=target.subresource,
+            namespace=target.namespace,
+            name=target.name,
+            new=new,
+            old=old,
         )
 
     # --- owners of fields -----------------------------------------------------------------------------------

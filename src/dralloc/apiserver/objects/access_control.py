@@ -1,0 +1,44 @@
+"""Who may do what on this server: decides every request for access from what is stored."""
+
+from __future__ import annotations
+
+from dralloc.access.access_request import AccessRequest
+from dralloc.access.authorizer import ALLOWED, NO_OPINION, Administrators, Authorizer, AuthorizerChain, Decision
+from dralloc.access.node_authorizer import NodeAuthorizer
+from dralloc.access.users import node_of
+from dralloc.apiserver.objects.node_relations import StoredRelations
+from dralloc.store.interface import Store
+
+
+class AccessControl:
+    """Asks for administrators, then for nodes, then the stored roles. Another `authorizer` replaces all of them."""
+
+    def __init__(self, store: Store, authorizer: Authorizer | None = None) -> None:
+        self._relations = StoredRelations(store)
+        self._authorizer = authorizer or AuthorizerChain(
+            (Administrators(), NodeAuthorizer(self._relations), _EveryoneElse())
+        )
+
+    async def decide(self, asked: AccessRequest) -> Decision:
+        """The decision on everything that the store has delivered by now."""
+        await self.ready(asked)
+        return self._authorizer.decide(asked)
+
+    def decide_again(self, asked: AccessRequest) -> Decision:
+        """A further decision for a request after `ready` or `decide`."""
+        return self._authorizer.decide(asked)
+
+    async def ready(self, asked: AccessRequest) -> None:
+        """Wait until decisions on such requests see every change that the store has delivered."""
+        if node_of(asked.user) is not None:
+            await self._relations.ready(asked.resource)
+
+    async def stop(self) -> None:
+        await self._relations.stop()
+
+
+class _EveryoneElse:
+    """Allows everything to users that are not nodes."""
+
+    def decide(self, request: AccessRequest) -> Decision:
+        return ALLOWED if node_of(request.user) is None else NO_OPINION
