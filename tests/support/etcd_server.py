@@ -58,6 +58,12 @@ class EtcdServer:
     def kill(self) -> None:
         self._end(signal.SIGKILL)
 
+    def backup(self, snapshot: Path) -> None:
+        """Write a snapshot of the running server."""
+        program = str(Path(etcd_program()).with_name("etcdctl"))
+        command = [program, f"--endpoints={self.endpoint}", "snapshot", "save", str(snapshot)]
+        subprocess.run(command, capture_output=True, check=True, timeout=CALL_TIMEOUT_S)
+
     def restore(self, snapshot: Path) -> None:
         """Replaces the data of a stopped server by a snapshot, as an operator does."""
         assert self._process is None, "the server is stopped"

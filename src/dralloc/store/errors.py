@@ -3,6 +3,7 @@
 StoreError
 ├── KeyExists           create of an existing key
 ├── RevisionConflict    update or delete of a record that changed or was deleted
+├── FenceMoved          another writer used the fence of the write; decide again
 ├── Compacted           the requested revision is no longer kept
 │   └── Restored        the requested revision is from before a restore
 ├── FutureRevision      the requested revision does not exist yet
@@ -10,7 +11,7 @@ StoreError
 ├── BadPageToken        not a page token
 ├── BadStoreUrl         the URL names no store
 ├── ValueTooLarge       the value exceeds the store's size limit
-├── StoreFull           no space; nothing was written, later writes may succeed
+├── StoreFull           no space; later writes may succeed. On etcd, this write may or may not have happened
 ├── StoreUnavailable    not reachable, locked or failing; a write may or may not have happened
 │   ├── StoreInUse      locked by another process
 │   └── StoreClosed     closed by its owner
@@ -41,6 +42,11 @@ class RevisionConflict(StoreError):
         super().__init__(f"key {key!r} {found}, expected revision {expected}")
         self.key = key
         self.current = current
+
+
+class FenceMoved(StoreError):
+    def __init__(self, key: str) -> None:
+        super().__init__(f"key {key!r} is not written: another writer used its fence")
 
 
 class Compacted(StoreError):

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from typing import Self
 
 from dralloc.rpc.generated import etcd_pb2 as pb
 from dralloc.store.errors import (
     Compacted,
+    FenceMoved,
     FutureRevision,
     KeyExists,
     Restored,
@@ -22,7 +24,7 @@ from dralloc.store.errors import (
 )
 from dralloc.store.etcd_api import EtcdAddress, EtcdApi
 from dralloc.store.etcd_feed import EtcdFeed, KeySpace, OwnFeedWatch
-from dralloc.store.interface import FIRST_REVISION, HistoryLimits, Page, PageToken, Store, Watch
+from dralloc.store.interface import FIRST_REVISION, Fence, HistoryLimits, Page, PageToken, Store, Watch
 from dralloc.store.records import Record
 from dralloc.store.revisioned_map import ABSENT
 
@@ -58,6 +60,10 @@ class EtcdStore(Store):
             raise
         return store
 
+    @property
+    def newest_seen(self) -> int:
+        return self._api.newest_revision
+
     async def current_revision(self) -> int:
         self._check_open()
         response = await self._api.range(pb.RangeRequest(key=self._keys.encode("\0"), count_only=True))
@@ -82,20 +88,26 @@ class EtcdStore(Store):
             if page is None:
                 return Page(records=records, revision=part.revision)
 
-    async def create(self, key: str, value: bytes) -> Record:
+    async def create(self, key: str, value: bytes, *, fences: Sequence[Fence] = ()) -> Record:
         assert key.startswith("/"), "a key is a path"
-        put = pb.RequestOp(request_put=pb.PutRequest(key=self._keys.encode(key), value=value))
-        return Record(key=key, value=value, revision=await self._swap(key, ABSENT, put))
+        put = _put(self._keys.encode(key), value)
+        return Record(key=key, value=value, revision=await self._swap(key, ABSENT, put, fences))
 
-    async def update(self, key: str, value: bytes, *, expected_revision: int) -> Record:
+    async def update(self, key: str, value: bytes, *, expected_revision: int, fences: Sequence[Fence] = ()) -> Record:
         assert expected_revision != ABSENT, "an update replaces a record"
-        put = pb.RequestOp(request_put=pb.PutRequest(key=self._keys.encode(key), value=value))
-        return Record(key=key, value=value, revision=await self._swap(key, expected_revision, put))
+        put = _put(self._keys.encode(key), value)
+        return Record(key=key, value=value, revision=await self._swap(key, expected_revision, put, fences))
 
     async def delete(self, key: str, *, expected_revision: int) -> int:
         assert expected_revision != ABSENT, "a deletion removes a record"
         remove = pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=self._keys.encode(key)))
         return await self._swap(key, expected_revision, remove)
+
+    async def settle(self, fence: str, token: bytes) -> int:
+        self._check_open()
+        # Earlier writes have another token, or have not seen this one. The marker shows the revision in the feed.
+        puts = [_put(self._keys.fence(fence), token), _put(self._keys.marker, b"")]
+        return (await self._api.txn(pb.TxnRequest(success=puts))).header.revision
 
     async def watch(self, prefix: str, *, after_revision: int) -> Watch:
         self._check_open()
@@ -143,22 +155,29 @@ class EtcdStore(Store):
         next_page = PageToken(revision=at, start_after=last, remaining=response.count - len(records))
         return Page(records=records, revision=at, next=next_page)
 
-    async def _swap(self, key: str, expected_revision: int, change: pb.RequestOp) -> int:
-        """Returns the revision of the change; raises KeyExists or RevisionConflict with the existing record."""
+    async def _swap(self, key: str, expected_revision: int, change: pb.RequestOp, fences: Sequence[Fence] = ()) -> int:
+        """Returns the revision of the change; raises KeyExists, RevisionConflict with the existing record, or FenceMoved."""
         self._check_open()
         encoded = self._keys.encode(key)
         unchanged = pb.Compare(
             result=pb.Compare.EQUAL, target=pb.Compare.MOD, key=encoded, mod_revision=expected_revision
         )
         look = pb.RequestOp(request_range=pb.RangeRequest(key=encoded))
-        response = await self._api.txn(pb.TxnRequest(compare=[unchanged], success=[change], failure=[look]))
+        request = pb.TxnRequest(compare=[unchanged], success=[change], failure=[look])
+        for fence in fences:
+            fence_key = self._keys.fence(fence.name)
+            request.compare.append(_condition(fence_key, fence))
+            request.success.append(_put(fence_key, fence.token))
+        response = await self._api.txn(request)
         if response.succeeded:
             self._compact_if_overdue(response.header.revision)
             return response.header.revision
-        if expected_revision == ABSENT:
-            raise KeyExists(key)
         found = response.responses[0].response_range.kvs
         current = self._keys.record(found[0]) if found else None
+        if (current.revision if current else ABSENT) == expected_revision:
+            raise FenceMoved(key)
+        if expected_revision == ABSENT:
+            raise KeyExists(key)
         raise RevisionConflict(key, expected=expected_revision, current=current)
 
     def _feed_after(self, prefix: str, revision: int | None) -> EtcdFeed:
@@ -184,3 +203,13 @@ class EtcdStore(Store):
     def _check_open(self) -> None:
         if self._closed:
             raise StoreClosed
+
+
+def _put(key: bytes, value: bytes) -> pb.RequestOp:
+    return pb.RequestOp(request_put=pb.PutRequest(key=key, value=value))
+
+
+def _condition(key: bytes, fence: Fence) -> pb.Compare:
+    if fence.seen is None:
+        return pb.Compare(result=pb.Compare.EQUAL, target=pb.Compare.VALUE, key=key, value=fence.token)
+    return pb.Compare(result=pb.Compare.LESS, target=pb.Compare.MOD, key=key, mod_revision=fence.seen + 1)

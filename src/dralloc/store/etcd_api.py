@@ -43,12 +43,19 @@ class EtcdAddress(msgspec.Struct, frozen=True, kw_only=True):
         return f"etcd at {', '.join(self.endpoints)}"
 
 
+class EtcdWentBack(errors.StoreUnavailable):
+    """The answer is older than one before it: etcd was restored from a backup."""
+
+
 class EtcdApi:
     """Calls to one cluster. Calls wait for a connection; each fails with a StoreError."""
 
     def __init__(self, address: EtcdAddress, channel: grpc.aio.Channel | None = None) -> None:
         """Simulations bring their own channel."""
         self.timeout_s = address.timeout_s
+        # In any answer. Reads are linearizable, so it is at least the revision of every write that ended before the last read began.
+        # Set to 0 when watches have started over after a restore.
+        self.newest_revision = 0
         self._address = address
         self._channel = channel or _channel(address)
         self._range = self._method("KV/Range", pb.RangeRequest, pb.RangeResponse)
@@ -95,10 +102,16 @@ class EtcdApi:
         )
 
     async def _call(self, method: Any, request: Any, *, revision: int = 0) -> Any:
+        newest_before = self.newest_revision
         try:
-            return await method(request, timeout=self.timeout_s, metadata=METADATA, wait_for_ready=True)
+            response = await method(request, timeout=self.timeout_s, metadata=METADATA, wait_for_ready=True)
         except grpc.aio.AioRpcError as error:
             raise self._explain(error, revision) from error
+        if response.header.revision < newest_before:
+            raise EtcdWentBack(f"{self._address}: revision {response.header.revision} follows {newest_before}")
+        if response.header.revision > self.newest_revision:
+            self.newest_revision = response.header.revision
+        return response
 
     def _explain(self, error: grpc.aio.AioRpcError, revision: int) -> errors.StoreError:
         code, details = error.code(), error.details() or ""

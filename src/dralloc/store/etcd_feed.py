@@ -5,24 +5,27 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import NamedTuple
 
 from dralloc.rpc.generated import etcd_pb2 as pb
-from dralloc.store.errors import Compacted, Restored, StoreUnavailable
-from dralloc.store.etcd_api import EtcdApi
+from dralloc.store.errors import Compacted, Restored, StoreError, StoreUnavailable
+from dralloc.store.etcd_api import EtcdApi, EtcdWentBack
 from dralloc.store.event_log import SLICE_MIN, EventLog, carried_bytes
 from dralloc.store.interface import HistoryLimits, Watch
 from dralloc.store.records import Record, StoreEvent
 from dralloc.store.watch_hub import WatchHub
 
 RECONNECT_DELAY_S = 0.2
+# Most waits for a revision are shorter: its event is on the way.
+MARK_DELAY_S = 0.01
+MARK_DELAY_MAX_S = 1.0
 
 _logger = logging.getLogger(__name__)
 
 
 class KeySpace(NamedTuple):
-    """Our part of etcd's keys: those that start with a root."""
+    """Our part of etcd's keys: those that start with a root. Keys from `/\\xff` on are the store's own, and not its users'."""
 
     root: bytes
 
@@ -35,7 +38,21 @@ class KeySpace(NamedTuple):
     def range_of(self, prefix: str) -> tuple[bytes, bytes]:
         """Returns the first key with the prefix, and the first key after them. Every key starts with a slash."""
         start = self.encode(prefix or "/")
-        return start, start[:-1] + bytes((start[-1] + 1,))
+        return start, self.marker if prefix in ("", "/") else start[:-1] + bytes((start[-1] + 1,))
+
+    def watched_range(self, prefix: str) -> tuple[bytes, bytes]:
+        """Returns the range of a watch: as above, and the marker in a watch of all keys."""
+        start, end = self.range_of(prefix)
+        return start, end + b"\0" if end == self.marker else end
+
+    @property
+    def marker(self) -> bytes:
+        """A key that is written only to see the write in the feed."""
+        return self.root + b"/\xff"
+
+    def fence(self, name: str) -> bytes:
+        """The key that every write with a fence of that name writes, too."""
+        return self.root + b"/\xfffence/" + name.encode()
 
     def record(self, pair: pb.KeyValue) -> Record:
         return Record(key=self.decode(pair.key), value=pair.value, revision=pair.mod_revision)
@@ -61,7 +78,8 @@ class EtcdFeed:
         # Revisions before this one may be from before a restore. None: the feed's first revision is the limit.
         self._restored_at = restored_at
         self._log = EventLog(compacted=after_revision or 0, limits=limits, weigh=carried_bytes)
-        self._hub = WatchHub(self._log, revision=after_revision or 0)
+        self._hub = WatchHub(self._log, revision=after_revision or 0, on_wait=None if prefix else self._start_marking)
+        self._marking: asyncio.Task[None] | None = None
         self._started = asyncio.Event()
         self._task = asyncio.create_task(self._feed(prefix, after_revision))
 
@@ -110,7 +128,27 @@ class EtcdFeed:
 
     def close(self) -> None:
         self._task.cancel()
+        if self._marking is not None:
+            self._marking.cancel()
         self._hub.close()
+
+    def _start_marking(self) -> None:
+        if self._marking is None or self._marking.done():
+            self._marking = asyncio.create_task(self._mark_while_waited_for())
+
+    async def _mark_while_waited_for(self) -> None:
+        """Writes the marker while a watch waits for a revision, which may be of a key that is not ours.
+
+        Not etcd's requests for progress: before 3.5.8, the answer could arrive before earlier events.
+        """
+        put = pb.RequestOp(request_put=pb.PutRequest(key=self._keys.marker))
+        delay_s = MARK_DELAY_S
+        await asyncio.sleep(delay_s)
+        while self._hub.is_waited_for:
+            with suppress(StoreError):
+                await self._api.txn(pb.TxnRequest(success=[put]))
+            await asyncio.sleep(delay_s)
+            delay_s = min(2 * delay_s, MARK_DELAY_MAX_S)
 
     async def _feed(self, prefix: str, after_revision: int | None) -> None:
         try:
@@ -128,6 +166,7 @@ class EtcdFeed:
             if isinstance(error, Restored):
                 _logger.warning("etcd was restored from a backup: all watches start over")
                 self._restored_at = None
+                self._api.newest_revision = 0
             self._hub.end_watches(error)
         finally:
             self._hub.end_watches(StoreUnavailable("the watch on etcd ended"))
@@ -159,12 +198,15 @@ class EtcdFeed:
         if header.cluster_id != known:
             raise Restored(after)
         if header.revision < after:
-            newest = await self._api.range(pb.RangeRequest(key=self._keys.encode("\0"), count_only=True))
+            try:
+                newest = await self._api.range(pb.RangeRequest(key=self._keys.encode("\0"), count_only=True))
+            except EtcdWentBack:
+                raise Restored(after) from None
             if newest.header.revision < after:
                 raise Restored(after)
 
     def _request(self, prefix: str, after: int | None) -> pb.WatchCreateRequest:
-        start, end = self._keys.range_of(prefix)
+        start, end = self._keys.watched_range(prefix)
         return pb.WatchCreateRequest(
             key=start,
             range_end=end,
@@ -179,10 +221,11 @@ class EtcdFeed:
         """Returns the new changes in a response, and the revision up to which all changes are reported."""
         if after is None:
             after = response.header.revision
-        events = [self._event(event) for event in response.events if event.kv.mod_revision > after]
-        if events:
+        new = [event for event in response.events if event.kv.mod_revision > after]
+        if new:
+            marker = self._keys.marker
             # Not the header's revision, which is ahead while a watch catches up.
-            return events, events[-1].revision
+            return [self._event(event) for event in new if event.kv.key != marker], new[-1].kv.mod_revision
         is_progress = not response.created and not response.events
         return (), max(after, response.header.revision) if is_progress else after
 
@@ -213,6 +256,9 @@ class OwnFeedWatch(Watch):
 
     async def next(self, *, limit: int = 1000, timeout_s: float | None = None) -> Sequence[StoreEvent]:
         return await self._watch.next(limit=limit, timeout_s=timeout_s)
+
+    async def reach(self, revision: int) -> None:
+        await self._watch.reach(revision)
 
     def close(self) -> None:
         self._watch.close()

@@ -71,6 +71,18 @@ class HistoryLimits(msgspec.Struct, frozen=True, kw_only=True):
     bytes_max: int = 64 << 20
 
 
+class Fence(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A condition of a write that was decided on what its writer had read and written before.
+
+    Writes with fences of one name form a sequence. A write succeeds if the one before it has the same token, so it is by the same
+    writer. With `seen`, it takes the sequence over: it succeeds if no write of the sequence is newer than that revision.
+    """
+
+    name: str
+    token: bytes
+    seen: int | None = None
+
+
 class Watch(ABC):
     """Changes of the keys under a prefix: in order, exactly once, without gaps. Read by one task."""
 
@@ -87,6 +99,10 @@ class Watch(ABC):
         """
 
     @abstractmethod
+    async def reach(self, revision: int) -> None:
+        """Returns when `next` has every change up to the revision without waiting. Safe to cancel; raises as `next` does."""
+
+    @abstractmethod
     def close(self) -> None:
         """Releases the watch; idempotent."""
 
@@ -100,7 +116,16 @@ class Watch(ABC):
 
 
 class Store(ABC):
-    """Revisioned bytes with compare-and-swap. Belongs to the event loop that opened it."""
+    """Revisioned bytes with compare-and-swap. Belongs to the event loop that opened it.
+
+    A write that ends with another error than KeyExists, RevisionConflict, FenceMoved or ValueTooLarge, or that is cancelled, may
+    have happened, and may still happen after a read that does not show it. `settle` ends this for writes with a fence.
+    """
+
+    @property
+    @abstractmethod
+    def newest_seen(self) -> int:
+        """The newest revision in any answer of the store: at least that of every write acknowledged before the last read began."""
 
     @abstractmethod
     async def current_revision(self) -> int:
@@ -120,18 +145,22 @@ class Store(ABC):
         """
 
     @abstractmethod
-    async def create(self, key: str, value: bytes) -> Record:
-        """Writes a key that must not exist; raises KeyExists."""
+    async def create(self, key: str, value: bytes, *, fences: Sequence[Fence] = ()) -> Record:
+        """Writes a key that must not exist; raises KeyExists or FenceMoved."""
 
     @abstractmethod
-    async def update(self, key: str, value: bytes, *, expected_revision: int) -> Record:
-        """Replaces the record that was written at that revision; raises RevisionConflict."""
+    async def update(self, key: str, value: bytes, *, expected_revision: int, fences: Sequence[Fence] = ()) -> Record:
+        """Replaces the record that was written at that revision; raises RevisionConflict or FenceMoved."""
 
     @abstractmethod
     async def delete(self, key: str, *, expected_revision: int) -> int:
         """Deletes the record that was written at that revision and returns the deletion's revision; raises
         RevisionConflict.
         """
+
+    @abstractmethod
+    async def settle(self, fence: str, token: bytes) -> int:
+        """Takes over a fence; returns a revision after which no write of the name that began before this call takes effect."""
 
     @abstractmethod
     async def watch(self, prefix: str, *, after_revision: int) -> Watch:

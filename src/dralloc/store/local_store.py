@@ -1,4 +1,7 @@
-"""The common part of the in-process stores: reads and watches from memory, writes decided in the event loop."""
+"""The common part of the in-process stores: reads and watches from memory, writes decided in the event loop.
+
+Fences are ignored: no other process can write to such a store.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 
 from dralloc.store.errors import FutureRevision, StoreClosed
-from dralloc.store.interface import Page, PageToken, Store, Watch
+from dralloc.store.interface import Fence, Page, PageToken, Store, Watch
 from dralloc.store.records import Record, StoreEvent
 from dralloc.store.revisioned_map import ABSENT, ProposedWrite, RevisionedMap
 from dralloc.store.watch_hub import WatchHub
@@ -31,6 +34,10 @@ class LocalStore(Store):
     async def _forget(self, revision: int) -> None:
         """Compacts up to a revision that is at most a slice away."""
 
+    @property
+    def newest_seen(self) -> int:
+        return self._map.revision
+
     async def current_revision(self) -> int:
         self._check_open()
         return self._map.revision
@@ -45,13 +52,20 @@ class LocalStore(Store):
         self._check_open()
         return self._map.page(prefix, revision=revision, limit=limit, token=page)
 
-    async def create(self, key: str, value: bytes) -> Record:
+    async def create(self, key: str, value: bytes, *, fences: Sequence[Fence] = ()) -> Record:  # noqa: ARG002
         assert key.startswith("/"), "a key is a path"
         event = await self._write(ProposedWrite(key=key, value=value, expected_revision=ABSENT))
         assert event.record is not None, "a creation leaves a record"
         return event.record
 
-    async def update(self, key: str, value: bytes, *, expected_revision: int) -> Record:
+    async def update(
+        self,
+        key: str,
+        value: bytes,
+        *,
+        expected_revision: int,
+        fences: Sequence[Fence] = (),  # noqa: ARG002
+    ) -> Record:
         assert expected_revision != ABSENT, "an update replaces a record"
         event = await self._write(ProposedWrite(key=key, value=value, expected_revision=expected_revision))
         assert event.record is not None, "an update leaves a record"

@@ -77,6 +77,13 @@ class SqliteStore(LocalStore):
         # Every caller waits for the end; cancelling one does not affect the others.
         await asyncio.shield(self._committer)
 
+    async def settle(self, fence: str, token: bytes) -> int:  # noqa: ARG002
+        # A failed commit takes the revisions of all queued writes back.
+        last = self._last_revision
+        while self._map.revision < last <= self._last_revision:
+            await asyncio.wait((self._finished,))
+        return self._map.revision
+
     async def _write(self, change: ProposedWrite) -> StoreEvent:
         self._check_open()
         while (event := self._decide(change)) is None:

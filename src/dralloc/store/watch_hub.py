@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from dralloc.store.errors import Compacted, StoreClosed, StoreError, WatcherTooSlow
 from dralloc.store.event_log import EventLog, revision_of
@@ -20,8 +20,11 @@ from dralloc.store.records import StoreEvent
 class WatchHub:
     """Delivers to each watch the events after its revision, including those in the log."""
 
-    def __init__(self, log: EventLog, *, revision: int) -> None:
+    def __init__(self, log: EventLog, *, revision: int, on_wait: Callable[[], None] | None = None) -> None:
+        """`on_wait` is called when a watch starts to wait for a revision that the hub has not reached."""
         self.revision = revision
+        self._on_wait = on_wait
+        self._waiting: dict[asyncio.Future[None], int] = {}
         self._log = log
         self._channels: dict[str, _Channel] = {}
         # Lengths of the watched prefixes: an event finds its channels by truncating its key, however many channels
@@ -56,6 +59,25 @@ class WatchHub:
                     touched[channel] = None
         for channel in touched:
             channel.wake()
+        if self._waiting:
+            for waiter in [waiter for waiter, wanted in self._waiting.items() if wanted <= revision]:
+                _resolve(waiter)
+
+    @property
+    def is_waited_for(self) -> bool:
+        """True if a watch waits for a revision."""
+        return bool(self._waiting)
+
+    async def wait_for(self, revision: int) -> None:
+        """Returns when the hub has reached the revision, or the watches have ended."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting[waiter] = revision
+        if self._on_wait is not None:
+            self._on_wait()
+        try:
+            await waiter
+        finally:
+            del self._waiting[waiter]
 
     def forget(self, revision: int) -> None:
         """Drops the events that the log has compacted."""
@@ -68,6 +90,8 @@ class WatchHub:
         for channel in channels.values():
             channel.error = error
             channel.wake()
+        for waiter in self._waiting:
+            _resolve(waiter)
 
     def close(self) -> None:
         self._closed = True
@@ -160,6 +184,12 @@ class HubWatch(Watch):
                 break
         return events
 
+    async def reach(self, revision: int) -> None:
+        while self._hub.revision < revision:
+            self._check()
+            await self._hub.wait_for(revision)
+        self._check()
+
     def close(self) -> None:
         if not self._closed:
             self._closed = True
@@ -169,11 +199,8 @@ class HubWatch(Watch):
                 _resolve(self._waiter)
 
     def _take(self, limit: int) -> Sequence[StoreEvent]:
+        self._check()
         channel = self._channel
-        if self._closed:
-            raise StoreClosed
-        if channel.error is not None:
-            raise channel.error.with_traceback(None)
         start = self._place - channel.first_place
         if start < 0:
             raise WatcherTooSlow(f"the watch is behind revision {channel.since}, the oldest one kept")
@@ -185,6 +212,12 @@ class HubWatch(Watch):
         if events:
             self._returned = events[-1].revision
         return events
+
+    def _check(self) -> None:
+        if self._closed:
+            raise StoreClosed
+        if self._channel.error is not None:
+            raise self._channel.error.with_traceback(None)
 
 
 def _resolve(waiter: asyncio.Future[None]) -> None:

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from dralloc.apiserver.objects.write_guards import GuardLedger, Hold
+from dralloc.apiserver.objects.write_guards import GuardLedger
 from dralloc.store.records import Record, StoreEvent
 
 pytestmark = pytest.mark.slow
@@ -20,11 +20,10 @@ AMOUNTS = st.integers(1, 5)
 
 @dataclass
 class Write:
-    """A write in progress; once it is stored it has a revision, which its writer may not know yet."""
+    """A write in progress; once it is stored it has a revision, which its writer may not know yet, or never learns."""
 
     key: str
     amount: int
-    hold: Hold
     revision: int | None = None
 
 
@@ -55,9 +54,14 @@ class LedgerMachine(RuleBasedStateMachine):
             record = self.stored[key] = Record(key=key, value=b"%d" % amount, revision=self.revision)
         self.events.append(StoreEvent(revision=self.revision, key=key, record=record, previous=previous))
 
+    def end(self, write: Write) -> None:
+        self.writes.remove(write)
+        self.ledger.settle(write.key, write.amount, write.revision)
+
     @rule(key=KEYS, amount=AMOUNTS)
     def hold(self, key: str, amount: int) -> None:
-        self.writes.append(Write(key, amount, self.ledger.hold(key, amount)))
+        self.ledger.hold(key, amount)
+        self.writes.append(Write(key, amount))
 
     @precondition(lambda self: any(write.revision is None for write in self.writes))
     @rule(data=st.data(), succeeds=st.booleans())
@@ -67,16 +71,22 @@ class LedgerMachine(RuleBasedStateMachine):
             self.store(write.key, write.amount)
             write.revision = self.revision
         else:
-            self.writes.remove(write)
-            write.hold.release()
+            self.end(write)
 
     @precondition(lambda self: any(write.revision is not None for write in self.writes))
     @rule(data=st.data())
     def respond_to_the_writer(self, data: st.DataObject) -> None:
-        write = data.draw(st.sampled_from([write for write in self.writes if write.revision is not None]))
-        self.writes.remove(write)
-        assert write.revision is not None
-        write.hold.keep(write.revision)
+        self.end(data.draw(st.sampled_from([write for write in self.writes if write.revision is not None])))
+
+    @precondition(lambda self: self.writes)
+    @rule(data=st.data())
+    def settle_a_write_of_unknown_outcome(self, data: st.DataObject) -> None:
+        """Its writer got no response. Once everything is delivered, it counts if it is stored, and never will be otherwise."""
+        write = data.draw(st.sampled_from(self.writes))
+        while self.events:
+            self.deliver()
+        write.revision = None
+        self.end(write)
 
     @rule(key=KEYS, amount=st.sampled_from([None, 0]))
     def release(self, key: str, amount: int | None) -> None:
@@ -99,8 +109,8 @@ class LedgerMachine(RuleBasedStateMachine):
         assert self.total >= sum(int(record.value) for record in self.stored.values())
 
     def teardown(self) -> None:
-        for write in self.writes:
-            write.hold.release() if write.revision is None else write.hold.keep(write.revision)
+        for write in list(self.writes):
+            self.end(write)
         for event in self.events:
             self.ledger.apply(event)
         assert self.total == sum(int(record.value) for record in self.stored.values())

@@ -18,7 +18,7 @@ from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.apiserver.http.statuses import conflict
 from dralloc.apiserver.objects.api_resources import name_of, namespace_of, prefix_of
 from dralloc.apiserver.objects.store_view import StoreView
-from dralloc.apiserver.objects.write_guards import GuardLedger, Hold
+from dralloc.apiserver.objects.write_guards import GuardedView, Hold
 from dralloc.devices import overcommit
 from dralloc.devices.device_usage import FREE, DeviceUsage, counted_results
 from dralloc.devices.identity import DeviceId, PoolId
@@ -44,9 +44,9 @@ class DeviceGuard:
         self._usage: dict[DeviceId, DeviceUsage] = {}
         # The names of the same devices by pool.
         self._taken: defaultdict[PoolId, dict[str, None]] = defaultdict(dict)
-        self._ledger = GuardLedger[Results](_results_of_record, self._add)
         self._slices = _Slices()
-        self._views: list[StoreView] = []
+        self._claims: GuardedView[Results] | None = None
+        self._slices_view: StoreView | None = None
 
     async def hold(self, key: str, new: ApiObject, old: ApiObject | None) -> Hold | None:
         assert isinstance(new, ResourceClaim), "the guard of claims"
@@ -55,22 +55,24 @@ class DeviceGuard:
         results = counted_results(new)
         if not results:
             return None
-        await self._ready()
+        claims = await self._ready()
         self._check(key, results)
-        return self._ledger.hold(key, results)
+        return claims.hold(key, results)
 
     async def stop(self) -> None:
-        for view in self._views:
-            await view.stop()
+        for view in (self._claims, self._slices_view):
+            if view is not None:
+                await view.stop()
 
-    async def _ready(self) -> None:
-        if not self._views:
-            self._views = [
-                StoreView(self._store, prefix_of(RESOURCE_CLAIM), self._ledger),
-                StoreView(self._store, prefix_of(RESOURCE_SLICE), self._slices),
-            ]
-        for view in self._views:
-            await view.ready()
+    async def _ready(self) -> GuardedView[Results]:
+        if self._claims is None or self._slices_view is None:
+            self._slices_view = StoreView(self._store, prefix_of(RESOURCE_SLICE), self._slices)
+            self._claims = GuardedView(
+                self._store, prefix_of(RESOURCE_CLAIM), fence="devices", read=_results_of_record, add=self._add
+            )
+        await self._slices_view.ready()
+        await self._claims.ready()
+        return self._claims
 
     def _add(self, results: Results, sign: int) -> None:
         for result in results:
@@ -124,7 +126,9 @@ class DeviceGuard:
                 self._refuse(key, f"pool {pool}: {what}")
 
     def _holder(self, device: DeviceId) -> str:
-        holders = self._ledger.keys_where(lambda results: any(DeviceId.of(result) == device for result in results))
+        assert self._claims is not None, "devices are counted by the view of claims"
+        claims = self._claims.ledger
+        holders = claims.keys_where(lambda results: any(DeviceId.of(result) == device for result in results))
         key = next(iter(holders), None)
         return f"claim {namespace_of(RESOURCE_CLAIM, key)}/{name_of(key)}" if key else "another claim"
 

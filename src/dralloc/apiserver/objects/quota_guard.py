@@ -19,9 +19,9 @@ from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.api.unstructured_object import UnstructuredObject, view
 from dralloc.apiserver.http.statuses import forbidden
 from dralloc.apiserver.objects.api_resources import name_of, namespace_of, prefix_of
-from dralloc.apiserver.objects.store_view import KindIndex, StoreView
+from dralloc.apiserver.objects.store_view import KindIndex
 from dralloc.apiserver.objects.stored_form import from_stored
-from dralloc.apiserver.objects.write_guards import GuardLedger, Hold
+from dralloc.apiserver.objects.write_guards import GuardedView, Hold
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.quantity import Quantity
 from dralloc.store.interface import Store
@@ -57,16 +57,16 @@ class QuotaGuard:
         usage = self._namespaces.get(namespace)
         if usage is None:
             usage = self._namespaces[namespace] = _NamespaceUsage(self._store, self, namespace)
-        await usage.view.ready()
+        await usage.objects.ready()
         charges = self.charges_of(new)
         for name, hard in quotas.items():
             if excess := find_excess(hard, usage.used, charges):
                 raise forbidden(self._kind.group, self._kind.plural, name_of(key), explain_excess(name, excess))
-        return usage.ledger.hold(key, charges)
+        return usage.objects.hold(key, charges)
 
     async def stop(self) -> None:
-        for namespace in list(self._namespaces):
-            await self._forget(namespace)
+        for usage in self._namespaces.values():
+            await usage.objects.stop()
 
     def charges_of_record(self, record: Record) -> Charges:
         return self.charges_of(from_stored(self._kind, record.value))
@@ -83,16 +83,19 @@ class QuotaGuard:
         return self._kind
 
     async def _forget(self, namespace: str) -> None:
-        usage = self._namespaces.pop(namespace, None)
-        if usage is not None:
-            await usage.view.stop()
+        usage = self._namespaces.get(namespace)
+        if usage is not None and not usage.objects.ledger.holds_any:
+            del self._namespaces[namespace]
+            await usage.objects.stop()
 
 
 class _NamespaceUsage:
     def __init__(self, store: Store, guard: QuotaGuard, namespace: str) -> None:
         self.used: dict[str, Quantity] = {}
-        self.ledger = GuardLedger[Charges](guard.charges_of_record, self._add)
-        self.view = StoreView(store, prefix_of(guard.kind, namespace), self.ledger)
+        prefix = prefix_of(guard.kind, namespace)
+        self.objects = GuardedView[Charges](
+            store, prefix, fence=f"quota{prefix}", read=guard.charges_of_record, add=self._add
+        )
 
     def _add(self, charges: Charges, sign: int) -> None:
         for name, amount in charges.items():

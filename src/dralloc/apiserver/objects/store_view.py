@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Final, Protocol
@@ -19,6 +20,7 @@ from dralloc.store.interface import Store, Watch
 from dralloc.store.records import Record, StoreEvent
 
 RETRY_S: Final = 1.0
+READY_TIMEOUT_S: Final = 30.0
 
 _logger = logging.getLogger(__name__)
 
@@ -37,55 +39,103 @@ class StoreView:
     """Feeds one index from a task of its own."""
 
     def __init__(self, store: Store, prefix: str, index: DerivedIndex) -> None:
+        # The index has every change up to this revision.
+        self.revision = 0
         self._store = store
         self._prefix = prefix
         self._index = index
-        self._caught_up = asyncio.Event()
         self._watch: Watch | None = None
-        self._task = asyncio.create_task(self._run(), name=f"view of {prefix}")
+        # Set while there is a watch, and when the task has ended.
+        self._watching = asyncio.Event()
+        self._start()
 
-    async def ready(self) -> None:
-        """Wait until the index has every change that the store has delivered by now."""
-        if not self._caught_up.is_set():
-            await self._caught_up.wait()
+    async def ready(self, revision: int | None = None) -> None:
+        """Wait until the index has every change up to the revision; without one, up to the newest that the store has shown.
+
+        So it has every change that was acknowledged before the caller's last read of the store began. Raises StoreUnavailable.
+        """
+        wanted = self._store.newest_seen if revision is None else revision
         if self._watch is not None:
             try:
                 await self._take(self._watch, timeout_s=0)
             except StoreError:
                 # The task meets the same error and starts over.
-                return
+                self._watching.clear()
+        if self.revision < wanted or not self.revision:
+            await self._wait_for(max(wanted, 1))
 
     async def stop(self) -> None:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
+    def _start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name=f"view of {self._prefix}")
+
+    async def _wait_for(self, revision: int) -> None:
+        try:
+            async with asyncio.timeout(READY_TIMEOUT_S):
+                while self.revision < revision:
+                    await self._approach(revision)
+        except TimeoutError:
+            if self._watch is not None:
+                # The watch delivers nothing: start over without it.
+                await self.stop()
+                self._start()
+            raise StoreUnavailable(f"the view of {self._prefix} has not reached revision {revision} in time") from None
+
+    async def _approach(self, revision: int) -> None:
+        await self._watching.wait()
+        watch = self._watch
+        if watch is None:
+            raise StoreUnavailable(f"the view of {self._prefix} has ended")
+        try:
+            await watch.reach(revision)
+            await self._take(watch, timeout_s=0)
+        except StoreError:
+            # The task meets the same error and starts over.
+            if self._watch is watch:
+                self._watching.clear()
+
     async def _run(self) -> None:
-        while True:
-            try:
-                await self._read_and_watch()
-            except StoreClosed:
-                return
-            except (Compacted, WatcherTooSlow):
-                _logger.warning("the view of %s fell behind: reading it again", self._prefix)
-            except StoreUnavailable as error:
-                _logger.warning("cannot update the view of %s: %s", self._prefix, error)
-                await asyncio.sleep(RETRY_S)
+        try:
+            while True:
+                try:
+                    await self._read_and_watch()
+                except StoreClosed:
+                    return
+                except (Compacted, WatcherTooSlow):
+                    _logger.warning("the view of %s fell behind: reading it again", self._prefix)
+                except StoreError as error:
+                    _logger.warning("cannot update the view of %s: %s", self._prefix, error)
+                    await asyncio.sleep(RETRY_S)
+        finally:
+            self._watching.set()
 
     async def _read_and_watch(self) -> None:
         records, revision = await read_all(self._store, self._prefix)
+        if revision < self.revision:
+            # The store was restored from a backup: nothing that is known, however new, is of its history.
+            self._index.reset((), sys.maxsize)
         self._index.reset(records, revision)
-        self._caught_up.set()
+        self.revision = revision
         with await self._store.watch(self._prefix, after_revision=revision) as watch:
             self._watch = watch
+            self._watching.set()
             try:
                 while True:
                     await self._take(watch)
             finally:
                 self._watch = None
+                self._watching.clear()
 
     async def _take(self, watch: Watch, timeout_s: float | None = None) -> None:
-        for event in await watch.next(timeout_s=timeout_s):
-            self._index.apply(event)
+        while events := await watch.next(timeout_s=timeout_s):
+            for event in events:
+                self._index.apply(event)
+            self.revision = watch.revision
+            if timeout_s is None:
+                return
+        self.revision = max(self.revision, watch.revision)
 
 
 class KindIndex(ABC):

@@ -1,29 +1,49 @@
 """Write guards: limits over several objects (quotas, device capacity) that no write may exceed.
 
 A guard counts stored objects and holds for writes in progress. A hold counts at once, so that two writes that fit alone but not
-together cannot both pass. It is released if the write fails, and becomes the stored object if it succeeds.
+together cannot both pass. It is released if the write fails, and becomes the stored object if it succeeds. If the outcome is not
+known (the store did not answer, the client left), the hold counts until the store has settled the write: see `GuardedView`.
+
+Several servers on one store: every guarded write has a fence, so that it fails if another server has made one that this server did not
+count. The server then counts and decides again.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from dralloc.api.meta_v1 import ApiObject
+from dralloc.apiserver.objects.store_view import StoreView
+from dralloc.primitives.errors import ApiError
+from dralloc.store.errors import FenceMoved, KeyExists, RevisionConflict, ValueTooLarge
+from dralloc.store.interface import Fence, Store
 from dralloc.store.records import Record, StoreEvent
 
 T = TypeVar("T")
 
+# Errors of a write that was certainly not stored. After any other one, a cancellation included, it may be stored now or later.
+NOTHING_STORED: Final = (KeyExists, RevisionConflict, FenceMoved, ValueTooLarge, ApiError)
+
 
 class Hold(Protocol):
     """What a guard counts for one write in progress."""
+
+    @property
+    def fence(self) -> Fence:
+        """The condition under which the write may be stored."""
 
     def keep(self, revision: int) -> None:
         """Count the write as stored at this revision."""
 
     def release(self) -> None:
         """Stop to count: nothing was stored."""
+
+    def doubt(self) -> None:
+        """Count until the store settles whether the write was stored."""
 
 
 class WriteGuard(Protocol):
@@ -34,10 +54,14 @@ class WriteGuard(Protocol):
 
 
 class Holds:
-    """The holds of one write, released at the end of the block unless the write was stored."""
+    """The holds of one write. At the end of the block they are released, unless the write was or may have been stored."""
 
     def __init__(self, holds: Sequence[Hold]) -> None:
         self._holds = holds
+
+    @property
+    def fences(self) -> Sequence[Fence]:
+        return [hold.fence for hold in self._holds]
 
     def keep(self, revision: int) -> None:
         for hold in self._holds:
@@ -55,7 +79,11 @@ class Holds:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.release()
+        if kind is None or issubclass(kind, NOTHING_STORED):
+            self.release()
+        else:
+            for hold in self._holds:
+                hold.doubt()
 
 
 async def hold_all(guards: Sequence[WriteGuard], key: str, new: ApiObject, old: ApiObject | None) -> Holds:
@@ -107,10 +135,13 @@ class GuardLedger(Generic[T]):
         self._learn(event.key, event.revision, event.record)
         self._delivered = event.revision
 
-    def hold(self, key: str, value: T) -> Hold:
+    @property
+    def holds_any(self) -> bool:
+        return bool(self._held)
+
+    def hold(self, key: str, value: T) -> None:
         self._held.setdefault(key, []).append(value)
         self._add(value, 1)
-        return _LedgerHold(self, key, value)
 
     def settle(self, key: str, value: T, revision: int | None) -> None:
         """End a hold; with a revision, its value is stored at that revision."""
@@ -141,12 +172,104 @@ class GuardLedger(Generic[T]):
             self._add(value, 1)
 
 
+class GuardedView(Generic[T]):
+    """A ledger of the objects under a prefix that is up to date, and the fence of the writes that are decided with it."""
+
+    def __init__(
+        self,
+        store: Store,
+        prefix: str,
+        *,
+        fence: str,
+        read: Callable[[Record], T | None],
+        add: Callable[[T, int], None],
+    ) -> None:
+        self.ledger = GuardLedger[T](read, add)
+        self._store = store
+        self._view = StoreView(store, prefix, self.ledger)
+        self._fence = fence
+        # The token of our last write with the fence, and its revision; without one, the next write takes the fence over.
+        self._token: bytes | None = None
+        self._token_revision = 0
+        self._taking_over: asyncio.Future[None] | None = None
+        # Holds of writes whose outcome is not known.
+        self._doubted: dict[_LedgerHold[T], None] = {}
+
+    async def ready(self) -> None:
+        """Wait until the ledger has every change that was acknowledged, and no write is in doubt. The caller then decides at once."""
+        while True:
+            await self._view.ready()
+            if self._doubted:
+                await self._settle()
+            elif self._taking_over is not None:
+                await asyncio.wait((self._taking_over,))
+            else:
+                return
+
+    def hold(self, key: str, value: T) -> Hold:
+        self.ledger.hold(key, value)
+        if self._view.revision < self._token_revision:
+            # The store was restored from a backup, and the token is not of its history.
+            self._token, self._token_revision = None, 0
+        if self._token is not None:
+            return _LedgerHold(self, Fence(name=self._fence, token=self._token), key, value)
+        self._taking_over = asyncio.get_running_loop().create_future()
+        return _LedgerHold(self, Fence(name=self._fence, token=_new_token(), seen=self._view.revision), key, value)
+
+    def end(self, fence: Fence, revision: int | None) -> None:
+        """The write with the fence is stored at the revision, or has failed."""
+        if fence.seen is not None and self._taking_over is not None:
+            self._taking_over.set_result(None)
+            self._taking_over = None
+        if revision is not None:
+            self._take_over(fence.token, revision)
+        elif fence.token == self._token:
+            # Taking over again costs little, so the reason of the failure does not matter.
+            self._token = None
+
+    def doubt(self, hold: _LedgerHold[T]) -> None:
+        """The outcome of the write is not known."""
+        self._doubted[hold] = None
+
+    async def stop(self) -> None:
+        await self._view.stop()
+
+    async def _settle(self) -> None:
+        doubted, token = tuple(self._doubted), _new_token()
+        revision = await self._store.settle(self._fence, token)
+        await self._view.ready(revision)
+        self._take_over(token, revision)
+        # The ledger has those that were stored. Another task may have settled the same ones.
+        for hold in doubted:
+            if hold in self._doubted:
+                del self._doubted[hold]
+                hold.stop_counting()
+
+    def _take_over(self, token: bytes, revision: int) -> None:
+        if revision > self._token_revision:
+            self._token, self._token_revision = token, revision
+
+
 class _LedgerHold(Generic[T]):
-    def __init__(self, ledger: GuardLedger[T], key: str, value: T) -> None:
-        self._ledger, self._key, self._value = ledger, key, value
+    def __init__(self, view: GuardedView[T], fence: Fence, key: str, value: T) -> None:
+        self.fence = fence
+        self._view, self._key, self._value = view, key, value
 
     def keep(self, revision: int) -> None:
-        self._ledger.settle(self._key, self._value, revision)
+        self._view.ledger.settle(self._key, self._value, revision)
+        self._view.end(self.fence, revision)
 
     def release(self) -> None:
-        self._ledger.settle(self._key, self._value, None)
+        self.stop_counting()
+        self._view.end(self.fence, None)
+
+    def stop_counting(self) -> None:
+        self._view.ledger.settle(self._key, self._value, None)
+
+    def doubt(self) -> None:
+        self._view.end(self.fence, None)
+        self._view.doubt(self)
+
+
+def _new_token() -> bytes:
+    return os.urandom(16)

@@ -53,8 +53,8 @@ from dralloc.apiserver.objects.stored_form import (
 from dralloc.apiserver.objects.write_guards import WriteGuard, hold_all
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
-from dralloc.store.errors import KeyExists, RevisionConflict
-from dralloc.store.interface import Store
+from dralloc.store.errors import FenceMoved, KeyExists, RevisionConflict
+from dralloc.store.interface import Fence, Store
 from dralloc.store.records import Record
 
 NAME_ATTEMPTS_MAX: Final = 8
@@ -146,21 +146,27 @@ class Writer:
             await self.nodes.check_new_pod(target.user, sent.object)
             sent = replace(sent, object=await self.priorities.given_to(sent.object))
         kind, generates_name = target.kind, not sent.object.metadata.name and bool(sent.object.metadata.generate_name)
-        for _ in range(NAME_ATTEMPTS_MAX):
+        names_taken = 0
+        for _ in range(ATTEMPTS_MAX):
             made = await compute(len(sent.body), self._make_new, target, sent, labels, settles_owners=settles_owners)
             new, stored, name = made.object, made.stored, made.object.metadata.name
             key = key_of(kind, target.namespace, name)
-            with await hold_all(self.guards.get(kind.kind, ()), key, new, None) as held:
-                try:
-                    revision = await self._store_new(key, stored, dry_run=target.dry_run)
-                except KeyExists:
-                    if generates_name:
-                        continue
+            try:
+                with await hold_all(self.guards.get(kind.kind, ()), key, new, None) as held:
+                    revision = await self._store_new(key, stored, held.fences, dry_run=target.dry_run)
+                    if revision:
+                        held.keep(revision)
+            except FenceMoved:
+                continue
+            except KeyExists:
+                names_taken += 1
+                if not generates_name:
                     raise already_exists(kind.group, kind.plural, name) from None
-                if revision:
-                    held.keep(revision)
+                if names_taken == NAME_ATTEMPTS_MAX:
+                    raise name_not_generated(kind.group, kind.plural, name) from None
+            else:
                 return Written(stored, revision, created=True, warnings=made.warnings)
-        raise name_not_generated(kind.group, kind.plural, name)
+        raise conflict(kind.group, kind.plural, name)
 
     async def create_initial(self, kind: Kind, name: str, document: Document) -> None:
         """Store an object that every cluster has, unless it exists. It is not admitted: clients may not create all of these."""
@@ -224,6 +230,9 @@ class Writer:
                 return await attempt(record)
             except RevisionConflict as lost:
                 record = lost.current
+            except FenceMoved:
+                # The record is unchanged, but a guard must decide again.
+                continue
         raise conflict(kind.group, kind.plural, name_of(key))
 
     def _make_new(
@@ -255,21 +264,23 @@ class Writer:
             if target.dry_run:
                 return Written(stored, record.revision, warnings=made.warnings)
             removes = bool(new.metadata.deletion_timestamp) and is_released(typed_document(target.kind, stored))
-            revision = await self._replace(record, stored, removes=removes)
-            held.keep(revision)
+            revision = await self._replace(record, stored, held.fences, removes=removes)
+            if not removes:
+                held.keep(revision)
         return Written(stored, revision, warnings=made.warnings)
 
-    async def _store_new(self, key: str, stored: bytes, *, dry_run: bool) -> int:
+    async def _store_new(self, key: str, stored: bytes, fences: Sequence[Fence], *, dry_run: bool) -> int:
         if not dry_run:
-            return (await self.store.create(key, stored)).revision
+            return (await self.store.create(key, stored, fences=fences)).revision
         if await self.store.get(key) is not None:
             raise KeyExists(key)
         return 0
 
-    async def _replace(self, record: Record, stored: bytes, *, removes: bool) -> int:
+    async def _replace(self, record: Record, stored: bytes, fences: Sequence[Fence] = (), *, removes: bool) -> int:
         if removes:
             return await self.store.delete(record.key, expected_revision=record.revision)
-        return (await self.store.update(record.key, stored, expected_revision=record.revision)).revision
+        expected = record.revision
+        return (await self.store.update(record.key, stored, expected_revision=expected, fences=fences)).revision
 
     # --- admission ------------------------------------------------------------------------------------------
 
