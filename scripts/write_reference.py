@@ -12,6 +12,7 @@ import typer.main
 
 from dralloc.allocator.diagnosis.reasons import Reason, ReasonCause
 from dralloc.api.registry import KINDS
+from dralloc.apiserver.audit.audit_metrics import AuditMetrics
 from dralloc.apiserver.description.openapi_v3 import openapi_document
 from dralloc.apiserver.http.request_metrics import ServerMetrics
 from dralloc.cli.main import app, is_example
@@ -234,7 +235,7 @@ def metrics_page() -> Iterator[str]:
         (
             "API server",
             "`/metrics` of the server, for authenticated clients.",
-            ServerMetrics(watches=lambda: 0).all(),
+            (*ServerMetrics(watches=lambda: 0).all(), *AuditMetrics().all()),
         ),
         ("Scheduler", "`dralloc scheduler --metrics-address HOST:PORT`.", SchedulerMetrics().all()),
         ("Controllers", "`dralloc controllers --metrics-address HOST:PORT`.", ControllerMetrics().all()),

@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from dralloc.access.authorizer import Authorizer
 from dralloc.access.users import ADMINISTRATOR
+from dralloc.apiserver.audit.auditor import Auditor
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import Authenticator
 from dralloc.apiserver.http.listener import ListenAddress, listen
@@ -38,6 +40,8 @@ async def api_server(
     gates: FeatureGates | None = None,
     limits: HistoryLimits | None = None,
     guards_devices: bool = True,
+    authorizer: Authorizer | None = None,
+    auditor: Auditor | None = None,
     extensions: Sequence[ServerExtension] = (),
 ) -> AsyncIterator[ApiServer]:
     """A server without users, in the time of the running loop unless another clock is given."""
@@ -48,6 +52,8 @@ async def api_server(
             clock=clock or loop_clock(),
             gates=gates or FeatureGates.defaults(),
             guards_devices=guards_devices,
+            authorizer=authorizer,
+            auditor=auditor,
             extensions=extensions,
         ) as server,
     ):

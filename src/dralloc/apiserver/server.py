@@ -14,6 +14,7 @@ from typing import Final, Protocol
 from dralloc.access.authorizer import Authorizer
 from dralloc.access.impersonation import Impersonation, ImpersonationRefused
 from dralloc.api.registry import KINDS, NAMESPACE, PRIORITY_CLASS, RESOURCE_CLAIM
+from dralloc.apiserver.audit.auditor import Auditor
 from dralloc.apiserver.description.description_endpoints import DescriptionEndpoints
 from dralloc.apiserver.http.access_requests import access_request, refusal
 from dralloc.apiserver.http.flow_control import compute
@@ -21,7 +22,7 @@ from dralloc.apiserver.http.impersonation_headers import wanted_user
 from dralloc.apiserver.http.messages import JSON, TEXT, HttpRequest, HttpResponse
 from dralloc.apiserver.http.negotiation import YAML, wants_yaml
 from dralloc.apiserver.http.request_metrics import ServerMetrics
-from dralloc.apiserver.http.statuses import no_such_resource, status_of, status_response
+from dralloc.apiserver.http.statuses import UNAUTHORIZED, no_such_resource, status_of, status_response
 from dralloc.apiserver.http.url_paths import GroupPath, Path, PlainPath, ResourcePath, VersionPath, parse_path
 from dralloc.apiserver.objects.access_control import AccessControl
 from dralloc.apiserver.objects.api_resources import ResourceTable
@@ -86,10 +87,12 @@ class ApiServer:
         new_uid: Callable[[], str] = random_uid,
         guards_devices: bool = True,
         authorizer: Authorizer | None = None,
+        auditor: Auditor | None = None,
         extensions: Sequence[ServerExtension] = (),
     ) -> None:
         self._store = store
         self._access = AccessControl(store, authorizer)
+        self._auditor = auditor
         self._impersonation = Impersonation(self._access.decide_again)
         self._extensions = {extension.prefix.strip("/"): extension for extension in extensions}
         self._resources = ResourceTable(KINDS)
@@ -145,11 +148,14 @@ class ApiServer:
         started = time.perf_counter()
         path = parse_path(request.path)
         about = path if isinstance(path, ResourcePath) and self._is_served(path) else None
+        audited = self._auditor.begin(request, path) if self._auditor is not None else None
         self.metrics.in_flight += 1
         try:
             response = await self._answer(request, path)
         finally:
             self.metrics.in_flight -= 1
+        if audited is not None:
+            audited.end(response)
         if b"yaml" in request.headers.get(b"accept", b"") and wants_yaml(request.header(b"accept")):
             await _convert_to_yaml(response)
         verb = _verb(request, about)
@@ -166,6 +172,12 @@ class ApiServer:
         """True if the path can exist: metrics have no series for paths that clients invent."""
         resource = self._resources.find(path.group, path.version, path.resource)
         return resource is not None and (not path.subresource or path.subresource in resource.kind.subresources)
+
+    def refuse_unauthenticated(self, request: HttpRequest) -> HttpResponse:
+        """The response to a request without a valid credential."""
+        if self._auditor is not None:
+            self._auditor.unauthenticated(request)
+        return status_response(UNAUTHORIZED)
 
     async def _answer(self, request: HttpRequest, path: Path) -> HttpResponse:
         try:
@@ -208,7 +220,7 @@ class ApiServer:
     async def _authorize(self, request: HttpRequest, path: Path) -> None:
         """Refuse what the user may not do, before anything says whether the object exists."""
         asked = access_request(request, path)
-        decision = await self._access.decide(asked)
+        decision = request.decision = await self._access.decide(asked)
         if not decision.allowed:
             raise refusal(asked, decision)
 

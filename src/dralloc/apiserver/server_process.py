@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,6 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dralloc.access.users import ADMINISTRATOR
+from dralloc.apiserver.audit.audit_log import AuditLog, LogRotation
+from dralloc.apiserver.audit.audit_policy import load_policy
+from dralloc.apiserver.audit.auditor import Auditor
 from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import Authenticator, TokenFile, administrator_token
@@ -34,6 +38,15 @@ class BadServerSettings(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AuditSettings:
+    """Which requests are logged, and where."""
+
+    policy_file: Path
+    log_path: Path
+    rotation: LogRotation = field(default_factory=LogRotation)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
     data_dir: Path
     bind: str = "127.0.0.1"
@@ -51,6 +64,7 @@ class ServerSettings:
     # For browsers: `dralloc.web.page.device_page()`.
     pages: StaticPages | None = None
     extensions: tuple[ServerExtension, ...] = ()
+    audit: AuditSettings | None = None
     clock: Clock = field(default_factory=SystemClock)
 
     @property
@@ -84,8 +98,15 @@ async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
         token_file=TokenFile(settings.token_file) if settings.token_file is not None else None,
     )
     tls = None if settings.insecure_http else _certificates(settings)
-    async with await open_store(settings.store_url, accept_lost_writes=settings.accept_lost_writes) as store:
-        server = ApiServer(store, clock=settings.clock, gates=settings.gates, extensions=settings.extensions)
+    async with (
+        _auditor(settings) as auditor,
+        await open_store(settings.store_url, accept_lost_writes=settings.accept_lost_writes) as store,
+    ):
+        server = ApiServer(
+            store, clock=settings.clock, gates=settings.gates, auditor=auditor, extensions=settings.extensions
+        )
+        if auditor is not None:
+            server.metrics.include(auditor.metrics.all)
         application = ApiApplication(server, authenticator, settings.pages)
         await server.start()
         try:
@@ -99,6 +120,24 @@ async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
                 yield RunningServer(url, token, application, server)
         finally:
             await server.stop()
+
+
+@asynccontextmanager
+async def _auditor(settings: ServerSettings) -> AsyncIterator[Auditor | None]:
+    """Writes the audit log inside the block, if there is one."""
+    if (audit := settings.audit) is None:
+        yield None
+        return
+    policy = load_policy(audit.policy_file)
+    log = AuditLog(audit.log_path, settings.clock, audit.rotation)
+    try:
+        log.open()
+    except OSError as error:
+        raise BadServerSettings(f"cannot write the audit log {audit.log_path}: {error.strerror}") from None
+    try:
+        yield Auditor(policy, log, settings.clock)
+    finally:
+        await asyncio.to_thread(log.close)
 
 
 def _certificates(settings: ServerSettings) -> TlsFiles:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
+from dralloc.access.authorizer import Authorizer
+from dralloc.apiserver.audit.auditor import Auditor
 from dralloc.apiserver.objects.writer import random_uid
 from dralloc.apiserver.server import ApiServer, ServerExtension
 from dralloc.primitives.clock import Clock
@@ -20,11 +22,20 @@ async def running_api_server(
     gates: FeatureGates,
     new_uid: Callable[[], str] = random_uid,
     guards_devices: bool = True,
+    authorizer: Authorizer | None = None,
+    auditor: Auditor | None = None,
     extensions: Sequence[ServerExtension] = (),
 ) -> AsyncIterator[ApiServer]:
     """A server that is ready, and stopped at the end of the block."""
     server = ApiServer(
-        store, clock=clock, gates=gates, new_uid=new_uid, guards_devices=guards_devices, extensions=extensions
+        store,
+        clock=clock,
+        gates=gates,
+        new_uid=new_uid,
+        guards_devices=guards_devices,
+        authorizer=authorizer,
+        auditor=auditor,
+        extensions=extensions,
     )
     await server.start()
     try:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
 
+from dralloc.cli.audit_options import LogMaxAge, LogMaxBackup, LogMaxSize, LogPath, PolicyFile, audit_settings
 from dralloc.cli.options import AcceptLostWrites, Gates, ServedKubeconfig, StoreUrl
 from dralloc.cli.output import fail, parse_gates, say
 
@@ -52,6 +53,11 @@ def up(
     accept_lost_writes: AcceptLostWrites = False,
     ephemeral: Annotated[bool, typer.Option("--ephemeral", help="Keep no data after the end.")] = False,
     feature_gates: Gates = "",
+    audit_policy_file: PolicyFile = None,
+    audit_log_path: LogPath = None,
+    audit_log_maxsize: LogMaxSize = 100,
+    audit_log_maxbackup: LogMaxBackup = 10,
+    audit_log_maxage: LogMaxAge = 0,
 ) -> None:
     """Start a cluster on this machine: API server, scheduler, controllers, simulated nodes with devices, a web page.
 
@@ -77,6 +83,7 @@ def up(
     if no_nodes and nodes is not None:
         fail("--nodes and --no-nodes exclude each other")
     gates = parse_gates(feature_gates)
+    audit = audit_settings(audit_policy_file, audit_log_path, audit_log_maxsize, audit_log_maxbackup, audit_log_maxage)
     with _directory(data_dir, ephemeral) as directory:
         from dralloc.apiserver.server_process import ServerSettings
         from dralloc.assembly.cluster import ClusterSettings
@@ -94,6 +101,7 @@ def up(
             gates=gates,
             pages=device_page(),
             extensions=(ExplainEndpoint(gates),),
+            audit=audit,
         )
         cluster = ClusterSettings(gates=gates, fleets=tuple(_fleets(chosen)), identity=_identity(store))
         _run(Start(server, cluster, chosen, started))
@@ -195,7 +203,9 @@ def _run(start: Start) -> None:
 
     import uvloop
 
+    from dralloc.apiserver.audit.audit_policy import BadAuditPolicy
     from dralloc.apiserver.credentials.kubeconfig import UnusableKubeconfig
+    from dralloc.apiserver.server_process import BadServerSettings
     from dralloc.assembly.components import ComponentDied
     from dralloc.store.errors import StoreError, StoreInUse
 
@@ -207,7 +217,7 @@ def _run(start: Start) -> None:
             runner.run(_until_told(start))
     except StoreInUse:
         _fail_in_use(start.server)
-    except (StoreError, ComponentDied) as error:
+    except (BadAuditPolicy, BadServerSettings, StoreError, ComponentDied) as error:
         fail(str(error))
     except UnusableKubeconfig as error:
         fail(f"{error}; choose another path with --kubeconfig")

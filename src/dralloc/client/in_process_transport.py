@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from functools import lru_cache
 from typing import Protocol
 
@@ -55,8 +55,11 @@ class InProcessTransport:
             # Yield, so that a polling caller cannot starve other tasks.
             await asyncio.sleep(0)
         answer = await self._ask(request)
-        # A large list is streamed.
-        body = answer.body if answer.stream is None else b"".join([piece async for piece in answer.stream])
+        body = answer.body
+        if answer.stream is not None:
+            # A large list is streamed.
+            async with aclosing(answer.stream) as stream:
+                body = b"".join([piece async for piece in stream])
         return ClientResponse(status=answer.status, body=body, warnings=_warnings(answer.headers))
 
     @asynccontextmanager

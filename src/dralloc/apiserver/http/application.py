@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, Final, Protocol
 
+from dralloc.access.users import ANONYMOUS
 from dralloc.apiserver.http.authentication import Authenticator
 from dralloc.apiserver.http.body_reader import BODY_BYTES_MAX, BodyReader, Message, Receive, drain, too_large
 from dralloc.apiserver.http.flow_control import FlowControl, RequestFlow, begin, priority_level
@@ -16,7 +17,7 @@ from dralloc.apiserver.http.messages import HttpRequest, HttpResponse, parse_que
 from dralloc.apiserver.http.request_metrics import ServerMetrics
 from dralloc.apiserver.http.site_guard import check_same_site
 from dralloc.apiserver.http.static_pages import StaticPages
-from dralloc.apiserver.http.statuses import UNAUTHORIZED, status_of, status_response
+from dralloc.apiserver.http.statuses import status_of, status_response
 from dralloc.primitives import errors
 
 Scope = Message
@@ -32,6 +33,8 @@ class RequestHandler(Protocol):
     metrics: ServerMetrics
 
     async def handle(self, request: HttpRequest) -> HttpResponse: ...
+
+    def refuse_unauthenticated(self, request: HttpRequest) -> HttpResponse: ...
 
     def end_streams(self) -> None: ...
 
@@ -70,8 +73,10 @@ class ApiApplication:
             return await _send_whole(send, page)
         certificate = scope.get("extensions", {}).get("user", {}).get("user")
         user = await self._authenticator.identify(headers.get(b"authorization", b""), certificate)
+        query, (source_ip, _) = parse_query(scope["query_string"]), scope.get("client") or ("", 0)
         if user is None:
-            return await _send_whole(send, status_response(UNAUTHORIZED))
+            refused = HttpRequest(method, path, query, headers, b"", ANONYMOUS, source_ip=source_ip)
+            return await _send_whole(send, self._server.refuse_unauthenticated(refused))
         level = priority_level(method, path, scope["query_string"], user)
         flow = self.flow_control.flow_of(user, level, scope.get("client"), f"{method} {path}")
         begin(flow)
@@ -80,11 +85,9 @@ class ApiApplication:
         except errors.ApiError as error:
             return await _send_early(receive, send, status_response(status_of(error)))
         try:
-            query = parse_query(scope["query_string"])
             if "watch" in query and self._watches[user.name] >= WATCHES_OF_USER_MAX:
                 raise self.flow_control.reject(flow, "too-many-watches")
             await flow.enter()
-            source_ip, _ = scope.get("client") or ("", 0)
             request = HttpRequest(method, path, query, headers, body, user, source_ip=source_ip)
             request.impersonation = impersonation_headers(scope["headers"])
             response = await flow.metered(self._server.handle(request))
@@ -109,7 +112,7 @@ class ApiApplication:
         """The response to a request of a client in this process."""
         user = await self._authenticator.identify(headers.get(b"authorization", b""))
         if user is None:
-            return status_response(UNAUTHORIZED)
+            return self._server.refuse_unauthenticated(HttpRequest(method, path, query, headers, b"", ANONYMOUS))
         if len(body) > BODY_BYTES_MAX:
             return status_response(status_of(too_large()))
         request = HttpRequest(method, path, query, headers, body, user)

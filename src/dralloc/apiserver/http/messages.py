@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl
 
 from msgspec import Struct
 
+from dralloc.access.authorizer import Decision
 from dralloc.access.users import User
 
 JSON: Final = "application/json"
@@ -33,6 +34,8 @@ class HttpRequest(Struct, gc=False):
     impersonator: User | None = None
     # The client's address; empty for clients in this process.
     source_ip: str = ""
+    # Set as soon as the request is authorized or refused.
+    decision: Decision | None = None
 
     def header(self, name: bytes) -> str:
         return self.headers.get(name, b"").decode("latin-1")
