@@ -6,7 +6,7 @@ rules hold all the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
@@ -78,6 +78,16 @@ def write_refusal(write: ObjectWrite) -> str:
 
 def eviction_refusal(node: str, pod: ApiObject) -> str:
     return "" if _node_name(pod) == node else f"node {node} can only evict pods with spec.nodeName set to itself"
+
+
+def token_refusal(node: str, pod: ApiObject, bound_uid: str, audiences: Sequence[str]) -> str:
+    """Why the node gets no token that is bound to the pod with this UID."""
+    if pod.metadata.uid != bound_uid:
+        replaced = "The object might have been deleted and then recreated"
+        return f"the UID in the bound object reference ({bound_uid}) does not match the UID in record. {replaced}"
+    if _node_name(pod) != node:
+        return "node requested token bound to a pod scheduled on a different node"
+    return "node may only request 0 or 1 audiences" if len(audiences) > 1 else ""
 
 
 def mirror_pod_refusal(node: str, pod: ApiObject, node_uid: str) -> str:

@@ -167,13 +167,19 @@ DEVICE_TAINT_RULE: Final = _resource_kind(
 )
 
 
-def _core_kind(strategy: type[core_strategies.UnstructuredStrategy], *, group: str = "", **options: Any) -> Kind:
+def _core_kind(
+    strategy: type[core_strategies.UnstructuredStrategy],
+    *,
+    group: str = "",
+    unconditional_update: bool = True,
+    **options: Any,
+) -> Kind:
     """A kind that we model only in part; it has one version."""
     return Kind(
         group=group,
         kind=strategy.rules.view_type.__name__,
         namespaced=strategy.rules.namespaced,
-        versions=(_v1(UnstructuredObject),),
+        versions=(_v1(UnstructuredObject, unconditional_update=unconditional_update),),
         strategy=strategy,
         hub=UnstructuredObject,
         view=strategy.rules.view_type,
@@ -192,7 +198,7 @@ EVENT: Final = _core_kind(core_strategies.EventStrategy, short_names=("ev",))
 RESOURCE_QUOTA: Final = _core_kind(
     core_strategies.ResourceQuotaStrategy, subresources=("status",), short_names=("quota",)
 )
-LEASE: Final = _core_kind(core_strategies.LeaseStrategy, group=coordination_v1.GROUP)
+LEASE: Final = _core_kind(core_strategies.LeaseStrategy, group=coordination_v1.GROUP, unconditional_update=False)
 JOB: Final = _core_kind(core_strategies.JobStrategy, group=batch_v1.GROUP, subresources=("status",))
 PRIORITY_CLASS: Final = _core_kind(
     core_strategies.PriorityClassStrategy, group=scheduling_v1.GROUP, short_names=("pc",)
@@ -208,7 +214,10 @@ SERVICE: Final = _core_kind(
     core_strategies.ServiceStrategy, short_names=("svc",), kept_only="a Service is stored, but nothing routes to it"
 )
 CSI_NODE: Final = _core_kind(
-    core_strategies.CSINodeStrategy, group=storage_v1.GROUP, kept_only="a CSINode is stored, but nothing uses it"
+    core_strategies.CSINodeStrategy,
+    group=storage_v1.GROUP,
+    unconditional_update=False,
+    kept_only="a CSINode is stored, but nothing uses it",
 )
 _NOT_RUN: Final = "is stored, but no controller creates its pods"
 DEPLOYMENT: Final = _core_kind(

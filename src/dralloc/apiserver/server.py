@@ -23,6 +23,7 @@ from dralloc.apiserver.http.messages import JSON, TEXT, HttpRequest, HttpRespons
 from dralloc.apiserver.http.negotiation import YAML, wants_yaml
 from dralloc.apiserver.http.request_metrics import ServerMetrics
 from dralloc.apiserver.http.statuses import UNAUTHORIZED, no_such_resource, status_of, status_response
+from dralloc.apiserver.http.task_stacks import task_stacks
 from dralloc.apiserver.http.url_paths import GroupPath, Path, PlainPath, ResourcePath, VersionPath, parse_path
 from dralloc.apiserver.objects.access_control import AccessControl
 from dralloc.apiserver.objects.api_resources import ResourceTable
@@ -105,7 +106,7 @@ class ApiServer:
         if guards_devices:
             guards[RESOURCE_CLAIM.kind] += (devices,)
         guards[PRIORITY_CLASS.kind] = (priorities,)
-        nodes = NodeRestriction(store)
+        nodes = NodeRestriction(store, self._access)
         self._writer = Writer(store, clock, gates, Namespaces(store), priorities, self._access, nodes, new_uid, guards)
         deleter = Deleter(self._writer, clock)
         self._collector = GarbageCollector(store, self._writer, deleter)
@@ -119,6 +120,7 @@ class ApiServer:
             deleter=deleter,
             pods=PodSubresources(self._writer, deleter, clock),
             nodes=nodes,
+            access=self._access,
         )
         self.metrics = ServerMetrics(watches=self._watches.__len__)
         self._ready = False
@@ -238,16 +240,17 @@ class ApiServer:
             return response
 
     async def _on_plain(self, request: HttpRequest, path: str) -> HttpResponse | None:
-        first = path.strip("/").partition("/")[0]
-        if (extension := self._extensions.get(first)) is not None:
+        if (extension := self._extensions.get(path.split("/")[1])) is not None:
             return await extension.answer(request, self.handle)
-        match first:
-            case "healthz" | "livez":
+        match path:
+            case "/healthz" | "/livez" | "/healthz/ping" | "/livez/ping" | "/readyz/ping":
                 return HttpResponse(body=b"ok", content_type=TEXT)
-            case "readyz":
+            case "/readyz" | "/readyz/etcd" | "/healthz/etcd":
                 is_ready = self._ready and await self._store_answers()
                 return HttpResponse(200 if is_ready else 503, b"ok" if is_ready else b"not ready", TEXT)
-            case "metrics":
+            case "/debug/pprof":
+                return HttpResponse(body=task_stacks().encode(), content_type=TEXT)
+            case "/metrics":
                 return HttpResponse(
                     body=self.metrics.text().encode(), content_type="text/plain; version=0.0.4; charset=utf-8"
                 )

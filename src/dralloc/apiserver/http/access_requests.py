@@ -9,7 +9,7 @@ from dralloc.access.authorizer import Decision
 from dralloc.apiserver.http.field_terms import read_field_terms
 from dralloc.apiserver.http.messages import HttpRequest
 from dralloc.apiserver.http.query_options import wants_watch
-from dralloc.apiserver.http.statuses import forbidden
+from dralloc.apiserver.http.statuses import forbidden, forbidden_path
 from dralloc.apiserver.http.url_paths import Path, ResourcePath
 from dralloc.primitives.errors import BadRequest, Forbidden
 
@@ -42,7 +42,7 @@ def refusal(asked: AccessRequest, decision: Decision) -> Forbidden:
     """The error of a request that no authorizer allows, in Kubernetes' words."""
     why = f": {decision.reason}" if decision.reason else ""
     if asked.path:
-        return Forbidden(f'forbidden: User "{asked.user.name}" cannot {asked.verb} path "{asked.path}"{why}')
+        return forbidden_path(f'User "{asked.user.name}" cannot {asked.verb} path "{asked.path}"{why}')
     scope = f'in the namespace "{asked.namespace}"' if asked.namespace else "at the cluster scope"
     what = f'resource "{asked.full_resource}" in API group "{asked.group}" {scope}'
     message = f'User "{asked.user.name}" cannot {asked.verb} {what}{why}'

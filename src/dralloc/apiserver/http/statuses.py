@@ -22,6 +22,7 @@ from dralloc.primitives.errors import (
     Forbidden,
     Gone,
     Invalid,
+    MethodNotAllowed,
     NotAcceptable,
     NotFound,
     ResourceVersionTooLarge,
@@ -39,8 +40,8 @@ def status_of(error: ApiError) -> Status:
     status: Status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
     status["message"] = error.message
     status["reason"] = error.reason
-    if details := _details_of(error):
-        status["details"] = details
+    if error.details is not None or isinstance(error, Invalid):
+        status["details"] = _details_of(error)
     status["code"] = error.code
     return status
 
@@ -66,7 +67,16 @@ def not_found(group: str, resource: str, name: str) -> NotFound:
 
 
 def no_such_resource() -> NotFound:
-    return NotFound("the server could not find the requested resource")
+    return NotFound("the server could not find the requested resource", details=ErrorDetails())
+
+
+def method_not_allowed() -> MethodNotAllowed:
+    return MethodNotAllowed("the server does not allow this method on the requested resource", details=ErrorDetails())
+
+
+def forbidden_path(message: str) -> Forbidden:
+    """A refusal that is about no object; Kubernetes gives it empty details."""
+    return Forbidden(f"forbidden: {message}", details=ErrorDetails())
 
 
 def already_exists(group: str, resource: str, name: str) -> AlreadyExists:

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from dralloc.access.node_restriction import ObjectWrite, eviction_refusal, mirror_pod_refusal, write_refusal
+from dralloc.access.access_request import AccessRequest
+from dralloc.access.node_restriction import (
+    ObjectWrite,
+    eviction_refusal,
+    mirror_pod_refusal,
+    token_refusal,
+    write_refusal,
+)
 from dralloc.access.users import User, node_of
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.registry import NODE, POD, Kind
+from dralloc.api.pod_references import token_audiences
+from dralloc.api.registry import NODE, POD, SERVICE_ACCOUNT, Kind
+from dralloc.api.unstructured_object import UnstructuredObject
+from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.http.statuses import forbidden, not_found
+from dralloc.apiserver.objects.access_control import AccessControl
 from dralloc.apiserver.objects.api_resources import key_of
 from dralloc.apiserver.objects.stored_form import from_stored, read_metadata
 from dralloc.primitives.errors import Forbidden
@@ -16,8 +27,9 @@ from dralloc.store.interface import Store
 class NodeRestriction:
     """Refuses writes of nodes with `Forbidden`; lets all other users pass."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, access: AccessControl) -> None:
         self._store = store
+        self._access = access
 
     def check_write(
         self,
@@ -62,8 +74,46 @@ class NodeRestriction:
             raise not_found(POD.group, POD.singular, name)
         pod = from_stored(POD, record.value)
         if why := eviction_refusal(node, pod):
-            raise self._forbidden_pod(name, why)
+            raise forbidden(POD.group, POD.plural, name, why)
         return pod.metadata.uid
+
+    async def check_token_request(self, user: User, namespace: str, account: str, spec: Document) -> None:
+        """Refuse a node a token that is not for a pod on it, or for an audience that the pod does not ask for."""
+        node = node_of(user)
+        if node is None:
+            return
+        bound = spec.get("boundObjectRef") or {}
+        if (bound.get("apiVersion"), bound.get("kind")) != ("v1", "Pod") or not bound.get("name"):
+            raise _forbidden_account(account, "node requested token not bound to a pod")
+        if not bound.get("uid"):
+            raise _forbidden_account(account, "node requested token with a pod binding without a uid")
+        record = await self._store.get(key_of(POD, namespace, bound["name"]))
+        if record is None:
+            raise not_found(POD.group, POD.singular, bound["name"])
+        pod = from_stored(POD, record.value)
+        assert isinstance(pod, UnstructuredObject), "pods are modelled in part"
+        audiences = spec.get("audiences") or []
+        if why := token_refusal(node, pod, bound["uid"], audiences):
+            raise _forbidden_account(account, why)
+        audience = audiences[0] if audiences else ""
+        if audience not in token_audiences(pod.member("spec")):
+            await self._check_audience(user, namespace, account, audience)
+
+    async def _check_audience(self, user: User, namespace: str, account: str, audience: str) -> None:
+        """A role may allow tokens for audiences that no pod asks for."""
+        decision = await self._access.decide(
+            AccessRequest(
+                user=user,
+                verb="request-serviceaccounts-token-audience",
+                version="v1",
+                resource=audience,
+                namespace=namespace,
+                name=account,
+            )
+        )
+        if not decision.allowed:
+            why = f'{user.name} is not authorized to request tokens for audience "{audience}"'
+            raise _forbidden_account(account, why)
 
     async def check_new_pod(self, user: User, pod: ApiObject) -> None:
         """Check what `check_write` cannot: the pod's owner must be the stored node."""
@@ -74,10 +124,11 @@ class NodeRestriction:
         if record is None:
             raise not_found(NODE.group, NODE.singular, node)
         if why := mirror_pod_refusal(node, pod, read_metadata(record.value).uid):
-            raise self._forbidden_pod(_name_of_new(pod), why)
+            raise forbidden(POD.group, POD.plural, _name_of_new(pod), why)
 
-    def _forbidden_pod(self, name: str, why: str) -> Forbidden:
-        return forbidden(POD.group, POD.plural, name, why)
+
+def _forbidden_account(account: str, why: str) -> Forbidden:
+    return forbidden(SERVICE_ACCOUNT.group, SERVICE_ACCOUNT.plural, account, why)
 
 
 def _name_of_new(new: ApiObject | None) -> str:

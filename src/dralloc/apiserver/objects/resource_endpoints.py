@@ -12,7 +12,7 @@ from dralloc.access.node_restriction import CREATE, DELETE
 from dralloc.access.users import node_of
 from dralloc.api.registry import NAMESPACE, POD
 from dralloc.apiserver.documents.server_side_apply import manager_of_user_agent
-from dralloc.apiserver.http.access_requests import verb_of_method
+from dralloc.apiserver.http.access_requests import access_request, verb_of_method
 from dralloc.apiserver.http.field_terms import escape_value
 from dralloc.apiserver.http.flow_control import give_way
 from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
@@ -23,9 +23,17 @@ from dralloc.apiserver.http.query_options import (
     wants_watch,
     write_options,
 )
-from dralloc.apiserver.http.statuses import no_such_resource, status_response, success_status
+from dralloc.apiserver.http.statuses import (
+    forbidden,
+    method_not_allowed,
+    no_such_resource,
+    not_found,
+    status_response,
+    success_status,
+)
 from dralloc.apiserver.http.url_paths import ResourcePath
 from dralloc.apiserver.http.warning_headers import warning_headers
+from dralloc.apiserver.objects.access_control import AccessControl
 from dralloc.apiserver.objects.api_resources import ApiResource, key_of
 from dralloc.apiserver.objects.deleter import Deleter
 from dralloc.apiserver.objects.deletion_rules import read_delete_options
@@ -38,7 +46,7 @@ from dralloc.apiserver.objects.record_lists import in_pieces, list_records
 from dralloc.apiserver.objects.request_bodies import member, read_document, read_sent
 from dralloc.apiserver.objects.stored_form import from_stored, read_metadata
 from dralloc.apiserver.objects.writer import ObjectChange, Writer, WriteTarget, Written
-from dralloc.primitives.errors import BadRequest, ErrorDetails, MethodNotAllowed
+from dralloc.primitives.errors import BadRequest, ErrorDetails
 from dralloc.store.interface import Store
 from dralloc.store.records import Record
 
@@ -52,6 +60,10 @@ _ANSWERED_BY_STATUS: Final = frozenset(
         ("coordination.k8s.io", "v1", "leases"),
     }
 )
+
+# Subresources of pods that need a connection to their node.
+_STREAMS: Final = frozenset({"exec", "attach", "portforward"})
+_CONNECTIONS: Final = _STREAMS | {"log", "proxy"}
 
 Handler = Callable[[HttpRequest, ApiResource, ResourcePath], Awaitable[HttpResponse]]
 
@@ -68,6 +80,7 @@ class ResourceEndpoints:
         deleter: Deleter,
         pods: PodSubresources,
         nodes: NodeRestriction,
+        access: AccessControl,
     ) -> None:
         self._store = store
         self._reader = reader
@@ -75,6 +88,7 @@ class ResourceEndpoints:
         self._deleter = deleter
         self._pods = pods
         self._nodes = nodes
+        self._access = access
         self._on_collection: Mapping[str, Handler] = {
             "GET": self._list_or_watch,
             "POST": self._create,
@@ -96,16 +110,19 @@ class ResourceEndpoints:
     def handler_of(self, method: str, resource: ApiResource, path: ResourcePath) -> Handler:
         """The handler of the method on the path."""
         kind = resource.kind
-        if path.tail or (path.namespace and not kind.namespaced):
+        is_proxy = kind is POD and path.subresource == "proxy"
+        if (path.tail and not is_proxy) or (path.namespace and not kind.namespaced):
             raise no_such_resource()
         if path.verb:
             if path.verb != "watch" or path.subresource:
                 raise no_such_resource()
             if method != "GET":
-                raise MethodNotAllowed("the server does not allow this method on the requested resource")
+                raise method_not_allowed()
             return self._watch_by_path
         if path.subresource:
             if path.subresource not in kind.subresources:
+                if kind is POD and path.subresource in _CONNECTIONS:
+                    return self._connect
                 raise no_such_resource()
             handlers = self._on_subresource[path.subresource]
         else:
@@ -114,7 +131,7 @@ class ResourceEndpoints:
             raise no_such_resource()
         handler = handlers.get(method)
         if handler is None or (kind.namespaced and not path.namespace and method == "POST"):
-            raise MethodNotAllowed("the server does not allow this method on the requested resource")
+            raise method_not_allowed()
         return handler
 
     # --- reads ----------------------------------------------------------------------------------------------
@@ -227,6 +244,18 @@ class ResourceEndpoints:
         uid = await self._nodes.check_eviction(request.user, path.namespace, path.name)
         await self._pods.evict(path.namespace, path.name, await read_document(request), uid=uid)
         return status_response(success_status(201))
+
+    async def _connect(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
+        """Say why there is no connection to a pod: this server passes none on to nodes."""
+        if path.subresource in _STREAMS and request.method == "GET":
+            # A stream can also be opened by GET, and must not need a lesser right than by POST.
+            asked = structs.replace(access_request(request, path), verb="create")
+            decision = await self._access.decide(asked)
+            if not decision.allowed:
+                raise forbidden(resource.group, resource.plural, path.name, decision.reason)
+        if await self._store.get(key_of(POD, path.namespace, path.name)) is None:
+            raise not_found(resource.group, resource.plural, path.name)
+        raise no_such_resource()
 
     async def _finalize(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
         """Set the finalizers in a namespace's spec."""

@@ -53,6 +53,8 @@ from dralloc.apiserver.objects.stored_form import (
 from dralloc.apiserver.objects.write_guards import WriteGuard, hold_all
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
+from dralloc.primitives.field_errors import FieldPath
+from dralloc.primitives.field_errors import invalid as invalid_field
 from dralloc.store.errors import FenceMoved, KeyExists, RevisionConflict
 from dralloc.store.interface import Fence, Store
 from dralloc.store.records import Record
@@ -399,6 +401,10 @@ def _managed_fields(document: Document) -> tuple[Document, ...]:
 def _check_preconditions(target: WriteTarget, sent: ApiObject, old: ApiObject, record: Record) -> None:
     """Refuse a change of another revision, or of another object of that name, than the client states."""
     expected = sent.metadata.resource_version
+    served = target.kind.served(target.resource.version)
+    if not expected and served is not None and not served.unconditional_update:
+        fault = invalid_field(FieldPath.of("metadata", "resourceVersion"), 0, "must be specified for an update")
+        raise invalid(target.kind.group, target.kind.plural, target.name, [fault])
     if expected and expected != str(record.revision):
         raise conflict(target.kind.group, target.kind.plural, target.name)
     if sent.metadata.uid and sent.metadata.uid != old.metadata.uid:
