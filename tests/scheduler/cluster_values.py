@@ -12,9 +12,9 @@ from dralloc.devices.identity import ClaimId
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.contract import Decision
 from dralloc.scheduler.decide.cycle import Cycle
-from dralloc.scheduler.state.anti_affinity import ExcludedDomain
 from dralloc.scheduler.state.change_log import ChangeLog
 from dralloc.scheduler.state.node_state import NodeState
+from dralloc.scheduler.state.pod_topology import PodTopology
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.testing.builders import device_class, resource_slice
 from tests.scheduler.pod_specs import node_state
@@ -33,7 +33,7 @@ class ClusterValue:
     snapshot: Snapshot
     claims: Mapping[ClaimId, ResourceClaim] = field(default_factory=dict)
     in_use: frozenset[ClaimId] = frozenset()
-    excluded: tuple[ExcludedDomain, ...] = ()
+    pod_topology: PodTopology = field(default_factory=PodTopology)
     changes: ChangeLog = field(default_factory=ChangeLog)
 
     def find_claim(self, claim_id: ClaimId) -> ResourceClaim | None:
@@ -42,9 +42,6 @@ class ClusterValue:
     def is_in_use(self, claim_id: ClaimId) -> bool:
         return claim_id in self.in_use
 
-    def excluded_domains(self, _: Pod) -> tuple[ExcludedDomain, ...]:
-        return self.excluded
-
 
 def cluster(
     nodes: Mapping[str, Sequence[Device]] = NO_NODES,
@@ -52,7 +49,6 @@ def cluster(
     *,
     classes: Sequence[DeviceClass] = (device_class(),),
     in_use: Sequence[str] = (),
-    excluded: tuple[ExcludedDomain, ...] = (),
 ) -> ClusterValue:
     """Nodes with devices of their own, and claims of the default namespace."""
     states = {name: node_state(node(name)) for name in nodes}
@@ -63,7 +59,6 @@ def cluster(
         snapshot=Snapshot.of(slices=slices, claims=claims, nodes=[state.offer.place for state in states.values()]),
         claims={ClaimId.of(claim): claim for claim in claims},
         in_use=frozenset(ClaimId("default", name) for name in in_use),
-        excluded=excluded,
     )
 
 

@@ -67,7 +67,7 @@ def test_a_scheduler_that_cannot_list_or_elect_logs_why(caplog: pytest.LogCaptur
     if elected:
         assert told == [("WARNING", "leader election with lease kube-system/dralloc-scheduler: Unauthorized")]
     else:
-        watched = ("nodes", "deviceclasses", "resourceslices", "devicetaintrules")
+        watched = ("nodes", "namespaces", "deviceclasses", "resourceslices", "devicetaintrules")
         assert {("WARNING", f"cannot watch {plural}: Unauthorized") for plural in watched} == set(told)
 
 

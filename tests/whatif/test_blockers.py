@@ -156,32 +156,6 @@ CASES: dict[str, tuple[Callable[[], tuple[ApiObject, ...]], Stage, str, str]] = 
         "Rejected",
         "this scheduler does not support volume data with a persistent volume claim",
     ),
-    "anti-affinity": (
-        lambda: (
-            pod(
-                affinity={
-                    "podAntiAffinity": {
-                        "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "kubernetes.io/hostname"}]
-                    }
-                }
-            ),
-        ),
-        Stage.SCHEDULING,
-        "Rejected",
-        "this scheduler does not support required pod anti-affinity",
-    ),
-    "topology spread": (
-        lambda: (
-            pod(
-                topologySpreadConstraints=[
-                    {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"},
-                ]
-            ),
-        ),
-        Stage.SCHEDULING,
-        "Rejected",
-        "this scheduler does not support required topology spread constraints",
-    ),
     "the 257th pod of a claim": (
         lambda: (pod(claims=WAITING), full_claim()),
         Stage.SCHEDULING,

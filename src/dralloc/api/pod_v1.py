@@ -111,11 +111,16 @@ class PodAffinityTerm(Wire):
     mismatch_label_keys: tuple[str, ...] = ()
 
 
+class WeightedPodAffinityTerm(Wire):
+    weight: Int32 = printed(0)
+    pod_affinity_term: PodAffinityTerm = field(default_factory=lambda: PodAffinityTerm())
+
+
 class PodAffinity(Wire):
-    """Affinity or anti-affinity to other pods. Of preferences, only their presence is read."""
+    """Affinity or anti-affinity to other pods."""
 
     required_during_scheduling_ignored_during_execution: tuple[PodAffinityTerm, ...] = ()
-    preferred_during_scheduling_ignored_during_execution: tuple[dict[str, Any], ...] = ()
+    preferred_during_scheduling_ignored_during_execution: tuple[WeightedPodAffinityTerm, ...] = ()
 
 
 class Affinity(Wire):
@@ -125,17 +130,16 @@ class Affinity(Wire):
 
 
 class TopologySpreadConstraint(Wire):
-    UNREAD: ClassVar = (
-        "labelSelector",
-        "matchLabelKeys",
-        "maxSkew",
-        "minDomains",
-        "nodeAffinityPolicy",
-        "nodeTaintsPolicy",
-    )
+    """Keeps the numbers of matching pods in the topology domains at most `max_skew` apart."""
 
+    max_skew: Int32 = printed(0)
     topology_key: str = printed("")
     when_unsatisfiable: str = printed("")
+    label_selector: LabelSelector | None = None
+    min_domains: Int32 | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: tuple[str, ...] = ()
 
 
 class Volume(Wire):

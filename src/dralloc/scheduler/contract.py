@@ -15,13 +15,12 @@ from msgspec import Struct, field
 
 from dralloc.allocator.outcome import ClaimAllocation
 from dralloc.allocator.stamp import stamp
-from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import AllocationResult, DeviceClass, ResourceClaim
 from dralloc.devices.identity import ClaimId
-from dralloc.scheduler.state.anti_affinity import ExcludedDomain
 from dralloc.scheduler.state.change_log import ChangeLog
 from dralloc.scheduler.state.cluster_events import ClusterEvent
 from dralloc.scheduler.state.node_state import NodeState
+from dralloc.scheduler.state.pod_topology import PodTopology
 from dralloc.snapshot.cluster import Snapshot
 
 # The Kubernetes plugin that decides about claims and devices.
@@ -47,14 +46,14 @@ class ClusterView(Protocol):
     @property
     def changes(self) -> ChangeLog: ...
 
+    @property
+    def pod_topology(self) -> PodTopology: ...
+
     def find_claim(self, claim_id: ClaimId) -> ResourceClaim | None:
         """The claim, with its assumed allocation and reservations."""
 
     def is_in_use(self, claim_id: ClaimId) -> bool:
         """True if a pod that has a node, or is assumed to get one, uses the claim."""
-
-    def excluded_domains(self, pod: Pod) -> tuple[ExcludedDomain, ...]:
-        """The topology domains that the anti-affinity of placed pods keeps the pod from."""
 
 
 class CommittedPlacement(Struct, frozen=True, gc=False):

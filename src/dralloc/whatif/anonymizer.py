@@ -31,7 +31,8 @@ _KEPT: Final = _fields("""
     creationTimestamp deletionTimestamp startTime completionTime timeAdded allocationTimestamp lastProbeTime lastTransitionTime
     lastHeartbeatTime firstTimestamp lastTimestamp lastObservedTime eventTime
     type status reason phase effect operator protocol hostIP restartPolicy preemptionPolicy schedulerName priorityClassName
-    whenUnsatisfiable completionMode completedIndexes managedBy finalizers declaredFeatures scopes source action component
+    whenUnsatisfiable nodeAffinityPolicy nodeTaintsPolicy completionMode completedIndexes managedBy finalizers
+    declaredFeatures scopes source action component
     reportingComponent driver device deviceClassName extendedResourceName resourceName counterSet compatibilityGroups
     allocationMode matchAttribute distinctAttribute partitionTypeAttribute bindingConditions bindingFailureConditions
     skipNodeOperations capacityKey capacityMultiplier deviceMultiplier perPod perContainer default min max step validValues value

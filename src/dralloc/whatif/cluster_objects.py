@@ -41,7 +41,7 @@ from dralloc.snapshot.node_selectors import NodeFacts
 # What placing pods depends on. Without the first ones there is no answer.
 PLACEMENT_NEEDED: Final[frozenset[type[ApiObject]]] = frozenset({ResourceSlice, DeviceClass, ResourceClaim})
 PLACEMENT_USEFUL: Final[frozenset[type[ApiObject]]] = frozenset(
-    {Node, Pod, ResourceClaimTemplate, DeviceTaintRule, ResourceQuota, PriorityClass}
+    {Namespace, Node, Pod, ResourceClaimTemplate, DeviceTaintRule, ResourceQuota, PriorityClass}
 )
 # The node that is assumed where no object names one.
 ASSUMED_NODE: Final = "some-node"

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from dralloc.allocator.diagnosis.diagnoser import Diagnoser
 from dralloc.allocator.diagnosis.reasons import availability, grouped
 from dralloc.allocator.requests import compile_demand
-from dralloc.api.core_v1 import Event, Node
+from dralloc.api.core_v1 import Event, Namespace, Node
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_v1 import Pod, PodResourceClaim
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimStatus, ResourceSlice
@@ -337,6 +337,8 @@ def _state_of(objects: ClusterObjects, nodes: Iterable[Node]) -> ClusterState:
     state = ClusterState(rank=rank_function(objects.nodes), for_workloads="DRAReservedForWorkloads" in objects.gates)
     for node in nodes:
         state.node_changed(None, with_room(node))
+    for namespace in objects.all(Namespace).values():
+        state.namespace_changed(None, namespace)
     for resource_slice in objects.all(ResourceSlice).values():
         state.slice_changed(None, resource_slice)
     for device_class in objects.all(DeviceClass).values():

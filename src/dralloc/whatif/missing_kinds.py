@@ -36,6 +36,17 @@ def _asks_admin_access(objects: ClusterObjects) -> bool:
     )
 
 
+def _selects_namespaces(objects: ClusterObjects) -> bool:
+    """True if a pod has affinity to pods of namespaces with certain labels."""
+    affinities = [pod.spec.affinity for pod in objects.all(Pod).values() if pod.spec.affinity is not None]
+    sides = [side for each in affinities for side in (each.pod_affinity, each.pod_anti_affinity) if side is not None]
+    terms = [term for side in sides for term in side.required_during_scheduling_ignored_during_execution]
+    terms += [
+        each.pod_affinity_term for side in sides for each in side.preferred_during_scheduling_ignored_during_execution
+    ]
+    return any(term.namespace_selector is not None for term in terms)
+
+
 def _names_priority_classes(objects: ClusterObjects) -> bool:
     return any(
         pod.spec.priority is None and pod.spec.priority_class_name not in ("", *SYSTEM_CLASSES)
@@ -51,7 +62,7 @@ _COULD_MATTER: Final[Mapping[type[ApiObject], Callable[[ClusterObjects], bool]]]
     DeviceTaintRule: _has_devices,
     Pod: lambda objects: objects.has_nodes,
     ResourceQuota: _has_templates,
-    Namespace: _asks_admin_access,
+    Namespace: lambda objects: _asks_admin_access(objects) or _selects_namespaces(objects),
     PriorityClass: _names_priority_classes,
 }
 

@@ -9,14 +9,14 @@ out most of it already.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from msgspec.structs import replace
 
 from dralloc.api.apps_v1 import DaemonSet, Deployment
 from dralloc.api.batch_v1 import Job, PodTemplateSpec
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
-from dralloc.api.pod_v1 import MIRROR_POD, Affinity, Container, Pod, PodAffinity, PodSpec
+from dralloc.api.pod_v1 import MIRROR_POD, Container, Pod, PodSpec
 from dralloc.api.resource_v1 import NULL, ResourceClaim, ResourceClaimTemplate
 from dralloc.api.wire import map_changed
 
@@ -80,28 +80,8 @@ def _reduced_spec(spec: PodSpec) -> PodSpec:
         init_containers=map_changed(spec.init_containers, _without_image),
         # Of these, only the presence is read.
         volumes=tuple(volume if volume.ephemeral is None else replace(volume, ephemeral={}) for volume in spec.volumes),
-        affinity=_reduced_affinity(spec.affinity),
     )
 
 
 def _without_image(container: Container) -> Container:
     return replace(container, image="") if container.image else container
-
-
-def _reduced_affinity(affinity: Affinity | None) -> Affinity | None:
-    if affinity is None:
-        return None
-    return replace(
-        affinity,
-        pod_affinity=_without_preferences(affinity.pod_affinity),
-        pod_anti_affinity=_without_preferences(affinity.pod_anti_affinity),
-    )
-
-
-def _without_preferences(affinity: PodAffinity | None) -> PodAffinity | None:
-    if affinity is None:
-        return None
-    preferences: tuple[dict[str, Any], ...] = tuple(
-        {} for _ in affinity.preferred_during_scheduling_ignored_during_execution
-    )
-    return replace(affinity, preferred_during_scheduling_ignored_during_execution=preferences)

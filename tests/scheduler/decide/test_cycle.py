@@ -12,7 +12,6 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.devices.identity import ClaimId
 from dralloc.scheduler.contract import DecisionFailure, Placement, Rejection
-from dralloc.scheduler.state.anti_affinity import ExcludedDomain
 from dralloc.scheduler.state.cluster_events import (
     DEVICES_CHANGED,
     DEVICES_FREED,
@@ -101,12 +100,6 @@ PLACEMENTS = [
         "a claim that has devices keeps them",
         cluster({"a": [GPU]}, [claim("c", request(), allocation=allocation(held("gpu-0", pool="a")))]),
         held=(CLAIM,),
-    ),
-    PlacementCase(
-        "not a domain that the anti-affinity of another pod excludes",
-        cluster({"a": (), "b": ()}, excluded=(ExcludedDomain("kubernetes.io/hostname", "a", "pod default/e"),)),
-        our(),
-        node="b",
     ),
 ]
 

@@ -13,6 +13,7 @@ from dralloc.api.scheduling_v1 import PREEMPTION_POLICIES
 from dralloc.api.validation import formats
 from dralloc.api.validation.metadata import validate_labels
 from dralloc.api.validation.node_selector import validate_label_requirement, validate_node_selector
+from dralloc.api.validation.pod_topology import validate_pod_affinity, validate_topology_spread
 from dralloc.primitives import names
 from dralloc.primitives.field_errors import (
     FieldError,
@@ -171,10 +172,15 @@ def _validate_placement(spec: pod_v1.PodSpec, path: FieldPath) -> Iterator[Field
         if gate.name in gates:
             yield duplicate(where, gate.name)
         gates.add(gate.name)
-    affinity = spec.affinity.node_affinity if spec.affinity else None
-    if affinity is None:
-        return
-    base = path.child("affinity", "nodeAffinity")
+    if spec.topology_spread_constraints:
+        yield from validate_topology_spread(spec.topology_spread_constraints, path.child("topologySpreadConstraints"))
+    if spec.affinity is not None:
+        yield from validate_pod_affinity(spec.affinity, path.child("affinity"))
+        if spec.affinity.node_affinity is not None:
+            yield from _validate_node_affinity(spec.affinity.node_affinity, path.child("affinity", "nodeAffinity"))
+
+
+def _validate_node_affinity(affinity: pod_v1.NodeAffinity, base: FieldPath) -> Iterator[FieldError]:
     if affinity.required_during_scheduling_ignored_during_execution is not None:
         where = base.child("requiredDuringSchedulingIgnoredDuringExecution")
         yield from validate_node_selector(affinity.required_during_scheduling_ignored_during_execution, where)

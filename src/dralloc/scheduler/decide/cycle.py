@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -35,18 +36,19 @@ from dralloc.scheduler.decide.claim_checks import (
     demand_obstacle,
     reservation_obstacle,
 )
-from dralloc.scheduler.decide.node_fit import NodeRequirements, misfit
-from dralloc.scheduler.decide.node_verdicts import NodeVerdict
+from dralloc.scheduler.decide.node_fit import misfit
+from dralloc.scheduler.decide.node_verdicts import NodeVerdict, overruled
 from dralloc.scheduler.decide.pod_requirements import ClaimSplit, HeldClaim, PodRequirements, equivalence_key
+from dralloc.scheduler.decide.topology_rules import TopologyRules, rules_key
 from dralloc.scheduler.decide.unsupported_fields import unsupported
 from dralloc.scheduler.decide.verdict_table import DEFAULT_EFFORT, SearchEffort, VerdictTable
-from dralloc.scheduler.state.anti_affinity import ExcludedDomain
 from dralloc.scheduler.state.binding_conditions import is_unusable
 from dralloc.scheduler.state.cluster_events import (
     DEVICES_CHANGED,
     DEVICES_FREED,
     NODE_CHANGED,
     NODE_RESOURCES_FREED,
+    PODS_MOVED,
     claim_changed,
     class_changed,
     pod_changed,
@@ -57,6 +59,17 @@ from dralloc.scheduler.state.placed_pods import pod_key
 # Bounds on the caches: tables, and verdicts of all tables together.
 TABLES_MAX: Final = 1000
 VERDICTS_MAX: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """A pod whose nodes are to be judged. `key` is equal for pods that get the same decision."""
+
+    pod: Pod
+    claims: ClaimSplit
+    table: VerdictTable
+    rules: TopologyRules | None
+    key: bytes
 
 
 class Cycle:
@@ -71,34 +84,32 @@ class Cycle:
         self._start = 0
 
     def decide(self, pod: Pod, now: datetime) -> Decision:
-        examined = self._examine(pod)
-        if isinstance(examined, Rejection):
-            return examined
-        key, split, table = examined
-        if (placement := self._placement(split, table, now)) is not None:
+        attempt = self._begin(pod)
+        if isinstance(attempt, Rejection):
+            return attempt
+        if (placement := self._placement(attempt, now)) is not None:
             return placement
-        unusable = _unusable(split, now)
-        refusal = self._refuse(pod, table, split, unusable)
+        unusable = _unusable(attempt.claims, now)
+        refusal = self._refuse(attempt, unusable)
         # Which claim to deallocate depends on the pod, not only on its requirements.
         if isinstance(refusal, Rejection) and refusal.deallocate is None and not unusable:
-            return replace(refusal, equivalence_key=key)
+            return replace(refusal, equivalence_key=attempt.key)
         return refusal
 
     def placement(self, pod: Pod, now: datetime) -> Placement | None:
         """The decision if it is a placement. Reasons, which cost more than a decision, are not looked for."""
-        examined = self._examine(pod)
-        return None if isinstance(examined, Rejection) else self._placement(examined[1], examined[2], now)
+        attempt = self._begin(pod)
+        return None if isinstance(attempt, Rejection) else self._placement(attempt, now)
 
     def verdicts(self, pod: Pod) -> Mapping[str, NodeVerdict]:
         """The verdict of every node on the pod; empty if the pod is rejected before any node is judged."""
-        examined = self._examine(pod)
-        if isinstance(examined, Rejection):
+        attempt = self._begin(pod)
+        if isinstance(attempt, Rejection):
             return {}
-        _, _, table = examined
-        return table.all_verdicts()
+        return overruled(attempt.table.all_verdicts(), attempt.rules, self._view.nodes)
 
-    def _examine(self, pod: Pod) -> tuple[bytes, ClaimSplit, VerdictTable] | Rejection:
-        """The pod's equivalence key, its claims, and the table of verdicts; or why no node need be judged."""
+    def _begin(self, pod: Pod) -> _Attempt | Rejection:
+        """What the decision needs; or why no node need be judged."""
         view = self._view
         if asked := unsupported(pod.spec):
             message = f"this scheduler does not support {', '.join(asked)}"
@@ -112,13 +123,14 @@ class Cycle:
         )
         if obstacle is not None:
             return _rejection(obstacle)
-        excluded_domains = view.excluded_domains(pod)
-        key = equivalence_key(pod, split, view.classes, excluded_domains)
-        table = self._table(key, pod, split, excluded_domains)
-        return key, split, table
+        key = equivalence_key(pod, split, view.classes)
+        table = self._table(key, pod, split)
+        rules = TopologyRules.of(pod, table.requirements.node, view)
+        return _Attempt(pod, split, table, rules, key if rules is None else key + rules_key(pod))
 
-    def _placement(self, claims: ClaimSplit, table: VerdictTable, now: datetime) -> Placement | None:
-        choice = table.best() if not _unusable(claims, now) else None
+    def _placement(self, attempt: _Attempt, now: datetime) -> Placement | None:
+        claims, table = attempt.claims, attempt.table
+        choice = table.best(attempt.rules) if not _unusable(claims, now) else None
         if choice is None:
             return None
         allocations = table.judge.allocations(choice.fits, choice.node, self._view.snapshot)
@@ -130,17 +142,18 @@ class Cycle:
             allocated_at=now if self._features.binding_conditions else None,
         )
 
-    def _refuse(
-        self, pod: Pod, table: VerdictTable, claims: ClaimSplit, unusable: tuple[ResourceClaim, ...]
-    ) -> Rejection | DecisionFailure:
-        if not unusable and table.fault is not None:
-            return DecisionFailure(table.fault.fatal.text(claims.unallocated_ids))
+    def _refuse(self, attempt: _Attempt, unusable: tuple[ResourceClaim, ...]) -> Rejection | DecisionFailure:
+        pod, claims, table = attempt.pod, attempt.claims, attempt.table
+        if not unusable and (fault := table.fault(attempt.rules)) is not None:
+            return DecisionFailure(fault.fatal.text(claims.unallocated_ids))
         used = frozenset(map(ClaimId.of, (*claims.allocated, *claims.unallocated)))
         waits_for = frozenset(map(claim_changed, used)) | {
             NODE_CHANGED,
             NODE_RESOURCES_FREED,
             pod_changed(pod_key(pod)),
         }
+        if attempt.rules is not None:
+            waits_for |= {PODS_MOVED}
         if claims.unallocated:
             waits_for |= {DEVICES_FREED, DEVICES_CHANGED}
             waits_for |= {class_changed(name) for claim in claims.unallocated for name in classes_of(claim)}
@@ -150,33 +163,32 @@ class Cycle:
                 frozenset({DYNAMIC_RESOURCES}),
             )
         else:
-            message, plugins = self._message(table, claims), table.plugins()
+            message, plugins = self._message(attempt), table.plugins(attempt.rules)
         return Rejection(
             message,
             waits_for,
-            deallocate=self._to_deallocate(pod, table, claims, unusable),
+            deallocate=self._to_deallocate(attempt, unusable),
             plugins=plugins,
         )
 
-    def _message(self, table: VerdictTable, claims: ClaimSplit) -> str:
+    def _message(self, attempt: _Attempt) -> str:
         """Why no node can take the pod, with the names of its own claims."""
         if not self._view.nodes:
             return "no nodes are available"
-        groups = [group.named(claims.unallocated_ids) for group in table.reasons()]
+        named = attempt.claims.unallocated_ids
+        groups = [group.named(named) for group in attempt.table.reasons(attempt.rules)]
         return availability(groups, total=len(self._view.nodes))
 
-    def _to_deallocate(
-        self, pod: Pod, table: VerdictTable, claims: ClaimSplit, unusable: tuple[ResourceClaim, ...]
-    ) -> ClaimId | None:
+    def _to_deallocate(self, attempt: _Attempt, unusable: tuple[ResourceClaim, ...]) -> ClaimId | None:
         """A claim that no other pod uses and that keeps the pod from a node which could take it."""
-        requirements = table.requirements
-        pairs = zip(claims.allocated, requirements.held, strict=True)
-        free = [held for claim, held in pairs if self._is_free(claim, pod)]
+        requirements = attempt.table.requirements
+        pairs = zip(attempt.claims.allocated, requirements.held, strict=True)
+        free = [held for claim, held in pairs if self._is_free(claim, attempt.pod)]
         fixed = [held for held in requirements.held if held not in free]
         failed = set(map(ClaimId.of, unusable))
         for held in free:
             away = (node for node in self._view.nodes.values() if not held.is_usable_on(node.offer.place))
-            if held.claim_id in failed or any(_could_take(requirements.node, fixed, node) for node in away):
+            if held.claim_id in failed or any(_could_take(attempt, fixed, node) for node in away):
                 return held.claim_id
         return None
 
@@ -187,12 +199,10 @@ class Cycle:
 
     # --- Tables -----------------------------------------------------------------------------------------------------
 
-    def _table(
-        self, key: bytes, pod: Pod, claims: ClaimSplit, excluded_domains: tuple[ExcludedDomain, ...]
-    ) -> VerdictTable:
+    def _table(self, key: bytes, pod: Pod, claims: ClaimSplit) -> VerdictTable:
         table = self._tables.get(key)
         if table is None:
-            requirements = PodRequirements.of(pod, claims, self._view.classes, self._features, excluded_domains)
+            requirements = PodRequirements.of(pod, claims, self._view.classes, self._features)
             table = self._tables[key] = VerdictTable(requirements, self._view, start=self._start, effort=self._effort)
             self._start += 1009
             self._drop_oldest()
@@ -214,6 +224,10 @@ def _rejection(obstacle: Obstacle) -> Rejection:
     return Rejection(obstacle.message, obstacle.waits_for, obstacle.is_early)
 
 
-def _could_take(requirements: NodeRequirements, fixed: Iterable[HeldClaim], node: NodeState) -> bool:
+def _could_take(attempt: _Attempt, fixed: Iterable[HeldClaim], node: NodeState) -> bool:
     """True if neither the node itself nor claims that must keep their devices keep the pod from the node."""
-    return misfit(requirements, node) is None and all(held.is_usable_on(node.offer.place) for held in fixed)
+    if misfit(attempt.table.requirements.node, node) is not None:
+        return False
+    if attempt.rules is not None and attempt.rules.misfit(node) is not None:
+        return False
+    return all(held.is_usable_on(node.offer.place) for held in fixed)

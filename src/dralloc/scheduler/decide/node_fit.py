@@ -1,8 +1,7 @@
 """Whether a node can take a pod, devices aside, and why not.
 
-The checks of Kubernetes' NodeUnschedulable, NodeName, TaintToleration, NodeAffinity, NodePorts, NodeResourcesFit and, for the
-anti-affinity of placed pods, InterPodAffinity, in this order. The first that fails is the reason; it names every resource that
-is insufficient.
+The checks of Kubernetes' NodeUnschedulable, NodeName, TaintToleration, NodeAffinity, NodePorts and NodeResourcesFit, in this
+order. The first that fails is the reason; it names every resource that is insufficient.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from typing import Final, NamedTuple
 from dralloc.api.core_v1 import Taint
 from dralloc.api.meta_v1 import NodeSelector, NodeSelectorTerm
 from dralloc.api.pod_v1 import PodSpec, PreferredSchedulingTerm, Toleration
-from dralloc.scheduler.state.anti_affinity import ExcludedDomain
 from dralloc.scheduler.state.node_state import NodeState
 from dralloc.scheduler.state.pod_resources import PODS, HostPort, PodResources, resources_of
 from dralloc.snapshot.node_selectors import NAME_FIELD, NodeSelectorError, matches
@@ -44,11 +42,9 @@ class NodeRequirements:
     required: NodeSelector | None = None
     preferred: tuple[PreferredSchedulingTerm, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
-    # Imposed by the required anti-affinity of other pods.
-    excluded_domains: tuple[ExcludedDomain, ...] = ()
 
     @classmethod
-    def of(cls, spec: PodSpec, excluded_domains: tuple[ExcludedDomain, ...] = ()) -> NodeRequirements:
+    def of(cls, spec: PodSpec) -> NodeRequirements:
         affinity = spec.affinity.node_affinity if spec.affinity is not None else None
         return cls(
             resources=resources_of(spec),
@@ -57,7 +53,6 @@ class NodeRequirements:
             required=affinity.required_during_scheduling_ignored_during_execution if affinity else None,
             preferred=affinity.preferred_during_scheduling_ignored_during_execution if affinity else (),
             tolerations=spec.tolerations,
-            excluded_domains=excluded_domains,
         )
 
     def only_nodes(self) -> frozenset[str] | None:
@@ -88,15 +83,12 @@ def misfit(requirements: NodeRequirements, node: NodeState) -> NodeMisfit | None
     for taint in offer.taints:
         if taint.effect in REPELLING and not is_tolerated(taint, requirements.tolerations):
             return NodeMisfit("TaintToleration", f"taint {_shown(taint)} is not tolerated")
-    if not _is_selected(requirements, node):
+    if not is_selected(requirements, node):
         return NOT_SELECTED
     if clash := _port_clash(requirements.resources.ports, node.load.ports):
         return NodeMisfit("NodePorts", f"host port {clash.number} is in use")
     if short := _shortage(requirements.resources, node):
         return NodeMisfit("NodeResourcesFit", short)
-    for domain in requirements.excluded_domains:
-        if offer.labels.get(domain.topology_key) == domain.value:
-            return NodeMisfit("InterPodAffinity", f"excluded by the anti-affinity of {domain.by}")
     return None
 
 
@@ -114,7 +106,8 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
     return bool(toleration.key) and toleration.operator in ("", "Equal") and toleration.value == taint.value
 
 
-def _is_selected(requirements: NodeRequirements, node: NodeState) -> bool:
+def is_selected(requirements: NodeRequirements, node: NodeState) -> bool:
+    """True if the pod's node selector and required node affinity select the node."""
     labels = node.offer.labels
     if requirements.node_labels and any(labels.get(key) != value for key, value in requirements.node_labels.items()):
         return False

@@ -6,7 +6,7 @@ cached under exactly that (`DeviceIdentity.key`), so that nodes which reach the 
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -19,6 +19,7 @@ from dralloc.devices.identity import ClaimId, PoolId
 from dralloc.scheduler.decide.node_fit import NodeMisfit, misfit
 from dralloc.scheduler.decide.node_scores import RawScores, least_allocated, raw_scores
 from dralloc.scheduler.decide.pod_requirements import PodRequirements
+from dralloc.scheduler.decide.topology_rules import TopologyRules
 from dralloc.scheduler.state.node_state import NodeState
 from dralloc.snapshot.cluster import Snapshot
 
@@ -63,6 +64,19 @@ class Faulty(Struct, frozen=True, gc=False):
 
 
 NodeVerdict = Fits | Unfit | OutOfReach | Lacking | Faulty
+
+
+def overruled(
+    verdicts: Mapping[str, NodeVerdict], rules: TopologyRules | None, nodes: Mapping[str, NodeState]
+) -> Mapping[str, NodeVerdict]:
+    """The verdicts under the rules, which come before all checks of devices."""
+    if rules is None:
+        return verdicts
+    overruled = dict(verdicts)
+    for name, verdict in verdicts.items():
+        if not isinstance(verdict, Unfit) and (found := rules.misfit(nodes[name])) is not None:
+            overruled[name] = Unfit(found)
+    return overruled
 
 
 class NodeJudge:

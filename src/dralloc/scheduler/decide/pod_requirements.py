@@ -22,7 +22,6 @@ from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.devices.identity import ClaimId
 from dralloc.scheduler.decide.claim_checks import classes_of
 from dralloc.scheduler.decide.node_fit import NodeRequirements, names_in
-from dralloc.scheduler.state.anti_affinity import ExcludedDomain
 from dralloc.snapshot.node_selectors import NodeFacts, NodeSelectorError, matches
 
 
@@ -99,10 +98,9 @@ class PodRequirements:
         claims: ClaimSplit,
         classes: Mapping[str, DeviceClass],
         features: Features,
-        excluded_domains: tuple[ExcludedDomain, ...] = (),
     ) -> PodRequirements:
         return cls(
-            node=NodeRequirements.of(pod.spec, excluded_domains),
+            node=NodeRequirements.of(pod.spec),
             held=tuple(HeldClaim(ClaimId.of(claim), _selector(claim)) for claim in claims.allocated),
             demand=compile_demand(claims.unallocated, classes, features) if claims.unallocated else None,
         )
@@ -114,9 +112,7 @@ class PodRequirements:
         return frozenset.intersection(*known) if known else None
 
 
-def equivalence_key(
-    pod: Pod, claims: ClaimSplit, classes: Mapping[str, DeviceClass], excluded_domains: tuple[ExcludedDomain, ...] = ()
-) -> bytes:
+def equivalence_key(pod: Pod, claims: ClaimSplit, classes: Mapping[str, DeviceClass]) -> bytes:
     """Equal for pods that get the same verdict from every node."""
     spec = pod.spec
     return encode(
@@ -129,8 +125,6 @@ def equivalence_key(
             [(ClaimId.of(claim), _selector(claim), is_listed(claim, pod)) for claim in claims.allocated],
             [claim.spec.devices for claim in claims.unallocated],
             [_versions_of(classes, claim) for claim in claims.unallocated],
-            # Which pods are excluded together may change: it depends on namespace and labels.
-            (excluded_domains, pod.metadata.namespace, pod.metadata.labels) if excluded_domains else None,
         )
     )
 

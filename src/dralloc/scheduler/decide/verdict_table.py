@@ -27,8 +27,9 @@ from dralloc.devices.identity import PoolId
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.node_reasons import NodeReasons, plugins
 from dralloc.scheduler.decide.node_scores import RawScores, normalized
-from dralloc.scheduler.decide.node_verdicts import Faulty, Fits, Lacking, NodeJudge, NodeVerdict
+from dralloc.scheduler.decide.node_verdicts import Faulty, Fits, Lacking, NodeJudge, NodeVerdict, overruled
 from dralloc.scheduler.decide.pod_requirements import PodRequirements
+from dralloc.scheduler.decide.topology_rules import TopologyRules
 from dralloc.scheduler.state.change_log import EverythingChanged, NodeChanged, PoolFreed, PoolTaken
 from dralloc.scheduler.state.node_state import NodeState
 
@@ -103,24 +104,31 @@ class VerdictTable:
             verdicts[name] = verdict
         return verdicts
 
-    @property
-    def fault(self) -> Faulty | None:
+    def fault(self, rules: TopologyRules | None = None) -> Faulty | None:
         """An error in the claims. One node that meets it is enough: Kubernetes ends an attempt that meets an error."""
-        return next(iter(self._faulty.values()), None)
+        if rules is None:
+            return next(iter(self._faulty.values()), None)
+        met = (fault for name, fault in self._faulty.items() if rules.misfit(self._view.nodes[name]) is None)
+        return next(met, None)
 
-    def reasons(self) -> tuple[Group, ...]:
+    def reasons(self, rules: TopologyRules | None = None) -> tuple[Group, ...]:
         """Why no node was chosen."""
+        if rules is not None:
+            verdicts = overruled(self._verdicts, rules, self._view.nodes)
+            return self._reasons.groups(verdicts, self._view.nodes, self._view.snapshot)
         if self._groups is None or not self._reasons.are_complete(self._verdicts):
             self._groups = self._reasons.groups(self._verdicts, self._view.nodes, self._view.snapshot)
         return self._groups
 
-    def plugins(self) -> frozenset[str]:
+    def plugins(self, rules: TopologyRules | None = None) -> frozenset[str]:
         """The Kubernetes plugins that reject the nodes."""
-        return plugins(self._verdicts.values())
+        return plugins(overruled(self._verdicts, rules, self._view.nodes).values())
 
-    def best(self) -> NodeChoice | None:
+    def best(self, rules: TopologyRules | None = None) -> NodeChoice | None:
         """The best node for the pod, if one fits."""
         self._catch_up()
+        if rules is not None:
+            return self._best_under(rules)
         self._look_further()
         while not self._faulty and (name := self._best_name()) is not None:
             node, verdict = self._view.nodes[name], self._verdicts[name]
@@ -255,6 +263,42 @@ class VerdictTable:
                 del self._heaps[verdict.raw]
 
     # --- Choosing ---------------------------------------------------------------------------------------------------
+
+    def _best_under(self, rules: TopologyRules) -> NodeChoice | None:
+        """The best node under the rules. They differ from pod to pod, so every node that fits is looked at."""
+        nodes, snapshot = self._view.nodes, self._view.snapshot
+        allowed = self._allowed_by(rules)
+        while allowed and self.fault(rules) is None:
+            values = normalized({verdict.raw for verdict in allowed.values()})
+            added = rules.scores([nodes[name] for name in allowed])
+            name = max(allowed, key=lambda each: self._rating(each, allowed[each], values, added))
+            if self.judge.is_current(allowed[name], nodes[name], snapshot):
+                return NodeChoice(nodes[name], allowed[name])
+            self._judge(name)
+            allowed = self._allowed_by(rules)
+        return None
+
+    def _rating(
+        self, name: str, fits: Fits, values: Mapping[RawScores, int], added: Mapping[str, int]
+    ) -> tuple[int, int, str]:
+        """The larger, the better the node: its score, then its rank."""
+        score = values[fits.raw] + fits.least_allocated + added.get(name, 0)
+        return score, -self._view.nodes[name].rank, name
+
+    def _allowed_by(self, rules: TopologyRules) -> dict[str, Fits]:
+        """Nodes that fit and that the rules allow. Unseen nodes are judged until there are enough."""
+        nodes = self._view.nodes
+        fitting = ((name, verdict) for name, verdict in self._verdicts.items() if isinstance(verdict, Fits))
+        allowed = {name: verdict for name, verdict in fitting if rules.misfit(nodes[name]) is None}
+        wanted = self._effort.enough(len(nodes))
+        while self._unseen and len(allowed) < wanted:
+            name = self._unseen.popleft()
+            if name not in self._verdicts or name in self._outdated:
+                self._judge(name)
+            verdict = self._verdicts.get(name)
+            if isinstance(verdict, Fits) and rules.misfit(nodes[name]) is None:
+                allowed[name] = verdict
+        return allowed
 
     def _best_name(self) -> str | None:
         values = normalized(self._fitting)

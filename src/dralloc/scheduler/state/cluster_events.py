@@ -30,6 +30,8 @@ class ClusterEvent(Struct, frozen=True, gc=False):
 NODE_CHANGED: Final = ClusterEvent("NodeChanged")
 # A pod left its node or shrank.
 NODE_RESOURCES_FREED: Final = ClusterEvent("NodeResourcesFreed")
+# A pod got a node or left it, or its labels or those of a namespace changed: for pods with rules about other pods.
+PODS_MOVED: Final = ClusterEvent("PodsMoved")
 # A claim was deallocated.
 DEVICES_FREED: Final = ClusterEvent("DevicesFreed")
 # A slice or a taint rule was added, changed or removed. Losing a device can help, too: a request for all devices then needs

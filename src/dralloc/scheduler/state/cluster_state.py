@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from msgspec.structs import replace
 
-from dralloc.api.core_v1 import Node
+from dralloc.api.core_v1 import Namespace, Node
 from dralloc.api.pod_claims import is_pod
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import (
@@ -23,13 +23,13 @@ from dralloc.api.resource_v1 import (
 )
 from dralloc.devices.device_usage import pools_used
 from dralloc.devices.identity import ClaimId, PoolId
-from dralloc.scheduler.state.anti_affinity import AntiAffinity, ExcludedDomain
 from dralloc.scheduler.state.change_log import ChangeLog, EverythingChanged, NodeChanged, PoolFreed, PoolTaken
 from dralloc.scheduler.state.cluster_events import (
     DEVICES_CHANGED,
     DEVICES_FREED,
     NODE_CHANGED,
     NODE_RESOURCES_FREED,
+    PODS_MOVED,
     ClusterEvent,
     claim_changed,
     class_changed,
@@ -37,6 +37,7 @@ from dralloc.scheduler.state.cluster_events import (
 from dralloc.scheduler.state.node_state import NodeOffer, NodeState
 from dralloc.scheduler.state.placed_pods import PlacedPod, PlacedPods, PodKey, claims_used_by, pod_key
 from dralloc.scheduler.state.pod_resources import resize_fields, resources_of, resources_on_node
+from dralloc.scheduler.state.pod_topology import PodTopology
 from dralloc.scheduler.state.pool_ownership import owns_every_pool
 from dralloc.scheduler.state.tracked_claim import TrackedClaim, revision_of
 from dralloc.snapshot.cluster import Snapshot
@@ -63,7 +64,7 @@ class ClusterState:
         self._for_workloads = for_workloads
         self._claims: dict[ClaimId, TrackedClaim] = {}
         self._pods = PlacedPods()
-        self._anti_affinity = AntiAffinity()
+        self.pod_topology = PodTopology()
 
     # --- The view that decisions read -------------------------------------------------------------------------------
 
@@ -75,10 +76,6 @@ class ClusterState:
     def is_in_use(self, claim_id: ClaimId) -> bool:
         """True if a pod that has a node, or is assumed to get one, uses the claim, in `reservedFor` or not (KEP-5194)."""
         return self._pods.is_in_use(claim_id)
-
-    def excluded_domains(self, pod: Pod) -> tuple[ExcludedDomain, ...]:
-        """Where required anti-affinity of pods on nodes keeps the pod away."""
-        return self._anti_affinity.of(pod, self.nodes)
 
     # --- What binding reads -----------------------------------------------------------------------------------------
 
@@ -127,6 +124,7 @@ class ClusterState:
             self._count_devices(tracked.effective)
         placed = PlacedPod(pod.metadata.uid, node, resources_of(pod.spec), tuple(allocations), is_assumed=True)
         self._place(pod_key(pod), placed)
+        self.pod_topology.put(pod, node)
 
     def forget(self, pod: Pod, claims: Iterable[ClaimId]) -> Events:
         """Takes back what was assumed for the pod and is not stored."""
@@ -135,7 +133,8 @@ class ClusterState:
         events: list[ClusterEvent] = []
         if known is not None and known.is_assumed and known.uid == pod.metadata.uid:
             self._unplace(key)
-            events.append(NODE_RESOURCES_FREED)
+            self.pod_topology.remove(key)
+            events += (NODE_RESOURCES_FREED, PODS_MOVED)
         for claim_id in claims:
             tracked = self._claims.get(claim_id)
             if tracked is None:
@@ -176,21 +175,22 @@ class ClusterState:
             if known is None or known.uid != pod.metadata.uid:
                 return ()
             self._unplace(key)
-            self._anti_affinity.remove(key)
-            return (NODE_RESOURCES_FREED,)
+            self.pod_topology.remove(key)
+            return (NODE_RESOURCES_FREED, PODS_MOVED)
         if not after.spec.node_name:
             return ()
+        moved = (PODS_MOVED,) if self.pod_topology.put(after, after.spec.node_name) or _is_assumed(known) else ()
         claims = claims_used_by(after)
         if known is None or (known.uid, known.node, known.claims) != (after.metadata.uid, after.spec.node_name, claims):
             needs = resources_on_node(after)
             self._place(key, PlacedPod(after.metadata.uid, after.spec.node_name, needs, claims, is_assumed=False))
-            self._anti_affinity.remove(key)
-            self._anti_affinity.add(after)
             # Another scheduler may have bound the pod to another node than we assumed.
-            return (NODE_RESOURCES_FREED,) if known is not None and known.node != after.spec.node_name else ()
+            left = known is not None and known.node != after.spec.node_name
+            return (NODE_RESOURCES_FREED, *moved) if left else moved
         if known.is_assumed:
             self._pods.confirm(key)
-        return self._resize(key, after) if before is None or resize_fields(before) != resize_fields(after) else ()
+        is_resized = before is None or resize_fields(before) != resize_fields(after)
+        return (*self._resize(key, after), *moved) if is_resized else moved
 
     def _resize(self, key: PodKey, pod: Pod) -> Events:
         known, needs = self._pods.find(key), resources_on_node(pod)
@@ -215,6 +215,9 @@ class ClusterState:
         if state is not None:
             self.nodes[node] = state.with_load(self._pods.load(node))
             self.changes.add(NodeChanged(node))
+
+    def namespace_changed(self, before: Namespace | None, after: Namespace | None) -> Events:
+        return (PODS_MOVED,) if self.pod_topology.namespace_changed(before, after) else ()
 
     # --- Claims -----------------------------------------------------------------------------------------------------
 
@@ -309,6 +312,10 @@ class ClusterState:
         elif before is not None:
             self.classes.pop(before.metadata.name, None)
         return ()
+
+
+def _is_assumed(pod: PlacedPod | None) -> bool:
+    return pod is not None and pod.is_assumed
 
 
 def _nodes_of_pools(snapshot: Snapshot, pools: Iterable[PoolId]) -> frozenset[str]:

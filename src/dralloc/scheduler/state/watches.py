@@ -9,7 +9,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from dralloc.api.core_v1 import Node
+from dralloc.api.core_v1 import Namespace, Node
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.registry import DEVICE_TAINT_RULE
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
@@ -40,6 +40,7 @@ class Watches:
         """Starts the watches; returns when every informer has its first list."""
         cluster = self._cluster
         self._follow(tasks, resource_for(Node), Informer(), cluster.node_changed)
+        self._follow(tasks, resource_for(Namespace), Informer(), cluster.namespace_changed)
         self._follow(tasks, resource_for(DeviceClass), Informer(), cluster.class_changed)
         self._follow(tasks, resource_for(ResourceSlice), Informer(), cluster.slice_changed)
         if taint_rules and (rules := await self._served_rules()) is not None:

@@ -1,4 +1,4 @@
-"""Required anti-affinity of pods that have a node keeps other pods away."""
+"""Affinity between pods: required terms of a pod and of placed pods filter nodes, preferred ones score them."""
 
 from __future__ import annotations
 
