@@ -128,7 +128,7 @@ def test_rules_of_a_user_are_those_of_all_its_bindings(
     found = RbacAuthorizer(policy.values()).rules_of(user, namespace)
     expected = [rules for _, _, rules in naive_rbac.grants(policy.values(), user, namespace)]
     assert sorted(map(repr, found.rules)) == sorted(repr(rule) for rules in expected for rule in rules or ())
-    assert len(found.errors) == expected.count(None)
+    assert len(found.missing_roles) == expected.count(None)
 
 
 def test_what_is_remembered_is_bounded() -> None:

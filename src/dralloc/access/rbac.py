@@ -16,7 +16,7 @@ from dralloc.access.access_request import AccessRequest
 from dralloc.access.authorizer import Decision, Opinion
 from dralloc.access.rule_matches import ResourceRule, allows_path
 from dralloc.access.users import User
-from dralloc.api.rbac_v1 import ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject
+from dralloc.api.rbac_v1 import GROUP, ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject
 from dralloc.cel.library.text_format import go_quoted
 from dralloc.primitives.aggregate_errors import joined_errors
 
@@ -33,7 +33,8 @@ class RulesOfUser(Struct, frozen=True):
     """All rules that bindings give to a user in one namespace, or at the cluster scope only, and the roles that are missing."""
 
     rules: tuple[PolicyRule, ...]
-    errors: tuple[str, ...] = ()
+    # Kind and name.
+    missing_roles: tuple[tuple[str, str], ...] = ()
 
     @property
     def resource_rules(self) -> tuple[PolicyRule, ...]:
@@ -46,7 +47,7 @@ class RulesOfUser(Struct, frozen=True):
     @property
     def evaluation_error(self) -> str:
         """The missing roles in one text; empty if there are none."""
-        return joined_errors(self.errors)
+        return joined_errors(_not_found(*missing) for missing in self.missing_roles)
 
 
 class RbacAuthorizer:
@@ -107,14 +108,14 @@ class RbacAuthorizer:
     def rules_of(self, user: User, namespace: str) -> RulesOfUser:
         """The rules that hold for the user in the namespace, those of the cluster scope included."""
         rules: list[PolicyRule] = []
-        errors: list[str] = []
+        missing: list[tuple[str, str]] = []
         for binding, _ in self._bindings_of(user, namespace):
             role = self._role_of(binding)
             if role is None:
-                errors.append(binding.missing_role)
+                missing.append((binding.item.role_ref.kind, binding.item.role_ref.name))
             else:
                 rules.extend(role.rules)
-        return RulesOfUser(tuple(rules), tuple(errors))
+        return RulesOfUser(tuple(rules), tuple(missing))
 
     def role_rules(self, ref: RoleRef, namespace: str) -> tuple[PolicyRule, ...] | None:
         """The rules of the role that a binding in the namespace refers to; `None` if there is no such role."""
@@ -226,8 +227,7 @@ class _Binding:
 
     @property
     def missing_role(self) -> str:
-        ref = self.item.role_ref
-        return f"{ref.kind.lower()}.rbac.authorization.k8s.io {go_quoted(ref.name)} not found"
+        return _not_found(self.item.role_ref.kind, self.item.role_ref.name)
 
     def reason(self, position: int) -> str:
         """Why the subject at the position is allowed something."""
@@ -239,6 +239,10 @@ class _Binding:
 
 
 _NONE: Final[dict[_Binding, int]] = {}
+
+
+def _not_found(kind: str, name: str) -> str:
+    return f"{kind.lower()}.{GROUP} {go_quoted(name)} not found"
 
 
 def _key(item: Role | RoleBinding) -> tuple[str, str]:

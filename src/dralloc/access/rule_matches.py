@@ -34,13 +34,13 @@ class ResourceRule:
     def allows(self, verb: str, group: str, full_resource: str, subresource: str) -> bool:
         """True if the rule allows the verb on the names that it lists."""
         return (
-            has(self.resources, full_resource, subresource)
+            includes_resource(self.resources, full_resource, subresource)
             and (verb in self.verbs or ALL in self.verbs)
             and (group in self.groups or ALL in self.groups)
         )
 
 
-def has(resources: Collection[str], full_resource: str, subresource: str) -> bool:
+def includes_resource(resources: Collection[str], full_resource: str, subresource: str) -> bool:
     """True if the resources of a rule include this one."""
     if full_resource in resources or ALL in resources:
         return True
@@ -51,6 +51,8 @@ def allows_path(rule: PolicyRule, verb: str, path: str) -> bool:
     """True if the rule allows the verb on a path outside of the API groups. A star at the end of a URL is any suffix."""
     if verb not in rule.verbs and ALL not in rule.verbs:
         return False
-    return any(
-        url in (ALL, path) or (url.endswith("*") and path.startswith(url.rstrip("*"))) for url in rule.non_resource_urls
-    )
+    return includes_url(rule.non_resource_urls, path)
+
+
+def includes_url(urls: Collection[str], path: str) -> bool:
+    return any(url in (ALL, path) or (url.endswith("*") and path.startswith(url.rstrip("*"))) for url in urls)
