@@ -75,17 +75,12 @@ def _includes(values: Sequence[str], value: str) -> bool:
 
 
 def _joined(parts: Sequence[PolicyRule]) -> list[PolicyRule]:
-    """The parts, with those that differ in their verb only as one rule. Parts with a name or URL stay apart."""
-    joined: dict[tuple[str, str], PolicyRule] = {}
-    others: list[PolicyRule] = []
+    """The parts, with those that differ in their verb only as one rule. Parts with a URL stay apart."""
+    joined: dict[PolicyRule, tuple[str, ...]] = {}
     for part in parts:
-        if part.resource_names or part.non_resource_urls:
-            others.append(part)
-            continue
-        key = part.api_groups[0], part.resources[0]
-        before = joined.get(key)
-        joined[key] = part if before is None else replace(before, verbs=before.verbs + part.verbs)
-    return [*others, *joined.values()]
+        key = part if part.non_resource_urls else replace(part, verbs=())
+        joined[key] = joined.get(key, ()) + part.verbs
+    return [rule if rule.non_resource_urls else replace(rule, verbs=verbs) for rule, verbs in joined.items()]
 
 
 def _shown(rule: PolicyRule) -> str:

@@ -59,13 +59,14 @@ class RbacAuthorizer:
         self._bindings: dict[tuple[str, str], _Binding] = {}
         # By namespace (empty: cluster scope) and subject: bindings with the position of the subject in them.
         self._by_subject: dict[str, dict[str, dict[_Binding, int]]] = {"": {}}
+        # Replaced, not cleared, when the policy changes: a decision that another thread has begun may still store into the old one.
         self._remembered: dict[tuple[object, ...], _Answer] = {}
         for item in objects:
             self.put(item)
 
     def put(self, item: Role | RoleBinding) -> None:
         """Add a role or binding, or replace the one with the same name."""
-        self._remembered.clear()
+        self._remembered = {}
         key = _key(item)
         if isinstance(item, Role):
             self._roles[key] = _Role.of(item)
@@ -79,7 +80,7 @@ class RbacAuthorizer:
                 subjects.setdefault(name, {}).setdefault(binding, position)
 
     def remove(self, item: Role | RoleBinding) -> None:
-        self._remembered.clear()
+        self._remembered = {}
         key = _key(item)
         if isinstance(item, Role):
             self._roles.pop(key, None)
@@ -99,10 +100,11 @@ class RbacAuthorizer:
             request.resource,
             request.subresource,
         )
-        answer = self._remembered.get(key)
+        remembered = self._remembered
+        answer = remembered.get(key)
         if answer is None:
             answer = self._answer(request)
-            self._remember(key, request, answer)
+            _remember(remembered, key, request, answer)
         return answer.everything or answer.by_name.get(request.name, answer.refusal)
 
     def rules_of(self, user: User, namespace: str) -> RulesOfUser:
@@ -145,7 +147,8 @@ class RbacAuthorizer:
                 continue
             found: dict[_Binding, int] = {}
             for key in keys:
-                for binding, position in subjects.get(key, _NONE).items():
+                # A copy: claim status may be checked in another thread while the policy changes.
+                for binding, position in list(subjects.get(key, _NONE).items()):
                     found[binding] = min(position, found.get(binding, position))
             yield from found.items()
 
@@ -181,14 +184,6 @@ class RbacAuthorizer:
             elif any(allows_path(rule, request.verb, request.path) for rule in role.path_rules):
                 return Decision(Opinion.ALLOW, binding.reason(position))
         return _refusal(errors)
-
-    def _remember(self, key: tuple[object, ...], request: AccessRequest, answer: _Answer) -> None:
-        named = (request.namespace, request.verb, request.group, request.resource, request.subresource)
-        if sum(map(len, named)) > REMEMBERED_NAMES_LENGTH_MAX:
-            return
-        if len(self._remembered) >= REMEMBERED_MAX:
-            self._remembered.clear()
-        self._remembered[key] = answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +234,17 @@ class _Binding:
 
 
 _NONE: Final[dict[_Binding, int]] = {}
+
+
+def _remember(
+    remembered: dict[tuple[object, ...], _Answer], key: tuple[object, ...], request: AccessRequest, answer: _Answer
+) -> None:
+    named = (request.namespace, request.verb, request.group, request.resource, request.subresource)
+    if sum(map(len, named)) > REMEMBERED_NAMES_LENGTH_MAX:
+        return
+    if len(remembered) >= REMEMBERED_MAX:
+        remembered.clear()
+    remembered[key] = answer
 
 
 def _not_found(kind: str, name: str) -> str:

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 from dralloc.access.authorizer import Authorizer
 from dralloc.access.impersonation import Impersonation, ImpersonationRefused
+from dralloc.api import rbac_v1
 from dralloc.api.registry import KINDS, NAMESPACE, PRIORITY_CLASS, RESOURCE_CLAIM
 from dralloc.apiserver.audit.auditor import Auditor
 from dralloc.apiserver.description.description_endpoints import DescriptionEndpoints
@@ -29,19 +30,23 @@ from dralloc.apiserver.objects.access_control import AccessControl
 from dralloc.apiserver.objects.api_resources import ResourceTable
 from dralloc.apiserver.objects.deleter import Deleter
 from dralloc.apiserver.objects.device_guard import DeviceGuard
+from dralloc.apiserver.objects.escalation_check import EscalationCheck
 from dralloc.apiserver.objects.event_expiry import EventExpiry
 from dralloc.apiserver.objects.garbage_collector import GarbageCollector
 from dralloc.apiserver.objects.namespaces import Namespaces, initial_namespaces
 from dralloc.apiserver.objects.node_restriction import NodeRestriction
 from dralloc.apiserver.objects.pod_priorities import PodPriorities, system_classes
 from dralloc.apiserver.objects.pod_subresources import PodSubresources
+from dralloc.apiserver.objects.policy_bootstrap import bootstrap_policy
 from dralloc.apiserver.objects.quota_guard import ExtendedResourceNames, QuotaGuard, QuotaLimits
 from dralloc.apiserver.objects.reader import Reader
 from dralloc.apiserver.objects.resource_endpoints import ResourceEndpoints
+from dralloc.apiserver.objects.role_aggregator import RoleAggregator
 from dralloc.apiserver.objects.stored_form import read_document
+from dralloc.apiserver.objects.stored_policy import POLICY_KINDS, StoredPolicy
 from dralloc.apiserver.objects.watch_streams import WatchTable
 from dralloc.apiserver.objects.write_guards import WriteGuard
-from dralloc.apiserver.objects.writer import Writer, random_uid
+from dralloc.apiserver.objects.writer import WriteCheck, Writer, random_uid
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import ApiError, RequestEntityTooLarge, ServiceUnavailable
 from dralloc.primitives.features import FeatureGates
@@ -88,11 +93,13 @@ class ApiServer:
         new_uid: Callable[[], str] = random_uid,
         guards_devices: bool = True,
         authorizer: Authorizer | None = None,
+        enforces_roles: bool = False,
         auditor: Auditor | None = None,
         extensions: Sequence[ServerExtension] = (),
     ) -> None:
         self._store = store
-        self._access = AccessControl(store, authorizer)
+        self._policy = StoredPolicy(store) if enforces_roles else None
+        self._access = AccessControl(store, authorizer, self._policy)
         self._auditor = auditor
         self._impersonation = Impersonation(self._access.decide_again)
         self._extensions = {extension.prefix.strip("/"): extension for extension in extensions}
@@ -106,13 +113,20 @@ class ApiServer:
         if guards_devices:
             guards[RESOURCE_CLAIM.kind] += (devices,)
         guards[PRIORITY_CLASS.kind] = (priorities,)
+        checks: dict[str, WriteCheck] = {}
+        if self._policy is not None:
+            escalation = EscalationCheck(self._policy, self._access.decide_again)
+            checks = dict.fromkeys((kind.kind for kind in POLICY_KINDS), escalation)
         nodes = NodeRestriction(store, self._access)
-        self._writer = Writer(store, clock, gates, Namespaces(store), priorities, self._access, nodes, new_uid, guards)
+        self._writer = Writer(
+            store, clock, gates, Namespaces(store), priorities, self._access, nodes, new_uid, guards, checks
+        )
+        self._aggregator = RoleAggregator(store, self._writer, self._resources)
         deleter = Deleter(self._writer, clock)
         self._collector = GarbageCollector(store, self._writer, deleter)
         self._expiry = EventExpiry(store, clock, deleter)
         views: tuple[Stoppable, ...] = (self._access, devices, limits, classes, priorities, *quotas.values())
-        self._background: tuple[Stoppable, ...] = (self._collector, self._expiry, *views)
+        self._background: tuple[Stoppable, ...] = (self._aggregator, self._collector, self._expiry, *views)
         self._endpoints = ResourceEndpoints(
             store=store,
             reader=Reader(store, clock, self._watches),
@@ -130,6 +144,10 @@ class ApiServer:
         for kind, objects in ((NAMESPACE, initial_namespaces()), (PRIORITY_CLASS, system_classes())):
             for name, document in objects:
                 await self._writer.create_initial(kind, name, document)
+        if self._policy is not None:
+            await bootstrap_policy(self._writer)
+            await self._aggregator.start()
+            await self._policy.ready()
         self._collector.start()
         self._expiry.start()
         self._ready = True
@@ -233,7 +251,11 @@ class ApiServer:
                 return await self._endpoints.bind_by_body(request, path.namespace)
             return self._nothing_there(path)
         try:
-            return await self._endpoints.handler_of(request.method, resource, path)(request, resource, path)
+            response = await self._endpoints.handler_of(request.method, resource, path)(request, resource, path)
+            if self._policy is not None and path.group == rbac_v1.GROUP and request.method != "GET":
+                # The next request of any client is decided by what this one wrote.
+                await self._policy.ready()
+            return response
         except ApiError as error:
             response = status_response(status_of(error))
             response.headers += resource.deprecation

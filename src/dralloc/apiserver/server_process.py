@@ -103,7 +103,12 @@ async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
         await open_store(settings.store_url, accept_lost_writes=settings.accept_lost_writes) as store,
     ):
         server = ApiServer(
-            store, clock=settings.clock, gates=settings.gates, auditor=auditor, extensions=settings.extensions
+            store,
+            clock=settings.clock,
+            gates=settings.gates,
+            enforces_roles=True,
+            auditor=auditor,
+            extensions=settings.extensions,
         )
         if auditor is not None:
             server.metrics.include(auditor.metrics.all)

@@ -7,16 +7,21 @@ from dralloc.access.authorizer import ALLOWED, NO_OPINION, Administrators, Autho
 from dralloc.access.node_authorizer import NodeAuthorizer
 from dralloc.access.users import node_of
 from dralloc.apiserver.objects.node_relations import StoredRelations
+from dralloc.apiserver.objects.stored_policy import StoredPolicy
 from dralloc.store.interface import Store
 
 
 class AccessControl:
-    """Asks for administrators, then for nodes, then the stored roles. Another `authorizer` replaces all of them."""
+    """Asks for administrators, then for nodes, then the stored roles. Another `authorizer` replaces all of them.
 
-    def __init__(self, store: Store, authorizer: Authorizer | None = None) -> None:
+    Without a policy, roles are not enforced.
+    """
+
+    def __init__(self, store: Store, authorizer: Authorizer | None = None, policy: StoredPolicy | None = None) -> None:
         self._relations = StoredRelations(store)
+        self._policy = policy
         self._authorizer = authorizer or AuthorizerChain(
-            (Administrators(), NodeAuthorizer(self._relations), _EveryoneElse())
+            (Administrators(), NodeAuthorizer(self._relations), policy or _EveryoneElse())
         )
 
     async def decide(self, asked: AccessRequest) -> Decision:
@@ -35,6 +40,8 @@ class AccessControl:
 
     async def stop(self) -> None:
         await self._relations.stop()
+        if self._policy is not None:
+            await self._policy.stop()
 
 
 class _EveryoneElse:

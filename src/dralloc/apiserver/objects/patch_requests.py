@@ -62,21 +62,12 @@ async def _apply(writer: Writer, target: WriteTarget, applied: Json, options: Wr
     name = member(applied, "metadata").get("name")
     if name and name != target.name:
         raise wrong_name(name, target.name)
-    rule, empty = merge_rule(target.kind.group, target.kind.kind), empty_document(target.kind)
-
-    def merged(live: Document | None) -> SentObject:
-        result = apply(live, applied, writer.authorship(target), rule, empty=empty, force=options.force)
-        result = {**result, "metadata": {**result.get("metadata", {}), "name": target.name}}
-        return decode_document(result, target.resource, options.field_validation)
-
-    def make(record: Record) -> SentObject:
-        return merged(target.resource.presentation.document(record.value, record.revision))
+    merged = _merger(writer, target, applied, options)
 
     # A concurrent create or delete between the two attempts leads to another round.
     for _ in range(_APPLY_ATTEMPTS_MAX):
         try:
-            change = ObjectChange(make=make, repeatable=True, settles_owners=True, size=size)
-            return await writer.change(target, change)
+            return await writer.change(target, _applied_change(target, merged, size))
         except NotFound:
             if target.subresource:
                 raise
@@ -85,3 +76,28 @@ async def _apply(writer: Writer, target: WriteTarget, applied: Json, options: Wr
         except AlreadyExists:
             continue
     raise conflict(target.kind.group, target.kind.plural, target.name)
+
+
+def applied_change(writer: Writer, target: WriteTarget, applied: Document, options: WriteOptions) -> ObjectChange:
+    """The change that an apply makes of an object that exists."""
+    return _applied_change(target, _merger(writer, target, applied, options), size=0)
+
+
+def _applied_change(target: WriteTarget, merged: Callable[[Document | None], SentObject], size: int) -> ObjectChange:
+    def make(record: Record) -> SentObject:
+        return merged(target.resource.presentation.document(record.value, record.revision))
+
+    return ObjectChange(make=make, repeatable=True, settles_owners=True, size=size)
+
+
+def _merger(
+    writer: Writer, target: WriteTarget, applied: Document, options: WriteOptions
+) -> Callable[[Document | None], SentObject]:
+    rule, empty = merge_rule(target.kind.group, target.kind.kind), empty_document(target.kind)
+
+    def merged(live: Document | None) -> SentObject:
+        result = apply(live, applied, writer.authorship(target), rule, empty=empty, force=options.force)
+        result = {**result, "metadata": {**result.get("metadata", {}), "name": target.name}}
+        return decode_document(result, target.resource, options.field_validation)
+
+    return merged

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from secrets import choice
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -101,6 +101,13 @@ class Written(Struct, frozen=True, gc=False):
     warnings: tuple[str, ...] = ()
 
 
+class WriteCheck(Protocol):
+    """Refuses writes that their user has no right to make, before anything says whether the object is valid."""
+
+    async def check(self, target: WriteTarget, new: ApiObject, old: ApiObject | None) -> None:
+        """Raises ApiError. `new` is the object as it was sent; `old` has its revision."""
+
+
 class ObjectChange(Struct, frozen=True, kw_only=True, gc=False):
     """How the new object is made from the stored one."""
 
@@ -140,10 +147,13 @@ class Writer:
     new_uid: Callable[[], str]
     # By kind.
     guards: Mapping[str, Sequence[WriteGuard]] = field(default_factory=dict)
+    checks: Mapping[str, WriteCheck] = field(default_factory=dict)
 
     async def create(self, target: WriteTarget, sent: SentObject, *, settles_owners: bool = False) -> Written:
         labels = await self.namespaces.labels_for_create(target.kind, target.namespace)
         self._check_node(target, CREATE, sent.object)
+        if (check := self.checks.get(target.kind.kind)) is not None:
+            await check.check(target, sent.object, None)
         if isinstance(sent.object, UnstructuredObject) and target.kind is POD:
             await self.nodes.check_new_pod(target.user, sent.object)
             sent = replace(sent, object=await self.priorities.given_to(sent.object))
@@ -170,22 +180,30 @@ class Writer:
                 return Written(stored, revision, created=True, warnings=made.warnings)
         raise conflict(kind.group, kind.plural, name)
 
-    async def create_initial(self, kind: Kind, name: str, document: Document) -> None:
+    async def create_initial(self, kind: Kind, name: str, document: Document, *, namespace: str = "") -> bool:
         """Store an object that every cluster has, unless it exists. It is not admitted: clients may not create all of these."""
-        key = key_of(kind, "", name)
+        key = key_of(kind, namespace, name)
         if await self.store.get(key) is not None:
-            return
+            return False
         identity = {"name": name, "uid": self.new_uid(), "creationTimestamp": print_timestamp(self.clock.now())}
         metadata = {**identity, **document.get("metadata", {})}
         # Another server on the same store may start at the same time.
         with suppress(KeyExists):
             await self.store.create(key, document_to_stored({**document, "metadata": metadata}))
+            return True
+        return False
 
     async def change(self, target: WriteTarget, change: ObjectChange) -> Written:
         """Change a stored object as a client asks."""
         labels = await self.namespaces.labels_of(target.kind, target.namespace)
 
+        check = self.checks.get(target.kind.kind)
+
         async def attempt(record: Record) -> Written:
+            if check is not None:
+                sent = await compute(change.size, change.make, record)
+                old = from_stored(target.kind, record.value)
+                await check.check(target, sent.object, _with_revision(old, record.revision))
             made = await compute(len(record.value) + change.size, self._make_changed, target, change, record, labels)
             try:
                 return await self._store_changed(target, made, record)
@@ -382,6 +400,10 @@ class Writer:
             time=print_timestamp(self.clock.now()),
             subresource=target.subresource,
         )
+
+
+def _with_revision(obj: ApiObject, revision: int) -> ApiObject:
+    return replace(obj, metadata=replace(obj.metadata, resource_version=str(revision)))
 
 
 def _new_suffix() -> str:

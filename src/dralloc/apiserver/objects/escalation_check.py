@@ -1,0 +1,103 @@
+"""Checks writes of roles and bindings: `dralloc.access.escalation` has the rule.
+
+The right `escalate` on a role, or `bind` on the role that a binding refers to, replaces the check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from dralloc.access.access_request import AccessRequest
+from dralloc.access.authorizer import Decision
+from dralloc.access.escalation import FULL_AUTHORITY, escalation_refusal, uncovered_parts
+from dralloc.access.users import ADMINS
+from dralloc.api.meta_v1 import ApiObject, ObjectMeta
+from dralloc.api.rbac_v1 import GROUP, ClusterRole, PolicyRule, Role, RoleBinding, RoleRef
+from dralloc.api.unstructured_object import UnstructuredObject, view
+from dralloc.apiserver.http.statuses import forbidden, not_found
+from dralloc.apiserver.objects.stored_policy import StoredPolicy
+from dralloc.apiserver.objects.writer import WriteTarget
+from dralloc.primitives.errors import ApiError, BadRequest
+
+_AGGREGATION: str = "must have cluster-admin privileges to use the aggregationRule"
+
+
+class EscalationCheck:
+    """Refuses to grant rights that the user does not have."""
+
+    def __init__(self, policy: StoredPolicy, decide: Callable[[AccessRequest], Decision]) -> None:
+        self._policy = policy
+        self._decide = decide
+
+    async def check(self, target: WriteTarget, new: ApiObject, old: ApiObject | None) -> None:
+        """Raises `Forbidden` or, for a binding to a missing role, `NotFound`. `old` has its revision."""
+        if ADMINS in target.user.groups:
+            return
+        await self._policy.ready()
+        item, before = _read(target, new), None if old is None else _read(target, old)
+        if before is not None and _changes_only_garbage_collection(item, before):
+            return
+        if isinstance(item, RoleBinding):
+            self._check_binding(target, item)
+        else:
+            self._check_role(target, item, before)
+
+    def _check_role(self, target: WriteTarget, role: Role, before: Role | RoleBinding | None) -> None:
+        if self._may(target, "escalate", target.kind.plural, GROUP, target.name):
+            return
+        self._check_rules(target, role, role.rules)
+        if any(isinstance(each, ClusterRole) and each.aggregation_rule is not None for each in (role, before)):
+            held = self._policy.rules_of(target.user, target.namespace)
+            if uncovered_parts(held.rules, FULL_AUTHORITY):
+                raise forbidden(GROUP, target.kind.plural, role.metadata.name, _AGGREGATION)
+
+    def _check_binding(self, target: WriteTarget, binding: RoleBinding) -> None:
+        ref = binding.role_ref
+        resource = {"Role": "roles", "ClusterRole": "clusterroles"}.get(ref.kind)
+        if resource is not None and self._may(target, "bind", resource, ref.api_group or GROUP, ref.name):
+            return
+        self._check_rules(target, binding, self._rules_of_role(target, ref))
+
+    def _rules_of_role(self, target: WriteTarget, ref: RoleRef) -> tuple[PolicyRule, ...]:
+        if ref.kind not in ("Role", "ClusterRole"):
+            raise ApiError(f'unsupported role reference kind: "{ref.kind}"')
+        if ref.kind == "Role" and not target.namespace:
+            raise BadRequest("Namespace parameter required.")
+        if not ref.name:
+            raise BadRequest("Name parameter required.")
+        rules = self._policy.rbac.role_rules(ref, target.namespace)
+        if rules is None:
+            # Kubernetes names the missing role as if it were of the resource that is written.
+            raise not_found(GROUP, target.kind.plural, ref.name)
+        return rules
+
+    def _check_rules(self, target: WriteTarget, item: ApiObject, wanted: Sequence[PolicyRule]) -> None:
+        held = self._policy.rules_of(target.user, target.namespace)
+        if why := escalation_refusal(target.user, held, wanted, target.kind.plural):
+            raise forbidden(GROUP, target.kind.plural, item.metadata.name, why)
+
+    def _may(self, target: WriteTarget, verb: str, resource: str, group: str, name: str) -> bool:
+        asked = AccessRequest(
+            user=target.user, verb=verb, group=group, resource=resource, namespace=target.namespace, name=name
+        )
+        return self._decide(asked).allowed
+
+
+def _read(target: WriteTarget, item: ApiObject) -> Role | RoleBinding:
+    assert isinstance(item, UnstructuredObject), "roles are modelled in part"
+    assert target.kind.view is not None, "roles are modelled in part"
+    read = view(item, target.kind.view)
+    assert isinstance(read, Role | RoleBinding), "the view of a role or binding"
+    return read
+
+
+def _changes_only_garbage_collection(new: Role | RoleBinding, old: Role | RoleBinding) -> bool:
+    """True if the write changes nothing but finalizers and owners: the garbage collector needs no rights of the role."""
+    same = replace(new, api_version=old.api_version, kind=old.kind, metadata=old.metadata) == old
+    return same and _without_collected(new.metadata) == _without_collected(old.metadata)
+
+
+def _without_collected(metadata: ObjectMeta) -> ObjectMeta:
+    return replace(metadata, finalizers=(), owner_references=(), managed_fields=(), self_link="")

@@ -1,0 +1,108 @@
+"""Fills ClusterRoles that have an `aggregationRule` with the rules of the roles that they select."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+import msgspec
+
+from dralloc.access.role_aggregation import aggregated_rules
+from dralloc.access.users import ADMINS, User
+from dralloc.api.rbac_v1 import ClusterRole, PolicyRule
+from dralloc.api.registry import CLUSTER_ROLE
+from dralloc.api.unstructured_object import UnstructuredObject, view
+from dralloc.apiserver.documents.json_documents import Document
+from dralloc.apiserver.http.query_options import WriteOptions
+from dralloc.apiserver.objects.api_resources import ResourceTable, name_of
+from dralloc.apiserver.objects.patch_requests import applied_change
+from dralloc.apiserver.objects.store_view import KindIndex
+from dralloc.apiserver.objects.stored_form import from_stored
+from dralloc.apiserver.objects.writer import Writer, WriteTarget
+from dralloc.primitives.errors import Conflict, NotFound
+from dralloc.store.errors import StoreClosed, StoreError
+from dralloc.store.interface import Store
+from dralloc.store.records import Record
+
+RETRY_S: Final = 1.0
+MANAGER: Final = "clusterrole-aggregation-controller"
+CONTROLLER: Final = User(name=f"system:serviceaccount:kube-system:{MANAGER}", groups=(ADMINS,))
+
+_logger = logging.getLogger(__name__)
+
+
+class RoleAggregator(KindIndex):
+    """Follows all ClusterRoles from `start` on."""
+
+    def __init__(self, store: Store, writer: Writer, resources: ResourceTable) -> None:
+        super().__init__(store, CLUSTER_ROLE)
+        self._resource = resources.hub(CLUSTER_ROLE)
+        self._writer = writer
+        self._roles: dict[str, ClusterRole] = {}
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Fill the stored roles, then keep them up to date in the background."""
+        await self.ready()
+        # A role can select roles that aggregate, too.
+        while await self._aggregate():
+            await self.ready()
+        self._task = asyncio.create_task(self._run(), name="role aggregation")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await super().stop()
+
+    async def _run(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self._aggregate()
+            except StoreClosed:
+                return
+            except (StoreError, Conflict) as error:
+                _logger.warning("cannot aggregate cluster roles: %s", error)
+                await asyncio.sleep(RETRY_S)
+                self._changed.set()
+
+    async def _aggregate(self) -> bool:
+        """Write the rules of all roles that aggregate; returns whether a role has changed."""
+        has_changed = False
+        for role in list(self._roles.values()):
+            rules = aggregated_rules(role, self._roles.values())
+            if rules is None or rules == role.rules:
+                continue
+            try:
+                has_changed |= await self._write(role, rules)
+            except NotFound:
+                continue
+        return has_changed
+
+    async def _write(self, role: ClusterRole, rules: tuple[PolicyRule, ...]) -> bool:
+        """Apply the rules, as the controller of Kubernetes does: without any, those of other field managers stay."""
+        target = WriteTarget(
+            resource=self._resource, user=CONTROLLER, name=role.metadata.name, manager=MANAGER, manager_named=True
+        )
+        applied: Document = {"apiVersion": self._resource.api_version, "kind": CLUSTER_ROLE.kind}
+        if rules:
+            applied["rules"] = [msgspec.to_builtins(rule) for rule in rules]
+        change = applied_change(self._writer, target, applied, WriteOptions(force=True))
+        before = await self._store.get(target.key)
+        written = await self._writer.change(target, change)
+        return before is not None and written.revision != before.revision
+
+    def _forget_all(self) -> None:
+        self._roles.clear()
+
+    def _learn(self, key: str, record: Record | None) -> None:
+        self._roles.pop(name_of(key), None)
+        if record is not None:
+            stored = from_stored(CLUSTER_ROLE, record.value)
+            assert isinstance(stored, UnstructuredObject), "roles are modelled in part"
+            self._roles[name_of(key)] = view(stored, ClusterRole)
+        self._changed.set()

@@ -1,0 +1,83 @@
+"""The stored roles and bindings: keeps the RBAC authorizer up to date with the store."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dralloc.access.access_request import AccessRequest
+from dralloc.access.authorizer import Decision
+from dralloc.access.rbac import RbacAuthorizer, RulesOfUser
+from dralloc.access.users import User
+from dralloc.api.rbac_v1 import ClusterRole, Role, RoleBinding
+from dralloc.api.registry import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING, Kind
+from dralloc.api.unstructured_object import UnstructuredObject, view
+from dralloc.apiserver.objects.store_view import KindIndex
+from dralloc.apiserver.objects.stored_form import from_stored
+from dralloc.store.interface import Store
+from dralloc.store.records import Record
+
+# Roles first: a binding is of use only with its role.
+POLICY_KINDS: Final = (CLUSTER_ROLE, ROLE, CLUSTER_ROLE_BINDING, ROLE_BINDING)
+
+
+class StoredPolicy:
+    """Decides by the stored roles and bindings.
+
+    A write through this server counts when it is acknowledged: the server answers after `ready`. Changes that come another way (other
+    servers on the same etcd, garbage collection) count when the store delivers them.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.rbac = RbacAuthorizer()
+        self._indexes = {kind.kind: _PolicyIndex(store, kind, self.rbac) for kind in POLICY_KINDS}
+
+    @property
+    def cluster_roles(self) -> list[ClusterRole]:
+        objects = self._indexes[CLUSTER_ROLE.kind].objects.values()
+        return [item for item in objects if isinstance(item, ClusterRole)]
+
+    async def ready(self) -> None:
+        """Wait until decisions follow every change that the store has delivered."""
+        for index in self._indexes.values():
+            await index.ready()
+
+    def decide(self, request: AccessRequest) -> Decision:
+        return self.rbac.decide(request)
+
+    def rules_of(self, user: User, namespace: str) -> RulesOfUser:
+        return self.rbac.rules_of(user, namespace)
+
+    async def stop(self) -> None:
+        for index in self._indexes.values():
+            await index.stop()
+
+
+class _PolicyIndex(KindIndex):
+    """The roles or bindings of one kind, by key."""
+
+    def __init__(self, store: Store, kind: Kind, rbac: RbacAuthorizer) -> None:
+        super().__init__(store, kind)
+        self.objects: dict[str, Role | RoleBinding] = {}
+        self._rbac = rbac
+
+    def _forget_all(self) -> None:
+        for item in self.objects.values():
+            self._rbac.remove(item)
+        self.objects.clear()
+
+    def _learn(self, key: str, record: Record | None) -> None:
+        before = self.objects.pop(key, None)
+        if record is not None:
+            self.objects[key] = item = _read(self._kind, record)
+            self._rbac.put(item)
+        elif before is not None:
+            self._rbac.remove(before)
+
+
+def _read(kind: Kind, record: Record) -> Role | RoleBinding:
+    stored = from_stored(kind, record.value)
+    assert isinstance(stored, UnstructuredObject), "roles are modelled in part"
+    assert kind.view is not None, "roles are modelled in part"
+    item = view(stored, kind.view)
+    assert isinstance(item, Role | RoleBinding), "the view of a role or binding"
+    return item
