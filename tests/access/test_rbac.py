@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -84,24 +86,29 @@ questions = st.builds(
 )
 
 
-@given(st.lists(objects | questions, min_size=1, max_size=40), st.lists(objects, max_size=5))
-def test_decisions_are_those_of_a_naive_evaluator(
-    steps: list[Role | RoleBinding | AccessRequest], removed: list[Role | RoleBinding]
+@dataclass(frozen=True, slots=True)
+class Removal:
+    item: Role | RoleBinding
+
+
+changes = st.lists(objects | objects.map(Removal), min_size=1, max_size=30)
+
+
+@given(changes, st.lists(questions, min_size=1, max_size=6))
+def test_decisions_are_those_of_a_naive_evaluator_while_the_policy_changes(
+    steps: list[Role | RoleBinding | Removal], asked: list[AccessRequest]
 ) -> None:
     rbac = RbacAuthorizer()
     policy: dict[tuple[type, str, str], Role | RoleBinding] = {}
     for step in steps:
-        if isinstance(step, AccessRequest):
-            check_decision(rbac, policy.values(), step)
+        if isinstance(step, Removal):
+            rbac.remove(step.item)
+            policy.pop(key(step.item), None)
         else:
             rbac.put(step)
             policy[key(step)] = step
-    for item in removed:
-        rbac.remove(item)
-        policy.pop(key(item), None)
-        for step in steps:
-            if isinstance(step, AccessRequest):
-                check_decision(rbac, policy.values(), step)
+        for request in asked:
+            check_decision(rbac, policy.values(), request)
 
 
 def check_decision(rbac: RbacAuthorizer, policy: naive_rbac.Policy, request: AccessRequest) -> None:
@@ -137,3 +144,15 @@ def test_what_is_remembered_is_bounded() -> None:
         rbac.decide(AccessRequest(user=User("u"), verb="get", resource=f"r{number}"))
     rbac.decide(AccessRequest(user=User("u"), verb="get", resource="x" * 100_000))
     assert len(rbac._remembered) == 10
+
+
+def test_bindings_without_subjects_can_be_removed_after_all_others() -> None:
+    ref = RoleRef(api_group=GROUP, kind="Role", name="a")
+    subject = Subject(kind="User", name="alice")
+    bound = RoleBinding(metadata=ObjectMeta(name="a", namespace="ns1"), subjects=(subject,), role_ref=ref)
+    empty = RoleBinding(metadata=ObjectMeta(name="b", namespace="ns1"), role_ref=ref)
+    rbac = RbacAuthorizer([bound, empty])
+    rbac.remove(bound)
+    rbac.remove(empty)
+    rbac.put(bound)
+    assert rbac.rules_of(User("alice"), "ns1").missing_roles == (("Role", "a"),)

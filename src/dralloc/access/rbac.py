@@ -128,7 +128,7 @@ class RbacAuthorizer:
         binding = self._bindings.pop(key, None)
         if binding is None:
             return
-        subjects = self._by_subject[key[0]]
+        subjects = self._by_subject.get(key[0], {})
         for subject in binding.item.subjects:
             name = _subject_key(subject, key[0])
             if name is not None and (bound := subjects.get(name)) is not None:
@@ -136,7 +136,7 @@ class RbacAuthorizer:
                 if not bound:
                     del subjects[name]
         if key[0] and not subjects:
-            del self._by_subject[key[0]]
+            self._by_subject.pop(key[0], None)
 
     def _bindings_of(self, user: User, namespace: str) -> Iterator[tuple[_Binding, int]]:
         """The bindings with the user, each with the position of the first subject that is the user."""
