@@ -13,9 +13,10 @@ from dralloc.client.async_client import AsyncClient
 from dralloc.client.event_recorder import WAITING_MAX, EventRecorder, Report
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.known_resources import resource_for
-from dralloc.simulator.network_faults import Faults, FaultyTransport
+from dralloc.simulator.network import Faults
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from tests.support.api_server import TOKEN, api_application
+from tests.support.faulty_transport import FaultyTransport
 
 POD = ObjectReference(kind="Pod", api_version="v1", namespace="default", name="p", uid="u1")
 

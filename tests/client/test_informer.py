@@ -19,10 +19,11 @@ from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector
 from dralloc.client.transport import ClientRequest, Stream
 from dralloc.client.typed_resource import ObjectKey
-from dralloc.simulator.network_faults import Faults, FaultyTransport
+from dralloc.simulator.network import Faults
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.store.interface import HistoryLimits
 from tests.support.api_server import TOKEN, api_application
+from tests.support.faulty_transport import FaultyTransport
 
 CLASSES = resource_for(DeviceClass)
 HARSH = Faults(lose_request=0.2, lose_answer=0.1, break_stream=0.3)

@@ -18,9 +18,10 @@ from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.known_resources import resource_for
 from dralloc.client.leader_election import LeaderElection, Timing
 from dralloc.client.typed_resource import ObjectKey
-from dralloc.simulator.network_faults import Faults, FaultyTransport
+from dralloc.simulator.network import Faults
 from dralloc.simulator.virtual_time import START, VirtualClock, run_virtual
 from tests.support.api_server import TOKEN, api_application
+from tests.support.faulty_transport import FaultyTransport
 
 KEY = ObjectKey("default", "scheduler")
 

@@ -22,11 +22,12 @@ from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport
 from dralloc.controllers.controller_set import LEASE, ControllerSet
 from dralloc.primitives.features import FeatureGates
-from dralloc.simulator.network_faults import Faults, FaultyTransport
+from dralloc.simulator.network import Faults
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.testing.builders import request
 from tests.support.api_server import TOKEN, api_application
 from tests.support.controlled_cluster import controlled_cluster
+from tests.support.faulty_transport import FaultyTransport
 from tests.support.server_process import server_process
 from tests.support.workloads import claim_template, pod, template
 

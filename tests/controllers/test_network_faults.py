@@ -9,7 +9,7 @@ import pytest
 from dralloc.api.pod_claims import POD_CLAIM_NAME
 from dralloc.api.pod_v1 import Pod
 from dralloc.primitives.errors import Conflict, NotFound
-from dralloc.simulator.network_faults import Faults
+from dralloc.simulator.network import Faults
 from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import allocation, claim, held, request
 from tests.support.controlled_cluster import ControlledCluster, controlled_cluster

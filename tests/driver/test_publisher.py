@@ -23,9 +23,10 @@ from dralloc.driver.metrics import DriverMetrics
 from dralloc.driver.publisher import SlicePublisher
 from dralloc.driver.slices import InvalidPools
 from dralloc.primitives.features import FeatureGates
-from dralloc.simulator.network_faults import Faults, FaultyTransport
+from dralloc.simulator.network import Faults
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from tests.support.api_server import TOKEN, api_application
+from tests.support.faulty_transport import FaultyTransport
 
 DRIVER = "gpu.example.com"
 NODE = "node-a"

@@ -28,8 +28,9 @@ from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import Transport
 from dralloc.client.typed_resource import Object, ObjectKey
 from dralloc.primitives.errors import NotFound
-from dralloc.simulator.network_faults import Faults, FaultyTransport
+from dralloc.simulator.network import Faults
 from tests.support.api_server import TOKEN, api_application, loop_clock
+from tests.support.faulty_transport import FaultyTransport
 
 # Much longer than anything takes that works.
 DEADLINE_S: Final = 60.0

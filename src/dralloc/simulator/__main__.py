@@ -1,4 +1,4 @@
-"""`python -m dralloc.simulator --seeds 0-9 --hours 10`: one line for each seed; stops at the first that fails."""
+"""`python -m dralloc.simulator --seeds 0-9 --steps 10000`: one line for each seed; stops at the first that fails."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import argparse
 import os
 import sys
 
-from dralloc.simulator.soak import SoakFailed, soak
+from dralloc.simulator.soak import STORES, SoakFailed, soak
 from dralloc.simulator.virtual_time import run_virtual
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", default="0-9", help="one seed, or a range like 0-9")
-    parser.add_argument("--hours", type=float, default=10.0, help="simulated hours for each seed")
+    parser.add_argument("--steps", type=int, default=1000, help="steps for each seed")
+    parser.add_argument("--store", default="", choices=("", *STORES), help="the store; by default the seed chooses it")
     parser.add_argument(
         "--elected", action="store_true", help="give the first scheduler a standby with leader election"
     )
@@ -22,11 +23,11 @@ def main() -> int:
     first, _, last = options.seeds.partition("-")
     for seed in range(int(first), int(last or first) + 1):
         try:
-            actions = run_virtual(soak(seed, hours=options.hours, elected=options.elected))
+            revisions = run_virtual(soak(seed, steps=options.steps, store=options.store, elected=options.elected))
         except SoakFailed as failure:
             sys.stdout.write(f"{failure}\n")
             return 1
-        sys.stdout.write(f"seed {seed}: {options.hours:g} hours, {actions} actions, no violation\n")
+        sys.stdout.write(f"seed {seed}: {options.steps} steps, {revisions} revisions, no violation\n")
         sys.stdout.flush()
     return 0
 

@@ -1,17 +1,18 @@
 """A whole cluster in one process and in virtual time, in which one seed decides everything.
 
-Every component runs its real code over a faulty network of its own. Each, also the server, can be killed between any two
-of its writes and started again with other feature gates. The store survives.
+Every component runs its real code in a simulated process of its own and reaches the API servers over a faulty network. Each can be
+paused, or killed between any two of its writes, and started again with other feature gates.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from random import Random
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from dralloc.access.users import ADMINISTRATOR
@@ -19,7 +20,17 @@ from dralloc.api.batch_v1 import Job
 from dralloc.api.codec import decode
 from dralloc.api.core_v1 import Node
 from dralloc.api.pod_v1 import Pod
-from dralloc.api.registry import DEVICE_CLASS, DEVICE_TAINT_RULE, JOB, NODE, POD, RESOURCE_CLAIM, RESOURCE_SLICE, Kind
+from dralloc.api.registry import (
+    DEVICE_CLASS,
+    DEVICE_TAINT_RULE,
+    JOB,
+    LEASE,
+    NODE,
+    POD,
+    RESOURCE_CLAIM,
+    RESOURCE_SLICE,
+    Kind,
+)
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import Authenticator
@@ -28,59 +39,81 @@ from dralloc.apiserver.objects.api_resources import prefix_of
 from dralloc.assembly.api_server import running_api_server
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
-from dralloc.client.in_process_transport import InProcessTransport
+from dralloc.client.transport import ClientRequest
 from dralloc.client.typed_resource import Object
 from dralloc.controllers.controller_set import ControllerSet
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.leader_loop import SchedulerLoop
 from dralloc.scheduler.settings import SchedulerSettings
-from dralloc.simulator.checkers import StoredObjects
 from dralloc.simulator.conflict_injector import ConflictInjector
-from dralloc.simulator.network_faults import Faults, FaultyTransport
+from dralloc.simulator.history import StoreHistory
+from dralloc.simulator.idle_checks import StoredObjects
+from dralloc.simulator.network import Faults, Network, Unreachable
+from dralloc.simulator.network_transport import NetworkTransport
 from dralloc.simulator.pod_runner import PodRunner
+from dralloc.simulator.processes import SimulatedProcess
+from dralloc.simulator.register_clients import CLIENTS, RegisterClient, RegisterHistory
+from dralloc.simulator.safety_checker import SafetyChecker
+from dralloc.simulator.store_backends import EtcdBackend, MemoryBackend, StoreBackend
 from dralloc.simulator.virtual_time import VirtualClock
-from dralloc.store.interface import HistoryLimits, Page
-from dralloc.store.memory import MemoryStore
+from dralloc.simulator.watch_observer import WatchObserver
+from dralloc.store.errors import StoreError
+from dralloc.store.interface import Store
 
 TOKEN: Final = "simulation"
+AUTHORIZATION: Final = {b"authorization": f"Bearer {TOKEN}".encode(), b"accept": b"application/json"}
 STANDBY: Final = "standby"
-# So short that a watch that was interrupted finds its revision compacted.
-SHORT_HISTORY: Final = HistoryLimits(events_max=50)
-UNREACHABLE: Final = Faults(lose_request=1.0)
-REGISTRY: Final = "/registry/"
+CONFLICT_INJECTOR: Final = "conflict-injector"
+USER: Final = "user"
+OBSERVED: Final = {
+    "/api/v1/pods": POD,
+    "/apis/resource.k8s.io/v1/resourceclaims": RESOURCE_CLAIM,
+    "/apis/coordination.k8s.io/v1/leases": LEASE,
+}
+RETRY_S: Final = 1.0
+
+_logger = logging.getLogger(__name__)
 
 
 class SimulatedCluster:
-    """Server, schedulers, controllers and nodes. `client` is the user's and has no faults.
+    """Servers, schedulers, controllers and nodes. `client` is the user's, whose messages are not lost.
 
     With `elected`, the first scheduler has a standby, and leader election decides between them.
     """
 
-    def __init__(self, random: Random, faults: Faults, *, schedulers: int = 1, elected: bool = False) -> None:
+    def __init__(
+        self, random: Random, faults: Faults, *, store: str = "memory", schedulers: int = 1, elected: bool = False
+    ) -> None:
         self._random = random
         # A generator of its own, so that actions of users do not depend on the number of writes of components.
         self._ids = Random(random.random())
-        self._faults = faults
         self._schedulers = schedulers
         self._elected = elected
-        self._store = MemoryStore(limits=SHORT_HISTORY)
+        self.history = StoreHistory()
+        self.safety = SafetyChecker()
+        self.history.subscribe(self.safety.on_change)
+        self.registers = RegisterHistory()
+        self.network = Network(Random(random.random()), faults)
+        self.backend = self._backend(store)
+        self.servers = [_Server(f"server-{number}", self) for number in range(self.backend.servers_max)]
         self.clock = VirtualClock(asyncio.get_running_loop())
-        self._serving = AsyncExitStack()
-        self._application: ApiApplication | None = None
-        # By component; the last is in use, and late requests of earlier ones may still arrive.
-        self._networks: dict[str, list[FaultyTransport]] = {}
-        self._running: dict[str, asyncio.Task[None]] = {}
-        self.client = AsyncClient(InProcessTransport(self, token=TOKEN))
+        self._components: dict[str, _Component] = {}
+        self.observers: list[WatchObserver] = []
+        user = NetworkTransport(self.network, USER, self.servers, Random(random.random()), is_reliable=True)
+        self.client = AsyncClient(user)
 
     @classmethod
     @asynccontextmanager
     async def started(
-        cls, random: Random, faults: Faults, *, schedulers: int = 1, elected: bool = False
+        cls, random: Random, faults: Faults, *, store: str = "memory", schedulers: int = 1, elected: bool = False
     ) -> AsyncIterator[SimulatedCluster]:
-        cluster = cls(random, faults, schedulers=schedulers, elected=elected)
-        await cluster.restart_server(FeatureGates.defaults())
+        cluster = cls(random, faults, store=store, schedulers=schedulers, elected=elected)
+        for server in cluster.servers:
+            server.start(FeatureGates.defaults())
+        await asyncio.gather(*(server.ready.wait() for server in cluster.servers))
         for name in cluster.component_names:
             cluster.start(name, FeatureGates.defaults())
+        cluster._start_checking_clients()
         try:
             yield cluster
         finally:
@@ -94,102 +127,232 @@ class SimulatedCluster:
     @property
     def component_names(self) -> tuple[str, ...]:
         standby = (STANDBY,) if self._elected else ()
-        return (*self.scheduler_names, *standby, "controllers", "nodes", "conflict-injector")
+        return (*self.scheduler_names, *standby, "controllers", "nodes", CONFLICT_INJECTOR)
 
-    async def answer(
-        self, method: str, path: str, query: Mapping[str, str], headers: Mapping[bytes, bytes], body: bytes
-    ) -> HttpResponse:
-        """Hands the request to the current server."""
-        assert self._application is not None
-        return await self._application.answer(method, path, query, headers, body)
+    def violations(self) -> list[str]:
+        """What the checkers have found so far."""
+        told = [violation for observer in self.observers for violation in observer.violations]
+        return [*self.safety.violations, *self.history.violations, *self.registers.violations, *told]
 
-    async def objects(self) -> StoredObjects:
-        """The objects that the checkers need, all at one revision."""
-        page = await self._store.list_prefix(REGISTRY)
+    def objects(self) -> StoredObjects:
+        """The objects that checkers of an idle cluster need, all at one revision."""
         return StoredObjects(
-            nodes=_stored(page, NODE, Node),
-            slices=_stored(page, RESOURCE_SLICE, ResourceSlice),
-            classes=_stored(page, DEVICE_CLASS, DeviceClass),
-            rules=_stored(page, DEVICE_TAINT_RULE, DeviceTaintRule),
-            claims=_stored(page, RESOURCE_CLAIM, ResourceClaim),
-            pods=_stored(page, POD, Pod),
-            jobs=_stored(page, JOB, Job),
+            nodes=self.stored(NODE, Node),
+            slices=self.stored(RESOURCE_SLICE, ResourceSlice),
+            classes=self.stored(DEVICE_CLASS, DeviceClass),
+            rules=self.stored(DEVICE_TAINT_RULE, DeviceTaintRule),
+            claims=self.stored(RESOURCE_CLAIM, ResourceClaim),
+            pods=self.stored(POD, Pod),
+            jobs=self.stored(JOB, Job),
         )
 
-    def _new_uid(self) -> str:
+    def stored(self, kind: Kind, object_type: type[Object]) -> tuple[Object, ...]:
+        """The objects of a kind as they are, in the order of their keys."""
+        return tuple(decode(self.history.state[key].value, object_type) for key in self.keys(kind))
+
+    def object(self, key: str, object_type: type[Object]) -> Object:
+        return decode(self.history.state[key].value, object_type)
+
+    def keys(self, kind: Kind) -> list[str]:
+        prefix = prefix_of(kind)
+        return sorted(key for key in self.history.state if key.startswith(prefix))
+
+    def new_uid(self) -> str:
         return str(UUID(int=self._ids.getrandbits(128), version=4))
 
-    async def restart_server(self, gates: FeatureGates) -> None:
-        """Start the server again on the same store; every watch breaks."""
-        await self._serving.aclose()
-        server = await self._serving.enter_async_context(
-            running_api_server(self._store, clock=self.clock, gates=gates, new_uid=self._new_uid)
-        )
-        self._application = ApiApplication(server, Authenticator({TOKEN: ADMINISTRATOR}))
+    # --- components ---------------------------------------------------------------------------------------
 
     def start(self, name: str, gates: FeatureGates) -> None:
-        sound = InProcessTransport(self, token=TOKEN)
-        network = FaultyTransport(sound, Random(self._random.random()), self._faults)
-        self._networks.setdefault(name, []).append(network)
-        self._running[name] = asyncio.ensure_future(self._component(name, network, gates)())
+        component = _Component(name, gates)
+        network = self._transport(name)
+        component.task = component.process.start(_run(self._component(component, network)))
+        self._components[name] = component
 
     async def kill(self, name: str) -> None:
         """End a component at once. Raises the error if it had died by itself."""
-        task = self._running.pop(name)
-        if task.done():
-            task.result()
-        self._networks[name][-1].faults = UNREACHABLE
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        component = self._components.pop(name)
+        component.check()
+        await component.process.kill()
+
+    def pause(self, name: str, seconds: float) -> None:
+        """Stop a component or a server for some time."""
+        processes = {server.name: server.process for server in self.servers}
+        process = self._components[name].process if name in self._components else processes[name]
+        process.pause()
+        asyncio.get_running_loop().call_later(seconds, process.resume)
+
+    def clock_of(self, name: str) -> VirtualClock:
+        clocks = {server.name: server.clock for server in self.servers}
+        return self._components[name].clock if name in self._components else clocks[name]
 
     def check(self) -> None:
         """Raise the error of a component that died."""
-        for task in self._running.values():
-            if task.done():
-                task.result()
+        for component in self._components.values():
+            component.check()
 
     async def heal(self) -> None:
-        """End all faults, and wait for late requests."""
-        self._faults = Faults()
-        for network in self._all_networks():
-            network.faults = self._faults
-            await network.all_arrived()
+        """End all faults, wait for late requests, and start again what runs with unusual feature gates."""
+        self.backend.heal()
+        for component in self._components.values():
+            component.process.resume()
+            component.clock.correct()
+        for server in self.servers:
+            server.process.resume()
+            server.clock.correct()
+        await self.network.heal()
+        defaults = FeatureGates.defaults()
+        for server in self.servers:
+            if server.process.dead or server.gates != defaults:
+                await server.kill()
+                server.start(defaults)
+        await asyncio.gather(*(server.ready.wait() for server in self.servers))
+        for component in list(self._components.values()):
+            if component.gates != defaults or component.name == CONFLICT_INJECTOR:
+                await self.kill(component.name)
+                if component.name != CONFLICT_INJECTOR:
+                    self.start(component.name, defaults)
 
-    def _all_networks(self) -> list[FaultyTransport]:
-        return [network for networks in self._networks.values() for network in networks]
+    async def restore(self) -> None:
+        """Stop every server, put the last back-up in place of the store, and start the servers again."""
+        for server in self.servers:
+            await server.kill()
+        await self.network.all_arrived()
+        self.backend.restore()
+        state = self.history.state.items()
+        self.safety.reset((key, version.revision, version.value) for key, version in state)
+        self.registers.restore()
+        for server in self.servers:
+            server.start(server.gates)
+        await asyncio.gather(*(server.ready.wait() for server in self.servers))
 
-    def _component(self, name: str, network: FaultyTransport, gates: FeatureGates) -> Callable[[], Awaitable[None]]:
+    def _backend(self, store: str) -> StoreBackend:
+        match store:
+            case "memory":
+                return MemoryBackend(self.history)
+            case "etcd":
+                return EtcdBackend(self.history, self.network, Random(self._random.random()))
+            case _:
+                raise ValueError(f"no store is called {store!r}")
+
+    def _transport(self, name: str, *, without_duplicates: bool = False) -> NetworkTransport:
+        random = Random(self._random.random())
+        return NetworkTransport(self.network, name, self.servers, random, without_duplicates=without_duplicates)
+
+    def _component(self, component: _Component, network: NetworkTransport) -> Callable[[], Awaitable[None]]:
+        name, gates = component.name, component.gates
         calls = ApiCalls(network, field_manager=name)
         match name:
             case "controllers":
-                return ControllerSet(network, clock=self.clock, gates=gates).run
+                return ControllerSet(network, clock=component.clock, gates=gates).run
             case "nodes":
-                return PodRunner(calls, self.clock).run
+                return PodRunner(calls, component.clock).run
             case "conflict-injector":
                 return ConflictInjector(calls, Random(self._random.random())).run
             case _:
-                return self._scheduler(name, network, gates)
+                return self._scheduler(component, network)
 
-    def _scheduler(self, name: str, network: FaultyTransport, gates: FeatureGates) -> Callable[[], Awaitable[None]]:
-        first = self.scheduler_names[0]
+    def _scheduler(self, component: _Component, network: NetworkTransport) -> Callable[[], Awaitable[None]]:
+        name, first = component.name, self.scheduler_names[0]
         settings = SchedulerSettings(
             names=frozenset({first if name == STANDBY else name}),
             identity=name,
-            gates=gates,
-            new_share_id=self._new_uid,
+            gates=component.gates,
+            new_share_id=self.new_uid,
         )
-        terms = SchedulerLoop(network, clock=self.clock, settings=settings)
+        terms = SchedulerLoop(network, clock=component.clock, settings=settings)
         return partial(terms.run_elected, name) if self._elected and name in (first, STANDBY) else terms.run
 
+    def _start_checking_clients(self) -> None:
+        for number in range(CLIENTS):
+            component = _Component(f"register-client-{number}", FeatureGates.defaults())
+            random = Random(self._random.random())
+            # A doubled deletion is told that there is nothing to delete: no answer to rely on.
+            network = self._transport(component.name, without_duplicates=True)
+            client = RegisterClient(network, random, self.registers)
+            component.task = component.process.start(client.run())
+            self._components[component.name] = component
+        for path, kind in OBSERVED.items():
+            component = _Component(f"observer-{kind.plural}", FeatureGates.defaults())
+            random = Random(self._random.random())
+            observer = WatchObserver(self._transport(component.name), random, self.history, path, prefix_of(kind))
+            self.observers.append(observer)
+            component.task = component.process.start(observer.run())
+            self._components[component.name] = component
+
     async def _stop(self) -> None:
-        for network in self._all_networks():
-            await network.all_arrived()
-        for name in list(self._running):
-            await self.kill(name)
-        await self._serving.aclose()
-        await self._store.close()
+        await self.network.heal()
+        for component in self._components.values():
+            await component.process.kill()
+        for server in self.servers:
+            await server.kill()
+        await self.backend.close()
 
 
-def _stored(page: Page, kind: Kind, object_type: type[Object]) -> tuple[Object, ...]:
-    prefix = prefix_of(kind)
-    return tuple(decode(record.value, object_type) for record in page.records if record.key.startswith(prefix))
+async def _run(start: Callable[[], Awaitable[None]]) -> None:
+    await start()
+
+
+class _Component:
+    """A running component."""
+
+    def __init__(self, name: str, gates: FeatureGates) -> None:
+        self.name = name
+        self.gates = gates
+        self.process = SimulatedProcess(name)
+        self.clock = VirtualClock(asyncio.get_running_loop())
+        self.task: asyncio.Task[Any] | None = None
+
+    def check(self) -> None:
+        if self.task is not None and self.task.done():
+            self.task.result()
+
+
+class _Server:
+    """One API server and its store, in a process of their own."""
+
+    def __init__(self, name: str, cluster: SimulatedCluster) -> None:
+        self.name = name
+        self.process = SimulatedProcess(name)
+        self.process.dead = True
+        self.clock = VirtualClock(asyncio.get_running_loop())
+        self.gates = FeatureGates.defaults()
+        self.ready = asyncio.Event()
+        self._cluster = cluster
+        self._application: ApiApplication | None = None
+
+    async def answer(self, request: ClientRequest) -> HttpResponse:
+        if self._application is None:
+            raise Unreachable(f"{self.name} does not listen yet")
+        headers = {name.lower().encode(): text.encode() for name, text in request.headers.items()}
+        return await self._application.answer(
+            request.method, request.path, request.query, AUTHORIZATION | headers, request.body
+        )
+
+    def start(self, gates: FeatureGates) -> None:
+        self.gates = gates
+        self.process = SimulatedProcess(self.name)
+        self.process.start(self._serve())
+
+    async def kill(self) -> None:
+        """End the server between any two of its writes; every watch breaks."""
+        self._application = None
+        self.ready.clear()
+        self._cluster.backend.on_killed()
+        await self.process.kill()
+
+    async def _serve(self) -> None:
+        """Like the program and a supervisor that starts it again if it cannot start."""
+        while True:
+            try:
+                await self._serve_once(await self._cluster.backend.open(self.name))
+            except StoreError as error:
+                _logger.warning("%s cannot start: %s", self.name, error)
+                await asyncio.sleep(RETRY_S)
+
+    async def _serve_once(self, store: Store) -> None:
+        async with running_api_server(
+            store, clock=self.clock, gates=self.gates, new_uid=self._cluster.new_uid
+        ) as server:
+            self._application = ApiApplication(server, Authenticator({TOKEN: ADMINISTRATOR}))
+            self.ready.set()
+            await asyncio.Event().wait()

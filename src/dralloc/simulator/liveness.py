@@ -12,7 +12,7 @@ from datetime import datetime
 from dralloc.api.pod_v1 import Pod
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.contract import Placement
-from dralloc.simulator.checkers import StoredObjects
+from dralloc.simulator.idle_checks import StoredObjects
 from dralloc.whatif.cluster_objects import ClusterObjects
 from dralloc.whatif.engine import Engine
 

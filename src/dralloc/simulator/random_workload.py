@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any, Final
@@ -10,8 +11,12 @@ from dralloc.api.batch_v1 import Job
 from dralloc.api.core_v1 import Node
 from dralloc.api.pod_claims import claims_of, is_pod
 from dralloc.api.pod_v1 import Pod
+from dralloc.api.quota import CLAIM_COUNT
+from dralloc.api.registry import DEVICE_TAINT_RULE, JOB, POD, RESOURCE_CLAIM
 from dralloc.api.resource_v1 import DeviceTaintRule, ResourceClaim
+from dralloc.apiserver.objects.api_resources import name_of, namespace_of
 from dralloc.client.known_resources import resource_for
+from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.controllers.jobs.plan_claims import SHARED_CLAIMS
 from dralloc.primitives.errors import ApiError, NotFound
@@ -22,8 +27,11 @@ from dralloc.simulator.random_devices import NIC, PARTITION, RandomDevices
 
 NAMESPACE: Final = "default"
 NODES: Final = ("node-a", "node-b", "node-c")
-PODS_MAX: Final = 40
-JOBS_MAX: Final = 3
+LIMITED: Final = "limited"
+LIMITED_CLAIMS_MAX: Final = 3
+OTHER: Final = "other"
+PODS_MAX: Final = 16
+JOBS_MAX: Final = 2
 RESOURCE: Final = "resource.k8s.io/v1"
 SWITCHED: Final = (
     "DRAConsumableCapacity",
@@ -47,18 +55,27 @@ class RandomWorkload:
         self._devices = RandomDevices(random)
         self._number = 0
         self._actions: list[tuple[int, Callable[[], Awaitable[str]]]] = [
-            (30, self._create_pod),
-            (20, self.delete_pod),
-            (4, self._create_job),
-            (2, self._delete_job),
-            (4, self._delete_claim),
-            (3, self._end_training),
-            (6, self._republish),
-            (3, self._taint),
-            (3, self._untaint),
-            (2, self._cordon),
-            (4, self._restart_component),
-            (2, self._change_gates),
+            (300, self._create_pod),
+            (200, self.delete_pod),
+            (40, self._create_job),
+            (20, self._delete_job),
+            (40, self._delete_claim),
+            (40, self._create_limited_claim),
+            (10, self._create_wrong_reference),
+            (30, self._end_training),
+            (40, self._republish),
+            (30, self._taint),
+            (30, self._untaint),
+            (20, self._cordon),
+            (30, self._restart_component),
+            (10, self._restart_server),
+            (10, self._change_gates),
+            (20, self._pause),
+            (20, self._cut),
+            (10, self._jump_clock),
+            (30, self._storage_fault),
+            (4, self._back_up),
+            (2, self._restore),
         ]
 
     async def prepare(self) -> None:
@@ -69,6 +86,10 @@ class RandomWorkload:
         for name, form in (("nic", _exactly(NIC, bandwidth="2G")), ("partition", _exactly(PARTITION))):
             spec = {"spec": _claim_spec(form)}
             await self._client.create(_object(RESOURCE, "ResourceClaimTemplate", name, NAMESPACE, spec=spec))
+        quota = {"hard": {CLAIM_COUNT: str(LIMITED_CLAIMS_MAX)}}
+        for name in (LIMITED, OTHER):
+            await self._client.create(_object("v1", "Namespace", name))
+        await self._client.create(_object("v1", "ResourceQuota", "claims", LIMITED, spec=quota))
         for node in NODES:
             status = {"allocatable": {"cpu": "64", "memory": "256Gi", "pods": "110"}}
             await self._client.create(_object("v1", "Node", node, status=status))
@@ -83,6 +104,8 @@ class RandomWorkload:
             return await action()
         except ApiError as refusal:
             return f"{action.__name__}: refused: {refusal.message[:100]}"
+        except TransportError as failure:
+            return f"{action.__name__}: {failure}"
 
     def _next_number(self) -> int:
         self._number += 1
@@ -91,7 +114,7 @@ class RandomWorkload:
     # --- Pods and their claims --------------------------------------------------------------------------------------
 
     async def _create_pod(self) -> str:
-        if len(await self._client.list(Pod)) >= PODS_MAX:
+        if len(self._cluster.keys(POD)) >= PODS_MAX:
             return await self.delete_pod()
         name = f"pod-{self._next_number()}"
         makers = (self._own_claim, self._own_claim, self._shared_claim, self._templated, self._training_claim)
@@ -168,20 +191,43 @@ class RandomWorkload:
         return tolerated
 
     async def delete_pod(self) -> str:
-        pods = await self._client.list(Pod)
+        pods = self._cluster.keys(POD)
         if not pods:
             return "no pod to delete"
-        name = self._random.choice(pods).metadata.name
-        await self._client.delete(Pod, name)
-        return f"deleted {name}"
+        key = self._random.choice(pods)
+        await self._client.delete(Pod, name_of(key), namespace=namespace_of(POD, key))
+        return f"deleted {name_of(key)}"
 
     async def _delete_claim(self) -> str:
-        claims = await self._client.list(ResourceClaim)
+        claims = self._cluster.keys(RESOURCE_CLAIM)
         if not claims:
             return "no claim to delete"
-        name = self._random.choice(claims).metadata.name
-        await self._client.delete(ResourceClaim, name)
-        return f"deleted claim {name}"
+        key = self._random.choice(claims)
+        await self._client.delete(ResourceClaim, name_of(key), namespace=namespace_of(RESOURCE_CLAIM, key))
+        return f"deleted claim {name_of(key)}"
+
+    async def _create_limited_claim(self) -> str:
+        """A claim in a namespace with a quota, which is often exceeded."""
+        name = f"limited-{self._next_number()}"
+        spec = _claim_spec(_exactly(NIC, bandwidth="1G"))
+        await self._client.create(_object(RESOURCE, "ResourceClaim", name, LIMITED, spec=spec))
+        return f"created {name}"
+
+    async def _create_wrong_reference(self) -> str:
+        """A claim for a job that does not exist, with the UID of one that does, in another namespace or in the same."""
+        jobs = self._cluster.keys(JOB)
+        if not jobs:
+            return "no job to refer to"
+        job = self._cluster.object(self._random.choice(jobs), Job)
+        namespace = self._random.choice((NAMESPACE, OTHER))
+        name = f"wrong-{self._next_number()}"
+        reference = {"apiGroup": "batch", "resource": "jobs", "name": name, "uid": job.metadata.uid}
+        spec = {**_claim_spec(_exactly(NIC, bandwidth="1G")), "reservedFor": reference}
+        await self._client.create(_object(RESOURCE, "ResourceClaim", name, namespace, spec=spec))
+        entries = [{"name": "entry", "resourceClaimName": name}]
+        pod = _object("v1", "Pod", name, namespace, spec=self._pod_spec(entries), annotations=self._lifetime())
+        await self._client.create(pod)
+        return f"created {namespace}/{name} for a job with the UID of {job.metadata.name}"
 
     async def end_all(self) -> None:
         """Delete all jobs, pods and taint rules."""
@@ -191,7 +237,7 @@ class RandomWorkload:
             )
         for pod in await self._client.list(Pod):
             try:
-                await self._client.delete(Pod, pod.metadata.name)
+                await self._client.delete(Pod, pod.metadata.name, namespace=pod.metadata.namespace)
             except NotFound:
                 continue
         for rule in await self._client.list(DeviceTaintRule):
@@ -203,23 +249,25 @@ class RandomWorkload:
 
     async def _end_training(self) -> str:
         """Remove the reservation of a workload whose pods are gone; other reservations stay."""
-        pods = await self._client.list(Pod)
+        pods = self._cluster.stored(POD, Pod)
         used = {use.claim for pod in pods if not pod.is_finished for use in claims_of(pod)}
-        for claim in await self._client.list(ResourceClaim):
+        for claim in self._cluster.stored(RESOURCE_CLAIM, ResourceClaim):
             kept = [entry for entry in claim.status.reserved_for if entry.api_group != TRAINING_GROUP]
             if len(kept) < len(claim.status.reserved_for) and claim.metadata.name not in used:
                 patch = {
                     "metadata": {"resourceVersion": claim.metadata.resource_version},
                     "status": {"reservedFor": kept or None},
                 }
-                await self._client.patch(ResourceClaim, claim.metadata.name, patch, subresource="status")
+                await self._client.patch(
+                    ResourceClaim, claim.metadata.name, patch, namespace=claim.metadata.namespace, subresource="status"
+                )
                 return f"ended {claim.metadata.name}; {sum(map(is_pod, kept))} pods keep their reservation"
         return NO_TRAINING
 
     # --- Jobs -------------------------------------------------------------------------------------------------------
 
     async def _create_job(self) -> str:
-        if len(await self._client.list(Job)) >= JOBS_MAX:
+        if len(self._cluster.keys(JOB)) >= JOBS_MAX:
             return await self._delete_job()
         name = f"job-{self._next_number()}"
         template = {
@@ -237,10 +285,10 @@ class RandomWorkload:
         return f"created {name}"
 
     async def _delete_job(self) -> str:
-        jobs = await self._client.list(Job)
+        jobs = self._cluster.keys(JOB)
         if not jobs:
             return "no job to delete"
-        name = self._random.choice(jobs).metadata.name
+        name = name_of(self._random.choice(jobs))
         await self._client.calls.delete(resource_for(Job), ObjectKey(NAMESPACE, name), propagation="Background")
         return f"deleted {name}"
 
@@ -262,11 +310,11 @@ class RandomWorkload:
         return f"tainted {selector} {effect}"
 
     async def _untaint(self) -> str:
-        rules = await self._client.list(DeviceTaintRule)
+        rules = self._cluster.keys(DEVICE_TAINT_RULE)
         if not rules:
             return "no rule to delete"
-        await self._client.delete(DeviceTaintRule, rules[0].metadata.name)
-        return f"deleted {rules[0].metadata.name}"
+        await self._client.delete(DeviceTaintRule, name_of(rules[0]))
+        return f"deleted {name_of(rules[0])}"
 
     async def _cordon(self) -> str:
         node, closed = self._random.choice(NODES), self._random.random() < 0.4
@@ -279,17 +327,64 @@ class RandomWorkload:
         self._cluster.start(name, FeatureGates.defaults())
         return f"restarted {name}"
 
+    async def _restart_server(self) -> str:
+        server = self._random.choice(self._cluster.servers)
+        await server.kill()
+        await asyncio.sleep(self._random.choice((0, 0, 1, 10)))
+        server.start(FeatureGates.defaults())
+        return f"restarted {server.name}"
+
     async def _change_gates(self) -> str:
         """Restart the server or another component with other feature gates."""
         gate, on = self._random.choice(SWITCHED), self._random.random() < 0.6
         gates = FeatureGates.defaults().override({gate: on})
         name = self._random.choice(("server", *self._cluster.component_names))
         if name == "server":
-            await self._cluster.restart_server(gates)
+            for server in self._cluster.servers:
+                await server.kill()
+                server.start(gates)
         else:
             await self._cluster.kill(name)
             self._cluster.start(name, gates)
         return f"{name} with {gate}={on}"
+
+    # --- Faults -----------------------------------------------------------------------------------------------------
+
+    async def _pause(self) -> str:
+        name, seconds = self._any_process(), self._random.uniform(1, 60)
+        self._cluster.pause(name, seconds)
+        return f"paused {name} for {seconds:.0f} s"
+
+    async def _cut(self) -> str:
+        name, seconds = self._random.choice(self._cluster.component_names), self._random.uniform(1, 60)
+        server = self._random.choice(self._cluster.servers).name
+        self._cluster.network.cut(name, server, seconds)
+        return f"cut {name} from {server} for {seconds:.0f} s"
+
+    async def _jump_clock(self) -> str:
+        name, seconds = self._any_process(), self._random.choice((-3600.0, -60.0, -1.0, 1.0, 60.0, 3600.0))
+        self._cluster.clock_of(name).jump(seconds)
+        return f"the clock of {name} jumped by {seconds:.0f} s"
+
+    async def _storage_fault(self) -> str:
+        faults = self._cluster.backend.faults()
+        if not faults:
+            return "nothing can happen to the storage"
+        _, fault = self._random.choice(faults)
+        return fault()
+
+    async def _back_up(self) -> str:
+        return "backed up" if self._cluster.backend.back_up() else "no back-up of this store"
+
+    async def _restore(self) -> str:
+        if not self._cluster.backend.has_back_up:
+            return "no back-up to restore"
+        await self._cluster.restore()
+        return "restored the back-up"
+
+    def _any_process(self) -> str:
+        servers = (server.name for server in self._cluster.servers)
+        return self._random.choice((*servers, *self._cluster.component_names))
 
 
 def _object(

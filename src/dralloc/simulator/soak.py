@@ -1,4 +1,4 @@
-"""A soak test: simulated hours of random actions, faults and restarts, with all checkers after every step."""
+"""A soak test: random steps of users, operators and faults. Checkers look at every revision, every request and every watch."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from contextlib import contextmanager
 from random import Random
 from typing import Final
 
-from dralloc.primitives.features import FeatureGates
-from dralloc.simulator.checkers import leaks, violations
 from dralloc.simulator.cluster import SimulatedCluster
+from dralloc.simulator.idle_checks import leaks
 from dralloc.simulator.liveness import stuck_pods
-from dralloc.simulator.network_faults import Faults
+from dralloc.simulator.network import Faults
 from dralloc.simulator.random_workload import RandomWorkload
 
-HARSH: Final = Faults(lose_request=0.02, lose_answer=0.02, break_stream=0.01, slow=0.02, late=0.005)
-STEP_MAX_S: Final = 60.0
+HARSH: Final = Faults(lose_request=0.01, lose_answer=0.015, break_stream=0.005, slow=0.01, late=0.005, duplicate=0.002)
+STORES: Final = ("memory", "etcd")
+STEP_MAX_S: Final = 6.0
 # Longer than every backoff, timeout and flush of unschedulable pods.
 REST_S: Final = 1200.0
 # Longer than every backoff, and much shorter than the flush of unschedulable pods.
@@ -31,33 +31,47 @@ class SoakFailed(AssertionError):
     """An invariant was violated; the message has the seed and the latest events."""
 
 
-async def soak(seed: int, *, hours: float, faults: Faults = HARSH, schedulers: int = 2, elected: bool = False) -> int:
-    """Simulate the hours; returns the number of actions. Raises SoakFailed."""
+async def soak(
+    seed: int,
+    *,
+    steps: int,
+    store: str = "",
+    faults: Faults = HARSH,
+    schedulers: int = 2,
+    elected: bool = False,
+) -> int:
+    """Simulate the steps; returns the number of revisions that were checked. Raises SoakFailed.
+
+    A step is one action: a request of a user, a driver or an operator, or a fault. Without `store`, the seed chooses it.
+    """
     random = Random(seed)
-    record = _Record(seed)
+    store = store or STORES[seed % len(STORES)]
+    record = _Record(seed, store)
     with record.capturing_errors():
-        async with SimulatedCluster.started(random, faults, schedulers=schedulers, elected=elected) as cluster:
+        async with SimulatedCluster.started(
+            random, Faults(), store=store, schedulers=schedulers, elected=elected
+        ) as cluster:
             workload = RandomWorkload(cluster, random)
             await workload.prepare()
+            cluster.network.faults = faults
             loop = asyncio.get_running_loop()
-            actions = 0
-            while loop.time() < hours * 3600:
+            for _ in range(steps):
                 record.add(f"{loop.time():9.1f} s  {await workload.act()}")
-                actions += 1
                 await asyncio.sleep(random.uniform(0, STEP_MAX_S))
                 cluster.check()
-                record.check(violations(await cluster.objects()))
+                record.check(cluster.violations())
             await _check_idle_cluster(cluster, record)
             await _check_freed_room(cluster, workload, record)
             await _check_empty_cluster(cluster, workload, record)
-    return actions
+            return cluster.history.changes
 
 
 class _Record:
     """The latest events, and logged errors: each of those is a bug, too."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, store: str) -> None:
         self._seed = seed
+        self._store = store
         self._lines: deque[str] = deque(maxlen=EVENTS_SHOWN)
         self._logged_errors: list[str] = []
 
@@ -67,7 +81,8 @@ class _Record:
     def check(self, found: Iterable[str]) -> None:
         wrong = [*found, *self._logged_errors]
         if wrong:
-            raise SoakFailed(f"seed {self._seed}: " + "; ".join(wrong) + "\n" + "\n".join(self._lines))
+            what = "\n  ".join(wrong)
+            raise SoakFailed(f"seed {self._seed}, {self._store}:\n  {what}\n" + "\n".join(self._lines))
 
     @contextmanager
     def capturing_errors(self) -> Iterator[None]:
@@ -89,17 +104,18 @@ class _ErrorLog(logging.Handler):
 
 
 async def _check_idle_cluster(cluster: SimulatedCluster, record: _Record) -> None:
-    """Without faults and new work, with all features: no pod is stuck and nothing leaks."""
+    """Without faults and new work, with all features: no pod is stuck, nothing leaks and all watches are up to date.
+
+    Components go on as they are, so that one that has missed something is found out.
+    """
     await cluster.heal()
-    await cluster.restart_server(FeatureGates.defaults())
-    for name in cluster.component_names:
-        await cluster.kill(name)
-        if name != "conflict-injector":
-            cluster.start(name, FeatureGates.defaults())
     await asyncio.sleep(REST_S)
     cluster.check()
-    objects = await cluster.objects()
-    record.check((*violations(objects), *leaks(objects), *stuck_pods(objects, cluster.clock.now())))
+    cluster.registers.check()
+    objects = cluster.objects()
+    missed = [told for observer in cluster.observers if (told := observer.missed())]
+    stuck = stuck_pods(objects, cluster.clock.now())
+    record.check((*cluster.violations(), *missed, *leaks(objects), *stuck))
 
 
 async def _check_freed_room(cluster: SimulatedCluster, workload: RandomWorkload, record: _Record) -> None:
@@ -107,11 +123,11 @@ async def _check_freed_room(cluster: SimulatedCluster, workload: RandomWorkload,
     for _ in range(DELETIONS):
         record.add(await workload.delete_pod())
         await asyncio.sleep(SOON_S)
-        waiting = set(stuck_pods(await cluster.objects(), cluster.clock.now()))
+        waiting = set(stuck_pods(cluster.objects(), cluster.clock.now()))
         if waiting:
             # A pod may be about to be scheduled; one that is stuck stays so.
             await asyncio.sleep(SOON_S)
-            record.check(waiting.intersection(stuck_pods(await cluster.objects(), cluster.clock.now())))
+            record.check(waiting.intersection(stuck_pods(cluster.objects(), cluster.clock.now())))
 
 
 async def _check_empty_cluster(cluster: SimulatedCluster, workload: RandomWorkload, record: _Record) -> None:
@@ -121,6 +137,7 @@ async def _check_empty_cluster(cluster: SimulatedCluster, workload: RandomWorklo
     await workload.end_trainings()
     await asyncio.sleep(REST_S)
     cluster.check()
-    objects = await cluster.objects()
+    objects = cluster.objects()
     held = (f"claim {claim.metadata.name} is still allocated" for claim in objects.claims if claim.status.allocation)
-    record.check((*held, *(f"pod {pod.metadata.name} still exists" for pod in objects.pods), *leaks(objects)))
+    gone = (f"pod {pod.metadata.name} still exists" for pod in objects.pods)
+    record.check((*cluster.violations(), *held, *gone, *leaks(objects)))

@@ -16,7 +16,7 @@ from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.controllers.controller_set import CONTROLLERS
-from dralloc.simulator.network_faults import Faults
+from dralloc.simulator.network import Faults
 from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import allocation, held, request
 from tests.support.controlled_cluster import ControlledCluster, controlled_cluster

@@ -23,7 +23,7 @@ from dralloc.api.resource_v1 import (
     ResourceClaim,
 )
 from dralloc.primitives.features import FeatureGates
-from dralloc.simulator.network_faults import Faults
+from dralloc.simulator.network import Faults
 from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import allocation, claim, device, held, request, resource_slice, taint, toleration
 from tests.support.controlled_cluster import ControlledCluster, controlled_cluster

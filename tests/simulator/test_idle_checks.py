@@ -1,4 +1,4 @@
-"""The checkers report each wrong state, and no right one."""
+"""The checks of an idle cluster report each wrong state, and no right one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dralloc.api.core_v1 import Node
 from dralloc.api.device_parts import capacity
 from dralloc.api.pod_claims import pod_reference
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.simulator.checkers import StoredObjects, leaks, violations
+from dralloc.simulator.idle_checks import StoredObjects, leaks
 from dralloc.simulator.liveness import stuck_pods
 from dralloc.simulator.virtual_time import START
 from dralloc.testing.builders import allocation, claim, device, device_class, held, request, resource_slice
@@ -37,51 +37,6 @@ class Case:
     id: str
     objects: StoredObjects
     says: str = ""
-
-
-HALVES = resource_slice(
-    "halves",
-    *(device(name, draws={"card": {"slots": "5"}}) for name in ("gpu-0", "gpu-1")),
-    counters={"card": {"slots": "8"}},
-)
-SHARES = [
-    used(name, held("gpu-0", share_id=f"share-{name}", consumed={"memory": "5Gi"}), by=None) for name in ("c", "d")
-]
-
-VIOLATIONS = [
-    Case("more memory than the device has", StoredObjects(slices=(SLICE,), claims=tuple(SHARES)), "memory of device"),
-    Case("as much memory as the device has", StoredObjects(slices=(SLICE,), claims=(SHARES[0],))),
-    Case(
-        "more slots than the counter has",
-        StoredObjects(slices=(HALVES,), claims=(used("c", held("gpu-0"), held("gpu-1")),)),
-        "slots",
-    ),
-    Case("as many slots as the counter has", StoredObjects(slices=(HALVES,), claims=(used("c", held("gpu-0")),))),
-    Case("one share for two claims", StoredObjects(claims=(SHARES[0], replace(SHARES[0]))), "is allocated 2 times"),
-    Case("a pod with its device", StoredObjects(claims=(used("c", held("gpu-0")),), pods=(USER,))),
-    Case(
-        "one device for two claims",
-        StoredObjects(claims=(used("c", held("gpu-0")), used("d", held("gpu-0")))),
-        "allocated as a whole 2 times",
-    ),
-    Case(
-        "a pod whose claim is not allocated",
-        StoredObjects(claims=(claim("c", request()),), pods=(USER,)),
-        "is not allocated",
-    ),
-    Case("a pod whose claim is gone", StoredObjects(pods=(USER,)), "is not allocated"),
-    Case(
-        "a pod for which the claim is not reserved",
-        StoredObjects(claims=(used("c", held("gpu-0"), by=None),), pods=(USER,)),
-        "not reserved for it",
-    ),
-]
-
-
-@pytest.mark.parametrize("case", VIOLATIONS, ids=lambda case: case.id)
-def test_violations(case: Case) -> None:
-    found = "; ".join(violations(case.objects))
-    assert (case.says in found) if case.says else not found
 
 
 LEAKS = [

@@ -1,27 +1,14 @@
-"""Network faults, repeatable by seed: lost, slow and late requests, lost answers, broken streams."""
+"""A transport with network faults for the tests of one component; the simulator has a network for many."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from random import Random
 
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport, TransportError
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Faults:
-    """The probability of each fault. A late request reaches the server after its client has given up."""
-
-    lose_request: float = 0.0
-    lose_answer: float = 0.0
-    break_stream: float = 0.0
-    slow: float = 0.0
-    late: float = 0.0
-    # Upper bound for slow and late requests.
-    delay_max_s: float = 20.0
+from dralloc.simulator.network import Faults
 
 
 class FaultyTransport:

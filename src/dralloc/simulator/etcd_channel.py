@@ -1,0 +1,125 @@
+"""gRPC between an API server and the simulated etcd: the store's own calls, with the messages and errors of the real ones."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from dralloc.rpc.generated import etcd_pb2 as pb
+from dralloc.simulator.network import Faults, Network, Unreachable
+from dralloc.simulator.processes import SimulatedProcess
+from dralloc.simulator.simulated_etcd import EtcdWatch, OutOfRange, SimulatedEtcd
+
+
+class EtcdHost:
+    """The process in which etcd runs."""
+
+    def __init__(self, etcd: SimulatedEtcd) -> None:
+        self.etcd = etcd
+        self.process = SimulatedProcess("etcd")
+
+
+class EtcdChannel:
+    """Stands in for a `grpc.aio.Channel`."""
+
+    def __init__(self, network: Network, source: str, host: EtcdHost, faults: Callable[[], Faults]) -> None:
+        self._network = network
+        self._source = source
+        self._host = host
+        self._faults = faults
+
+    def unary_unary(self, path: str, request_serializer: Any, response_deserializer: Any) -> Any:
+        method = path.rpartition("/")[2].lower()
+        request_type: Any = {"range": pb.RangeRequest, "txn": pb.TxnRequest, "compact": pb.CompactionRequest}[method]
+
+        async def call(request: Any, *, timeout: float, **_: Any) -> Any:
+            sent = request_serializer(request)
+
+            async def work() -> bytes:
+                answer = getattr(self._host.etcd, method)(request_type.FromString(sent))
+                return bytes(answer.SerializeToString())
+
+            # gRPC sends a request once.
+            faults = replace(self._faults(), duplicate=0.0)
+            try:
+                async with asyncio.timeout(timeout):
+                    answer = await self._network.call(self._source, self._host.process, work, faults)
+            except OutOfRange as error:
+                raise _error(grpc.StatusCode.OUT_OF_RANGE, str(error)) from None
+            except Unreachable as error:
+                raise _error(grpc.StatusCode.UNAVAILABLE, str(error)) from None
+            except TimeoutError:
+                raise _error(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded") from None
+            return response_deserializer(answer)
+
+        return call
+
+    def stream_stream(self, path: str, request_serializer: Any, response_deserializer: Any) -> Any:  # noqa: ARG002
+        return lambda **_: _WatchCall(self)
+
+    async def close(self) -> None:
+        """No-op: calls in flight end with the process."""
+
+    async def open_watch(self, request: pb.WatchCreateRequest) -> EtcdWatch:
+        async def work() -> EtcdWatch:
+            return self._host.etcd.watch(request)
+
+        try:
+            return await self._network.call(self._source, self._host.process, work, Faults())
+        except Unreachable as error:
+            raise _error(grpc.StatusCode.UNAVAILABLE, str(error)) from None
+
+    def close_watch(self, watch: EtcdWatch) -> None:
+        self._host.etcd.cancel(watch)
+
+    def ask_progress(self, watch: EtcdWatch) -> None:
+        self._host.etcd.progress(watch)
+
+    def copies(self) -> int:
+        """How often a response of a watch arrives: a proxy that reconnects may deliver one again."""
+        return 1 + self._network.chance(self._faults().duplicate)
+
+    async def cross(self) -> None:
+        try:
+            await self._network.pass_piece(self._host.process.name, self._source, self._faults())
+        except Unreachable as error:
+            raise _error(grpc.StatusCode.UNAVAILABLE, str(error)) from None
+
+
+class _WatchCall:
+    """A bidirectional stream with one watch."""
+
+    def __init__(self, channel: EtcdChannel) -> None:
+        self._channel = channel
+        self._watch: EtcdWatch | None = None
+
+    async def write(self, request: pb.WatchRequest) -> None:
+        match request.WhichOneof("request_union"):
+            case "create_request":
+                self._watch = await self._channel.open_watch(request.create_request)
+            case "progress_request":
+                assert self._watch is not None, "the watch is created first"
+                self._channel.ask_progress(self._watch)
+
+    async def __aiter__(self) -> AsyncIterator[pb.WatchResponse]:
+        assert self._watch is not None, "the watch is created first"
+        while True:
+            response = await self._watch.responses.get()
+            if response is None:
+                raise _error(grpc.StatusCode.UNAVAILABLE, "the stream broke")
+            await self._channel.cross()
+            for _ in range(self._channel.copies()):
+                yield pb.WatchResponse.FromString(response.SerializeToString())
+
+    def cancel(self) -> None:
+        if self._watch is not None:
+            self._channel.close_watch(self._watch)
+
+
+def _error(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
+    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details=details)

@@ -1,0 +1,134 @@
+"""The true history of the store: every change in the order of its commit, and the state at every revision.
+
+It is fed below the code under test (a simulated etcd) or where a store makes a commit visible, and never read by components. A
+restored back-up starts a new epoch: what was written after the back-up is undone.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+
+class Version(NamedTuple):
+    """The value of a key and the revision that wrote it."""
+
+    revision: int
+    value: bytes
+
+
+class Change(NamedTuple):
+    """One commit of one key; `value` is None for a deletion."""
+
+    revision: int
+    key: str
+    value: bytes | None
+    previous: Version | None
+
+
+Listener = Callable[[Change], None]
+
+
+class PrefixLog:
+    """The changes of one resource in one epoch."""
+
+    def __init__(self) -> None:
+        self.revisions: list[int] = []
+        self.changes: list[Change] = []
+
+    def append(self, change: Change) -> None:
+        self.revisions.append(change.revision)
+        self.changes.append(change)
+
+    def place_after(self, revision: int) -> int:
+        return bisect_right(self.revisions, revision)
+
+
+class StoreHistory:
+    """All changes since the start, by resource. Listeners get each change at its commit."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.revision = 0
+        self.state: dict[str, Version] = {}
+        # The number of changes before now: an order of time that is finer than the clock.
+        self.changes = 0
+        self._logs: defaultdict[str, PrefixLog] = defaultdict(PrefixLog)
+        self._versions: defaultdict[str, list[tuple[int, Version | None]]] = defaultdict(list)
+        self._listeners: list[Listener] = []
+        self.violations: list[str] = []
+        # Writes that may still be committed: key, expected revision and value.
+        self._intended: Counter[tuple[str, int, bytes | None]] = Counter()
+
+    def intend(self, key: str, expected: int, value: bytes | None) -> None:
+        """A write was sent."""
+        self._intended[key, expected, value] += 1
+
+    def withdraw(self, key: str, expected: int, value: bytes | None) -> None:
+        """The sender learnt that the write did not and will not happen."""
+        self._intended[key, expected, value] -= 1
+
+    def subscribe(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    def append(self, revision: int, key: str, value: bytes | None) -> None:
+        """The next commit."""
+        if revision <= self.revision:
+            self.violations.append(f"{key} was committed at revision {revision} after revision {self.revision}")
+        self.revision = revision
+        previous = self.state.pop(key, None)
+        intent = (key, previous.revision if previous else 0, value)
+        if self._intended[intent] <= 0:
+            self.violations.append(f"{key} was committed at revision {revision}, but this write was not asked for")
+        else:
+            self._intended[intent] -= 1
+            if not self._intended[intent]:
+                del self._intended[intent]
+        if value is not None:
+            self.state[key] = Version(revision, value)
+        change = Change(revision, key, value, previous)
+        self.changes += 1
+        self._versions[key].append((self.changes, self.state.get(key)))
+        self._logs[resource_of_key(key)].append(change)
+        for listener in self._listeners:
+            listener(change)
+
+    def restore(self, state: Mapping[str, Version], revision: int) -> None:
+        """A back-up replaces everything."""
+        self.epoch += 1
+        self.revision = revision
+        self.state = dict(state)
+        self.changes += 1
+        self._logs = defaultdict(PrefixLog)
+        self._versions = defaultdict(list)
+        for key, version in self.state.items():
+            self._versions[key].append((self.changes, version))
+
+    def log_of(self, prefix: str) -> PrefixLog:
+        """The changes of a resource in this epoch."""
+        return self._logs[prefix]
+
+    def state_at(self, prefix: str, revision: int) -> dict[str, int]:
+        """The revisions of the keys of a resource at a revision of this epoch."""
+        state = {key: version.revision for key, version in self.state.items() if key.startswith(prefix)}
+        log = self._logs[prefix]
+        for change in reversed(log.changes[log.place_after(revision) :]):
+            if change.previous is None:
+                state.pop(change.key, None)
+            else:
+                state[change.key] = change.previous.revision
+        return state
+
+    def versions_since(self, key: str, moment: int) -> list[Version | None]:
+        """What a key was at this moment (a number of changes) and at every later one."""
+        versions = self._versions[key]
+        place = bisect_right(versions, moment, key=lambda entry: entry[0])
+        before = versions[place - 1][1] if place else None
+        return [before, *(version for _, version in versions[place:])]
+
+
+def resource_of_key(key: str) -> str:
+    """The part of a key that names its resource, with the slash after it: /registry/RESOURCE/."""
+    return key[: key.index("/", len("/registry/")) + 1]

@@ -1,0 +1,46 @@
+"""What must hold in an idle cluster: nothing is left over. `safety_checker` has what must hold at every revision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dralloc.api import resource_v1
+from dralloc.api.batch_v1 import Job
+from dralloc.api.core_v1 import Node
+from dralloc.api.pod_claims import claims_of, is_pod
+from dralloc.api.pod_v1 import Pod
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredObjects:
+    """The objects of one revision that the checkers need."""
+
+    nodes: tuple[Node, ...] = ()
+    slices: tuple[resource_v1.ResourceSlice, ...] = ()
+    classes: tuple[resource_v1.DeviceClass, ...] = ()
+    rules: tuple[resource_v1.DeviceTaintRule, ...] = ()
+    claims: tuple[resource_v1.ResourceClaim, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    jobs: tuple[Job, ...] = ()
+
+
+def leaks(objects: StoredObjects) -> Iterator[str]:
+    """A message for each leftover in an idle cluster."""
+    uids = {pod.metadata.uid for pod in objects.pods if not pod.is_finished}
+    jobs = {job.metadata.uid for job in objects.jobs if not job.is_finished}
+    # Pods of a workload use claims without being listed.
+    used = {use.claim for pod in objects.pods if pod.spec.node_name and not pod.is_finished for use in claims_of(pod)}
+    for claim in objects.claims:
+        name = f"claim {claim.metadata.namespace}/{claim.metadata.name}"
+        for reference in claim.status.reserved_for:
+            if is_pod(reference) and reference.uid not in uids:
+                yield f"{name} is reserved for pod {reference.name}, which is deleted or finished"
+            if reference.resource == "jobs" and reference.uid not in jobs:
+                yield f"{name} is reserved for job {reference.name}, which is deleted or finished"
+        is_unused = not claim.status.reserved_for and claim.metadata.name not in used
+        if claim.metadata.deletion_timestamp is not None and is_unused:
+            yield f"{name} is deleted, unused, and still exists"
+        owner = next((owner for owner in claim.metadata.owner_references if owner.controller), None)
+        if owner is not None and owner.kind == "Pod" and owner.uid not in uids:
+            yield f"{name} belongs to pod {owner.name}, which is deleted or finished"

@@ -1,0 +1,65 @@
+"""Simulated processes: the tasks of one program, which can be paused and killed together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from contextvars import ContextVar, copy_context
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+
+class SimulatedProcess:
+    """Everything that its tasks create belongs to it, too."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.paused = False
+        self.dead = False
+        self._waiting: list[asyncio.Handle] = []
+        # In the order of creation, so that a seed decides everything.
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._context = copy_context()
+        self._context.run(PROCESS.set, self)
+
+    def start(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
+        # A copy: a context can be entered only once at a time.
+        return asyncio.get_running_loop().create_task(work, context=self._context.copy())
+
+    def adopt(self, task: asyncio.Task[Any]) -> None:
+        self._tasks[task] = None
+        task.add_done_callback(self._leave)
+
+    def pause(self) -> None:
+        """Stop it as SIGSTOP does: it notices nothing, not even that time passes."""
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+        waiting, self._waiting = self._waiting, []
+        loop = asyncio.get_running_loop()
+        for handle in waiting:
+            if not handle.cancelled():
+                loop.call_soon(handle._run)
+
+    def hold(self, handle: asyncio.Handle) -> asyncio.Handle:
+        """Keep a callback until the process is resumed."""
+        self._waiting.append(handle)
+        return handle
+
+    async def kill(self) -> None:
+        """End every task."""
+        self.dead = True
+        self.resume()
+        while self._tasks:
+            tasks = list(self._tasks)
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    def _leave(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.pop(task, None)
+
+
+PROCESS: ContextVar[SimulatedProcess | None] = ContextVar("PROCESS", default=None)

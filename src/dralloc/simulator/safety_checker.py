@@ -1,0 +1,237 @@
+"""What must hold at every revision: no device is allocated twice, no capacity, counter or quota is exceeded, and no pod runs
+without its devices.
+
+The checker gets every change at its commit and reads the stored documents itself: it shares no code with the components.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from decimal import Decimal
+from typing import Any, Final
+
+import msgspec
+
+from dralloc.simulator.history import Change
+
+Document = dict[str, Any]
+DeviceKey = tuple[str, str, str]
+PoolKey = tuple[str, str]
+
+CLAIMS: Final = "/registry/resourceclaims.resource.k8s.io/"
+SLICES: Final = "/registry/resourceslices.resource.k8s.io/"
+PODS: Final = "/registry/pods/"
+QUOTAS: Final = "/registry/resourcequotas/"
+CLAIM_COUNT: Final = "count/resourceclaims.resource.k8s.io"
+SUFFIXES: Final = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+
+
+class SafetyChecker:
+    """The objects that the rules are about, and the sums of what is allocated."""
+
+    def __init__(self) -> None:
+        self.violations: list[str] = []
+        self._claims: dict[str, Document] = {}
+        self._pods: dict[str, Document] = {}
+        self._users: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        self._slices: defaultdict[PoolKey, dict[str, Document]] = defaultdict(dict)
+        self._devices: dict[PoolKey, dict[str, Document]] = {}
+        self._counters: dict[PoolKey, dict[tuple[str, str], Decimal]] = {}
+        # The results of all claims, by device and claim.
+        self._results: defaultdict[DeviceKey, dict[str, list[Document]]] = defaultdict(dict)
+        self._used: defaultdict[PoolKey, Counter[str]] = defaultdict(Counter)
+        self._claims_in: Counter[str] = Counter()
+        self._claims_max: dict[str, int] = {}
+
+    def reset(self, state: Iterable[tuple[str, int, bytes]]) -> None:
+        """Start over with the objects of a back-up."""
+        violations = self.violations
+        self.__init__()  # type: ignore[misc]
+        for key, revision, value in state:
+            self.on_change(Change(revision, key, value, None))
+        self.violations = violations
+
+    def on_change(self, change: Change) -> None:
+        """Apply a change and check all that depends on it."""
+        key = change.key
+        if key.startswith(CLAIMS):
+            self._report(change.revision, self._on_claim(key, _read(change.value)))
+        elif key.startswith(PODS):
+            self._report(change.revision, self._on_pod(key, _read(change.value)))
+        elif key.startswith(SLICES):
+            self._on_slice(key, _read(change.value))
+        elif key.startswith(QUOTAS):
+            self._on_quota(key, _read(change.value))
+
+    def _report(self, revision: int, found: Iterable[str]) -> None:
+        self.violations.extend(f"at revision {revision}: {what}" for what in found)
+
+    # --- claims -------------------------------------------------------------------------------------------
+
+    def _on_claim(self, key: str, claim: Document | None) -> Iterator[str]:
+        before = self._claims.pop(key, None)
+        namespace = key.split("/")[3]
+        touched: dict[DeviceKey, None] = {}
+        for device in _devices_of(before):
+            del self._results[device][key]
+            touched[device] = None
+            if not self._results[device]:
+                del self._results[device]
+                del self._used[device[:2]][device[2]]
+        self._claims_in[namespace] += (claim is not None) - (before is not None)
+        if claim is not None:
+            self._claims[key] = claim
+            for result in _results_of(claim):
+                device = _device_of(result)
+                self._results[device].setdefault(key, []).append(result)
+                self._used[device[:2]][device[2]] = 1
+                touched[device] = None
+            status = claim.get("status", {})
+            if status.get("reservedFor") and "allocation" not in status:
+                yield f"{_title(key)} is reserved and not allocated"
+            if before is None and self._claims_in[namespace] > self._claims_max.get(namespace, 10**9):
+                yield f"namespace {namespace} has {self._claims_in[namespace]} claims, more than its quota"
+        for device in touched:
+            yield from self._check_device(device)
+        for pool in dict.fromkeys(device[:2] for device in touched):
+            yield from self._check_counters(pool)
+        for pod in self._users.get(key, ()):
+            yield from self._check_pod(pod)
+
+    def _check_device(self, device: DeviceKey) -> Iterator[str]:
+        name = "/".join(device)
+        results = [result for of_claim in self._results.get(device, {}).values() for result in of_claim]
+        whole = [result for result in results if "shareID" not in result]
+        if len(whole) > 1:
+            yield f"device {name} is allocated as a whole {len(whole)} times: {', '.join(self._results[device])}"
+        if whole and len(whole) < len(results):
+            yield f"device {name} is allocated as a whole and in shares: {', '.join(self._results[device])}"
+        for share, count in Counter(result["shareID"] for result in results if "shareID" in result).items():
+            if count > 1:
+                yield f"share {share} of device {name} is allocated {count} times"
+        published = self._devices.get(device[:2], {}).get(device[2])
+        consumed: Counter[str] = Counter()
+        for result in results:
+            for capacity, amount in result.get("consumedCapacity", {}).items():
+                consumed[capacity] += _number(amount)  # type: ignore[assignment]
+        for capacity, amount in consumed.items():
+            offered = (published or {}).get("capacity", {}).get(capacity)
+            if offered is not None and amount > _number(offered["value"]):
+                yield f"{capacity} of device {name}: {amount} of {_number(offered['value'])} is allocated"
+
+    def _check_counters(self, pool: PoolKey) -> Iterator[str]:
+        """An allocated device consumes its counters once, no matter how many claims share it."""
+        offered = self._counters.get(pool)
+        if not offered:
+            return
+        drawn: defaultdict[tuple[str, str], Decimal] = defaultdict(Decimal)
+        for name in self._used[pool]:
+            for consumption in self._devices.get(pool, {}).get(name, {}).get("consumesCounters", ()):
+                for counter, amount in consumption["counters"].items():
+                    drawn[consumption["counterSet"], counter] += _number(amount["value"])
+        for counter, amount in drawn.items():
+            if amount > offered.get(counter, amount):
+                yield f"counter {'/'.join((*pool, *counter))}: {amount} of {offered[counter]} is consumed"
+
+    # --- slices and quotas --------------------------------------------------------------------------------
+
+    def _on_slice(self, key: str, published: Document | None) -> None:
+        for pool, slices in list(self._slices.items()):
+            if slices.pop(key, None) is not None:
+                self._collect(pool)
+        if published is not None:
+            spec = published["spec"]
+            pool = (spec["driver"], spec["pool"]["name"])
+            self._slices[pool][key] = spec
+            self._collect(pool)
+
+    def _collect(self, pool: PoolKey) -> None:
+        """The devices and counters of the pool's newest generation."""
+        newest = max((spec["pool"].get("generation", 0) for spec in self._slices[pool].values()), default=0)
+        current = [spec for spec in self._slices[pool].values() if spec["pool"].get("generation", 0) == newest]
+        self._devices[pool] = {device["name"]: device for spec in current for device in spec.get("devices") or ()}
+        self._counters[pool] = {
+            (counters["name"], name): _number(counter["value"])
+            for spec in current
+            for counters in spec.get("sharedCounters") or ()
+            for name, counter in counters["counters"].items()
+        }
+
+    def _on_quota(self, key: str, quota: Document | None) -> None:
+        hard = (quota or {}).get("spec", {}).get("hard", {})
+        if CLAIM_COUNT in hard:
+            self._claims_max[key.split("/")[3]] = int(hard[CLAIM_COUNT])
+
+    # --- pods ---------------------------------------------------------------------------------------------
+
+    def _on_pod(self, key: str, pod: Document | None) -> Iterator[str]:
+        before = self._pods.pop(key, None)
+        for claim in _claims_used(before):
+            self._users[claim].pop(key, None)
+        if pod is not None:
+            self._pods[key] = pod
+            for claim in _claims_used(pod):
+                self._users[claim][key] = None
+            yield from self._check_pod(key)
+
+    def _check_pod(self, key: str) -> Iterator[str]:
+        pod = self._pods[key]
+        node = pod["spec"].get("nodeName")
+        finished = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+        if not node or finished or "deletionTimestamp" in pod["metadata"]:
+            return
+        for used in _claims_used(pod):
+            status = self._claims.get(used, {}).get("status", {})
+            allocation = status.get("allocation")
+            if allocation is None:
+                yield f"{_title(key)} runs on {node} and {_title(used)} is not allocated"
+            elif not allocation.get("reservedForAnyPod") and not any(
+                entry["uid"] == pod["metadata"]["uid"] for entry in status.get("reservedFor", ())
+            ):
+                yield f"{_title(key)} runs on {node} and {_title(used)} is not reserved for it"
+
+
+def _read(value: bytes | None) -> Document | None:
+    return None if value is None else msgspec.json.decode(value)
+
+
+def _results_of(claim: Document | None) -> Iterator[Document]:
+    """The results that use a device; admin access uses nothing."""
+    allocation = (claim or {}).get("status", {}).get("allocation") or {}
+    for result in allocation.get("devices", {}).get("results", ()):
+        if not result.get("adminAccess"):
+            yield result
+
+
+def _device_of(result: Document) -> DeviceKey:
+    return result["driver"], result["pool"], result["device"]
+
+
+def _devices_of(claim: Document | None) -> dict[DeviceKey, None]:
+    return dict.fromkeys(map(_device_of, _results_of(claim)))
+
+
+def _claims_used(pod: Document | None) -> Iterator[str]:
+    if pod is None:
+        return
+    made = {
+        entry["name"]: entry.get("resourceClaimName")
+        for entry in pod.get("status", {}).get("resourceClaimStatuses", ())
+    }
+    for entry in pod["spec"].get("resourceClaims", ()):
+        name = entry.get("resourceClaimName") or made.get(entry["name"])
+        if name:
+            yield f"{CLAIMS}{pod['metadata']['namespace']}/{name}"
+
+
+def _title(key: str) -> str:
+    kind = "claim" if key.startswith(CLAIMS) else "pod"
+    return f"{kind} {'/'.join(key.split('/')[3:])}"
+
+
+def _number(text: Any) -> Decimal:
+    """A quantity in the notations that the simulation uses."""
+    text = str(text)
+    digits = text.rstrip("kMGTi")
+    return Decimal(digits) * SUFFIXES.get(text[len(digits) :], 1)

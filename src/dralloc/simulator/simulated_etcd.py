@@ -1,0 +1,246 @@
+"""A small model of etcd's key-value service: transactions, ranges, watches and compaction, as far as the store uses them.
+
+It states etcd's documented behaviour once more, on purpose without a line of the store. What is committed survives; clients reach
+it only over the simulated network (`etcd_channel`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
+from typing import Final
+
+from msgspec import Struct
+
+from dralloc.rpc.generated import etcd_pb2 as pb
+from dralloc.simulator.history import StoreHistory, Version
+
+COMPACTED: Final = "etcdserver: mvcc: required revision has been compacted"
+FUTURE: Final = "etcdserver: mvcc: required revision is a future revision"
+PROGRESS_EVERY_S: Final = 600.0
+
+
+class OutOfRange(Exception):
+    """The revision is compacted or in the future."""
+
+
+class _Pair(Struct, frozen=True, gc=False):
+    key: bytes
+    value: bytes
+    create_revision: int
+    mod_revision: int
+    version: int
+
+    def message(self) -> pb.KeyValue:
+        return pb.KeyValue(
+            key=self.key,
+            value=self.value,
+            create_revision=self.create_revision,
+            mod_revision=self.mod_revision,
+            version=self.version,
+        )
+
+
+class _Event(Struct, frozen=True, gc=False):
+    revision: int
+    key: bytes
+    pair: _Pair | None
+    previous: _Pair | None
+
+
+class EtcdSnapshot(Struct, frozen=True):
+    """A back-up: what `etcdctl snapshot save` contains."""
+
+    revision: int
+    pairs: dict[bytes, _Pair]
+
+
+class EtcdWatch:
+    """One watch; `responses` is what its stream delivers, None for a stream that breaks."""
+
+    def __init__(self, request: pb.WatchCreateRequest) -> None:
+        self.request = request
+        self.responses: asyncio.Queue[pb.WatchResponse | None] = asyncio.Queue()
+
+    def covers(self, key: bytes) -> bool:
+        return _covers(self.request.key, self.request.range_end, key)
+
+
+class SimulatedEtcd:
+    """One member; its commits are the true history."""
+
+    def __init__(self, history: StoreHistory) -> None:
+        self._history = history
+        self.revision = 1
+        self._compacted = 0
+        self._pairs: dict[bytes, _Pair] = {}
+        # Every key that has existed, in order.
+        self._keys: list[bytes] = []
+        self._known: set[bytes] = set()
+        self._events: list[_Event] = []
+        self._watches: dict[EtcdWatch, None] = {}
+        history.revision = self.revision
+
+    # --- calls --------------------------------------------------------------------------------------------
+
+    def range(self, request: pb.RangeRequest) -> pb.RangeResponse:
+        at = request.revision or self.revision
+        if at > self.revision:
+            raise OutOfRange(FUTURE)
+        if at < self._compacted:
+            raise OutOfRange(COMPACTED)
+        pairs = [pair for key in self._between(request.key, request.range_end) if (pair := self._pair_at(key, at))]
+        shown = pairs[: request.limit] if request.limit else pairs
+        return pb.RangeResponse(
+            header=self._header(),
+            kvs=[] if request.count_only else [pair.message() for pair in shown],
+            more=len(shown) < len(pairs) and not request.count_only,
+            count=len(pairs),
+        )
+
+    def txn(self, request: pb.TxnRequest) -> pb.TxnResponse:
+        succeeded = all(map(self._holds, request.compare))
+        writes = False
+        responses = []
+        for operation in request.success if succeeded else request.failure:
+            match operation.WhichOneof("request"):
+                case "request_put":
+                    put = operation.request_put
+                    self._commit(put.key, put.value)
+                    writes = True
+                    responses.append(pb.ResponseOp(response_put=pb.PutResponse(header=self._header())))
+                case "request_delete_range":
+                    key = operation.request_delete_range.key
+                    deleted = key in self._pairs
+                    if deleted:
+                        self._commit(key, None)
+                    writes = writes or deleted
+                    removal = pb.DeleteRangeResponse(header=self._header(), deleted=int(deleted))
+                    responses.append(pb.ResponseOp(response_delete_range=removal))
+                case _:
+                    responses.append(pb.ResponseOp(response_range=self.range(operation.request_range)))
+        return pb.TxnResponse(header=self._header(), succeeded=succeeded, responses=responses)
+
+    def compact(self, request: pb.CompactionRequest) -> pb.CompactionResponse:
+        if request.revision <= self._compacted:
+            raise OutOfRange(COMPACTED)
+        if request.revision > self.revision:
+            raise OutOfRange(FUTURE)
+        self.compact_to(request.revision)
+        return pb.CompactionResponse(header=self._header())
+
+    def compact_to(self, revision: int) -> None:
+        self._compacted = max(self._compacted, revision)
+        # An event at the compacted revision itself stays, except for a deletion.
+        self._events = [
+            event
+            for event in self._events
+            if event.revision > self._compacted or (event.revision == self._compacted and event.pair is not None)
+        ]
+
+    def watch(self, request: pb.WatchCreateRequest) -> EtcdWatch:
+        watch = EtcdWatch(request)
+        put = watch.responses.put_nowait
+        put(pb.WatchResponse(header=self._header(), created=True))
+        start = request.start_revision
+        if start and start < self._compacted:
+            put(pb.WatchResponse(header=self._header(), canceled=True, compact_revision=self._compacted))
+            return watch
+        if start:
+            for event in self._events:
+                if event.revision >= start and watch.covers(event.key):
+                    put(self._delivery(event))
+        self._watches[watch] = None
+        return watch
+
+    def cancel(self, watch: EtcdWatch) -> None:
+        self._watches.pop(watch, None)
+
+    def progress(self, watch: EtcdWatch) -> None:
+        """Tell a watch how far it is."""
+        watch.responses.put_nowait(pb.WatchResponse(header=self._header()))
+
+    async def notify_progress(self) -> None:
+        """Tell all idle watches from time to time."""
+        while True:
+            await asyncio.sleep(PROGRESS_EVERY_S)
+            for watch in tuple(self._watches):
+                if watch.request.progress_notify:
+                    self.progress(watch)
+
+    # --- operators ----------------------------------------------------------------------------------------
+
+    def snapshot(self) -> EtcdSnapshot:
+        return EtcdSnapshot(self.revision, dict(self._pairs))
+
+    def restore(self, snapshot: EtcdSnapshot, *, bump: int = 0) -> None:
+        """Start again from a back-up, as `etcdctl snapshot restore`, with `--bump-revision` and `--mark-compacted` if `bump` is
+        set. Every connection breaks.
+        """
+        self.revision = snapshot.revision + bump
+        self._pairs = dict(snapshot.pairs)
+        self._keys = sorted(self._pairs)
+        self._known = set(self._keys)
+        self._compacted = self.revision if bump else 0
+        self._events = []
+        self.break_streams()
+        state = {key.decode(): Version(pair.mod_revision, pair.value) for key, pair in self._pairs.items()}
+        self._history.restore(state, self.revision)
+
+    def break_streams(self) -> None:
+        watches, self._watches = self._watches, {}
+        for watch in watches:
+            watch.responses.put_nowait(None)
+
+    # --- state --------------------------------------------------------------------------------------------
+
+    def _commit(self, key: bytes, value: bytes | None) -> None:
+        self.revision += 1
+        previous = self._pairs.pop(key, None)
+        pair = None
+        if value is not None:
+            created = previous.create_revision if previous else self.revision
+            version = previous.version + 1 if previous else 1
+            pair = self._pairs[key] = _Pair(key, value, created, self.revision, version)
+        if key not in self._known:
+            self._known.add(key)
+            insort(self._keys, key)
+        event = _Event(self.revision, key, pair, previous)
+        self._events.append(event)
+        self._history.append(self.revision, key.decode(), value)
+        for watch in self._watches:
+            if watch.covers(key) and self.revision >= watch.request.start_revision:
+                watch.responses.put_nowait(self._delivery(event))
+
+    def _delivery(self, event: _Event) -> pb.WatchResponse:
+        kv = event.pair.message() if event.pair else pb.KeyValue(key=event.key, mod_revision=event.revision)
+        told = pb.Event(type=pb.Event.PUT if event.pair else pb.Event.DELETE, kv=kv)
+        # etcd reads the previous pair when it sends the event; it may be compacted by then.
+        if event.previous is not None and event.revision > self._compacted:
+            told.prev_kv.CopyFrom(event.previous.message())
+        return pb.WatchResponse(header=self._header(), events=[told])
+
+    def _holds(self, compare: pb.Compare) -> bool:
+        assert (compare.target, compare.result) == (pb.Compare.MOD, pb.Compare.EQUAL), "the store compares nothing else"
+        pair = self._pairs.get(compare.key)
+        return (pair.mod_revision if pair else 0) == compare.mod_revision
+
+    def _between(self, start: bytes, end: bytes) -> Iterator[bytes]:
+        if not end:
+            return iter((start,) if start in self._known else ())
+        return iter(self._keys[bisect_left(self._keys, start) : bisect_left(self._keys, end)])
+
+    def _pair_at(self, key: bytes, revision: int) -> _Pair | None:
+        pair = self._pairs.get(key)
+        if revision == self.revision or (pair is not None and pair.mod_revision <= revision):
+            return pair
+        later = self._events[bisect_right(self._events, revision, key=lambda event: event.revision) :]
+        return next((event.previous for event in later if event.key == key), pair)
+
+    def _header(self) -> pb.ResponseHeader:
+        return pb.ResponseHeader(revision=self.revision)
+
+
+def _covers(start: bytes, end: bytes, key: bytes) -> bool:
+    return start <= key < end if end else key == start

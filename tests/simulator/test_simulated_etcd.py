@@ -1,0 +1,113 @@
+"""The simulated etcd answers as the real one, wherever the store depends on it: both run the same requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any, cast
+
+import grpc.aio
+import pytest
+
+from dralloc.simulator.etcd_channel import EtcdChannel, EtcdHost
+from dralloc.simulator.history import StoreHistory
+from dralloc.simulator.network import Faults, Network
+from dralloc.simulator.simulated_etcd import SimulatedEtcd
+from dralloc.simulator.virtual_time import run_virtual
+from dralloc.store.errors import Compacted, FutureRevision, KeyExists, RevisionConflict
+from dralloc.store.etcd import EtcdStore
+from dralloc.store.etcd_api import EtcdAddress, EtcdApi
+from dralloc.store.interface import Store
+from dralloc.store.store_url import open_store
+from tests.support.etcd_server import EtcdServer
+
+Scenario = Callable[[Store], Awaitable[list[Any]]]
+
+
+async def outcome(work: Awaitable[Any]) -> Any:
+    try:
+        return await work
+    except (Compacted, FutureRevision, KeyExists, RevisionConflict) as error:
+        return type(error).__name__
+
+
+async def writes(store: Store) -> list[Any]:
+    first = await store.create("/registry/a/x", b"1")
+    second = await store.update("/registry/a/x", b"2", expected_revision=first.revision)
+    told = [
+        await outcome(store.create("/registry/a/x", b"3")),
+        await outcome(store.update("/registry/a/x", b"3", expected_revision=first.revision)),
+        await outcome(store.delete("/registry/a/x", expected_revision=first.revision)),
+        await outcome(store.update("/registry/a/y", b"3", expected_revision=first.revision)),
+    ]
+    deleted = await store.delete("/registry/a/x", expected_revision=second.revision)
+    again = await store.create("/registry/a/x", b"4")
+    return [*told, second.revision - first.revision, deleted - first.revision, again.revision - first.revision]
+
+
+async def lists(store: Store) -> list[Any]:
+    revisions = [(await store.create(f"/registry/a/{number}", b"")).revision for number in range(5)]
+    start = revisions[0]
+    await store.delete("/registry/a/3", expected_revision=revisions[3])
+    old = await store.list_prefix("/registry/a/", revision=revisions[4])
+    page = await store.list_prefix("/registry/a/", limit=2)
+    rest = await store.list_prefix("/registry/a/", limit=2, page=page.next)
+    now = await store.current_revision()
+    future = await outcome(store.list_prefix("/registry/a/", revision=now + 10))
+    await store.compact(revisions[4])
+    past = await outcome(store.list_prefix("/registry/a/", revision=revisions[2]))
+    kept = await store.list_prefix("/registry/a/", revision=revisions[4])
+    return [
+        *([record.key for record in found.records] for found in (old, page, rest, kept)),
+        page.remaining,
+        page.revision - start,
+        rest.revision - start,
+        future,
+        past,
+    ]
+
+
+async def watches(store: Store) -> list[Any]:
+    start = await store.current_revision()
+    record = await store.create("/registry/a/x", b"1")
+    told: list[Any] = []
+    with await store.watch("/registry/a/", after_revision=start) as watch:
+        record = await store.update("/registry/a/x", b"2", expected_revision=record.revision)
+        await store.create("/registry/b/x", b"1")
+        deleted = await store.delete("/registry/a/x", expected_revision=record.revision)
+        while len(told) < 3:
+            for event in await watch.next():
+                value = event.record.value if event.record else None
+                previous = event.previous.value if event.previous else None
+                told.append((event.revision - start, event.key, value, previous))
+    await store.create("/registry/a/y", b"")
+    await store.compact(deleted)
+    told.append(await outcome(_first(store, start)))
+    told.append(await _first(store, deleted))
+    return told
+
+
+async def _first(store: Store, after: int) -> list[str]:
+    with await store.watch("/registry/a/", after_revision=after) as watch:
+        return [event.key for event in await watch.next()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", [writes, lists, watches])
+def test_the_store_gets_the_same_answers(scenario: Scenario, tmp_path_factory: pytest.TempPathFactory) -> None:
+    async def on_real(url: str) -> list[Any]:
+        async with asyncio.timeout(60), await open_store(url) as store:
+            return await scenario(store)
+
+    async def on_simulated() -> list[Any]:
+        history = StoreHistory()
+        network = Network(Random(0), Faults())
+        channel = EtcdChannel(network, "server", EtcdHost(SimulatedEtcd(history)), Faults)
+        api = EtcdApi(EtcdAddress(endpoints=("simulated:1",)), cast("grpc.aio.Channel", channel))
+        async with await EtcdStore.open_with(api) as store:
+            return await scenario(store)
+
+    with EtcdServer(tmp_path_factory.mktemp("etcd")) as server:
+        real = asyncio.run(on_real(server.url("/root")))
+    assert run_virtual(on_simulated()) == real
