@@ -69,11 +69,11 @@ fuzz: setup
 	$(BIN)/python -m scripts.fuzz_requests --count $(REQUESTS)
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -n $(WORKERS) -o timeout=0 -m fuzz $(ARGS)
 
-# Simulated hours with faults, one run for each seed: make soak SEEDS=100-120 HOURS=10
-SEEDS ?= 0-9
-HOURS ?= 10
+# Simulated steps with faults, one run for each seed: make soak SEEDS=100-120 STEPS=10000
+SEEDS ?= 0-99
+STEPS ?= 10000
 soak: setup
-	$(BIN)/python -m dralloc.simulator --seeds $(SEEDS) --hours $(HOURS)
+	$(BIN)/python -m dralloc.simulator --seeds $(SEEDS) --steps $(STEPS)
 
 # Writes docs/reference from the code.
 reference: setup
