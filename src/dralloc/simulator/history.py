@@ -74,10 +74,12 @@ class StoreHistory:
         self._listeners.append(listener)
 
     def append(self, revision: int, key: str, value: bytes | None) -> None:
-        """The next commit."""
+        """The next commit. Keys that are not of objects only take a revision."""
         if revision <= self.revision:
             self.violations.append(f"{key} was committed at revision {revision} after revision {self.revision}")
         self.revision = revision
+        if not key.startswith("/registry/"):
+            return
         previous = self.state.pop(key, None)
         intent = (key, previous.revision if previous else 0, value)
         if self._intended[intent] <= 0:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from dralloc.simulator.history import Change, StoreHistory, Version, resource_of_key
-from dralloc.store.errors import KeyExists, RevisionConflict
-from dralloc.store.interface import Page, PageToken, Store, Watch
+from dralloc.store.errors import FenceMoved, KeyExists, RevisionConflict
+from dralloc.store.interface import Fence, Page, PageToken, Store, Watch
 from dralloc.store.records import Record, StoreEvent
 
 
@@ -20,6 +20,10 @@ class RecordedStore(Store):
     def __init__(self, inner: Store, history: StoreHistory) -> None:
         self._inner = inner
         self._history = history
+
+    @property
+    def newest_seen(self) -> int:
+        return self._inner.newest_seen
 
     async def current_revision(self) -> int:
         started, epoch = self._history.revision, self._history.epoch
@@ -46,26 +50,32 @@ class RecordedStore(Store):
                 self._check_list(prefix, found)
         return found
 
-    async def create(self, key: str, value: bytes) -> Record:
+    async def create(self, key: str, value: bytes, *, fences: Sequence[Fence] = ()) -> Record:
         call = _Call(self._history, key)
         self._history.intend(key, 0, value)
         try:
-            record = await self._inner.create(key, value)
+            record = await self._inner.create(key, value, fences=fences)
         except KeyExists:
             self._history.withdraw(key, 0, value)
             call.check_failed(lambda version: version is not None, "it did not exist")
             raise
+        except FenceMoved:
+            self._history.withdraw(key, 0, value)
+            raise
         call.check_written(record.revision, value, expected=0)
         return record
 
-    async def update(self, key: str, value: bytes, *, expected_revision: int) -> Record:
+    async def update(self, key: str, value: bytes, *, expected_revision: int, fences: Sequence[Fence] = ()) -> Record:
         call = _Call(self._history, key)
         self._history.intend(key, expected_revision, value)
         try:
-            record = await self._inner.update(key, value, expected_revision=expected_revision)
+            record = await self._inner.update(key, value, expected_revision=expected_revision, fences=fences)
         except RevisionConflict as error:
             self._history.withdraw(key, expected_revision, value)
             call.check_conflict(error, expected_revision)
+            raise
+        except FenceMoved:
+            self._history.withdraw(key, expected_revision, value)
             raise
         call.check_written(record.revision, value, expected=expected_revision)
         return record
@@ -81,6 +91,9 @@ class RecordedStore(Store):
             raise
         call.check_written(revision, None, expected=expected_revision)
         return revision
+
+    async def settle(self, fence: str, token: bytes) -> int:
+        return await self._inner.settle(fence, token)
 
     async def watch(self, prefix: str, *, after_revision: int) -> Watch:
         epoch = self._history.epoch
@@ -179,6 +192,9 @@ class _RecordedWatch(Watch):
         if self._log is not None and self._epoch == self._history.epoch:
             self._check(events)
         return events
+
+    async def reach(self, revision: int) -> None:
+        await self._inner.reach(revision)
 
     def close(self) -> None:
         self._inner.close()

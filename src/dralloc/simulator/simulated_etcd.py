@@ -73,6 +73,7 @@ class SimulatedEtcd:
     def __init__(self, history: StoreHistory) -> None:
         self._history = history
         self.revision = 1
+        self._cluster_id = 1
         self._compacted = 0
         self._pairs: dict[bytes, _Pair] = {}
         # Every key that has existed, in order.
@@ -101,25 +102,24 @@ class SimulatedEtcd:
 
     def txn(self, request: pb.TxnRequest) -> pb.TxnResponse:
         succeeded = all(map(self._holds, request.compare))
-        writes = False
+        operations = request.success if succeeded else request.failure
+        writes: dict[bytes, bytes | None] = {}
         responses = []
-        for operation in request.success if succeeded else request.failure:
+        for operation in operations:
             match operation.WhichOneof("request"):
                 case "request_put":
-                    put = operation.request_put
-                    self._commit(put.key, put.value)
-                    writes = True
-                    responses.append(pb.ResponseOp(response_put=pb.PutResponse(header=self._header())))
+                    writes[operation.request_put.key] = operation.request_put.value
+                    responses.append(pb.ResponseOp(response_put=pb.PutResponse()))
                 case "request_delete_range":
                     key = operation.request_delete_range.key
-                    deleted = key in self._pairs
-                    if deleted:
-                        self._commit(key, None)
-                    writes = writes or deleted
-                    removal = pb.DeleteRangeResponse(header=self._header(), deleted=int(deleted))
+                    if key in self._pairs:
+                        writes[key] = None
+                    removal = pb.DeleteRangeResponse(deleted=int(key in self._pairs))
                     responses.append(pb.ResponseOp(response_delete_range=removal))
                 case _:
                     responses.append(pb.ResponseOp(response_range=self.range(operation.request_range)))
+        if writes:
+            self._commit(writes)
         return pb.TxnResponse(header=self._header(), succeeded=succeeded, responses=responses)
 
     def compact(self, request: pb.CompactionRequest) -> pb.CompactionResponse:
@@ -148,9 +148,7 @@ class SimulatedEtcd:
             put(pb.WatchResponse(header=self._header(), canceled=True, compact_revision=self._compacted))
             return watch
         if start:
-            for event in self._events:
-                if event.revision >= start and watch.covers(event.key):
-                    put(self._delivery(event))
+            self._deliver(watch, self._events)
         self._watches[watch] = None
         return watch
 
@@ -174,18 +172,23 @@ class SimulatedEtcd:
     def snapshot(self) -> EtcdSnapshot:
         return EtcdSnapshot(self.revision, dict(self._pairs))
 
-    def restore(self, snapshot: EtcdSnapshot, *, bump: int = 0) -> None:
-        """Start again from a back-up, as `etcdctl snapshot restore`, with `--bump-revision` and `--mark-compacted` if `bump` is
-        set. Every connection breaks.
+    def restore(self, snapshot: EtcdSnapshot, *, bump: int) -> None:
+        """Start again from a back-up, as `etcdctl snapshot restore --bump-revision BUMP --mark-compacted`: another cluster, in which
+        every connection breaks.
         """
         self.revision = snapshot.revision + bump
+        self._cluster_id += 1
         self._pairs = dict(snapshot.pairs)
         self._keys = sorted(self._pairs)
         self._known = set(self._keys)
-        self._compacted = self.revision if bump else 0
+        self._compacted = self.revision
         self._events = []
         self.break_streams()
-        state = {key.decode(): Version(pair.mod_revision, pair.value) for key, pair in self._pairs.items()}
+        state = {
+            key.decode(): Version(pair.mod_revision, pair.value)
+            for key, pair in self._pairs.items()
+            if key.startswith(b"/registry/")
+        }
         self._history.restore(state, self.revision)
 
     def break_streams(self) -> None:
@@ -195,8 +198,24 @@ class SimulatedEtcd:
 
     # --- state --------------------------------------------------------------------------------------------
 
-    def _commit(self, key: bytes, value: bytes | None) -> None:
+    def _commit(self, writes: dict[bytes, bytes | None]) -> None:
+        """All writes of a transaction have one revision, and arrive together."""
         self.revision += 1
+        events = [self._apply(key, value) for key, value in writes.items()]
+        named = sorted((event.key, event.pair) for event in events if event.key.startswith(b"/registry/"))
+        assert len(named) <= 1, "the store changes one object at a time"
+        key, pair = named[0] if named else (b"", None)
+        self._history.append(self.revision, key.decode(), pair.value if pair else None)
+        for watch in self._watches:
+            self._deliver(watch, events)
+
+    def _deliver(self, watch: EtcdWatch, events: list[_Event]) -> None:
+        told = [event for event in events if watch.covers(event.key) and event.revision >= watch.request.start_revision]
+        if told:
+            messages = [self._message(event) for event in told]
+            watch.responses.put_nowait(pb.WatchResponse(header=self._header(), events=messages))
+
+    def _apply(self, key: bytes, value: bytes | None) -> _Event:
         previous = self._pairs.pop(key, None)
         pair = None
         if value is not None:
@@ -208,23 +227,27 @@ class SimulatedEtcd:
             insort(self._keys, key)
         event = _Event(self.revision, key, pair, previous)
         self._events.append(event)
-        self._history.append(self.revision, key.decode(), value)
-        for watch in self._watches:
-            if watch.covers(key) and self.revision >= watch.request.start_revision:
-                watch.responses.put_nowait(self._delivery(event))
+        return event
 
-    def _delivery(self, event: _Event) -> pb.WatchResponse:
+    def _message(self, event: _Event) -> pb.Event:
         kv = event.pair.message() if event.pair else pb.KeyValue(key=event.key, mod_revision=event.revision)
         told = pb.Event(type=pb.Event.PUT if event.pair else pb.Event.DELETE, kv=kv)
         # etcd reads the previous pair when it sends the event; it may be compacted by then.
         if event.previous is not None and event.revision > self._compacted:
             told.prev_kv.CopyFrom(event.previous.message())
-        return pb.WatchResponse(header=self._header(), events=[told])
+        return told
 
     def _holds(self, compare: pb.Compare) -> bool:
-        assert (compare.target, compare.result) == (pb.Compare.MOD, pb.Compare.EQUAL), "the store compares nothing else"
         pair = self._pairs.get(compare.key)
-        return (pair.mod_revision if pair else 0) == compare.mod_revision
+        revision = pair.mod_revision if pair else 0
+        match compare.target, compare.result:
+            case pb.Compare.MOD, pb.Compare.EQUAL:
+                return revision == compare.mod_revision
+            case pb.Compare.MOD, pb.Compare.LESS:
+                return revision < compare.mod_revision
+            case pb.Compare.VALUE, pb.Compare.EQUAL:
+                return pair is not None and pair.value == compare.value
+        raise AssertionError(f"the store compares nothing like {compare}")
 
     def _between(self, start: bytes, end: bytes) -> Iterator[bytes]:
         if not end:
@@ -239,7 +262,7 @@ class SimulatedEtcd:
         return next((event.previous for event in later if event.key == key), pair)
 
     def _header(self) -> pb.ResponseHeader:
-        return pb.ResponseHeader(revision=self.revision)
+        return pb.ResponseHeader(cluster_id=self._cluster_id, revision=self.revision)
 
 
 def _covers(start: bytes, end: bytes, key: bytes) -> bool:

@@ -27,6 +27,8 @@ from dralloc.store.records import StoreEvent
 
 # So short that a watch that was interrupted finds its revision compacted.
 SHORT_HISTORY: Final = HistoryLimits(events_max=50)
+# More than were ever written between a back-up and its restore, as etcd's documentation asks for.
+BUMP: Final = 1_000_000
 ETCD: Final = EtcdAddress(endpoints=("simulated:2379",))
 
 
@@ -135,7 +137,7 @@ class EtcdBackend(StoreBackend):
 
     def restore(self) -> None:
         assert self._snapshot is not None, "a back-up was taken"
-        self._host.etcd.restore(self._snapshot)
+        self._host.etcd.restore(self._snapshot, bump=BUMP)
 
     async def close(self) -> None:
         self._background.cancel()
