@@ -12,7 +12,7 @@ from dralloc.api.device_parts import capacity
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_claims import pod_reference
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
-from dralloc.simulator.history import Change
+from dralloc.simulator.history import CommittedChange
 from dralloc.simulator.safety_checker import CLAIM_COUNT, CLAIMS, PODS, QUOTAS, SLICES, SafetyChecker
 from dralloc.testing.builders import allocation, claim, device, held, request, resource_slice
 from tests.support.workloads import existing, pod, seen
@@ -79,7 +79,7 @@ def key_of(item: ApiObject) -> str:
 def checked(*objects: ApiObject) -> SafetyChecker:
     checker = SafetyChecker()
     for revision, item in enumerate(objects, 1):
-        checker.on_change(Change(revision, key_of(item), encode(item), None))
+        checker.on_change(CommittedChange(revision, key_of(item), encode(item), None))
     return checker
 
 
@@ -92,16 +92,16 @@ def test_violations(case: Case) -> None:
 def test_a_device_may_be_allocated_again_after_its_claim_is_gone() -> None:
     first, second = used("c", held("gpu-0")), used("d", held("gpu-0"))
     checker = checked(first)
-    checker.on_change(Change(2, key_of(first), None, None))
-    checker.on_change(Change(3, key_of(second), encode(second), None))
+    checker.on_change(CommittedChange(2, key_of(first), None, None))
+    checker.on_change(CommittedChange(3, key_of(second), encode(second), None))
     assert not checker.violations
 
 
 def test_a_quota_is_exceeded_by_the_claim_that_is_one_too_many() -> None:
     checker = SafetyChecker()
     quota = b'{"spec": {"hard": {"%b": "1"}}}' % CLAIM_COUNT.encode()
-    checker.on_change(Change(1, f"{QUOTAS}default/q", quota, None))
+    checker.on_change(CommittedChange(1, f"{QUOTAS}default/q", quota, None))
     for revision, name in enumerate(("c", "d"), 2):
         item = claim(name, request())
-        checker.on_change(Change(revision, key_of(item), encode(item), None))
+        checker.on_change(CommittedChange(revision, key_of(item), encode(item), None))
     assert checker.violations == ["at revision 3: namespace default has 2 claims, more than its quota"]

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from dralloc.simulator.cluster import SimulatedCluster
-from dralloc.simulator.history import Version
+from dralloc.simulator.history import StoredVersion
 from dralloc.simulator.network import Faults
 from dralloc.simulator.random_workload import RandomWorkload
 from dralloc.simulator.soak import HARSH, STORES, soak
@@ -31,7 +31,7 @@ def test_no_violation_no_leak_and_no_stuck_pod(
     assert revisions > STEPS
 
 
-async def simulate(seed: int, store: str) -> dict[str, Version]:
+async def simulate(seed: int, store: str) -> dict[str, StoredVersion]:
     random = Random(seed)
     async with SimulatedCluster.started(random, Faults(), store=store, schedulers=2) as cluster:
         workload = RandomWorkload(cluster, random)

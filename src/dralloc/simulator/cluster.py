@@ -48,7 +48,7 @@ from dralloc.scheduler.settings import SchedulerSettings
 from dralloc.simulator.conflict_injector import ConflictInjector
 from dralloc.simulator.history import StoreHistory
 from dralloc.simulator.idle_checks import StoredObjects
-from dralloc.simulator.network import Faults, Network, Unreachable
+from dralloc.simulator.network import Faults, Network, NoAnswer
 from dralloc.simulator.network_transport import NetworkTransport
 from dralloc.simulator.pod_runner import PodRunner
 from dralloc.simulator.processes import SimulatedProcess
@@ -322,7 +322,7 @@ class _Server:
 
     async def answer(self, request: ClientRequest) -> HttpResponse:
         if self._application is None:
-            raise Unreachable(f"{self.name} does not listen yet")
+            raise NoAnswer(f"{self.name} does not listen yet")
         headers = {name.lower().encode(): text.encode() for name, text in request.headers.items()}
         return await self._application.answer(
             request.method, request.path, request.query, AUTHORIZATION | headers, request.body

@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 
 from dralloc.rpc.generated import etcd_pb2 as pb
-from dralloc.simulator.network import Faults, Network, Unreachable
+from dralloc.simulator.network import Faults, Network, NoAnswer
 from dralloc.simulator.processes import SimulatedProcess
 from dralloc.simulator.simulated_etcd import EtcdWatch, OutOfRange, SimulatedEtcd
 
@@ -51,7 +51,7 @@ class EtcdChannel:
                     answer = await self._network.call(self._source, self._host.process, work, faults)
             except OutOfRange as error:
                 raise _error(grpc.StatusCode.OUT_OF_RANGE, str(error)) from None
-            except Unreachable as error:
+            except NoAnswer as error:
                 raise _error(grpc.StatusCode.UNAVAILABLE, str(error)) from None
             except TimeoutError:
                 raise _error(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded") from None
@@ -71,7 +71,7 @@ class EtcdChannel:
 
         try:
             return await self._network.call(self._source, self._host.process, work, Faults())
-        except Unreachable as error:
+        except NoAnswer as error:
             raise _error(grpc.StatusCode.UNAVAILABLE, str(error)) from None
 
     def close_watch(self, watch: EtcdWatch) -> None:
@@ -87,7 +87,7 @@ class EtcdChannel:
     async def cross(self) -> None:
         try:
             await self._network.pass_piece(self._host.process.name, self._source, self._faults())
-        except Unreachable as error:
+        except NoAnswer as error:
             raise _error(grpc.StatusCode.UNAVAILABLE, str(error)) from None
 
 

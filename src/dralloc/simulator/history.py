@@ -12,23 +12,23 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 
-class Version(NamedTuple):
+class StoredVersion(NamedTuple):
     """The value of a key and the revision that wrote it."""
 
     revision: int
     value: bytes
 
 
-class Change(NamedTuple):
+class CommittedChange(NamedTuple):
     """One commit of one key; `value` is None for a deletion."""
 
     revision: int
     key: str
     value: bytes | None
-    previous: Version | None
+    previous: StoredVersion | None
 
 
-Listener = Callable[[Change], None]
+Listener = Callable[[CommittedChange], None]
 
 
 class PrefixLog:
@@ -36,9 +36,9 @@ class PrefixLog:
 
     def __init__(self) -> None:
         self.revisions: list[int] = []
-        self.changes: list[Change] = []
+        self.changes: list[CommittedChange] = []
 
-    def append(self, change: Change) -> None:
+    def append(self, change: CommittedChange) -> None:
         self.revisions.append(change.revision)
         self.changes.append(change)
 
@@ -52,11 +52,11 @@ class StoreHistory:
     def __init__(self) -> None:
         self.epoch = 0
         self.revision = 0
-        self.state: dict[str, Version] = {}
+        self.state: dict[str, StoredVersion] = {}
         # The number of changes before now: an order of time that is finer than the clock.
         self.changes = 0
         self._logs: defaultdict[str, PrefixLog] = defaultdict(PrefixLog)
-        self._versions: defaultdict[str, list[tuple[int, Version | None]]] = defaultdict(list)
+        self._versions: defaultdict[str, list[tuple[int, StoredVersion | None]]] = defaultdict(list)
         self._listeners: list[Listener] = []
         self.violations: list[str] = []
         # Writes that may still be committed: key, expected revision and value.
@@ -89,15 +89,15 @@ class StoreHistory:
             if not self._intended[intent]:
                 del self._intended[intent]
         if value is not None:
-            self.state[key] = Version(revision, value)
-        change = Change(revision, key, value, previous)
+            self.state[key] = StoredVersion(revision, value)
+        change = CommittedChange(revision, key, value, previous)
         self.changes += 1
         self._versions[key].append((self.changes, self.state.get(key)))
         self._logs[resource_of_key(key)].append(change)
         for listener in self._listeners:
             listener(change)
 
-    def restore(self, state: Mapping[str, Version], revision: int) -> None:
+    def restore(self, state: Mapping[str, StoredVersion], revision: int) -> None:
         """A back-up replaces everything."""
         self.epoch += 1
         self.revision = revision
@@ -123,7 +123,7 @@ class StoreHistory:
                 state[change.key] = change.previous.revision
         return state
 
-    def versions_since(self, key: str, moment: int) -> list[Version | None]:
+    def versions_since(self, key: str, moment: int) -> list[StoredVersion | None]:
         """What a key was at this moment (a number of changes) and at every later one."""
         versions = self._versions[key]
         place = bisect_right(versions, moment, key=lambda entry: entry[0])

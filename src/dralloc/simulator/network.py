@@ -22,7 +22,7 @@ LATENCY_MAX_S: Final = 0.004
 CONNECT_TIMEOUT_S: Final = 3.0
 
 
-class Unreachable(Exception):
+class NoAnswer(Exception):
     """No answer: whether the server did the work is unknown."""
 
 
@@ -52,18 +52,18 @@ class Network:
     async def call(
         self, source: str, target: SimulatedProcess, work: Callable[[], Coroutine[Any, Any, Result]], faults: Faults
     ) -> Result:
-        """The result of work that a message from the source starts in the target; raises Unreachable."""
+        """The result of work that a message from the source starts in the target; raises NoAnswer."""
         draw = self._random.random
         await self._cross(source, target.name)
         if draw() < faults.lose_request:
-            raise Unreachable("the request was lost")
+            raise NoAnswer("the request was lost")
         if draw() < faults.late:
             self._later(target, work, faults)
-            raise Unreachable("no answer in time")
+            raise NoAnswer("no answer in time")
         if draw() < faults.slow:
             await asyncio.sleep(draw() * faults.delay_max_s)
         if target.dead:
-            raise Unreachable(f"{target.name} refuses the connection")
+            raise NoAnswer(f"{target.name} refuses the connection")
         if draw() < faults.duplicate:
             # At once, as a library that repeats a request on a new connection does.
             self._track(target.start(work()))
@@ -75,22 +75,22 @@ class Network:
             self._track(task)
             raise
         if task.cancelled():
-            raise Unreachable(f"{target.name} was killed")
+            raise NoAnswer(f"{target.name} was killed")
         result = task.result()
         if draw() < faults.lose_answer:
-            raise Unreachable("the answer was lost")
+            raise NoAnswer("the answer was lost")
         await self._cross(target.name, source)
         return result
 
     async def pass_piece(self, source: str, target: str, faults: Faults) -> None:
-        """A piece of a stream passes, in order; raises Unreachable if the stream breaks."""
+        """A piece of a stream passes, in order; raises NoAnswer if the stream breaks."""
         if self._random.random() < faults.break_stream:
-            raise Unreachable("the stream broke")
+            raise NoAnswer("the stream broke")
         if self._random.random() < faults.slow:
             await asyncio.sleep(self._random.random() * faults.delay_max_s)
         if self.is_cut(source, target):
             await asyncio.sleep(CONNECT_TIMEOUT_S)
-            raise Unreachable("the link is cut")
+            raise NoAnswer("the link is cut")
 
     def chance(self, probability: float) -> bool:
         return self._random.random() < probability
@@ -119,7 +119,7 @@ class Network:
             await asyncio.sleep(self._random.random() * LATENCY_MAX_S)
         if self.is_cut(source, target):
             await asyncio.sleep(CONNECT_TIMEOUT_S)
-            raise Unreachable(f"the link between {source} and {target} is cut")
+            raise NoAnswer(f"the link between {source} and {target} is cut")
 
     def _mend(self, link: frozenset[str]) -> None:
         left = self._cut.get(link, 0) - 1
@@ -143,6 +143,6 @@ class Network:
 
     def _arrived(self, task: asyncio.Task[Any]) -> None:
         self._in_flight.discard(task)
-        # Nobody waits for this answer, not even for an error.
+        # No task waits for this answer, nor for its error.
         if not task.cancelled():
             task.exception()

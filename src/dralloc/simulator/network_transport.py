@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from dralloc.apiserver.http.messages import HttpResponse
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, TransportError
-from dralloc.simulator.network import Faults, Network, Unreachable
+from dralloc.simulator.network import Faults, Network, NoAnswer
 from dralloc.simulator.processes import SimulatedProcess
 
 # A client gives up after this time; a paused server may still do the work later.
@@ -67,7 +67,7 @@ class NetworkTransport:
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 return await self._network.call(self._name, host.process, work, self.faults)
-        except (Unreachable, TimeoutError) as error:
+        except (NoAnswer, TimeoutError) as error:
             self._host = self._random.choice(self._hosts)
             raise TransportError(f"{request.method} {request.path}: {error}") from error
 
@@ -85,7 +85,7 @@ class NetworkTransport:
             faults = Faults(lose_request=self.faults.lose_request, slow=self.faults.slow, delay_max_s=5.0)
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 answer, pump = await self._network.call(self._name, process, work, faults)
-        except (Unreachable, TimeoutError) as error:
+        except (NoAnswer, TimeoutError) as error:
             self._host = self._random.choice(self._hosts)
             raise TransportError(f"{request.method} {request.path}: {error}") from error
         try:
@@ -165,7 +165,7 @@ class _NetworkStream:
         while (piece := await self._pieces.get()) is not None:
             try:
                 await self._transport.cross(self._server)
-            except Unreachable as error:
+            except NoAnswer as error:
                 # Cut within a line, which is the hard case for readers.
                 yield self._transport.cut_within(piece)
                 raise TransportError(str(error)) from error

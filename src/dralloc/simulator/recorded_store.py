@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from dralloc.simulator.history import Change, StoreHistory, Version, resource_of_key
+from dralloc.simulator.history import CommittedChange, StoredVersion, StoreHistory, resource_of_key
 from dralloc.store.errors import FenceMoved, KeyExists, RevisionConflict
 from dralloc.store.interface import Fence, Page, PageToken, Store, Watch
 from dralloc.store.records import Record, StoreEvent
@@ -129,11 +129,11 @@ class _Call:
         self._started_at = history.revision
         self._epoch = history.epoch
 
-    def check_read(self, version: Version | None) -> None:
+    def check_read(self, version: StoredVersion | None) -> None:
         if self._is_current and version not in self._versions:
             self._violation(f"a read of {self._key} returned {_name(version)}; it was {_names(self._versions)}")
 
-    def check_failed(self, possible: Callable[[Version | None], bool], otherwise: str) -> None:
+    def check_failed(self, possible: Callable[[StoredVersion | None], bool], otherwise: str) -> None:
         if self._is_current and not any(map(possible, self._versions)):
             self._violation(f"a write of {self._key} was refused although {otherwise}")
 
@@ -165,7 +165,7 @@ class _Call:
         return self._epoch == self._history.epoch
 
     @property
-    def _versions(self) -> list[Version | None]:
+    def _versions(self) -> list[StoredVersion | None]:
         return self._history.versions_since(self._key, self._started)
 
     def _violation(self, what: str) -> None:
@@ -213,7 +213,7 @@ class _RecordedWatch(Watch):
                 return
             self._place += 1
 
-    def _next_change(self) -> Change | None:
+    def _next_change(self) -> CommittedChange | None:
         """The next change under the watched prefix, which may be one namespace of a resource."""
         assert self._log is not None
         while self._place < len(self._log.changes):
@@ -223,13 +223,13 @@ class _RecordedWatch(Watch):
         return None
 
 
-def _version(record: Record | None) -> Version | None:
-    return None if record is None else Version(record.revision, record.value)
+def _version(record: Record | None) -> StoredVersion | None:
+    return None if record is None else StoredVersion(record.revision, record.value)
 
 
-def _name(version: Version | None) -> str:
+def _name(version: StoredVersion | None) -> str:
     return "absent" if version is None else f"at revision {version.revision}"
 
 
-def _names(versions: Iterable[Version | None]) -> str:
+def _names(versions: Iterable[StoredVersion | None]) -> str:
     return ", ".join(map(_name, versions))

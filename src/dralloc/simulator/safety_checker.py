@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dralloc.simulator.history import Change
+from dralloc.simulator.history import CommittedChange
 
 Document = dict[str, Any]
 DeviceKey = tuple[str, str, str]
@@ -49,10 +49,10 @@ class SafetyChecker:
         violations = self.violations
         self.__init__()  # type: ignore[misc]
         for key, revision, value in state:
-            self.on_change(Change(revision, key, value, None))
+            self.on_change(CommittedChange(revision, key, value, None))
         self.violations = violations
 
-    def on_change(self, change: Change) -> None:
+    def on_change(self, change: CommittedChange) -> None:
         """Apply a change and check all that depends on it."""
         key = change.key
         if key.startswith(CLAIMS):

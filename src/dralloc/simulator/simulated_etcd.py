@@ -14,7 +14,7 @@ from typing import Final
 from msgspec import Struct
 
 from dralloc.rpc.generated import etcd_pb2 as pb
-from dralloc.simulator.history import StoreHistory, Version
+from dralloc.simulator.history import StoredVersion, StoreHistory
 
 COMPACTED: Final = "etcdserver: mvcc: required revision has been compacted"
 FUTURE: Final = "etcdserver: mvcc: required revision is a future revision"
@@ -185,7 +185,7 @@ class SimulatedEtcd:
         self._events = []
         self.break_streams()
         state = {
-            key.decode(): Version(pair.mod_revision, pair.value)
+            key.decode(): StoredVersion(pair.mod_revision, pair.value)
             for key, pair in self._pairs.items()
             if key.startswith(b"/registry/")
         }

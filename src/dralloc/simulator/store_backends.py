@@ -63,7 +63,7 @@ class StoreBackend(ABC):
 
     def restore(self) -> None:
         """Replace everything by the last back-up, while no server runs."""
-        raise NotImplementedError
+        raise AssertionError("there is no back-up")
 
     def heal(self) -> None:  # noqa: B027
         """End all faults."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from dralloc.client.transport import ClientRequest, Transport, TransportError
-from dralloc.simulator.history import Change, PrefixLog, StoreHistory
+from dralloc.simulator.history import CommittedChange, PrefixLog, StoreHistory
 
 PAGE_SIZE: Final = 7
 TIMEOUT_S: Final = 120
@@ -148,6 +148,6 @@ class WatchObserver:
         return f"{self._prefix}{namespace}/{metadata['name']}" if namespace else self._prefix + str(metadata["name"])
 
 
-def _title(change: Change) -> str:
+def _title(change: CommittedChange) -> str:
     type_ = "DELETED" if change.value is None else "MODIFIED" if change.previous else "ADDED"
     return f"{type_} {change.key} at {change.revision}"
