@@ -49,7 +49,7 @@ def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
 def is_made_for(claim: ResourceClaim, pod: ApiObject) -> bool:
     """True if the claim was made for exactly this pod."""
     owner = controller_of(claim.metadata)
-    return owner is not None and owner.uid == pod.metadata.uid
+    return owner is not None and owner.uid == pod.metadata.uid and claim.metadata.namespace == pod.metadata.namespace
 
 
 def may_use(use: ClaimUse, claim: ResourceClaim, pod: Pod) -> bool:

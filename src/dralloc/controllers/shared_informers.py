@@ -16,7 +16,7 @@ from dralloc.api.core_v1 import ResourceQuota
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_claims import claims_of, controller_of, is_pod
 from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate
+from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim, ResourceClaimTemplate
 from dralloc.api.unstructured_object import UnstructuredObject, read_unstructured
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.informer import Informer
@@ -54,14 +54,15 @@ def _templates_of_pod(pod: Pod) -> Iterator[tuple[str, str]]:
             yield pod.metadata.namespace, entry.resource_claim_template_name
 
 
-def _controller(item: ApiObject) -> Iterator[str]:
+def _controller(item: ApiObject) -> Iterator[tuple[str, str]]:
     owner = controller_of(item.metadata)
     if owner is not None:
-        yield owner.uid
+        yield item.metadata.namespace, owner.uid
 
 
-def _workloads_of_claim(claim: ResourceClaim) -> Iterator[str]:
-    return (reference.uid for reference in claim.status.reserved_for if not is_pod(reference))
+def _workloads_of_claim(claim: ResourceClaim) -> Iterator[tuple[str, ConsumerReference]]:
+    namespace = claim.metadata.namespace
+    return ((namespace, reference) for reference in claim.status.reserved_for if not is_pod(reference))
 
 
 def devices_of(claim: ResourceClaim) -> Iterable[DeviceId]:
@@ -76,7 +77,8 @@ def _namespace(item: ApiObject) -> Iterator[str]:
     yield item.metadata.namespace
 
 
-# The indices that `Informer.by` can use.
+# The indices that `Informer.by` can use. Users write references, so a UID alone proves nothing: owners and workloads are in the
+# namespace of the object that refers to them, and workloads are compared by the whole reference.
 _INDICES: Final[Mapping[TypedResource[Any], Mapping[str, Callable[[Any], Iterable[Hashable]]]]] = {
     resource_for(Pod): {"claim": _claims_of_pod, "template": _templates_of_pod, "controller": _controller},
     resource_for(ResourceClaim): {"controller": _controller, "workload": _workloads_of_claim, "device": devices_of},

@@ -19,9 +19,9 @@ from dralloc.controllers.claim_lifecycle.plan import (
     DeleteClaim,
     RemoveConsumers,
     RemoveFinalizer,
-    is_done,
     plan_claim,
 )
+from dralloc.controllers.claim_users import is_done
 from dralloc.testing.builders import allocation, claim, held, request
 from tests.support.workloads import pod, seen
 

@@ -21,6 +21,7 @@ from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import allocation, held, request
 from tests.support.controlled_cluster import ControlledCluster, controlled_cluster
 from tests.support.workloads import claim_template, existing, job, quota
+from tests.support.workloads import pod as pod_document
 
 Scenario = Callable[[ControlledCluster], Awaitable[None]]
 
@@ -306,6 +307,90 @@ def test_a_job_removes_only_its_own_reservation() -> None:
         await cluster.client.patch(ResourceClaim, "shared", patch, subresource="status")
         await end_pods(cluster)
         assert (await cluster.claim("shared")).status.reserved_for == (other,)
+
+    play(scenario, WITH_CLAIMS)
+
+
+GHOST = ConsumerReference(api_group="batch", resource="jobs", name="ghost", uid="")
+
+
+async def claim_reserved_for(
+    cluster: ControlledCluster, reference: ConsumerReference, name: str = "wrong", namespace: str = "default"
+) -> None:
+    """An allocated claim of that workload, as a user and a scheduler write it."""
+    document = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "devices": {"requests": [{"name": "request", "exactly": {"deviceClassName": "gpu"}}]},
+            "reservedFor": reference,
+        },
+    }
+    await cluster.client.create(document)
+    result = replace(allocation(held("gpu-9")), reserved_for_any_pod=True)
+    await cluster.protect(name, namespace)
+    await cluster.allocate(name, [reference], result, namespace)
+    await cluster.settle()
+
+
+@pytest.mark.parametrize("namespace", ["default", "other"])
+@pytest.mark.parametrize("ghost", [GHOST, replace(GHOST, name="j"), replace(GHOST, resource="cronjobs")])
+def test_a_wrong_reference_frees_no_claim_of_a_living_workload(namespace: str, ghost: ConsumerReference) -> None:
+    """It has the UID of the job, but another name, kind or namespace."""
+
+    async def scenario(cluster: ControlledCluster) -> None:
+        await cluster.client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
+        reference = await job_with_claim(cluster, parallelism=2, completions=2)
+        wrong = replace(ghost, uid=reference.uid)
+        if wrong != reference or namespace != "default":
+            await claim_reserved_for(cluster, wrong, namespace=namespace)
+        assert (await cluster.claim("shared")).status.reserved_for == (reference,)
+        await end_pods(cluster)
+        assert (await cluster.claim("shared")).status.allocation is None
+
+    play(scenario, WITH_CLAIMS)
+
+
+def test_a_pod_of_another_namespace_does_not_count_for_a_job() -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        await cluster.client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
+        await cluster.client.create(job("j", parallelism=1, completions=1))
+        await cluster.settle()
+        made = await cluster.client.get(Job, "j")
+        forged = pod_document("forged", namespace="other", node="node-a")
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": made.metadata.uid, "controller": True}
+        # A living owner in its own namespace keeps garbage collection from deleting it.
+        node = {"apiVersion": "example.com/v1", "kind": "Thing", "name": "x", "uid": "x"}
+        forged["metadata"]["ownerReferences"] = [owner, node]
+        await cluster.client.create(forged)
+        await cluster.end_pod("forged", SUCCEEDED, namespace="other")
+        await cluster.settle()
+        await cluster.client.patch(Job, "j", {"metadata": {"labels": {"changed": "yes"}}})
+        await cluster.settle()
+        assert await status_of(cluster) == (1, 0, 0)
+
+    play(scenario)
+
+
+def test_the_reference_to_a_workload_that_does_not_exist_stays_while_pods_use_the_claim() -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        for name in ("one", "two"):
+            await cluster.client.create(pod_document(name, {"gpu": existing("wrong")}))
+        ghost = replace(GHOST, uid="u")
+        await claim_reserved_for(cluster, ghost)
+        before = await cluster.claim("wrong")
+        assert before.status.reserved_for == (ghost,), "its pods are being scheduled"
+        for name in ("one", "two"):
+            await cluster.bind(name)
+            await cluster.settle()
+        await cluster.end_pod("one", SUCCEEDED)
+        await cluster.settle(120)
+        assert await cluster.claim("wrong") == before, "no write is needed"
+        await cluster.end_pod("two", SUCCEEDED)
+        await cluster.settle(120)
+        after = await cluster.claim("wrong")
+        assert (after.status.reserved_for, after.status.allocation) == ((), None)
 
     play(scenario, WITH_CLAIMS)
 

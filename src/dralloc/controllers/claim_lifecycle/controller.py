@@ -6,7 +6,7 @@ import asyncio
 from collections import OrderedDict
 from typing import ClassVar, Final, assert_never
 
-from dralloc.api.pod_claims import CLAIM_FINALIZER, claims_of, controller_of, is_pod, may_use
+from dralloc.api.pod_claims import CLAIM_FINALIZER, claims_of, controller_of, is_pod
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.client.known_resources import resource_for
@@ -18,11 +18,11 @@ from dralloc.controllers.claim_lifecycle.plan import (
     DeleteClaim,
     RemoveConsumers,
     RemoveFinalizer,
-    is_done,
     plan_claim,
 )
 from dralloc.controllers.claim_lifecycle.workload_lookup import WorkloadLookup
 from dralloc.controllers.claim_patches import write_finalizers, write_status
+from dralloc.controllers.claim_users import is_done, users_of
 from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.controller_loop import Controller
 from dralloc.controllers.metrics import ClaimLabels
@@ -55,8 +55,8 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
         self._claims = MutationCache(self._claim_informer)
         # The UIDs of deleted pods, so that the server need not be asked about them.
         self._gone: OrderedDict[str, None] = OrderedDict()
-        # When each workload, by UID, was last found to exist.
-        self._checked_s: dict[str, float] = {}
+        # When each workload, by namespace, was last found to exist.
+        self._checked_s: dict[tuple[str, ConsumerReference], float] = {}
         context.metrics.claims = lambda: map(ClaimLabels.of, self._claim_informer.all())
         self._pods.subscribe(self._on_pod)
         self._claim_informer.subscribe(self._on_claim)
@@ -74,7 +74,7 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
             for use in claims_of(pod):
                 self.queue.add(ObjectKey(pod.metadata.namespace, use.claim))
             # Claims that were created for the pod but not recorded in its status, because of a crash in between.
-            for claim in self._claim_informer.by("controller", pod.metadata.uid):
+            for claim in self._claim_informer.by("controller", (pod.metadata.namespace, pod.metadata.uid)):
                 self.queue.add(key_of(claim))
 
     def _on_claim(self, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
@@ -82,7 +82,7 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
             self.queue.add(key_of(after))
         elif before is not None:
             for consumer in before.status.reserved_for:
-                self._checked_s.pop(consumer.uid, None)
+                self._checked_s.pop((before.metadata.namespace, consumer), None)
 
     # --- Plan and apply -------------------------------------------------------------------------------------------
 
@@ -91,19 +91,20 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
         if claim is None:
             return PlannedActions()
         listed = claim.status.reserved_for
-        gone = frozenset([consumer.uid for consumer in listed if await self._is_gone(key.namespace, consumer)])
+        gone = frozenset([consumer.uid for consumer in listed if await self._is_gone(claim, consumer)])
         consumers = ConsumerFacts(
             gone=gone,
             # Checked only if no consumer is left: a claim may have thousands of users.
-            in_use=len(gone) == len(listed) and self._is_in_use(claim),
+            in_use=len(gone) == len(listed) and any(pod.spec.node_name for pod in users_of(claim, self._pods)),
             owner_is_done=await self._owner_is_done(claim),
         )
         is_held_by_workload = any(not is_pod(consumer) for consumer in listed)
         return PlannedActions(plan_claim(claim, consumers), WORKLOAD_CHECK_S if is_held_by_workload else None)
 
-    async def _is_gone(self, namespace: str, consumer: ConsumerReference) -> bool:
+    async def _is_gone(self, claim: ResourceClaim, consumer: ConsumerReference) -> bool:
+        namespace = claim.metadata.namespace
         if not is_pod(consumer):
-            return await self._workload_is_gone(namespace, consumer)
+            return not any(users_of(claim, self._pods)) and await self._workload_is_gone(namespace, consumer)
         return await self._pod_is_done(ObjectKey(namespace, consumer.name), consumer.uid)
 
     async def _pod_is_done(self, key: ObjectKey, uid: str) -> bool:
@@ -120,22 +121,13 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
 
     async def _workload_is_gone(self, namespace: str, consumer: ConsumerReference) -> bool:
         now_s = asyncio.get_running_loop().time()
-        checked_s = self._checked_s.get(consumer.uid)
+        checked_s = self._checked_s.get((namespace, consumer))
         if checked_s is not None and now_s < checked_s + WORKLOAD_CHECK_S:
             return False
         is_gone = await self._workloads.is_gone(namespace, consumer)
         if not is_gone:
-            self._checked_s[consumer.uid] = now_s
+            self._checked_s[namespace, consumer] = now_s
         return is_gone
-
-    def _is_in_use(self, claim: ResourceClaim) -> bool:
-        name = claim.metadata.name
-        return any(
-            use.claim == name and may_use(use, claim, pod)
-            for pod in self._pods.by("claim", (claim.metadata.namespace, name))
-            if pod.spec.node_name and not pod.is_finished
-            for use in claims_of(pod)
-        )
 
     async def _owner_is_done(self, claim: ResourceClaim) -> bool:
         """True if the pod that the claim was created for is done, or was replaced by another pod of the same name.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dralloc.api.pod_claims import CLAIM_FINALIZER
-from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 
 
@@ -45,20 +44,13 @@ ClaimAction = RemoveConsumers | Deallocate | RemoveFinalizer | DeleteClaim
 class ConsumerFacts:
     """What is known about the consumers of a claim."""
 
-    # The UIDs in `reservedFor` of consumers that are done or known to be gone.
+    # The UIDs in `reservedFor` of consumers that are done or known to be gone. A workload is not while pods use the claim: its
+    # pods are not listed, and the next one would only add it again.
     gone: frozenset[str] = frozenset()
     # True if a pod with a node that has not finished uses the claim, reserved or not.
     in_use: bool = False
     # True if the pod that the claim was created for is done.
     owner_is_done: bool = False
-
-
-def is_done(pod: Pod) -> bool:
-    """True if the pod will never use its claims again: it has finished, or is being deleted without a node.
-
-    A pod that has a node may still run while it is being deleted.
-    """
-    return pod.is_finished or (pod.is_terminating and not pod.spec.node_name)
 
 
 def plan_claim(claim: ResourceClaim, consumers: ConsumerFacts) -> tuple[ClaimAction, ...]:

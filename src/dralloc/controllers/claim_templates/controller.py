@@ -99,7 +99,7 @@ class ClaimTemplatesController(Controller[ObjectKey, PodAction]):
         pod_context = PodContext(
             find_claim=partial(self._claims.get, namespace=key.namespace),
             find_template=partial(self._templates.get, namespace=key.namespace),
-            own_claims=self._claim_informer.by("controller", pod.metadata.uid),
+            own_claims=self._claim_informer.by("controller", (key.namespace, pod.metadata.uid)),
             gates=self._gates,
             now=self._clock.now(),
         )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Final, assert_never
 
 from dralloc.api.batch_v1 import GROUP, Job, JobStatus
+from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_claims import controller_of
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
@@ -16,6 +18,7 @@ from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.controllers.claim_creation import CreateClaim, ReportProblem
 from dralloc.controllers.claim_patches import write_status
+from dralloc.controllers.claim_users import users_of
 from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.controller_loop import Controller
 from dralloc.controllers.jobs.completion_indexes import print_indexes
@@ -50,11 +53,17 @@ TEMPLATE_CHECK_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class JobKey:
-    """A job by name and UID, to distinguish it from a later job of the same name."""
+    """A job by name and UID, to distinguish it from a later job of the same name. References to it are compared as a whole."""
 
     namespace: str
     name: str
     uid: str
+
+    @property
+    def workload(self) -> tuple[str, ConsumerReference]:
+        """The namespace of claims that are reserved for the job, and their consumer."""
+        consumer = ConsumerReference(api_group=GROUP, resource=JOBS.plural, name=self.name, uid=self.uid)
+        return self.namespace, consumer
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -90,9 +99,9 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
         self._templates = context.informers.informer_for(TEMPLATES)
         jobs = context.informers.informer_for(JOBS)
         self._jobs = MutationCache(jobs)
-        # By the UIDs of jobs. The informers may show pods before their job and after its deletion.
-        self._trackers: dict[str, PodTracker] = {}
-        self._pools: dict[str, PodWorkerPool] = {}
+        # The informers may show pods before their job and after its deletion.
+        self._trackers: dict[JobKey, PodTracker] = {}
+        self._pools: dict[JobKey, PodWorkerPool] = {}
         self._pods.subscribe(self._on_pod)
         self._claims.subscribe(self._on_claim)
         jobs.subscribe(self._on_job)
@@ -102,31 +111,31 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
     def _on_job(self, before: UnstructuredObject | None, after: UnstructuredObject | None) -> None:
         job = after or before
         assert job is not None, "a change has an object"
+        key = _key_of(job)
         if after is None:
-            self._pools.pop(job.metadata.uid, None)
-        self.queue.add(JobKey(job.metadata.namespace, job.metadata.name, job.metadata.uid))
+            self._pools.pop(key, None)
+        self.queue.add(key)
 
     def _on_pod(self, before: Pod | None, after: Pod | None) -> None:
         pod = after or before
         assert pod is not None, "a change has an object"
-        owner = controller_of(pod.metadata)
-        if owner is None or owner.kind != JOBS.kind:
+        key = _owner_of(pod)
+        if key is None:
             return
-        tracker = self._trackers.setdefault(owner.uid, PodTracker())
+        tracker = self._trackers.setdefault(key, PodTracker())
         if after is not None:
             tracker.put(after, self._clock.now())
         else:
             tracker.remove(pod, self._clock.now())
-        if (pool := self._pools.get(owner.uid)) is not None:
+        if (pool := self._pools.get(key)) is not None:
             pool.unconfirmed.pop(pod.metadata.name, None)
-        self.queue.add(JobKey(pod.metadata.namespace, owner.name, owner.uid))
+        self.queue.add(key)
 
     def _on_claim(self, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
         claim = after or before
         assert claim is not None, "a change has an object"
-        owner = controller_of(claim.metadata)
-        if owner is not None and owner.kind == JOBS.kind and (before is None or after is None):
-            self.queue.add(JobKey(claim.metadata.namespace, owner.name, owner.uid))
+        if (before is None or after is None) and (owner := _owner_of(claim)) is not None:
+            self.queue.add(owner)
         for consumer in claim.status.reserved_for:
             if is_job(consumer):
                 self.queue.add(JobKey(claim.metadata.namespace, consumer.name, consumer.uid))
@@ -148,7 +157,7 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
             resume_at=pool.tracker.resume_at(),
             written_at=pool.written_at,
             not_supported=unsupported_field(job.member("spec")),
-            holds_claims=bool(self._claims.by("workload", key.uid)),
+            holds_claims=bool(self._claims.by("workload", key.workload)),
         )
         planned, claims = plan_job(known, facts, now), () if known.is_finished else self._plan_claims(job)
         waits = [] if planned.look_again_at is None else [(planned.look_again_at - now).total_seconds()]
@@ -167,10 +176,10 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
 
     async def _plan_gone(self, key: JobKey) -> PlannedActions[JobStep | ReleaseClaimsOfGoneJob]:
         """Ask the server before claims are released: the informer may be stale."""
-        self._pools.pop(key.uid, None)
-        if not self._claims.by("workload", key.uid):
-            if key.uid in self._trackers and not self._trackers[key.uid].outcomes:
-                del self._trackers[key.uid]
+        self._pools.pop(key, None)
+        if not self._unused_claims(key):
+            if key in self._trackers and not self._trackers[key].outcomes:
+                del self._trackers[key]
             return PlannedActions()
         try:
             job = await self._calls.get(JOBS, ObjectKey(key.namespace, key.name))
@@ -181,16 +190,20 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
         # The informer will show the job, which queues it again.
         return PlannedActions()
 
+    def _unused_claims(self, key: JobKey) -> list[ResourceClaim]:
+        """The claims of a job that is gone which no pods use. The others are released after their pods: see `claim_lifecycle`."""
+        return [claim for claim in self._claims.by("workload", key.workload) if not any(users_of(claim, self._pods))]
+
     def _pool_of(self, job: UnstructuredObject) -> PodWorkerPool:
-        uid, namespace = job.metadata.uid, job.metadata.namespace
-        if uid not in self._pools:
-            tracker = self._trackers.setdefault(uid, PodTracker())
+        key, namespace = _key_of(job), job.metadata.namespace
+        if key not in self._pools:
+            tracker = self._trackers.setdefault(key, PodTracker())
 
             def is_taken(name: str) -> bool:
                 return name in tracker.expected or self._pods.get(name, namespace) is not None
 
-            self._pools[uid] = PodWorkerPool(self._calls, self._clock, self._pods, tracker, PodNames(job, is_taken))
-        return self._pools[uid]
+            self._pools[key] = PodWorkerPool(self._calls, self._clock, self._pods, tracker, PodNames(job, is_taken))
+        return self._pools[key]
 
     # --- Apply ----------------------------------------------------------------------------------------------------
 
@@ -199,7 +212,7 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
             case JobStep(job, step):
                 await self._apply_to_job(job, step)
             case ReleaseClaimsOfGoneJob(key):
-                await self._release_claims(key.uid)
+                await self._release(self._unused_claims(key), key)
             case _:
                 assert_never(action)
 
@@ -212,7 +225,8 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
             case WriteJobStatus(status):
                 await self._write(job, status)
             case ReleaseClaims():
-                await self._release_claims(job.metadata.uid)
+                key = _key_of(job)
+                await self._release(self._claims.by("workload", key.workload), key)
             case DeleteJob():
                 await self._calls.delete(JOBS, key_of(job), uid=job.metadata.uid, propagation="Background")
             case CreateClaim():
@@ -247,9 +261,10 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
         self._jobs.keep(await self._calls.patch(JOBS, key_of(job), patch, subresource="status"))
         self._pool_of(job).written_at = self._clock.now()
 
-    async def _release_claims(self, uid: str) -> None:
-        for claim in self._claims.by("workload", uid):
-            kept = tuple(consumer for consumer in claim.status.reserved_for if consumer.uid != uid)
+    async def _release(self, claims: Iterable[ResourceClaim], key: JobKey) -> None:
+        _, released = key.workload
+        for claim in claims:
+            kept = tuple(consumer for consumer in claim.status.reserved_for if consumer != released)
             await write_status(self._calls, claim, {"reservedFor": kept or None})
 
     def _report(self, job: UnstructuredObject, reason: str, message: str) -> None:
@@ -258,6 +273,18 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
         if reported.get(reason) != message:
             reported[reason] = message
             self._recorder.report(Report(reference_to(job, JOBS.api_version, JOBS.kind), "Warning", reason, message))
+
+
+def _key_of(job: ApiObject) -> JobKey:
+    return JobKey(job.metadata.namespace, job.metadata.name, job.metadata.uid)
+
+
+def _owner_of(item: ApiObject) -> JobKey | None:
+    """The job that controls the object."""
+    owner = controller_of(item.metadata)
+    if owner is None or owner.kind != JOBS.kind or owner.api_version.partition("/")[0] != GROUP:
+        return None
+    return JobKey(item.metadata.namespace, owner.name, owner.uid)
 
 
 def is_job(consumer: ConsumerReference) -> bool:

@@ -97,7 +97,7 @@ class PodWorkerPool:
         """Delete active pods, first those without a node, which have done no work."""
         active = [
             pod
-            for pod in self.pods.by("controller", job.metadata.uid)
+            for pod in self.pods.by("controller", (job.metadata.namespace, job.metadata.uid))
             if not pod.is_finished and not pod.is_terminating
         ]
         # Pods that were chosen before come first: after a lost answer or with a stale informer, no other pods may be
