@@ -176,6 +176,6 @@ def _shown(value: object) -> str:
         return f'"{value}"'
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, list | dict):
+    if isinstance(value, list | tuple | dict):
         return msgspec.json.encode(value).decode()
     return str(value)

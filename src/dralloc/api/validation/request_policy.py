@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Final
 
 from dralloc.api.resource_v1 import CapacityRequestPolicy, DeviceCapacity
@@ -76,9 +77,9 @@ def _rounded_up(value: Quantity) -> int:
     return value.int64_value
 
 
-def _as_decimal(value: Quantity) -> tuple[int, int]:
+def _as_decimal(value: Quantity) -> str:
     # Kubernetes compares plain decimal texts, in which `1` and `1000m` differ.
-    return value.nanos, value.decimal_places
+    return f"{Decimal(value.nanos).scaleb(-9):.{value.decimal_places}f}"
 
 
 # --- A range ---------------------------------------------------------------------------------------------------

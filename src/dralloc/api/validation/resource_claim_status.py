@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec import Struct
 
 from dralloc.api import resource_v1
 from dralloc.api.validation import formats
@@ -36,7 +38,7 @@ STATUS: Final = FieldPath.of("status")
 ALLOCATION: Final = STATUS.child("allocation")
 
 
-class AllocatedDeviceKey(NamedTuple):
+class AllocatedDeviceKey(Struct, frozen=True, gc=False):
     """A device, or one share of it, in a claim's allocation. An absent share ID equals an empty one."""
 
     driver: str
@@ -49,6 +51,9 @@ class AllocatedDeviceKey(NamedTuple):
         cls, entry: resource_v1.DeviceRequestAllocationResult | resource_v1.AllocatedDeviceStatus
     ) -> AllocatedDeviceKey:
         return cls(entry.driver, entry.pool, entry.device, entry.share_id or "")
+
+    def __str__(self) -> str:
+        return "/".join(filter(None, (self.driver, self.pool, self.device, self.share_id)))
 
 
 def allocated_devices(status: resource_v1.ResourceClaimStatus) -> frozenset[AllocatedDeviceKey]:
