@@ -41,6 +41,7 @@ async def api_server(
     limits: HistoryLimits | None = None,
     guards_devices: bool = True,
     authorizer: Authorizer | None = None,
+    enforces_roles: bool = False,
     auditor: Auditor | None = None,
     extensions: Sequence[ServerExtension] = (),
 ) -> AsyncIterator[ApiServer]:
@@ -53,6 +54,7 @@ async def api_server(
             gates=gates or FeatureGates.defaults(),
             guards_devices=guards_devices,
             authorizer=authorizer,
+            enforces_roles=enforces_roles,
             auditor=auditor,
             extensions=extensions,
         ) as server,

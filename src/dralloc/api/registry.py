@@ -58,6 +58,8 @@ class Kind:
     short_names: tuple[str, ...] = ()
     # The warning for objects that are stored but that no part of the project acts on.
     kept_only: str = ""
+    # An update of an object that does not exist creates it.
+    created_by_update: bool = False
 
     @property
     def singular(self) -> str:
@@ -235,7 +237,7 @@ DAEMON_SET: Final = _core_kind(
 
 
 def _rights_kind(strategy: type[core_strategies.UnstructuredStrategy]) -> Kind:
-    return _core_kind(strategy, group=rbac_v1.GROUP, kept_only="roles and bindings are stored, but not enforced")
+    return _core_kind(strategy, group=rbac_v1.GROUP, created_by_update=True)
 
 
 ROLE: Final = _rights_kind(core_strategies.RoleStrategy)

@@ -23,6 +23,7 @@ async def running_api_server(
     new_uid: Callable[[], str] = random_uid,
     guards_devices: bool = True,
     authorizer: Authorizer | None = None,
+    enforces_roles: bool = False,
     auditor: Auditor | None = None,
     extensions: Sequence[ServerExtension] = (),
 ) -> AsyncIterator[ApiServer]:
@@ -34,6 +35,7 @@ async def running_api_server(
         new_uid=new_uid,
         guards_devices=guards_devices,
         authorizer=authorizer,
+        enforces_roles=enforces_roles,
         auditor=auditor,
         extensions=extensions,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -46,7 +47,7 @@ from dralloc.apiserver.objects.record_lists import in_pieces, list_records
 from dralloc.apiserver.objects.request_bodies import member, read_document, read_sent
 from dralloc.apiserver.objects.stored_form import from_stored, read_metadata
 from dralloc.apiserver.objects.writer import ObjectChange, Writer, WriteTarget, Written
-from dralloc.primitives.errors import BadRequest, ErrorDetails
+from dralloc.primitives.errors import AlreadyExists, BadRequest, ErrorDetails
 from dralloc.store.interface import Store
 from dralloc.store.records import Record
 
@@ -164,8 +165,12 @@ class ResourceEndpoints:
     async def _update(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
         options = write_options(request.query, "UpdateOptions")
         sent = await read_sent(request, resource, options.field_validation)
+        target = _target(request, resource, path, options)
+        if resource.kind.created_by_update and await self._store.get(target.key) is None:
+            with suppress(AlreadyExists):
+                return _written(resource, await self._writer.create(target, sent))
         change = ObjectChange(make=lambda _: sent, size=len(sent.body))
-        return _written(resource, await self._writer.change(_target(request, resource, path, options), change))
+        return _written(resource, await self._writer.change(target, change))
 
     async def _patch(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
         applies = request.media_type == APPLY_PATCH

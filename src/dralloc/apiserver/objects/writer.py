@@ -35,7 +35,7 @@ from dralloc.apiserver.documents.merge_rules import merge_rule
 from dralloc.apiserver.documents.server_side_apply import Authorship, is_noop_update, record_update
 from dralloc.apiserver.http.access_requests import refusal
 from dralloc.apiserver.http.flow_control import compute
-from dralloc.apiserver.http.statuses import already_exists, conflict, invalid, name_not_generated, not_found
+from dralloc.apiserver.http.statuses import already_exists, conflict, forbidden, invalid, name_not_generated, not_found
 from dralloc.apiserver.objects.access_control import AccessControl
 from dralloc.apiserver.objects.api_resources import ApiResource, key_of, name_of
 from dralloc.apiserver.objects.deletion_rules import Removed, is_released
@@ -154,6 +154,8 @@ class Writer:
         self._check_node(target, CREATE, sent.object)
         if (check := self.checks.get(target.kind.kind)) is not None:
             await check.check(target, sent.object, None)
+        if target.verb != "create":
+            self._check_create(target)
         if isinstance(sent.object, UnstructuredObject) and target.kind is POD:
             await self.nodes.check_new_pod(target.user, sent.object)
             sent = replace(sent, object=await self.priorities.given_to(sent.object))
@@ -235,6 +237,23 @@ class Writer:
             return Written(stored, await self._replace(record, stored, removes=removed), removed=removed)
 
         return await self._retry(kind, key, attempt, known)
+
+    def _check_create(self, target: WriteTarget) -> None:
+        """An update or apply that creates its object needs the right to create, too."""
+        kind = target.kind
+        decision = self.access.decide_again(
+            AccessRequest(
+                user=target.user,
+                verb="create",
+                group=kind.group,
+                version=target.resource.version,
+                resource=kind.plural,
+                namespace=target.namespace,
+                name=target.name,
+            )
+        )
+        if not decision.allowed:
+            raise forbidden(kind.group, kind.plural, target.name, decision.reason)
 
     # --- compare and swap -----------------------------------------------------------------------------------
 
