@@ -208,7 +208,9 @@ PRIORITY_CLASS: Final = _core_kind(
 
 CONFIG_MAP: Final = _core_kind(core_strategies.ConfigMapStrategy, short_names=("cm",))
 SECRET: Final = _core_kind(core_strategies.SecretStrategy)
-SERVICE_ACCOUNT: Final = _core_kind(core_strategies.ServiceAccountStrategy, short_names=("sa",))
+SERVICE_ACCOUNT: Final = _core_kind(
+    core_strategies.ServiceAccountStrategy, subresources=("token",), short_names=("sa",)
+)
 
 # --- Objects that install programs: stored, but not acted on ------------------------------------------------------
 

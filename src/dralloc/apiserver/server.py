@@ -14,10 +14,13 @@ from typing import Final, Protocol
 from dralloc.access.authorizer import Authorizer
 from dralloc.access.impersonation import Impersonation, ImpersonationRefused
 from dralloc.api import rbac_v1
+from dralloc.api.codec import encode
 from dralloc.api.registry import KINDS, NAMESPACE, PRIORITY_CLASS, RESOURCE_CLAIM
 from dralloc.apiserver.audit.auditor import Auditor
 from dralloc.apiserver.description.description_endpoints import DescriptionEndpoints
+from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.http.access_requests import access_request, refusal
+from dralloc.apiserver.http.authentication import Authenticator
 from dralloc.apiserver.http.flow_control import compute
 from dralloc.apiserver.http.impersonation_headers import wanted_user
 from dralloc.apiserver.http.messages import JSON, TEXT, HttpRequest, HttpResponse
@@ -41,20 +44,23 @@ from dralloc.apiserver.objects.policy_bootstrap import bootstrap_policy
 from dralloc.apiserver.objects.quota_guard import ExtendedResourceNames, QuotaGuard, QuotaLimits
 from dralloc.apiserver.objects.reader import Reader
 from dralloc.apiserver.objects.resource_endpoints import ResourceEndpoints
+from dralloc.apiserver.objects.reviews import Reviews
 from dralloc.apiserver.objects.role_aggregator import RoleAggregator
+from dralloc.apiserver.objects.service_account_tokens import ServiceAccountTokens
 from dralloc.apiserver.objects.stored_form import read_document
 from dralloc.apiserver.objects.stored_policy import POLICY_KINDS, StoredPolicy
 from dralloc.apiserver.objects.watch_streams import WatchTable
 from dralloc.apiserver.objects.write_guards import WriteGuard
 from dralloc.apiserver.objects.writer import WriteCheck, Writer, random_uid
 from dralloc.primitives.clock import Clock
-from dralloc.primitives.errors import ApiError, RequestEntityTooLarge, ServiceUnavailable
+from dralloc.primitives.errors import ApiError, ErrorDetails, NotAcceptable, RequestEntityTooLarge, ServiceUnavailable
 from dralloc.primitives.features import FeatureGates
 from dralloc.store.errors import StoreError, StoreFull, StoreUnavailable, ValueTooLarge
 from dralloc.store.interface import Store
 
 # The server is not ready if the store takes longer than this.
 STORE_ANSWERS_WITHIN_S: Final = 2.0
+JWK_SET: Final = "application/jwk-set+json"
 
 _logger = logging.getLogger(__name__)
 
@@ -94,6 +100,8 @@ class ApiServer:
         guards_devices: bool = True,
         authorizer: Authorizer | None = None,
         enforces_roles: bool = False,
+        accounts: ServiceAccountTokens | None = None,
+        authenticator: Authenticator | None = None,
         auditor: Auditor | None = None,
         extensions: Sequence[ServerExtension] = (),
     ) -> None:
@@ -106,6 +114,8 @@ class ApiServer:
         self._resources = ResourceTable(KINDS)
         self._watches = WatchTable(store)
         self._description = DescriptionEndpoints(KINDS)
+        self._accounts = accounts or ServiceAccountTokens(store, clock=clock)
+        self._reviews = Reviews(self._access, (authenticator or Authenticator({}, verifiers=(self._accounts,))).review)
         priorities, limits, classes = PodPriorities(store), QuotaLimits(store), ExtendedResourceNames(store)
         devices = DeviceGuard(store)
         quotas = {kind.kind: QuotaGuard(store, kind, limits, classes, gates) for kind in KINDS if kind.namespaced}
@@ -135,6 +145,7 @@ class ApiServer:
             pods=PodSubresources(self._writer, deleter, clock),
             nodes=nodes,
             access=self._access,
+            accounts=self._accounts,
         )
         self.metrics = ServerMetrics(watches=self._watches.__len__)
         self._ready = False
@@ -249,7 +260,7 @@ class ApiServer:
         if resource is None:
             if (path.group, path.resource) == ("", "bindings") and request.method == "POST" and path.namespace:
                 return await self._endpoints.bind_by_body(request, path.namespace)
-            return self._nothing_there(path)
+            return await self._reviews.answer(request, path) or self._nothing_there(path)
         try:
             response = await self._endpoints.handler_of(request.method, resource, path)(request, resource, path)
             if self._policy is not None and path.group == rbac_v1.GROUP and request.method != "GET":
@@ -276,6 +287,10 @@ class ApiServer:
                 return HttpResponse(
                     body=self.metrics.text().encode(), content_type="text/plain; version=0.0.4; charset=utf-8"
                 )
+            case "/.well-known/openid-configuration":
+                return _with_media_type(request, JSON, self._accounts.openid_configuration())
+            case "/openid/v1/jwks":
+                return _with_media_type(request, JWK_SET, self._accounts.public_keys())
         return self._description.plain(request, path)
 
     async def _store_answers(self) -> bool:
@@ -291,6 +306,15 @@ class ApiServer:
         if isinstance(path, ResourcePath | VersionPath) and path.group in self._resources.groups:
             return status_response(status_of(no_such_resource()))
         return HttpResponse(status=404, body=b"404 page not found\n", content_type=TEXT)
+
+
+def _with_media_type(request: HttpRequest, media_type: str, document: Document) -> HttpResponse:
+    """The document in the one form that it has."""
+    accepted = request.header(b"accept") or "*/*"
+    if not any(part.partition(";")[0].strip() in (media_type, "*/*", "application/*") for part in accepted.split(",")):
+        message = f"406: Not Acceptable\n\nAvailable representations: {media_type}"
+        raise NotAcceptable(message, details=ErrorDetails())
+    return HttpResponse(body=encode(document), content_type=media_type)
 
 
 async def _convert_to_yaml(response: HttpResponse) -> None:

@@ -15,11 +15,13 @@ from dralloc.apiserver.audit.audit_log import AuditLog, LogRotation
 from dralloc.apiserver.audit.audit_policy import load_policy
 from dralloc.apiserver.audit.auditor import Auditor
 from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
+from dralloc.apiserver.credentials.signing_keys import SigningKeys
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import Authenticator, TokenFile, administrator_token
 from dralloc.apiserver.http.listener import ListenAddress, ListenerLimits, listen
 from dralloc.apiserver.http.site_guard import is_loopback
 from dralloc.apiserver.http.static_pages import StaticPages
+from dralloc.apiserver.objects.service_account_tokens import ISSUER, LIFETIME_MAX, ServiceAccountTokens
 from dralloc.apiserver.server import ApiServer, ServerExtension
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
@@ -57,6 +59,8 @@ class ServerSettings:
     accept_lost_writes: bool = False
     kubeconfig: Path | None = None
     token_file: Path | None = None
+    # Names this cluster in the tokens of its service accounts.
+    service_account_issuer: str = ISSUER
     # Plain http without authentication, for tests.
     insecure_http: bool = False
     gates: FeatureGates = field(default_factory=FeatureGates.defaults)
@@ -92,21 +96,28 @@ async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
         )
     settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     token = administrator_token(settings.data_dir)
-    authenticator = Authenticator(
-        {token: ADMINISTRATOR},
-        without_credential=ADMINISTRATOR if settings.insecure_http else None,
-        token_file=TokenFile(settings.token_file) if settings.token_file is not None else None,
-    )
+    token_file = TokenFile(settings.token_file) if settings.token_file is not None else None
     tls = None if settings.insecure_http else _certificates(settings)
     async with (
         _auditor(settings) as auditor,
         await open_store(settings.store_url, accept_lost_writes=settings.accept_lost_writes) as store,
     ):
+        keys = SigningKeys(settings.data_dir / "service-accounts", retain=LIFETIME_MAX)
+        accounts = ServiceAccountTokens(store, keys, clock=settings.clock, issuer=settings.service_account_issuer)
+        authenticator = Authenticator(
+            {token: ADMINISTRATOR},
+            without_credential=ADMINISTRATOR if settings.insecure_http else None,
+            token_file=token_file,
+            verifiers=(accounts,),
+            audiences=(accounts.issuer,),
+        )
         server = ApiServer(
             store,
             clock=settings.clock,
             gates=settings.gates,
             enforces_roles=True,
+            accounts=accounts,
+            authenticator=authenticator,
             auditor=auditor,
             extensions=settings.extensions,
         )

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dralloc.api.registry import KINDS
+from dralloc.api.review_kinds import REVIEW_KINDS
 from dralloc.apiserver.description.discovery import (
     SUBRESOURCES,
     aggregated_discovery,
@@ -59,7 +60,8 @@ def test_groups_and_versions_that_are_not_served_have_no_document() -> None:
 
 def test_the_group_list_contains_each_group() -> None:
     groups = api_group_list(KINDS)["groups"]
-    assert [group["name"] for group in groups] == sorted({kind.group for kind in KINDS} - {""})
+    served = {kind.group for kind in KINDS} - {""} | {review.group for review in REVIEW_KINDS}
+    assert [group["name"] for group in groups] == sorted(served)
     assert all({"kind": "APIGroup", "apiVersion": "v1", **group} == api_group(KINDS, group["name"]) for group in groups)
 
 

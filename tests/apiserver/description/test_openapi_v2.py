@@ -7,6 +7,7 @@ from collections import defaultdict
 from typing import Any
 
 from dralloc.api.registry import KINDS
+from dralloc.api.review_kinds import REVIEW_KINDS
 from dralloc.apiserver.description.discovery import group_versions
 from dralloc.apiserver.description.openapi_v2 import openapi_v2_protobuf
 from dralloc.apiserver.description.openapi_v3 import openapi_document
@@ -77,6 +78,7 @@ def test_kinds_are_found_by_group_version_and_kind() -> None:
         for served in kind.versions
         for name in (kind.kind, kind.list_kind)
     ]
+    wanted += [{"group": review.group, "version": review.version, "kind": review.kind} for review in REVIEW_KINDS]
     assert sorted(map(str, kinds)) == sorted(map(str, wanted))
 
 

@@ -68,7 +68,7 @@ def test_paths_agree_with_discovery(place: tuple[str, str]) -> None:
     for entry in listed["resources"]:
         name, _, part = entry["name"].partition("/")
         root = f"/{document_place(group, version)}" + ("/namespaces/{namespace}" if entry["namespaced"] else "")
-        item = paths[f"{root}/{name}/{{name}}/{part}" if part else f"{root}/{name}/{{name}}"]
+        item = paths.get(f"{root}/{name}/{{name}}/{part}" if part else f"{root}/{name}/{{name}}", {})
         collection = {} if part else paths[f"{root}/{name}"]
         for verb in entry["verbs"]:
             method = methods.get(verb)

@@ -118,7 +118,7 @@ def test_negative_numbers_microseconds_and_embedded_messages_are_decoded() -> No
     [
         b"{}",
         body("example.com/v1", "Pod"),
-        body("v1", "Secret"),
+        body("v1", "Endpoints"),
         body("v1", "Pod", member(999, 1)),
         body("v1", "Pod", member(1, 5)),
         body("v1", "Pod", member(1, member(7, "text"))),

@@ -14,6 +14,7 @@ from dralloc.apiserver.http.authentication import (
     Authenticator,
     BadTokenFile,
     TokenFile,
+    VerifiedToken,
     administrator_token,
     load_token_file,
 )
@@ -50,16 +51,22 @@ def test_a_certificate_comes_before_a_token() -> None:
 
 def test_a_token_that_is_not_static_is_known_to_a_verifier() -> None:
     class Verifier:
-        async def user_of(self, token: str, audiences: Sequence[str] = ()) -> User | None:
-            return User(name=token) if token.startswith("signed") and not audiences else None
+        async def verify(self, token: str, audiences: Sequence[str] = ()) -> VerifiedToken | None:
+            return VerifiedToken(User(name=token)) if token.startswith("signed") and not audiences else None
 
     authenticator = Authenticator({"secret": ANN}, verifiers=(Verifier(),))
     assert asyncio.run(authenticator.identify(b"Bearer signed-1")) == User(name="signed-1")
     assert asyncio.run(authenticator.identify(b"Bearer secret")) == ANN
     assert asyncio.run(authenticator.identify(b"Bearer other")) is None
     assert asyncio.run(authenticator.identify(b"Basic signed")) is None
-    assert asyncio.run(authenticator.review("secret")) == ANN
+
+
+def test_a_static_token_is_meant_for_this_server_only() -> None:
+    authenticator = Authenticator({"secret": ANN}, audiences=("here", "api"))
+    assert asyncio.run(authenticator.review("secret")) == VerifiedToken(ANN, ("here", "api"))
+    assert asyncio.run(authenticator.review("secret", ("api", "x"))) == VerifiedToken(ANN, ("api",))
     assert asyncio.run(authenticator.review("secret", ("elsewhere",))) is None
+    assert asyncio.run(authenticator.review("wrong")) is None
 
 
 def test_a_changed_token_file_counts_at_once(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from hashlib import sha256
 from typing import Final
 
 from dralloc.api.registry import Kind
+from dralloc.api.review_kinds import REVIEW_KINDS, ReviewKind
 from dralloc.apiserver.documents.json_documents import Document
 
 VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
@@ -40,6 +41,7 @@ SUBRESOURCES: Final[Mapping[str, Subresource]] = {
     "eviction": Subresource(("create",), "Eviction", "policy", "v1"),
     "finalize": Subresource(("update",)),
     "status": Subresource(("get", "patch", "update")),
+    "token": Subresource(("create",), "TokenRequest", "authentication.k8s.io", "v1"),
 }
 
 
@@ -67,14 +69,14 @@ def api_group(kinds: Sequence[Kind], group: str) -> Document | None:
 
 def api_resource_list(kinds: Sequence[Kind], group: str, version: str) -> Document | None:
     """The document at `/apis/GROUP/VERSION`, or `None` if the version is not served."""
-    served = _served(kinds, group, version)
-    if not served:
+    served, reviews = _served(kinds, group, version), reviews_of(group, version)
+    if not served and not reviews:
         return None
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",
         "groupVersion": _group_version(group, version),
-        "resources": [entry for kind in served for entry in _resource_entries(kind)],
+        "resources": [*(entry for kind in served for entry in _resource_entries(kind)), *map(_review_entry, reviews)],
     }
 
 
@@ -112,12 +114,12 @@ def group_versions(kinds: Sequence[Kind]) -> list[tuple[str, str]]:
 
 def _groups(kinds: Iterable[Kind]) -> list[str]:
     """The named groups, sorted."""
-    return sorted({kind.group for kind in kinds} - {""})
+    return sorted({kind.group for kind in kinds} - {""} | {review.group for review in REVIEW_KINDS})
 
 
 def _versions(kinds: Iterable[Kind], group: str) -> list[str]:
     found = {served.version for kind in kinds if kind.group == group for served in kind.versions}
-    return sorted(found, key=_preference)
+    return sorted(found | {review.version for review in REVIEW_KINDS if review.group == group}, key=_preference)
 
 
 def _preference(version: str) -> tuple[int, int, int]:
@@ -131,6 +133,31 @@ def _preference(version: str) -> tuple[int, int, int]:
 def _served(kinds: Iterable[Kind], group: str, version: str) -> list[Kind]:
     found = [kind for kind in kinds if kind.group == group and kind.served(version)]
     return sorted(found, key=lambda kind: kind.plural)
+
+
+def reviews_of(group: str, version: str) -> list[ReviewKind]:
+    """The reviews of a group and version."""
+    return [review for review in REVIEW_KINDS if (review.group, review.version) == (group, version)]
+
+
+def _review_entry(review: ReviewKind) -> Document:
+    return {
+        "name": review.plural,
+        "singularName": review.singular,
+        "namespaced": review.namespaced,
+        "kind": review.kind,
+        "verbs": ["create"],
+    }
+
+
+def _aggregated_review(review: ReviewKind) -> Document:
+    return {
+        "resource": review.plural,
+        "responseKind": {"group": review.group, "version": review.version, "kind": review.kind},
+        "scope": "Namespaced" if review.namespaced else "Cluster",
+        "singularResource": review.singular,
+        "verbs": ["create"],
+    }
 
 
 def _group_version(group: str, version: str) -> str:
@@ -182,7 +209,10 @@ def _aggregated_group(kinds: Sequence[Kind], group: str) -> Document:
         "versions": [
             {
                 "version": version,
-                "resources": [_aggregated_resource(kind, version) for kind in _served(kinds, group, version)],
+                "resources": [
+                    *(_aggregated_resource(kind, version) for kind in _served(kinds, group, version)),
+                    *map(_aggregated_review, reviews_of(group, version)),
+                ],
                 "freshness": "Current",
             }
             for version in _versions(kinds, group)

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from dralloc.api.registry import Kind
-from dralloc.apiserver.description.discovery import SUBRESOURCES, group_versions
+from dralloc.api.review_kinds import ReviewKind
+from dralloc.apiserver.description.discovery import SUBRESOURCES, group_versions, reviews_of
+from dralloc.apiserver.description.field_descriptions import describe_type
 from dralloc.apiserver.description.openapi_schemas import DELETE_OPTIONS, LIST_META, STATUS, SchemaWriter
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.documents.merge_rules import merge_rule
@@ -39,6 +41,8 @@ def openapi_document(kinds: Sequence[Kind], group: str, version: str, product_ve
     for kind in served:
         _write_kind(writer, kind, version)
         paths.update(_paths(writer, kind, version))
+    for review in reviews_of(group, version):
+        paths.update([_review_path(writer, review)])
     return {
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": product_version},
@@ -73,7 +77,7 @@ def _schema(writer: SchemaWriter, kind: Kind, version: str) -> str:
     return writer.write(kind.view or served.wire_type, merge_rule(kind.group, kind.kind), partial=kind.view is not None)
 
 
-def _group_version_kind(names: Sequence[str], kind: Kind, version: str) -> Document:
+def _group_version_kind(names: Sequence[str], kind: Kind | ReviewKind, version: str) -> Document:
     entries = [{"group": kind.group, "version": version, "kind": name} for name in names]
     return {"x-kubernetes-group-version-kind": entries}
 
@@ -124,8 +128,22 @@ def _paths(writer: SchemaWriter, kind: Kind, version: str) -> Iterator[tuple[str
         yield f"{item}/{name}", {**present, "parameters": [*place, _NAME]}
 
 
+def _review_path(writer: SchemaWriter, review: ReviewKind) -> tuple[str, Document]:
+    """The path at which a review is created; its fields are not described."""
+    schema = f"io.k8s.api.{review.group.partition('.')[0]}.{review.version}.{review.kind}"
+    writer.schemas[schema] = {
+        "description": describe_type(review.kind),
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": True,
+        **_group_version_kind([review.kind], review, review.version),
+    }
+    root = f"/{document_place(review.group, review.version)}" + ("/namespaces/{namespace}" if review.namespaced else "")
+    operation = _Operations(schema, review, review.version).write("post")
+    return f"{root}/{review.plural}", {"post": operation, "parameters": [_NAMESPACE] if review.namespaced else []}
+
+
 class _Operations:
-    def __init__(self, schema: str, kind: Kind, version: str) -> None:
+    def __init__(self, schema: str, kind: Kind | ReviewKind, version: str) -> None:
         self._schema = schema
         self._kind = kind
         self._version = version

@@ -27,6 +27,9 @@ PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 _MAGIC: Final = b"k8s\x00"
 _GROUPS: Final = {
     "": "core",
+    "authentication.k8s.io": "authentication",
+    "authorization.k8s.io": "authorization",
+    "rbac.authorization.k8s.io": "rbac",
     "resource.k8s.io": "resource",
     "coordination.k8s.io": "coordination",
     "scheduling.k8s.io": "scheduling",
@@ -135,9 +138,10 @@ def _read_items(type_: str, wire_type: int, raw: int | bytes) -> Iterator[Any]:
 
 def _read_value(type_: str, raw: int | bytes) -> Any:
     reader = _SCALARS.get(type_)
-    if reader is None:
-        return _read_message(type_, _bytes(raw))
-    return reader(raw)
+    if reader is not None:
+        return reader(raw)
+    message = _read_message(type_, _bytes(raw))
+    return message.get("-", message)
 
 
 # --- scalars ------------------------------------------------------------------------------------------------

@@ -17,6 +17,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final, Protocol
 
+from msgspec import Struct
+
 from dralloc.access.users import User, authenticated
 from dralloc.apiserver.credentials.private_file import write_private
 
@@ -31,11 +33,18 @@ class BadTokenFile(ValueError):
     """A token file that cannot be read as `token,user,uid,"group,group"` lines."""
 
 
+class VerifiedToken(Struct, frozen=True):
+    """The user that a token proves, and those of the asked audiences that it is meant for."""
+
+    user: User
+    audiences: tuple[str, ...] = ()
+
+
 class TokenVerifier(Protocol):
     """Knows a kind of tokens that carry their own proof, such as signed ones."""
 
-    async def user_of(self, token: str, audiences: Sequence[str] = ()) -> User | None:
-        """The user that the token proves to one of the audiences, by default to this server; `None` if it proves none."""
+    async def verify(self, token: str, audiences: Sequence[str] = ()) -> VerifiedToken | None:
+        """What the token proves to one of the audiences, by default to this server; `None` if it proves nothing."""
         ...
 
 
@@ -78,7 +87,10 @@ class Authenticator:
         without_credential: User | None = None,
         token_file: TokenFile | None = None,
         verifiers: Sequence[TokenVerifier] = (),
+        # Names of this server, for which static tokens are meant.
+        audiences: Sequence[str] = (),
     ) -> None:
+        self._audiences = tuple(audiences)
         self._tokens = tokens
         self._token_file = token_file
         self._verifiers = verifiers
@@ -98,7 +110,8 @@ class Authenticator:
         user = self.user_of(authorization, certificate_subject)
         if user is not None or not self._verifiers or (token := _bearer(authorization)) is None:
             return user
-        return await self._verified(token, ())
+        verified = await self._verified(token, ())
+        return verified.user if verified is not None else None
 
     def user_of(self, authorization: bytes, certificate_subject: User | None = None) -> User | None:
         """The user of a certificate or a static token; other tokens are known to verifiers only."""
@@ -117,16 +130,17 @@ class Authenticator:
             self._known[authorization] = user
         return user
 
-    async def review(self, token: str, audiences: Sequence[str] = ()) -> User | None:
-        """The user of a token that someone else received. Static tokens are for this server only."""
-        if not audiences and (user := self.user_of(b"Bearer " + token.encode("utf-8"))) is not None:
-            return user
+    async def review(self, token: str, audiences: Sequence[str] = ()) -> VerifiedToken | None:
+        """What a token proves that someone else received. Static tokens are for this server only."""
+        meant = tuple(audience for audience in self._audiences if not audiences or audience in audiences)
+        if (meant or not audiences) and (user := self.user_of(b"Bearer " + token.encode("utf-8"))) is not None:
+            return VerifiedToken(user, meant)
         return await self._verified(token, audiences)
 
-    async def _verified(self, token: str, audiences: Sequence[str]) -> User | None:
+    async def _verified(self, token: str, audiences: Sequence[str]) -> VerifiedToken | None:
         for verifier in self._verifiers:
-            if (user := await verifier.user_of(token, audiences)) is not None:
-                return user
+            if (verified := await verifier.verify(token, audiences)) is not None:
+                return verified
         return None
 
     def _learn(self) -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from dralloc.access.access_request import AccessRequest
 from dralloc.access.authorizer import ALLOWED, NO_OPINION, Administrators, Authorizer, AuthorizerChain, Decision
+from dralloc.access.known_rules import KnownRules
 from dralloc.access.node_authorizer import NodeAuthorizer
-from dralloc.access.users import node_of
+from dralloc.access.users import User, node_of
 from dralloc.apiserver.objects.node_relations import StoredRelations
 from dralloc.apiserver.objects.stored_policy import StoredPolicy
+from dralloc.primitives.aggregate_errors import joined_errors
 from dralloc.store.interface import Store
+
+_NODE_RULES_UNKNOWN: Final = "node authorizer does not support user rule resolution"
 
 
 class AccessControl:
@@ -37,6 +43,21 @@ class AccessControl:
         """Wait until decisions on such requests see every change that the store has delivered."""
         if node_of(asked.user) is not None:
             await self._relations.ready(asked.resource)
+
+    async def rules_of(self, user: User, namespace: str) -> KnownRules:
+        """The rules that hold for the user in the namespace, for a SelfSubjectRulesReview."""
+        is_node = node_of(user) is not None
+        errors = (_NODE_RULES_UNKNOWN,) if is_node else ()
+        if self._policy is None:
+            return KnownRules(evaluation_error=joined_errors(errors), incomplete=True)
+        await self._policy.ready()
+        rules = self._policy.rules_of(user, namespace)
+        return KnownRules(
+            resource_rules=rules.resource_rules,
+            non_resource_rules=rules.non_resource_rules,
+            evaluation_error=joined_errors(error for error in (*errors, rules.evaluation_error) if error),
+            incomplete=is_node,
+        )
 
     async def stop(self) -> None:
         await self._relations.stop()

@@ -11,11 +11,11 @@ from dralloc.access.node_restriction import (
     write_refusal,
 )
 from dralloc.access.users import User, node_of
+from dralloc.api.authentication_v1 import TokenRequestSpec
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_references import token_audiences
 from dralloc.api.registry import NODE, POD, SERVICE_ACCOUNT, Kind
 from dralloc.api.unstructured_object import UnstructuredObject
-from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.http.statuses import forbidden, not_found
 from dralloc.apiserver.objects.access_control import AccessControl
 from dralloc.apiserver.objects.api_resources import key_of
@@ -77,23 +77,23 @@ class NodeRestriction:
             raise forbidden(POD.group, POD.plural, name, why)
         return pod.metadata.uid
 
-    async def check_token_request(self, user: User, namespace: str, account: str, spec: Document) -> None:
+    async def check_token_request(self, user: User, namespace: str, account: str, spec: TokenRequestSpec) -> None:
         """Refuse a node a token that is not for a pod on it, or for an audience that the pod does not ask for."""
         node = node_of(user)
         if node is None:
             return
-        bound = spec.get("boundObjectRef") or {}
-        if (bound.get("apiVersion"), bound.get("kind")) != ("v1", "Pod") or not bound.get("name"):
+        bound = spec.bound_object_ref
+        if bound is None or (bound.api_version, bound.kind) != ("v1", "Pod") or not bound.name:
             raise _forbidden_account(account, "node requested token not bound to a pod")
-        if not bound.get("uid"):
+        if not bound.uid:
             raise _forbidden_account(account, "node requested token with a pod binding without a uid")
-        record = await self._store.get(key_of(POD, namespace, bound["name"]))
+        record = await self._store.get(key_of(POD, namespace, bound.name))
         if record is None:
-            raise not_found(POD.group, POD.singular, bound["name"])
+            raise not_found(POD.group, POD.singular, bound.name)
         pod = from_stored(POD, record.value)
         assert isinstance(pod, UnstructuredObject), "pods are modelled in part"
-        audiences = spec.get("audiences") or []
-        if why := token_refusal(node, pod, bound["uid"], audiences):
+        audiences = spec.audiences
+        if why := token_refusal(node, pod, bound.uid, audiences):
             raise _forbidden_account(account, why)
         audience = audiences[0] if audiences else ""
         if audience not in token_audiences(pod.member("spec")):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from dralloc.api.codec import DecodeError, encode, find_stray_fields
+from dralloc.api.codec import DecodeError, decode, encode, find_stray_fields
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.nesting_limit import LEVELS_MAX, is_nested_too_deeply
 from dralloc.api.positions import SourceError
@@ -24,6 +24,8 @@ from dralloc.apiserver.http.query_options import IGNORE, STRICT
 from dralloc.apiserver.http.statuses import unreadable_body
 from dralloc.apiserver.objects.api_resources import ApiResource
 from dralloc.primitives.errors import BadRequest
+
+UnstoredT = TypeVar("UnstoredT", bound=ApiObject)
 
 YAML: Final = "application/yaml"
 READABLE: Final = (JSON, YAML, PROTOBUF)
@@ -145,6 +147,14 @@ async def read_document(request: HttpRequest) -> Document:
     if not isinstance(document, dict):
         raise BadRequest("the body must be an object")
     return document
+
+
+async def read_unstored(request: HttpRequest, wire_type: type[UnstoredT]) -> UnstoredT:
+    """The object in a body of a kind that is answered and not stored, such as a review."""
+    try:
+        return await compute(work_of(request), lambda: decode(json_of(request) or b"{}", wire_type))
+    except DecodeError as error:
+        raise BadRequest(f"the body cannot be handled as a {wire_type.__name__}: {error}") from None
 
 
 def member(document: Document, name: str) -> Document:

@@ -11,6 +11,8 @@ from msgspec import structs
 
 from dralloc.access.node_restriction import CREATE, DELETE
 from dralloc.access.users import node_of
+from dralloc.api.authentication_v1 import TokenRequest
+from dralloc.api.codec import encode
 from dralloc.api.registry import NAMESPACE, POD
 from dralloc.apiserver.documents.server_side_apply import manager_of_user_agent
 from dralloc.apiserver.http.access_requests import access_request, verb_of_method
@@ -44,7 +46,8 @@ from dralloc.apiserver.objects.patch_requests import APPLY_PATCH, patch_object
 from dralloc.apiserver.objects.pod_subresources import PodSubresources
 from dralloc.apiserver.objects.reader import Collection, Reader, select
 from dralloc.apiserver.objects.record_lists import in_pieces, list_records
-from dralloc.apiserver.objects.request_bodies import member, read_document, read_sent
+from dralloc.apiserver.objects.request_bodies import member, read_document, read_sent, read_unstored
+from dralloc.apiserver.objects.service_account_tokens import ServiceAccountTokens
 from dralloc.apiserver.objects.stored_form import from_stored, read_metadata
 from dralloc.apiserver.objects.writer import ObjectChange, Writer, WriteTarget, Written
 from dralloc.primitives.errors import AlreadyExists, BadRequest, ErrorDetails
@@ -82,6 +85,7 @@ class ResourceEndpoints:
         pods: PodSubresources,
         nodes: NodeRestriction,
         access: AccessControl,
+        accounts: ServiceAccountTokens,
     ) -> None:
         self._store = store
         self._reader = reader
@@ -90,6 +94,7 @@ class ResourceEndpoints:
         self._pods = pods
         self._nodes = nodes
         self._access = access
+        self._accounts = accounts
         self._on_collection: Mapping[str, Handler] = {
             "GET": self._list_or_watch,
             "POST": self._create,
@@ -106,6 +111,7 @@ class ResourceEndpoints:
             "binding": {"POST": self._bind},
             "eviction": {"POST": self._evict},
             "finalize": {"PUT": self._finalize},
+            "token": {"POST": self._issue_token},
         }
 
     def handler_of(self, method: str, resource: ApiResource, path: ResourcePath) -> Handler:
@@ -261,6 +267,11 @@ class ResourceEndpoints:
         if await self._store.get(key_of(POD, path.namespace, path.name)) is None:
             raise not_found(resource.group, resource.plural, path.name)
         raise no_such_resource()
+
+    async def _issue_token(self, request: HttpRequest, _: ApiResource, path: ResourcePath) -> HttpResponse:
+        asked = await read_unstored(request, TokenRequest)
+        await self._nodes.check_token_request(request.user, path.namespace, path.name, asked.spec)
+        return HttpResponse(201, encode(await self._accounts.issue(path.namespace, path.name, asked)))
 
     async def _finalize(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
         """Set the finalizers in a namespace's spec."""

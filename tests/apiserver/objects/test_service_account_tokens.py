@@ -1,0 +1,242 @@
+"""Tokens of service accounts: what they prove, to whom, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+
+from dralloc.apiserver.credentials.signing_keys import ROTATE_AFTER, SigningKeys
+from dralloc.apiserver.objects.service_account_tokens import ISSUER, LIFETIME_MAX, ServiceAccountTokens
+from dralloc.apiserver.server import ApiServer
+from dralloc.primitives.features import FeatureGates
+from dralloc.store.memory import MemoryStore
+from tests.support.local_api import PODS, FixedClock, LocalApi, pod_document, refusal
+
+ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
+TOKEN = f"{ACCOUNTS}/web/token"
+
+
+class Site:
+    """A server with the account `web`, whose clock a test sets."""
+
+    def __init__(self, api: LocalApi, tokens: ServiceAccountTokens, clock: FixedClock, keys: SigningKeys) -> None:
+        self.api = api
+        self.tokens = tokens
+        self.clock = clock
+        self.keys = keys
+
+    async def token(self, **spec: Any) -> str:
+        answer = await self.api.create(TOKEN, {"spec": spec})
+        return str(answer["status"]["token"])
+
+    async def holds(self, token: str, *audiences: str) -> bool:
+        return await self.tokens.verify(token, audiences) is not None
+
+
+@asynccontextmanager
+async def site(directory: Path | None = None) -> AsyncIterator[Site]:
+    clock = FixedClock()
+    keys = SigningKeys(directory, retain=LIFETIME_MAX)
+    async with MemoryStore() as store:
+        tokens = ServiceAccountTokens(store, keys, clock=clock)
+        server = ApiServer(store, clock=clock, gates=FeatureGates.defaults(), accounts=tokens)
+        await server.start()
+        api = LocalApi(server)
+        await api.create(ACCOUNTS, {"metadata": {"name": "web"}})
+        try:
+            yield Site(api, tokens, clock, keys)
+        finally:
+            await server.stop()
+
+
+def test_a_token_proves_its_account_until_it_expires() -> None:
+    async def main() -> None:
+        async with site() as here:
+            answer = await here.api.create(TOKEN, {"spec": {"expirationSeconds": 600}})
+            assert answer["status"]["expirationTimestamp"] == "2026-01-01T00:10:00Z"
+            assert answer["spec"]["audiences"] == [ISSUER]
+            token = answer["status"]["token"]
+            verified = await here.tokens.verify(token)
+            assert verified is not None
+            assert verified.user.name == "system:serviceaccount:default:web"
+            assert verified.user.groups == (
+                "system:serviceaccounts",
+                "system:serviceaccounts:default",
+                "system:authenticated",
+            )
+            assert verified.user.uid == (await here.api.get(f"{ACCOUNTS}/web"))["metadata"]["uid"]
+            here.clock.time += timedelta(seconds=599)
+            assert await here.holds(token)
+            here.clock.time += timedelta(seconds=1)
+            assert not await here.holds(token)
+
+    asyncio.run(main())
+
+
+def test_a_token_is_for_its_audiences_only() -> None:
+    async def main() -> None:
+        async with site() as here:
+            token = await here.token(audiences=["vault", "db"])
+            assert not await here.holds(token)
+            verified = await here.tokens.verify(token, ("db", "other"))
+            assert verified is not None
+            assert verified.audiences == ("db",)
+            assert not await here.holds(token, "other")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("gone", ["account", "account again", "pod", "pod again", "namespace"])
+def test_a_token_is_void_as_soon_as_its_account_or_pod_is_gone(gone: str) -> None:
+    async def main() -> None:
+        async with site() as here:
+            api = here.api
+            pod = pod_document("p")
+            pod["spec"]["serviceAccountName"] = "web"
+            uid = (await api.create(PODS, pod))["metadata"]["uid"]
+            token = await here.token(boundObjectRef={"kind": "Pod", "apiVersion": "v1", "name": "p", "uid": uid})
+            verified = await here.tokens.verify(token)
+            assert verified is not None
+            assert dict(verified.user.extra)["authentication.kubernetes.io/pod-uid"] == (uid,)
+            if gone.startswith("account"):
+                await api.delete(f"{ACCOUNTS}/web")
+                if gone.endswith("again"):
+                    await api.create(ACCOUNTS, {"metadata": {"name": "web"}})
+            else:
+                await api.delete(f"{PODS}/p", {"gracePeriodSeconds": 0})
+                if gone.endswith("again"):
+                    await api.create(PODS, pod)
+            assert not await here.holds(token)
+
+    asyncio.run(main())
+
+
+def test_a_token_is_bound_to_a_secret_or_a_node() -> None:
+    async def main() -> None:
+        async with site() as here:
+            secrets = "/api/v1/namespaces/default/secrets"
+            await here.api.create(secrets, {"metadata": {"name": "s"}})
+            await here.api.create("/api/v1/nodes", {"metadata": {"name": "n"}})
+            by_secret = await here.token(boundObjectRef={"kind": "Secret", "name": "s"})
+            by_node = await here.token(boundObjectRef={"kind": "Node", "name": "n"})
+            verified = await here.tokens.verify(by_node)
+            assert verified is not None
+            assert dict(verified.user.extra)["authentication.kubernetes.io/node-name"] == ("n",)
+            await here.api.delete(f"{secrets}/s")
+            await here.api.delete("/api/v1/nodes/n")
+            assert not await here.holds(by_secret)
+            assert not await here.holds(by_node)
+
+    asyncio.run(main())
+
+
+def test_a_bad_request_for_a_token_is_refused() -> None:
+    async def main() -> None:
+        async with site() as here:
+
+            async def code(path: str = TOKEN, **spec: Any) -> int:
+                return (await refusal(here.api.create(path, {"spec": spec}))).code
+
+            assert await code(f"{ACCOUNTS}/none/token") == 404
+            assert await code(expirationSeconds=599) == 422
+            assert await code(expirationSeconds=2**33) == 422
+            assert await code(boundObjectRef={"kind": "Pod", "name": "none"}) == 404
+            assert await code(boundObjectRef={"kind": "Job", "apiVersion": "batch/v1", "name": "j"}) == 400
+            await here.api.create(PODS, pod_document("p"))
+            assert await code(boundObjectRef={"kind": "Pod", "name": "p"}) == 400
+            assert await code(f"{ACCOUNTS}/web/token", boundObjectRef={"kind": "Pod", "name": "p", "uid": "x"}) == 409
+            answer = await here.api.create(TOKEN, {"spec": {"expirationSeconds": 2**32}})
+            assert answer["spec"]["expirationSeconds"] == LIFETIME_MAX.total_seconds()
+
+    asyncio.run(main())
+
+
+def test_forged_tokens_are_refused() -> None:
+    async def main() -> None:
+        async with site() as here:
+            token = await here.token()
+            key = here.keys.current(here.clock.time)
+            claims = jwt.decode(token, options={"verify_signature": False})
+            head, body, signature = token.split(".")
+            flipped = ("A" if signature[5] != "A" else "B").join((signature[:5], signature[6:]))
+            other = SigningKeys(None, retain=LIFETIME_MAX).current(here.clock.time)
+            secret = key.jwk()["x"]
+            for forged in (
+                f"{head}.{body}.{flipped}",
+                f"{head}.{body}.",
+                jwt.encode(claims, "", algorithm="none", headers={"kid": key.id}),
+                jwt.encode(claims, other.private, algorithm="ES256", headers={"kid": key.id}),
+                jwt.encode(claims, other.private, algorithm="ES256", headers={"kid": other.id}),
+                jwt.encode(claims, secret, algorithm="HS256", headers={"kid": key.id}),
+                jwt.encode({**claims, "iss": "https://other"}, key.private, algorithm="ES256", headers={"kid": key.id}),
+                jwt.encode(claims, key.private, algorithm="ES256", headers={"kid": "../../" + key.id}),
+                jwt.encode({**claims, "kubernetes.io": {}}, key.private, algorithm="ES256", headers={"kid": key.id}),
+                "a.b.c",
+                "",
+                "é",
+            ):
+                assert not await here.holds(forged), forged
+            assert await here.holds(token)
+
+    asyncio.run(main())
+
+
+def test_keys_rotate_and_old_tokens_hold_until_they_expire(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with site(tmp_path) as here:
+            token = await here.token(expirationSeconds=2**32)
+            first = here.keys.current(here.clock.time).id
+            here.clock.time += timedelta(seconds=1)
+            here.keys.rotate(here.clock.time)
+            assert await here.holds(token)
+            assert len(here.tokens.public_keys()["keys"]) == 2
+            # Another server on the same directory.
+            assert SigningKeys(tmp_path, retain=LIFETIME_MAX).find(first) is not None
+            here.clock.time += ROTATE_AFTER + timedelta(days=1)
+            renewed = here.keys.current(here.clock.time)
+            assert first not in here.keys.all()
+            assert renewed.id not in (first,)
+            assert not await here.holds(token)
+            assert all(path.stat().st_mode & 0o77 == 0 for path in tmp_path.iterdir())
+
+    asyncio.run(main())
+
+
+def test_others_find_the_keys() -> None:
+    async def main() -> None:
+        async with site() as here:
+            token = await here.token(audiences=["vault"])
+            found = await here.api.get("/.well-known/openid-configuration")
+            assert found["issuer"] == ISSUER
+            answer = await here.api.call("GET", "/openid/v1/jwks", accept="*/*")
+            keys = jwt.PyJWKSet.from_json(answer.document)
+            kid = jwt.get_unverified_header(token)["kid"]
+            options: Any = {"verify_exp": False, "verify_nbf": False, "verify_iat": False}
+            claims = jwt.decode(token, keys[kid], algorithms=["ES256"], audience="vault", options=options)
+            assert claims["sub"] == "system:serviceaccount:default:web"
+            assert (await here.api.call("GET", "/openid/v1/jwks")).code == 406
+
+    asyncio.run(main())
+
+
+def test_a_token_review_says_whose_token_it_is() -> None:
+    async def main() -> None:
+        async with site() as here:
+            reviews = "/apis/authentication.k8s.io/v1/tokenreviews"
+            token = await here.token()
+            status = (await here.api.create(reviews, {"spec": {"token": token}}))["status"]
+            assert status["authenticated"] is True
+            assert status["user"]["username"] == "system:serviceaccount:default:web"
+            assert status["audiences"] == [ISSUER]
+            wrong = (await here.api.create(reviews, {"spec": {"token": token, "audiences": ["x"]}}))["status"]
+            assert not wrong.get("authenticated")
+            assert (await refusal(here.api.create(reviews, {"spec": {}}))).code == 400
+
+    asyncio.run(main())
