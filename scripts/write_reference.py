@@ -18,6 +18,7 @@ from dralloc.apiserver.http.request_metrics import ServerMetrics
 from dralloc.cli.main import app, is_example
 from dralloc.controllers.metrics import ControllerMetrics
 from dralloc.driver.metrics import DriverMetrics
+from dralloc.fleet.metrics import FleetMetrics
 from dralloc.node.metrics import NodeMetrics
 from dralloc.primitives.features import GATES
 from dralloc.primitives.metrics import Metric
@@ -240,6 +241,7 @@ def metrics_page() -> Iterator[str]:
         ("Scheduler", "`dralloc scheduler --metrics-address HOST:PORT`.", SchedulerMetrics().all()),
         ("Controllers", "`dralloc controllers --metrics-address HOST:PORT`.", ControllerMetrics().all()),
         ("Node", "`dralloc node --metrics-address HOST:PORT`.", NodeMetrics(tuple).all()),
+        ("Simulated nodes", "`dralloc node --fake COUNT --metrics-address HOST:PORT`.", FleetMetrics(int, tuple).all()),
         ("Driver", "A driver built with `dralloc.driver`, at `DRA_METRICS_ADDRESS`.", DriverMetrics("driver").all()),
     )
     yield "# Metrics"

@@ -125,6 +125,37 @@ def test_a_pod_bound_by_others_gets_a_reservation() -> None:
     play(scenario)
 
 
+@pytest.mark.slow
+def test_hundreds_of_pods_bound_by_others_do_not_compete_for_their_claim() -> None:
+    """Without the gate each pod is listed. One write lists all that fit, and the others wait for room without requests."""
+
+    async def scenario(cluster: ControlledCluster) -> None:
+        await cluster.client.create(claim("shared", request()))
+        await cluster.client.create(pod("first", {"gpu": existing("shared")}))
+        await cluster.schedule("first", "shared")
+        for number in range(400):
+            await cluster.client.create(pod(f"p{number}", {"gpu": existing("shared")}, node="node-b"))
+        await cluster.settle(15)
+        assert len((await cluster.claim("shared")).status.reserved_for) == 256
+        assert 'workqueue_retries_total{name="resource_claim"}' not in cluster.metrics
+        before = (await cluster.claim("shared")).metadata.resource_version
+        await cluster.settle(60)
+        assert (await cluster.claim("shared")).metadata.resource_version == before
+        listed = {consumer.name for consumer in (await cluster.claim("shared")).status.reserved_for}
+        waiting = {f"p{number}" for number in range(400)} - listed
+        events = await cluster.client.list(Event)
+        assert {event.involved_object.name for event in events} == waiting
+        assert {event.reason for event in events} == {"FailedResourceClaimReservation"}
+        for name in sorted(listed)[:10]:
+            await cluster.end_pod(name)
+        await cluster.settle(15)
+        now = {consumer.name for consumer in (await cluster.claim("shared")).status.reserved_for}
+        assert len(now) == 256
+        assert len(now - listed) == 10
+
+    play(scenario, FeatureGates.parse("DRAReservedForWorkloads=false"))
+
+
 def test_a_bound_pod_gets_no_reservation_of_an_unallocated_claim() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         await cluster.client.create(claim("shared", request()))

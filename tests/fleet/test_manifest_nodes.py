@@ -12,6 +12,7 @@ from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.fleet.manifest_nodes import CAPACITY, ManifestNodes
 from dralloc.fleet.profiles import PROFILE_LABEL
+from dralloc.primitives.features import FeatureGates
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from tests.support.api_server import TOKEN, api_application
 from tests.support.workloads import Document, pod
@@ -36,7 +37,7 @@ async def playing() -> AsyncIterator[AsyncClient]:
     async with api_application(clock=clock) as application:
         transport = InProcessTransport(application, token=TOKEN)
         ready = asyncio.Event()
-        running = asyncio.create_task(ManifestNodes(transport, clock).run(ready.set))
+        running = asyncio.create_task(ManifestNodes(transport, clock, FeatureGates.defaults()).run(ready.set))
         await ready.wait()
         try:
             yield AsyncClient(transport)

@@ -101,6 +101,15 @@ def test_check_claim(case: Case) -> None:
         assert case.want in refused.text
 
 
+def test_a_pod_that_is_not_listed_is_refused_without_the_gate_for_workloads() -> None:
+    for_any_pod = allocated(JOB, any_pod=True)
+    assert check_claim(OTHERS, for_any_pod, POD, lambda _: True) is None
+    refused = check_claim(OTHERS, for_any_pod, POD, lambda _: True, for_workloads=False)
+    assert refused is not None
+    assert "is not allowed to use ResourceClaim" in refused.text
+    assert check_claim(OTHERS, allocated(REFERENCE), POD, lambda _: True, for_workloads=False) is None
+
+
 def test_an_unallocated_claim_is_refused_even_if_the_pod_is_in_reserved_for() -> None:
     made = claim("claim")
     listed = msgspec.structs.replace(made, status=msgspec.structs.replace(made.status, reserved_for=(REFERENCE,)))

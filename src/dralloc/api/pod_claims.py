@@ -69,10 +69,10 @@ def is_held_by_workload(claim: ResourceClaim) -> bool:
     return not all(map(is_pod, claim.status.reserved_for))
 
 
-def is_reserved_for(claim: ResourceClaim, pod: Pod) -> bool:
-    """True if the claim is reserved for the pod, or for any pod."""
+def is_reserved_for(claim: ResourceClaim, pod: Pod, *, for_workloads: bool = True) -> bool:
+    """True if the claim is reserved for the pod, or for any pod; the latter only with the gate DRAReservedForWorkloads."""
     allocation = claim.status.allocation
-    if allocation is not None and allocation.reserved_for_any_pod:
+    if for_workloads and allocation is not None and allocation.reserved_for_any_pod:
         return True
     return is_listed(claim, pod)
 

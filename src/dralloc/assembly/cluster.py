@@ -157,7 +157,7 @@ def _with_leader_election(lease: str, transport: Transport, settings: ClusterSet
 
 
 async def _run_manifest_nodes(transport: Transport, settings: ClusterSettings) -> None:
-    await ManifestNodes(transport, settings.clock).run()
+    await ManifestNodes(transport, settings.clock, settings.gates).run()
 
 
 async def _run_fleets(transport: Transport, settings: ClusterSettings, is_ready: asyncio.Event) -> None:
@@ -167,7 +167,8 @@ async def _run_fleets(transport: Transport, settings: ClusterSettings, is_ready:
         for each in fleets:
             coming.create_task(each.come_up())
     names = chain.from_iterable(each.names for each in fleets)
-    pods = SimulatedPods(ApiCalls(transport, field_manager=FIELD_MANAGER), settings.clock, DEFAULT_TIMINGS, names)
+    calls = ApiCalls(transport, field_manager=FIELD_MANAGER)
+    pods = SimulatedPods(calls, settings.clock, DEFAULT_TIMINGS, settings.gates, names)
     async with asyncio.TaskGroup() as living:
         await pods.start(living)
         is_ready.set()

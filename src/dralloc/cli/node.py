@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterable
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from dralloc.node.agent import AgentSettings
 
 
+_FOR_AN_AGENT = ("name", "plugin_dir", "runtime", "cdi_dir", "host_ip", "call_timeout", "keep_containers")
+_FOR_SIMULATED_NODES = ("profile", "prefix", "heartbeats")
+
+
 class RuntimeChoice(Enum):
     """What a container is: a process on this machine, or nothing."""
 
@@ -27,6 +32,7 @@ class RuntimeChoice(Enum):
 
 
 def node(
+    command: typer.Context,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     name: Annotated[str | None, typer.Option(help="The name of the node; default: the host name.")] = None,
@@ -84,15 +90,18 @@ def node(
     gates = parse_gates(feature_gates)
     connection = find_server(kubeconfig, context)
     if fake is not None:
-        _simulate(connection, _fleet_settings(fake, profile, prefix, heartbeats))
+        _refuse_without_effect(command, _FOR_AN_AGENT, "with --fake")
+        settings = replace(_fleet_settings(fake, profile, prefix, heartbeats), gates=gates)
+        _simulate(connection, settings, metrics_address)
         return
+    _refuse_without_effect(command, _FOR_SIMULATED_NODES, "without --fake")
 
     from dralloc.kubelet.cdi import CDI_DIRECTORIES
     from dralloc.node.agent import AgentSettings
     from dralloc.node.node_object import this_machine
     from dralloc.node.timings import DEFAULT_TIMINGS
 
-    settings = AgentSettings(
+    agent = AgentSettings(
         shape=this_machine(name or socket.gethostname().lower(), host_ip),
         directory=plugin_dir.expanduser().absolute(),
         runs_processes=runtime is RuntimeChoice.PROCESS,
@@ -101,7 +110,14 @@ def node(
         timings=replace(DEFAULT_TIMINGS, call_s=call_timeout),
         gates=gates,
     )
-    _be_a_node(connection, settings, metrics_address)
+    _be_a_node(connection, agent, metrics_address)
+
+
+def _refuse_without_effect(command: typer.Context, options: Iterable[str], why: str) -> None:
+    for option in options:
+        source = command.get_parameter_source(option)
+        if source is not None and source.name == "COMMANDLINE":
+            fail(f"--{option.replace('_', '-')} has no effect {why}")
 
 
 def _fleet_settings(count: int, profile: str, prefix: str, heartbeats: bool) -> FleetSettings:
@@ -142,17 +158,20 @@ def _be_a_node(connection: ConnectionConfig, settings: AgentSettings, metrics_ad
     run_until_signal(run, BadCheckpoint, DirectoryInUse)
 
 
-def _simulate(connection: ConnectionConfig, settings: FleetSettings) -> None:
+def _simulate(connection: ConnectionConfig, settings: FleetSettings, metrics_address: str | None) -> None:
     from dralloc.cli.component_runner import run_until_signal
+    from dralloc.cli.metrics_endpoint import metrics_endpoint
     from dralloc.client.http_transport import HttpTransport
     from dralloc.fleet.fleet import Fleet
+    from dralloc.primitives.metrics import exposition
     from dralloc.system_clock import SystemClock
 
     async def run() -> None:
         transport = HttpTransport(connection)
         try:
             fleet = Fleet(transport, settings, SystemClock())
-            await fleet.run(lambda: say(f"{settings.count} nodes are ready"))
+            async with metrics_endpoint(metrics_address, lambda: exposition(fleet.metrics.all())):
+                await fleet.run(lambda: say(f"{settings.count} nodes are ready"))
         finally:
             await transport.close()
 

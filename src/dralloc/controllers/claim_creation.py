@@ -21,10 +21,11 @@ class CreateClaim:
 
 @dataclass(frozen=True, slots=True)
 class ReportProblem:
-    """Report in an event of the owner why a claim cannot be created."""
+    """Report in an event of the owner why a claim cannot be created or reserved."""
 
     owner: ApiObject
     message: str
+    reason: str = "FailedResourceClaimCreation"
 
 
 def labels_of_template(template: UnstructuredObject) -> SpecLabels:

@@ -11,13 +11,15 @@ from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.node.claim_records import ClaimRecord
 from dralloc.node.claims import ClaimsFailed
 from dralloc.node.prepare_plan import CannotPrepare, check_claim, resolve_claims
+from dralloc.primitives.features import FeatureGates
 
 
 class CheckedClaims:
     """Reads claims from an informer, so that thousands of pods cost no requests. A change of a claim wakes pods that failed on it."""
 
-    def __init__(self, claims: Informer[ResourceClaim]) -> None:
+    def __init__(self, claims: Informer[ResourceClaim], gates: FeatureGates) -> None:
         self._claims = claims
+        self._for_workloads = "DRAReservedForWorkloads" in gates
         self._refused: dict[ObjectKey, set[str]] = {}
 
     def wake_on_change(self, look_at: Callable[[str], None]) -> None:
@@ -38,8 +40,9 @@ class CheckedClaims:
         for use in uses:
             key = ObjectKey(pod.metadata.namespace, use.claim)
             claim = self._claims.get(use.claim, pod.metadata.namespace)
-            absent = CannotPrepare(f"fetch ResourceClaim {use.claim}: not found")
-            refused = check_claim(use, claim, pod, lambda _: True) if claim is not None else absent
+            refused: CannotPrepare | None = CannotPrepare(f"fetch ResourceClaim {use.claim}: not found")
+            if claim is not None:
+                refused = check_claim(use, claim, pod, lambda _: True, for_workloads=self._for_workloads)
             if refused is not None:
                 self._refused.setdefault(key, set()).add(pod.metadata.uid)
                 raise ClaimsFailed(refused.text)

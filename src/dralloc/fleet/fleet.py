@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
@@ -24,6 +24,7 @@ from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import Transport
 from dralloc.client.typed_resource import key_of
 from dralloc.devices.identity import PoolId
+from dralloc.fleet.metrics import FleetMetrics
 from dralloc.fleet.profiles import PROFILE_LABEL, FleetProfile, SimulatedNode, classes_of, nodes_of, shared_slices
 from dralloc.fleet.simulated_pods import CONCURRENT_REQUESTS, FIELD_MANAGER, SimulatedPods
 from dralloc.kubelet.pool_plan import CreateSlice, DeleteSlice, UpdateSlice, WantedPool, plan_pool
@@ -33,6 +34,7 @@ from dralloc.node.retry import retry_until_done, try_within
 from dralloc.node.timings import DEFAULT_TIMINGS, Timings
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import AlreadyExists, NotFound
+from dralloc.primitives.features import FeatureGates
 
 _logger = logging.getLogger(__name__)
 
@@ -47,6 +49,7 @@ class FleetSettings:
     prefix: str = "fake"
     beats: bool = False
     timings: Timings = DEFAULT_TIMINGS
+    gates: FeatureGates = field(default_factory=FeatureGates.defaults)
 
 
 class Fleet:
@@ -58,15 +61,19 @@ class Fleet:
         self._clock = clock
         self._since = clock.now()
         self.names: frozenset[str] = frozenset(f"{settings.prefix}-{number}" for number in range(settings.count))
+        self._pods = SimulatedPods(self._calls, clock, settings.timings, settings.gates, self.names)
+
+    @property
+    def metrics(self) -> FleetMetrics:
+        return self._pods.metrics
 
     async def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
         """Publish everything and run pods until cancelled; then mark the nodes not ready."""
         timings = self._settings.timings
         try:
             await self.come_up()
-            pods = SimulatedPods(self._calls, self._clock, timings, self.names)
             async with asyncio.TaskGroup() as tasks:
-                await pods.start(tasks)
+                await self._pods.start(tasks)
                 if self._settings.beats:
                     tasks.create_task(self._beat())
                 on_ready()

@@ -24,6 +24,7 @@ from dralloc.node.retry import retry_until_done
 from dralloc.node.timings import DEFAULT_TIMINGS, Timings
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import NotFound
+from dralloc.primitives.features import FeatureGates
 
 MANIFEST: Final = "manifest"
 # The default capacity. A node that is applied has none, because servers ignore the status in apply requests.
@@ -33,12 +34,14 @@ CAPACITY: Final = {"cpu": "64", "memory": "256Gi", "pods": "1k"}
 class ManifestNodes:
     """Simulates nodes with the label from their creation on."""
 
-    def __init__(self, transport: Transport, clock: Clock, timings: Timings = DEFAULT_TIMINGS) -> None:
+    def __init__(
+        self, transport: Transport, clock: Clock, gates: FeatureGates, timings: Timings = DEFAULT_TIMINGS
+    ) -> None:
         self._calls = ApiCalls(transport, field_manager=FIELD_MANAGER)
         self._clock = clock
         self._timings = timings
         self._nodes: Informer[Node] = Informer()
-        self._pods = SimulatedPods(self._calls, clock, timings)
+        self._pods = SimulatedPods(self._calls, clock, timings, gates)
         self._new: asyncio.Queue[Node] = asyncio.Queue()
 
     async def run(self, on_ready: Callable[[], None] = lambda: None) -> None:

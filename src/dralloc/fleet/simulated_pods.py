@@ -7,7 +7,7 @@ a timer, so the cost depends on the number of changes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from dralloc.api.core_v1 import Event
@@ -18,11 +18,13 @@ from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector
 from dralloc.fleet.checked_claims import CheckedClaims
+from dralloc.fleet.metrics import FleetMetrics
 from dralloc.node.pod_sync import PodSync, PodSyncContext
 from dralloc.node.pod_view import NODE_PODS, NodePod
 from dralloc.node.simulated_runtime import SimulatedRuntime
 from dralloc.node.timings import Timings
 from dralloc.primitives.clock import Clock
+from dralloc.primitives.features import FeatureGates
 
 FIELD_MANAGER: Final = "dralloc-fake-nodes"
 # Concurrent requests to the API server.
@@ -32,12 +34,15 @@ CONCURRENT_REQUESTS: Final = 64
 class SimulatedPods:
     """Runs the pods of these nodes, and of nodes that are added."""
 
-    def __init__(self, calls: ApiCalls, clock: Clock, timings: Timings, nodes: Iterable[str] = ()) -> None:
+    def __init__(
+        self, calls: ApiCalls, clock: Clock, timings: Timings, gates: FeatureGates, nodes: Iterable[str] = ()
+    ) -> None:
         self._calls = calls
         self._nodes = set(nodes)
         self._pods: Informer[NodePod] = Informer()
         self._claims: Informer[ResourceClaim] = Informer()
-        checked = CheckedClaims(self._claims)
+        self.metrics = FleetMetrics(self._nodes.__len__, self._phases)
+        checked = CheckedClaims(self._claims, gates)
         self._events = EventRecorder(calls, resource_for(Event), component=FIELD_MANAGER, clock=clock)
         self._sync = PodSync(
             PodSyncContext(
@@ -69,6 +74,9 @@ class SimulatedPods:
             for pod in self._pods.all():
                 if pod.spec.node_name == name:
                     self._sync.pod_changed(None, pod)
+
+    def _phases(self) -> Iterator[str]:
+        return (pod.status.phase for pod in self._pods.all() if pod.spec.node_name in self._nodes)
 
     def _changed(self, before: NodePod | None, after: NodePod | None) -> None:
         pod = after or before

@@ -95,6 +95,7 @@ class Agent:
             fetch=self._fetch_claim,
             is_registered=lambda driver: self.drivers.pick(driver) is not None,
             may_skip="DRAOptionalNodeOperations" in settings.gates,
+            for_workloads="DRAReservedForWorkloads" in settings.gates,
         )
         self._events = EventRecorder(calls, resource_for(Event), component=FIELD_MANAGER, clock=clock)
         self._health = HealthWatch(timings, self.drivers.pick, self._health_changed, directory / HEALTH)

@@ -57,6 +57,7 @@ class NodeClaims:
         fetch: FetchClaim,
         is_registered: Callable[[str], bool],
         may_skip: bool = False,
+        for_workloads: bool = True,
     ) -> None:
         self._book = book
         self._calls = calls
@@ -64,6 +65,7 @@ class NodeClaims:
         self._fetch = fetch
         self._is_registered = is_registered
         self._may_skip = may_skip
+        self._for_workloads = for_workloads
 
     def of_pod(self, pod_uid: str) -> Mapping[str, ClaimRecord]:
         return {key.name: entry.record for key, entry in self._book.of_pod(pod_uid)}
@@ -93,7 +95,8 @@ class NodeClaims:
                 claim = claims[use.claim] = await self._fetch(key)
             except (ApiError, TransportError) as error:
                 raise ClaimsFailed(f"fetch ResourceClaim {use.claim}: {error}") from None
-            if refused := prepare_plan.check_claim(use, claim, pod, self._is_registered):
+            refused = prepare_plan.check_claim(use, claim, pod, self._is_registered, for_workloads=self._for_workloads)
+            if refused is not None:
                 raise ClaimsFailed(refused.text)
         return tuple(claims.values())
 

@@ -42,13 +42,13 @@ def resolve_claims(pod: Pod) -> tuple[ClaimUse, ...] | CannotPrepare:
 
 
 def check_claim(
-    use: ClaimUse, claim: ResourceClaim, pod: Pod, is_registered: Callable[[str], bool]
+    use: ClaimUse, claim: ResourceClaim, pod: Pod, is_registered: Callable[[str], bool], *, for_workloads: bool = True
 ) -> CannotPrepare | None:
-    """The reason why the pod may not use the claim on this node now, if any."""
+    """The reason why the pod may not use the claim on this node now, if any. `for_workloads`: the gate DRAReservedForWorkloads."""
     name, uid = claim.metadata.name, claim.metadata.uid
     if not may_use(use, claim, pod):
         return CannotPrepare(f"ResourceClaim {name} was not created for pod {pod.metadata.name} ({pod.metadata.uid})")
-    if not is_reserved_for(claim, pod):
+    if not is_reserved_for(claim, pod, for_workloads=for_workloads):
         return CannotPrepare(
             f"pod {pod.metadata.name} ({pod.metadata.uid}) is not allowed to use ResourceClaim {name} ({uid})"
         )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from functools import partial
 from typing import ClassVar, Final, assert_never
+from weakref import WeakValueDictionary
 
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.pod_claims import POD_CLAIM_NAME, claims_of, controller_of, is_made_for, pod_reference
+from dralloc.api.pod_claims import POD_CLAIM_NAME, claims_of, controller_of, is_made_for
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.api.unstructured_object import UnstructuredObject
@@ -23,7 +25,9 @@ from dralloc.controllers.claim_templates.plan import (
     Reserve,
     needs_reservation,
     plan_pod,
+    with_reservations,
 )
+from dralloc.controllers.claim_users import users_of
 from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.controller_loop import Controller
 from dralloc.controllers.mutation_cache import MutationCache
@@ -60,6 +64,8 @@ class ClaimTemplatesController(Controller[ObjectKey, PodAction]):
         self._claims = MutationCache(self._claim_informer)
         # The last reported problem of each pod, by UID: a lasting problem is reported once.
         self._reported: OrderedDict[str, str] = OrderedDict()
+        # Held while a claim is read and reserved. Unused locks are dropped.
+        self._reserving: WeakValueDictionary[ObjectKey, asyncio.Lock] = WeakValueDictionary()
         self._pod_informer.subscribe(self._on_pod)
         self._claim_informer.subscribe(self._on_claim)
         self._templates.subscribe(self._on_template)
@@ -123,7 +129,7 @@ class ClaimTemplatesController(Controller[ObjectKey, PodAction]):
             case Reserve():
                 await self._reserve(action)
             case ReportProblem():
-                self._report(action.owner, action.message)
+                self._report(action.owner, action.message, action.reason)
             case _:
                 assert_never(action)
 
@@ -156,19 +162,27 @@ class ClaimTemplatesController(Controller[ObjectKey, PodAction]):
         self._pods.keep(written)
 
     async def _reserve(self, action: Reserve) -> None:
-        """Read the claim first: the scheduler reserves before it binds, so the reservation usually exists."""
-        key = ObjectKey(action.pod.metadata.namespace, action.claim)
-        claim = await self._calls.get(CLAIMS, key)
-        if needs_reservation(claim, action.pod, self._gates):
-            consumers = (*claim.status.reserved_for, pod_reference(action.pod))
-            claim = await write_status(self._calls, claim, {"reservedFor": consumers})
-        self._claims.keep(claim)
+        """Reserve the claim for all its pods with one write, so that they do not compete for it.
 
-    def _report(self, pod: ApiObject, message: str) -> None:
+        The claim is read first: the scheduler reserves before it binds, so the reservation usually exists.
+        """
+        key = ObjectKey(action.pod.metadata.namespace, action.claim)
+        async with self._reserving.setdefault(key, asyncio.Lock()):
+            known = self._claims.get(key.name, key.namespace)
+            if known is None or needs_reservation(known, action.pod, self._gates):
+                claim = await self._calls.get(CLAIMS, key)
+                pods = (action.pod, *users_of(claim, self._pod_informer))
+                bound = [pod for pod in pods if pod.spec.node_name and not pod.is_terminating]
+                listed = with_reservations(claim, bound, self._gates)
+                if listed != claim.status.reserved_for:
+                    claim = await write_status(self._calls, claim, {"reservedFor": listed})
+                self._claims.keep(claim)
+
+    def _report(self, pod: ApiObject, message: str, reason: str = "FailedResourceClaimCreation") -> None:
         if self._reported.get(pod.metadata.uid) == message:
             return
         self._reported[pod.metadata.uid] = message
         if len(self._reported) > PROBLEMS_REMEMBERED_MAX:
             self._reported.popitem(last=False)
         reference = reference_to(pod, PODS.api_version, PODS.kind)
-        self._recorder.report(Report(reference, "Warning", "FailedResourceClaimCreation", message))
+        self._recorder.report(Report(reference, "Warning", reason, message))

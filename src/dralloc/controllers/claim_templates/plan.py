@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -11,9 +11,10 @@ from msgspec.structs import replace
 
 from dralloc.api import pod_claims
 from dralloc.api.pod_v1 import Pod, PodResourceClaim, PodResourceClaimStatus
-from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.api.timestamps import parse_timestamp
 from dralloc.api.unstructured_object import UnstructuredObject
+from dralloc.api.validation.resource_claim_status import RESERVED_FOR_COUNT_MAX
 from dralloc.controllers.claim_creation import CreateClaim, ReportProblem, claim_document, labels_of_template
 from dralloc.controllers.name_suffixes import suffix
 from dralloc.controllers.planned_actions import PlannedActions
@@ -176,14 +177,20 @@ def name_base(pod: str, entry: str) -> str:
 # --- Reservations -----------------------------------------------------------------------------------------------
 
 
-def _plan_reservations(pod: Pod, context: PodContext) -> Iterator[Reserve]:
+def _plan_reservations(pod: Pod, context: PodContext) -> Iterator[Reserve | ReportProblem]:
     """A pod with a node must be reserved; a scheduler without DRA support or a person may have bound it."""
     if not pod.spec.node_name:
         return
     for use in pod_claims.claims_of(pod):
         claim = context.find_claim(use.claim)
-        if claim is not None and pod_claims.may_use(use, claim, pod) and needs_reservation(claim, pod, context.gates):
+        if claim is None or not pod_claims.may_use(use, claim, pod) or not needs_reservation(claim, pod, context.gates):
+            continue
+        if len(claim.status.reserved_for) < RESERVED_FOR_COUNT_MAX:
             yield Reserve(pod, use.claim)
+        else:
+            # A change of the claim queues the pod again.
+            full = f'claim "{use.claim}" has {RESERVED_FOR_COUNT_MAX} consumers, the most that it can be reserved for'
+            yield ReportProblem(pod, full, "FailedResourceClaimReservation")
 
 
 def _reservation_pause(pod: Pod, now: datetime) -> timedelta:
@@ -192,6 +199,12 @@ def _reservation_pause(pod: Pod, now: datetime) -> timedelta:
         if condition.type == "PodScheduled" and condition.status == "True" and condition.last_transition_time:
             return parse_timestamp(condition.last_transition_time) + SHOWN_AFTER - now
     return timedelta()
+
+
+def with_reservations(claim: ResourceClaim, pods: Iterable[Pod], gates: FeatureGates) -> tuple[ConsumerReference, ...]:
+    """The consumers of the claim and those of the pods that need a reservation, as many as a claim can have."""
+    added = {pod_claims.pod_reference(pod): None for pod in pods if needs_reservation(claim, pod, gates)}
+    return (*claim.status.reserved_for, *added)[: max(RESERVED_FOR_COUNT_MAX, len(claim.status.reserved_for))]
 
 
 def needs_reservation(claim: ResourceClaim, pod: Pod, gates: FeatureGates) -> bool:
