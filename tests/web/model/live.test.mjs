@@ -33,12 +33,12 @@ function stream(lines, signal) {
 }
 
 /** Run until the condition holds. */
-async function until(connection, condition) {
+async function until(connection, condition, options = {}) {
   const world = new World();
   const told = [];
   await new Promise((resolve, reject) => {
     const look = () => condition(world, told) && resolve();
-    const live = new Live(world, connection, { tell: (status) => (told.push(status), look()), changed: look });
+    const live = new Live(world, connection, { tell: (status) => (told.push(status), look()), changed: look, ...options });
     const timer = setTimeout(() => reject(new Error(`not in time: ${JSON.stringify(told)}`)), 20_000);
     live.start();
     const stop = resolve;
@@ -107,15 +107,61 @@ test("another cluster at the same address is read anew", async () => {
   assert.equal(asked.filter(({ kind, isWatch }) => kind === "pods" && !isWatch).length, 2);
 });
 
-for (const status of [401, 403]) {
-  test(`${status} is told, and not tried again`, async () => {
-    const refusal = () => Response.json({ message: "no" }, { status });
-    const { connection, asked } = server(() => refusal());
-    const { told } = await until(connection, (_, states) => states.some(({ phase }) => phase === "refused"));
-    assert.deepEqual(told.at(-1), { phase: "refused", status, message: "no", hadToken: false });
-    assert.equal(asked.length, 1);
+const refused = (status, message = "no") => Response.json({ message }, { status });
+
+test("a missing credential is told, and not tried again", async () => {
+  const { connection, asked } = server(() => refused(401));
+  const { told } = await until(connection, (_, states) => states.some(({ phase }) => phase === "refused"));
+  assert.deepEqual(told.at(-1), { phase: "refused", status: 401, message: "no", hadToken: false });
+  assert.equal(asked.length, 1);
+});
+
+test("a user who may not see anything is told so, and asked for another credential", async () => {
+  const { connection, asked } = server(() => refused(403));
+  const { told } = await until(connection, (_, states) => states.some(({ phase }) => phase === "refused"));
+  assert.deepEqual(told.at(-1), { phase: "refused", status: 403, message: "no", hadToken: false });
+  assert.equal(asked.length, 1 + KINDS.length);
+});
+
+test("kinds that the user may not see are told, the others are shown", async () => {
+  const { connection, asked } = server(({ kind, isWatch }) => {
+    if (kind === "cluster") return refused(403);
+    if (kind === "nodes" || kind === "claims") return refused(403, `cannot list ${kind}`);
+    return kind === "pods" && !isWatch ? { metadata: { resourceVersion: "9" }, items: [pod("a", "1")] } : undefined;
   });
-}
+  const { world, told } = await until(connection, (_, states) => states.some(({ phase }) => phase === "live"));
+  assert.deepEqual([...world.pods.keys()], ["ns/a"]);
+  assert.deepEqual(told.at(-1).denied, [
+    { name: "nodes", message: "cannot list nodes", isNamespaced: false },
+    { name: "claims", message: "cannot list claims", isNamespaced: true },
+  ]);
+  assert.deepEqual(asked.filter(({ kind, isWatch }) => isWatch && (kind === "nodes" || kind === "claims")), []);
+});
+
+test("a kind that the user may see no more is removed", async () => {
+  let mayList = true;
+  const { connection } = server(({ kind, isWatch }) => {
+    if (kind !== "pods") return undefined;
+    if (isWatch) return (mayList = false), refused(403);
+    return mayList ? { metadata: { resourceVersion: "9" }, items: [pod("a", "1")] } : refused(403, "cannot list pods");
+  });
+  const { world, told } = await until(connection, (_, states) => states.some(({ denied }) => denied?.length), { pollMs: 10 });
+  assert.deepEqual(told.at(-1).denied.map(({ name }) => name), ["pods"]);
+  assert.equal(world.pods.size, 0);
+});
+
+test("only one namespace is read, if one is chosen", async () => {
+  const paths = [];
+  const connection = new Connection("", async (url) => {
+    paths.push(new URL(url, "http://server").pathname);
+    return Response.json({ metadata: { resourceVersion: "7", uid: "u" }, items: [] });
+  });
+  await until(connection, (_, states) => states.some(({ phase }) => phase === "live"), { namespace: "team a" });
+  assert.ok(paths.includes("/api/v1/namespaces/team%20a/pods"));
+  assert.ok(paths.includes("/apis/resource.k8s.io/v1/namespaces/team%20a/resourceclaims"));
+  assert.ok(paths.includes("/api/v1/nodes"));
+  assert.ok(!paths.includes("/api/v1/pods"));
+});
 
 test("a kind that an older server lacks is done without", async () => {
   const { connection } = server(({ kind }) => (kind === "rules" ? new Response("404 page not found", { status: 404 }) : undefined));

@@ -6,13 +6,13 @@ import { World } from "./model/world.mjs";
 import { html, render } from "./vendor/htm-preact.mjs";
 import { App } from "./views/app.mjs";
 import { parseRoute } from "./views/routes.mjs";
-import { rememberedToken, rememberToken } from "./views/token.mjs";
+import { rememberedNamespace, rememberedToken, rememberNamespace, rememberToken } from "./views/token.mjs";
 
 // Limits redraws while thousands of objects arrive; the longer a redraw takes, the rarer they get.
 const REDRAW_EVERY_MS = 120;
 const REST_PER_DRAWING = 4;
 
-const state = { world: new World(), status: { phase: "loading", kind: "" }, route: parseRoute(location.hash), connection: null, live: null };
+const state = { world: new World(), status: { phase: "loading", kind: "" }, route: parseRoute(location.hash), namespace: rememberedNamespace(), connection: null, live: null };
 
 let isDue = false;
 let nextAt = 0;
@@ -26,7 +26,7 @@ function redraw() {
 function draw() {
   isDue = false;
   const begun = performance.now();
-  render(html`<${App} ...${state} version=${state.world.version} signIn=${connect} />`, document.getElementById("page"));
+  render(html`<${App} ...${state} version=${state.world.version} signIn=${connect} chooseNamespace=${chooseNamespace} />`, document.getElementById("page"));
   const took = performance.now() - begun;
   nextAt = begun + took + Math.max(REDRAW_EVERY_MS, REST_PER_DRAWING * took);
 }
@@ -34,6 +34,8 @@ function draw() {
 function connect(token) {
   state.live?.pause();
   rememberToken(token);
+  // Nothing of what another user may see is kept.
+  state.world = new World();
   state.connection = new Connection(token);
   state.live = new Live(state.world, state.connection, {
     tell: (status) => {
@@ -41,8 +43,15 @@ function connect(token) {
       redraw();
     },
     changed: redraw,
+    namespace: state.namespace,
   });
   if (!document.hidden) state.live.start();
+}
+
+function chooseNamespace(namespace) {
+  state.namespace = namespace;
+  rememberNamespace(namespace);
+  connect(state.connection.token);
 }
 
 addEventListener("hashchange", () => {

@@ -9,14 +9,14 @@ import { Refused } from "./connection.mjs";
 
 const RESOURCE = "/apis/resource.k8s.io/v1";
 
-// In list order: claims come before slices, so that each device is computed once.
+// In list order: claims come before slices, so that each device is computed once. `inNamespace` is the path of one namespace.
 export const KINDS = [
   { name: "nodes", path: "/api/v1/nodes" },
   { name: "rules", path: `${RESOURCE}/devicetaintrules`, isOptional: true },
   { name: "classes", path: `${RESOURCE}/deviceclasses` },
-  { name: "claims", path: `${RESOURCE}/resourceclaims`, isBusy: true },
+  { name: "claims", path: `${RESOURCE}/resourceclaims`, inNamespace: (name) => `${RESOURCE}/namespaces/${name}/resourceclaims`, isBusy: true },
   { name: "slices", path: `${RESOURCE}/resourceslices` },
-  { name: "pods", path: "/api/v1/pods", isBusy: true },
+  { name: "pods", path: "/api/v1/pods", inNamespace: (name) => `/api/v1/namespaces/${name}/pods`, isBusy: true },
 ];
 // Slices change more often than classes.
 const TURNS = ["slices", "nodes", "slices", "rules", "slices", "classes"];
@@ -24,6 +24,10 @@ const LONG_S = 30;
 const SHORT_S = 1;
 const GRACE_S = 15;
 const SOONEST_MS = 500;
+// A kind that the user may not see is asked for again: roles change.
+const DENIED_AGAIN_MS = 30_000;
+// How often a kind is listed that the user may list but not watch.
+const POLL_MS = 5_000;
 const LIST_AGAIN = [410, 504];
 const BACKOFF_FIRST_MS = 500;
 const BACKOFF_MOST_MS = 10_000;
@@ -31,13 +35,20 @@ const BACKOFF_MOST_MS = 10_000;
 const STRETCH_MS = 12;
 
 export class Live {
-  /** `tell` is called with the state of the connection, `changed` after each change of the model. */
-  constructor(world, connection, { tell, changed }) {
+  /**
+   * `tell` is called with the state of the connection, `changed` after each change of the model. With a `namespace`, only its claims and
+   * pods are read.
+   */
+  constructor(world, connection, { tell, changed, namespace = "", pollMs = POLL_MS }) {
     this._world = world;
     this._connection = connection;
     this._tell = tell;
     this._changed = changed;
+    this._namespace = namespace;
+    this._pollMs = pollMs;
     this._revisions = new Map();
+    // By the names of kinds that the user may not see: the server's message, and when to ask again.
+    this._denied = new Map();
     this._cluster = null;
     this._stopping = null;
     this._isComplete = false;
@@ -62,8 +73,8 @@ export class Live {
       try {
         await this._catchUp(signal);
         failures = 0;
-        this._tell({ phase: "live" });
-        await this._follow(signal);
+        this._tellLive();
+        if (!signal.aborted) await this._follow(signal);
       } catch (error) {
         if (signal.aborted) return;
         if (error instanceof Refused && (error.status === 401 || error.status === 403)) {
@@ -73,7 +84,7 @@ export class Live {
         }
         failures += 1;
         const waitMs = backoffMs(failures);
-        this._tell({ phase: this._isComplete ? "reconnecting" : "connecting", retryAt: Date.now() + waitMs, message: error.message });
+        this._tell({ phase: this._isComplete ? "reconnecting" : "connecting", retryAt: Date.now() + waitMs, message: error.message, denied: this._deniedKinds() });
         await pause(waitMs, signal);
       }
     }
@@ -82,7 +93,7 @@ export class Live {
   /** Lists what is missing, and everything if the cluster changed. */
   async _catchUp(signal) {
     if (!this._isComplete) this._tell({ phase: "loading", kind: "" });
-    const cluster = (await this._connection.get("/api/v1/namespaces/default", {}, signal)).metadata.uid;
+    const cluster = await this._clusterId(signal);
     if (cluster !== this._cluster) this._revisions.clear();
     this._cluster = cluster;
     for (const kind of KINDS) {
@@ -90,12 +101,53 @@ export class Live {
       if (!this._isComplete) this._tell({ phase: "loading", kind: kind.name });
       await this._list(kind, signal);
     }
+    if (this._denied.size === KINDS.length) throw new Refused(403, this._denied.values().next().value.message);
     this._isComplete = true;
+  }
+
+  /** Returns the UID of a namespace that every cluster has; empty if the user may not see it. */
+  async _clusterId(signal) {
+    try {
+      return (await this._connection.get("/api/v1/namespaces/default", {}, signal)).metadata.uid;
+    } catch (error) {
+      if (!isDenied(error)) throw error;
+      return "";
+    }
+  }
+
+  _pathOf({ path, inNamespace }) {
+    return this._namespace && inNamespace ? inNamespace(encodeURIComponent(this._namespace)) : path;
+  }
+
+  _tellLive() {
+    this._tell({ phase: "live", denied: this._deniedKinds() });
+  }
+
+  _deniedKinds() {
+    const denied = KINDS.filter(({ name }) => this._denied.has(name));
+    return denied.map(({ name, inNamespace }) => ({ name, message: this._denied.get(name).message, isNamespaced: Boolean(inNamespace) }));
+  }
+
+  /** Forgets what was shown of a kind that the user may not see. */
+  _deny(kind, error) {
+    this._denied.set(kind.name, { message: error.message, againAt: performance.now() + DENIED_AGAIN_MS });
+    this._revisions.set(kind.name, null);
+    for (const key of [...this._world.keys(kind.name)]) this._world.remove(kind.name, key);
+    this._world.settle();
+    this._changed();
+  }
+
+  /** Waits for a short turn, and lists a kind that the user may not see if it is time to ask again. */
+  async _askAgain(kind, signal) {
+    await pause(SHORT_S * 1000, signal);
+    if (signal.aborted || performance.now() < this._denied.get(kind.name).againAt) return;
+    await this._list(kind, signal);
+    this._tellLive();
   }
 
   async _list(kind, signal) {
     const stale = new Set(this._world.keys(kind.name));
-    const pages = this._connection.list(kind.path, signal);
+    const pages = this._connection.list(this._pathOf(kind), signal);
     try {
       let page = await pages.next();
       for (; !page.done; page = await pages.next()) {
@@ -111,7 +163,12 @@ export class Live {
       this._world.settle();
       this._changed();
       this._revisions.set(kind.name, page.value);
+      this._denied.delete(kind.name);
     } catch (error) {
+      if (isDenied(error)) {
+        this._deny(kind, error);
+        return;
+      }
       if (!(kind.isOptional && error instanceof Refused && error.status === 404)) throw error;
       this._revisions.set(kind.name, null);
     }
@@ -134,13 +191,14 @@ export class Live {
   }
 
   async _followOne(kind, signal) {
-    while (!signal.aborted) await this._watch(kind, LONG_S, signal);
+    while (!signal.aborted) await (this._denied.has(kind.name) ? this._askAgain(kind, signal) : this._watch(kind, LONG_S, signal));
   }
 
   async _takeTurns(signal) {
     for (let turn = 0; !signal.aborted; turn = (turn + 1) % TURNS.length) {
       const kind = KINDS.find(({ name }) => name === TURNS[turn]);
-      if (this._revisions.get(kind.name) !== null) await this._watch(kind, SHORT_S, signal);
+      if (this._denied.has(kind.name)) await this._askAgain(kind, signal);
+      else if (this._revisions.get(kind.name) !== null) await this._watch(kind, SHORT_S, signal);
     }
   }
 
@@ -153,16 +211,21 @@ export class Live {
     signal.addEventListener("abort", stop);
     try {
       const revision = this._revisions.get(kind.name);
-      for await (const events of this._connection.watch(kind.path, revision, seconds, patience.signal)) {
+      for await (const events of this._connection.watch(this._pathOf(kind), revision, seconds, patience.signal)) {
         await this._take(kind, events);
       }
       // A server that is shutting down closes watches at once; do not retry in a tight loop.
       if (performance.now() - begun < SOONEST_MS) await pause(SOONEST_MS, signal);
     } catch (error) {
-      if (!(error instanceof Refused && LIST_AGAIN.includes(error.status))) throw error;
+      if (isDenied(error)) {
+        // The user may have lost the permission for all of it, or have only the one to list.
+        await pause(this._pollMs, signal);
+        if (signal.aborted) return;
+      } else if (!(error instanceof Refused && LIST_AGAIN.includes(error.status))) throw error;
       // The revision is compacted, or the server was restored from a backup and has not reached it; list again.
       this._revisions.delete(kind.name);
       await this._list(kind, signal);
+      if (isDenied(error)) this._tellLive();
     } finally {
       clearTimeout(timer);
       signal.removeEventListener("abort", stop);
@@ -185,6 +248,10 @@ export class Live {
   }
 }
 
+function isDenied(error) {
+  return error instanceof Refused && error.status === 403;
+}
+
 /** Exponential back-off with jitter, so that windows do not all reconnect at once. */
 export function backoffMs(failures, random = Math.random) {
   const most = Math.min(BACKOFF_FIRST_MS * 2 ** Math.max(0, failures - 1), BACKOFF_MOST_MS);
@@ -198,7 +265,12 @@ function breathe() {
 
 function pause(ms, signal) {
   return new Promise((resolve) => {
-    const timer = setTimeout(resolve, ms);
-    signal.addEventListener("abort", () => (clearTimeout(timer), resolve()), { once: true });
+    const done = () => {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", done);
+      resolve();
+    };
+    const timer = setTimeout(done, ms);
+    signal.addEventListener("abort", done);
   });
 }

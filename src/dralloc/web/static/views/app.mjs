@@ -4,6 +4,7 @@ import { isPending } from "../model/pods.mjs";
 import { html, useEffect, useErrorBoundary, useLayoutEffect, useRef, useState } from "../vendor/htm-preact.mjs";
 import { ClaimView } from "./claim.mjs";
 import { ClaimsView } from "./claims.mjs";
+import { Denied, missingFor } from "./denied.mjs";
 import { DevicesView } from "./devices.mjs";
 import { NodeView, PoolView } from "./node.mjs";
 import { PodView } from "./pod.mjs";
@@ -18,9 +19,14 @@ const TABS = [
   { name: "Pods", href: "#/pods", views: ["pods", "pod"] },
 ];
 
-export function App({ world, status, route, version, connection, signIn }) {
+export function App({ world, status, route, version, connection, namespace, signIn, chooseNamespace }) {
   const pending = countPending(world, version);
   const View = VIEWS[route.view] ?? Nowhere;
+  const missing = missingFor(route.view, status.denied);
+  const enter = (token) => {
+    if (route.view === "sign-in") location.hash = "#/";
+    signIn(token);
+  };
   return html`
     <a class="skip" href="#content" onClick=${skipToContent}>Skip to content</a>
     <header class="top">
@@ -36,14 +42,23 @@ export function App({ world, status, route, version, connection, signIn }) {
           )}
         </ul>
       </nav>
-      <div class="top-right"><${ConnectionState} status=${status} /><${ThemeSwitch} /></div>
+      <div class="top-right"><${ConnectionState} status=${status} /><a href="#/sign-in">${connection.token ? "Account" : "Sign in"}</a><${ThemeSwitch} /></div>
     </header>
     <main id="content" tabindex="-1">
-      ${status.phase === "refused"
-        ? html`<${SignIn} status=${status} signIn=${signIn} />`
+      ${status.phase === "refused" || route.view === "sign-in"
+        ? html`<${SignIn}
+            status=${status.phase === "refused" ? status : {}}
+            signIn=${enter}
+            hasToken=${Boolean(connection.token)}
+            namespace=${namespace}
+            chooseNamespace=${chooseNamespace}
+          />`
         : html`<${Heading} route=${route} />${status.phase === "loading" || status.phase === "connecting"
             ? html`<${Reading} world=${world} status=${status} />`
-            : html`<${Guarded} key=${route.view}><${View} world=${world} route=${route} version=${version} connection=${connection} /><//>`}`}
+            : html`<${Denied} denied=${status.denied} namespace=${namespace} chooseNamespace=${chooseNamespace} />
+                ${missing
+                  ? html`<p class="empty">You may not see ${missing}.</p>`
+                  : html`<${Guarded} key=${route.view}><${View} world=${world} route=${route} version=${version} connection=${connection} /><//>`}`}`}
     </main>
   `;
 }
@@ -57,13 +72,13 @@ function Guarded({ children }) {
   </p>`;
 }
 
-let known = { version: -1, pending: 0 };
+let known = { world: null, version: -1, pending: 0 };
 
 function countPending(world, version) {
-  if (known.version !== version) {
+  if (known.world !== world || known.version !== version) {
     let pending = 0;
     for (const pod of world.pods.values()) if (isPending(pod)) pending += 1;
-    known = { version, pending };
+    known = { world, version, pending };
   }
   return known.pending;
 }

@@ -6,6 +6,7 @@ export function parseRoute(hash) {
   const parameters = Object.fromEntries(new URLSearchParams(query));
   const [view, ...rest] = parts;
   if (view === undefined) return { view: "devices", parameters };
+  if (view === "sign-in" && rest.length === 0) return { view, parameters };
   if (view === "nodes" && rest.length === 1) return { view: "node", name: rest[0], parameters };
   if (view === "pools" && rest.length === 2) return { view: "pool", driver: rest[0], name: rest[1], parameters };
   if ((view === "claims" || view === "pods") && rest.length === 0) return { view, parameters };

@@ -1,6 +1,7 @@
-// The credential, if the server requires one: kept for this tab only, and removed from the address at once.
+// The credential, if the server requires one, and the namespace to show: kept for this tab only. A token is removed from the address at once.
 
-const KEY = "dralloc.token";
+const TOKEN = "dralloc.token";
+const NAMESPACE = "dralloc.namespace";
 
 /** Returns the token from the address (`#token=…`), or the stored one. */
 export function rememberedToken() {
@@ -9,17 +10,34 @@ export function rememberedToken() {
     history.replaceState(null, "", `${location.pathname}#/`);
     return decodeURIComponent(match[1]);
   }
+  return remembered(TOKEN);
+}
+
+export function rememberToken(token) {
+  remember(TOKEN, token);
+}
+
+/** Returns the namespace that was chosen in this tab; empty for all. */
+export function rememberedNamespace() {
+  return remembered(NAMESPACE);
+}
+
+export function rememberNamespace(namespace) {
+  remember(NAMESPACE, namespace);
+}
+
+function remembered(key) {
   try {
-    return sessionStorage.getItem(KEY) ?? "";
+    return sessionStorage.getItem(key) ?? "";
   } catch {
     return "";
   }
 }
 
-export function rememberToken(token) {
+function remember(key, value) {
   try {
-    if (token) sessionStorage.setItem(KEY, token);
-    else sessionStorage.removeItem(KEY);
+    if (value) sessionStorage.setItem(key, value);
+    else sessionStorage.removeItem(key);
   } catch {
     // Without storage, the user enters it again next time.
   }
