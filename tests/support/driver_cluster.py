@@ -35,6 +35,7 @@ from dralloc.node.timings import DEFAULT_TIMINGS
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.scheduler import Scheduler
 from dralloc.scheduler.settings import NAME
+from tests.support.client_certificates import node_kubeconfig
 from tests.support.cluster import DEADLINE_S, TestCluster
 from tests.support.node_process import kill, start_node_process
 from tests.support.workloads import existing, pod
@@ -46,9 +47,13 @@ SOON: Final = Backoff(first_s=0.05, most_s=0.5)
 class DriverCluster(TestCluster):
     """A cluster of one node, for drivers that are processes."""
 
-    def __init__(self, transport: Transport, kubeconfig: Path, directory: Path, stack: AsyncExitStack) -> None:
+    def __init__(
+        self, transport: Transport, kubeconfig: Path, node_kubeconfig: Path, directory: Path, stack: AsyncExitStack
+    ) -> None:
         super().__init__(transport)
         self.kubeconfig = kubeconfig
+        # With the identity of the node, which has no more rights than a kubelet.
+        self.node_kubeconfig = node_kubeconfig
         self.directory = directory
         self._stack = stack
         self._node: Process | None = None
@@ -58,7 +63,7 @@ class DriverCluster(TestCluster):
     async def start_node(self) -> None:
         """Start the node's agent as users do, and wait until it is ready."""
         self._node = await start_node_process(
-            *("--kubeconfig", str(self.kubeconfig), "--name", NODE),
+            *("--kubeconfig", str(self.node_kubeconfig), "--name", NODE),
             *("--plugin-dir", str(self.directory), "--cdi-dir", str(self.cdi_dir)),
         )
 
@@ -136,7 +141,10 @@ async def driver_cluster(
         await stack.enter_async_context(run_server(settings))
         transport = HttpTransport(read_kubeconfig(settings.kubeconfig_path))
         stack.push_async_callback(transport.close)
-        cluster = DriverCluster(transport, settings.kubeconfig_path, directory / "kubelet", stack)
+        of_node = node_kubeconfig(settings.kubeconfig_path, settings.data_dir, NODE)
+        as_node = HttpTransport(read_kubeconfig(of_node))
+        stack.push_async_callback(as_node.close)
+        cluster = DriverCluster(transport, settings.kubeconfig_path, of_node, directory / "kubelet", stack)
         components = await stack.enter_async_context(cluster.components)
         components.start("scheduler", Scheduler(cluster.calls("scheduler"), cluster.clock).run)
         controllers = ControllerSet(cluster.network, clock=cluster.clock, gates=FeatureGates.defaults())
@@ -146,7 +154,7 @@ async def driver_cluster(
             await cluster.start_node()
         else:
             agent_settings = _agent_settings(cluster.directory, runs_processes=runs_processes)
-            agent, ready = Agent(cluster.network, agent_settings, cluster.clock), asyncio.Event()
+            agent, ready = Agent(as_node, agent_settings, cluster.clock), asyncio.Event()
             components.start("agent", partial(agent.run, ready.set))
             await components.guard(ready.wait())
         yield cluster

@@ -7,18 +7,14 @@ import json
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from dralloc.apiserver.http.listener import ListenerLimits
 from dralloc.apiserver.server_process import BadServerSettings, RunningServer, ServerSettings, run_server
+from tests.support.client_certificates import client_certificate
 from tests.support.local_api import CLAIMS, claim_document
 
 pytestmark = pytest.mark.slow
@@ -138,7 +134,7 @@ def test_a_client_certificate_of_the_servers_authority_is_a_user(tmp_path: Path)
         async with running(tmp_path, plain=False) as site:
             for signer, code in ((tmp_path / "tls", 403), (None, None)):
                 context = ssl.create_default_context(cafile=str(tmp_path / "tls" / "ca.crt"))
-                context.load_cert_chain(*_client_certificate(tmp_path, signer, "system:node:n1", "system:nodes"))
+                context.load_cert_chain(*client_certificate(tmp_path, signer, "system:node:n1", "system:nodes"))
                 if code is None:
                     with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
                         await send(await site.connect(context), "GET", CLAIMS)
@@ -152,32 +148,6 @@ def test_a_client_certificate_of_the_servers_authority_is_a_user(tmp_path: Path)
                 streams[1].close()
 
     asyncio.run(main())
-
-
-def _client_certificate(directory: Path, signer: Path | None, name: str, group: str) -> tuple[str, str]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name(
-        [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group), x509.NameAttribute(NameOID.COMMON_NAME, name)]
-    )
-    issuer, signing_key = subject, key
-    if signer is not None:
-        issuer = x509.load_pem_x509_certificate((signer / "ca.crt").read_bytes()).subject
-        loaded = serialization.load_pem_private_key((signer / "ca.key").read_bytes(), None)
-        assert isinstance(loaded, ec.EllipticCurvePrivateKey)
-        signing_key = loaded
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(hours=1))
-        .sign(signing_key, hashes.SHA256())
-    )
-    certificate_path, key_path = directory / "client.crt", directory / "client.key"
-    certificate_path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    key_path.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return str(certificate_path), str(key_path)
 
 
 def test_plain_http_is_limited_to_loopback(tmp_path: Path) -> None:
