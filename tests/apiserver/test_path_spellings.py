@@ -88,6 +88,9 @@ def test_a_refused_path_is_refused_in_every_spelling() -> None:
                         code = await answer(port, "node", method, spelling)
                         assert code in (400, 403, 404, 405), (method, spelling, code)
                     served += await answer(port, TOKEN, "GET", spelling) == 200
+            assert await answer(port, "wrong", "FOO", "/api/v1/pods") == 401
+            assert await answer(port, "node", "FOO", "/api/v1/pods") == 403
+            assert await answer(port, TOKEN, "FOO", "/api/v1/pods") == 405
             # Some spellings are served to an administrator, so that the refusals above mean something.
             assert served > 4 * len(FORBIDDEN)
 

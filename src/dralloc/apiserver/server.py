@@ -215,7 +215,7 @@ class ApiServer:
             if request.impersonation:
                 await self._impersonate(request, path)
             await self._authorize(request, path)
-            if "//" in request.path:
+            if "//" in request.path and not isinstance(path, PlainPath):
                 return self._nothing_there(path)
             match path:
                 case ResourcePath():
@@ -273,8 +273,10 @@ class ApiServer:
             return response
 
     async def _on_plain(self, request: HttpRequest, path: str) -> HttpResponse | None:
-        if (extension := self._extensions.get(path.split("/")[1])) is not None:
+        if (extension := self._extensions.get(request.path.removeprefix("/").partition("/")[0])) is not None:
             return await extension.answer(request, self.handle)
+        if "//" in request.path:
+            return None
         match path:
             case "/healthz" | "/livez" | "/healthz/ping" | "/livez/ping" | "/readyz/ping":
                 return HttpResponse(body=b"ok", content_type=TEXT)

@@ -167,8 +167,14 @@ def _validate_devices(status: resource_v1.ResourceClaimStatus) -> Iterator[Field
         where = path.index(position)
         yield from _validate_device(device, where)
         if AllocatedDeviceKey.of(device) not in allocated:
-            yield invalid(where, device.device, "must be an allocated device of the claim, with the same share ID")
+            yield invalid(where, _shown_key(device), "must be an allocated device in the claim")
     yield from formats.validate_unique(status.devices, path, AllocatedDeviceKey.of)
+
+
+def _shown_key(device: resource_v1.AllocatedDeviceStatus) -> dict[str, str]:
+    """The identity of a device as Kubernetes shows it in messages."""
+    key = AllocatedDeviceKey.of(device)
+    return {"Driver": key.driver, "Pool": key.pool, "Device": key.device, "ShareID": key.share_id or ""}
 
 
 def _validate_device(device: resource_v1.AllocatedDeviceStatus, path: FieldPath) -> Iterator[FieldError]:

@@ -9,11 +9,13 @@ from dralloc.access.authorizer import Decision
 from dralloc.apiserver.http.field_terms import read_field_terms
 from dralloc.apiserver.http.messages import HttpRequest
 from dralloc.apiserver.http.query_options import wants_watch
-from dralloc.apiserver.http.statuses import forbidden, forbidden_path
+from dralloc.apiserver.http.statuses import forbidden
 from dralloc.apiserver.http.url_paths import Path, ResourcePath
+from dralloc.cel.library.text_format import go_quoted
 from dralloc.primitives.errors import BadRequest, Forbidden
 
 _VERBS: Final = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_NO_HTML: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _ON_COLLECTIONS: Final = frozenset({"list", "watch", "deletecollection"})
 
 
@@ -40,13 +42,15 @@ def access_request(request: HttpRequest, path: Path) -> AccessRequest:
 
 def refusal(asked: AccessRequest, decision: Decision) -> Forbidden:
     """The error of a request that no authorizer allows, in Kubernetes' words."""
-    why = f": {decision.reason}" if decision.reason else ""
     if asked.path:
-        return forbidden_path(f'User "{asked.user.name}" cannot {asked.verb} path "{asked.path}"{why}')
-    scope = f'in the namespace "{asked.namespace}"' if asked.namespace else "at the cluster scope"
-    what = f'resource "{asked.full_resource}" in API group "{asked.group}" {scope}'
-    message = f'User "{asked.user.name}" cannot {asked.verb} {what}{why}'
-    return forbidden(asked.group, asked.resource, asked.name, message)
+        what = f"path {go_quoted(asked.path)}"
+    else:
+        scope = f"in the namespace {go_quoted(asked.namespace)}" if asked.namespace else "at the cluster scope"
+        what = f"resource {go_quoted(asked.full_resource)} in API group {go_quoted(asked.group)} {scope}"
+    # Requests choose parts of the text: it must not look like HTML.
+    message = f"User {go_quoted(asked.user.name)} cannot {asked.verb} {what}".translate(_NO_HTML)
+    why = f": {decision.reason}" if decision.reason else ""
+    return forbidden(asked.group, asked.resource, asked.name, message + why)
 
 
 def verb_of_method(method: str) -> str:

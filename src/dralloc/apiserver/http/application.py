@@ -27,6 +27,10 @@ Send = Callable[[Message], Awaitable[None]]
 WATCHES_OF_USER_MAX: Final = 8192
 
 
+# Answers depend on who asks, so no cache may keep them for others, and browsers must not guess their type.
+_PROTECTION: Final = ((b"cache-control", b"no-cache, private"), (b"x-content-type-options", b"nosniff"))
+
+
 class RequestHandler(Protocol):
     """The API behind the application (`dralloc.apiserver.server.ApiServer`)."""
 
@@ -122,6 +126,9 @@ class ApiApplication:
 
 def _head(response: HttpResponse, *extra: tuple[bytes, bytes]) -> dict[str, Any]:
     headers = [(b"content-type", response.content_type.encode("latin-1")), *response.headers, *extra]
+    # Pages have headers of their own.
+    if not any(name == b"cache-control" for name, _ in response.headers):
+        headers += _PROTECTION
     return {"type": "http.response.start", "status": response.status, "headers": headers}
 
 

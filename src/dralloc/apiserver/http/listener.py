@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import resource
 import socket
 import ssl
@@ -48,6 +49,10 @@ KEEP_ALIVE_S: Final = 120
 # Requests in flight may finish within this time after the server is told to stop.
 GRACE_S: Final = 10
 
+_METHODS: Final = tuple(f"{name} ".encode() for name in ("GET", "PUT", "POST", "PATCH", "DELETE", "HEAD", "OPTIONS"))
+_METHOD: Final = re.compile(rb"([A-Z]{1,32}) /")
+# Known to the parser, and without a meaning for it or for the API.
+_STAND_IN: Final = b"SOURCE"
 _HEAD_TOO_LARGE: Final = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 )
@@ -245,6 +250,9 @@ class _LimitedProtocol(HttpToolsProtocol):
     limits = ListenerLimits()
     _head_bytes = 0
     _in_head = True
+    _between_requests = True
+    # A method that the parser does not know.
+    _unknown_method = ""
     _deadline: asyncio.TimerHandle | None = None
     _stalled: asyncio.TimerHandle | None = None
     _user: User | None = None
@@ -264,6 +272,8 @@ class _LimitedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
+        if self._between_requests and not data.startswith(_METHODS):
+            data = self._with_known_method(data)
         self._head_bytes += len(data)
         super().data_received(data)
         if self._in_head and not self.transport.is_closing():
@@ -275,7 +285,11 @@ class _LimitedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._in_head = True
+        self._in_head, self._between_requests = True, False
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._between_requests = True
 
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= PIPELINED_MAX:
@@ -286,6 +300,8 @@ class _LimitedProtocol(HttpToolsProtocol):
         if self._user is not None:
             self.scope["extensions"] = {"user": {"user": self._user}}
         super().on_headers_complete()
+        if self._unknown_method:
+            self.scope["method"], self._unknown_method = self._unknown_method, ""
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -307,6 +323,14 @@ class _LimitedProtocol(HttpToolsProtocol):
     def timeout_keep_alive_handler(self) -> None:
         # Closing would wait until the client has read everything, without a limit.
         self.transport.abort()
+
+    def _with_known_method(self, data: bytes) -> bytes:
+        """The request under a method that the parser accepts: an unknown one is refused by the API, after the user is known."""
+        method = _METHOD.match(data)
+        if method is None:
+            return data
+        self._unknown_method = method[1].decode("ascii")
+        return _STAND_IN + data[method.end(1) :]
 
     def _expect_head(self) -> None:
         self._deadline = self.loop.call_later(self.limits.head_time_max_s, self.transport.abort)

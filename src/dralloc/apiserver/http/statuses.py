@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from dralloc.apiserver.http.messages import HttpResponse
+from dralloc.cel.library.text_format import go_quoted
 from dralloc.primitives.aggregate_errors import joined_errors
 from dralloc.primitives.errors import (
     AlreadyExists,
@@ -63,7 +64,7 @@ def status_response(status: Status) -> HttpResponse:
 
 
 def not_found(group: str, resource: str, name: str) -> NotFound:
-    return NotFound(f'{_qualified(resource, group)} "{name}" not found', details=_about(group, resource, name))
+    return NotFound(f"{_qualified(resource, group)} {go_quoted(name)} not found", details=_about(group, resource, name))
 
 
 def no_such_resource() -> NotFound:
@@ -74,30 +75,25 @@ def method_not_allowed() -> MethodNotAllowed:
     return MethodNotAllowed("the server does not allow this method on the requested resource", details=ErrorDetails())
 
 
-def forbidden_path(message: str) -> Forbidden:
-    """A refusal that is about no object; Kubernetes gives it empty details."""
-    return Forbidden(f"forbidden: {message}", details=ErrorDetails())
-
-
 def already_exists(group: str, resource: str, name: str) -> AlreadyExists:
-    message = f'{_qualified(resource, group)} "{name}" already exists'
+    message = f"{_qualified(resource, group)} {go_quoted(name)} already exists"
     return AlreadyExists(message, details=_about(group, resource, name))
 
 
 def name_not_generated(group: str, resource: str, name: str) -> AlreadyExists:
     """Every name that was generated from a `generateName` is taken; the client may retry."""
-    message = f'{_qualified(resource, group)} "{name}" already exists, the server was not able to generate a unique name for the object'
+    message = f"{_qualified(resource, group)} {go_quoted(name)} already exists, the server was not able to generate a unique name for the object"
     return AlreadyExists(message, details=ErrorDetails(name=name, group=group, kind=resource, retry_after_s=1))
 
 
 def conflict(group: str, resource: str, name: str, why: str = OBJECT_MODIFIED) -> Conflict:
-    message = f'Operation cannot be fulfilled on {_qualified(resource, group)} "{name}": {why}'
+    message = f"Operation cannot be fulfilled on {_qualified(resource, group)} {go_quoted(name)}: {why}"
     return Conflict(message, details=_about(group, resource, name))
 
 
 def invalid(group: str, kind: str, name: str, faults: Sequence[FieldError]) -> Invalid:
     """An error with all faults of the object, each once."""
-    message = f'{_qualified(kind, group)} "{name}" is invalid: {joined_errors(map(str, faults))}'
+    message = f"{_qualified(kind, group)} {go_quoted(name)} is invalid: {joined_errors(map(str, faults))}"
     return Invalid(message, faults, details=_about(group, kind, name))
 
 
@@ -108,7 +104,9 @@ def invalid_options(kind: str, faults: Sequence[FieldError]) -> Invalid:
 
 def forbidden(group: str, resource: str, name: str, why: str, causes: tuple[Cause, ...] = ()) -> Forbidden:
     subject = _qualified(resource, group)
-    message = f'{subject} "{name}" is forbidden: {why}' if name else f"{subject} is forbidden: {why}"
+    if not subject:
+        return Forbidden(f"forbidden: {why}", details=ErrorDetails(name=name))
+    message = f"{subject} {go_quoted(name)} is forbidden: {why}" if name else f"{subject} is forbidden: {why}"
     return Forbidden(message, details=ErrorDetails(name=name, group=group, kind=resource, causes=causes))
 
 

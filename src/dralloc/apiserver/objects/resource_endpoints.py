@@ -137,7 +137,7 @@ class ResourceEndpoints:
         if kind.namespaced and not path.namespace and path.name:
             raise no_such_resource()
         handler = handlers.get(method)
-        if handler is None or (kind.namespaced and not path.namespace and method == "POST"):
+        if handler is None or (kind.namespaced and not path.namespace and method in ("POST", "DELETE")):
             raise method_not_allowed()
         return handler
 
