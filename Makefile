@@ -69,11 +69,13 @@ fuzz: setup
 	$(BIN)/python -m scripts.fuzz_requests --count $(REQUESTS)
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -n $(WORKERS) -o timeout=0 -m fuzz $(ARGS)
 
-# Simulated steps with faults, one run for each seed: make soak SEEDS=100-120 STEPS=10000
+# Simulated steps with faults, one run for each seed, and kills of a real cluster: make soak SEEDS=100-120 STEPS=10000 KILLS=200
 SEEDS ?= 0-99
 STEPS ?= 10000
+KILLS ?= 1000
 soak: setup
 	$(BIN)/python -m dralloc.simulator --seeds $(SEEDS) --steps $(STEPS)
+	$(BIN)/python -m tests.campaign.campaign --kills $(KILLS)
 
 # Writes docs/reference from the code.
 reference: setup

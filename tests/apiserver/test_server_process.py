@@ -8,10 +8,9 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Mapping
 from contextlib import closing
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -98,51 +97,6 @@ def test_a_restart_keeps_objects_credentials_and_revisions(tmp_path: Path) -> No
     with server_process(tmp_path, "--insecure-http") as server:
         assert get(server, f"{CLAIMS}/kept") == created
     assert (tmp_path / "admin.token").read_text() == token
-
-
-class Load(threading.Thread):
-    """Creates claims until the server is gone, and records the acknowledged ones with their revisions."""
-
-    def __init__(self, server: ServerProcess, name: str) -> None:
-        super().__init__()
-        self._connection, self._name = connect(server), name
-        self.acknowledged: dict[str, int] = {}
-        self.has_begun = threading.Event()
-
-    def run(self) -> None:
-        try:
-            for number in range(1_000_000):
-                name = f"{self._name}-{number}"
-                self._connection.request("POST", CLAIMS, json.dumps(claim_document(name)))
-                answer = json.loads(self._connection.getresponse().read())
-                self.acknowledged[name] = int(answer["metadata"]["resourceVersion"])
-                if number == 20:
-                    self.has_begun.set()
-        except (OSError, HTTPException, json.JSONDecodeError):
-            return
-        finally:
-            self._connection.close()
-
-
-def test_a_kill_under_load_loses_no_acknowledged_write(tmp_path: Path) -> None:
-    acknowledged: dict[str, int] = {}
-    for life in range(3):
-        with server_process(tmp_path, "--insecure-http") as server:
-            listed = get(server, CLAIMS)
-            found = {item["metadata"]["name"]: int(item["metadata"]["resourceVersion"]) for item in listed["items"]}
-            assert acknowledged.items() <= found.items()
-            assert int(listed["metadata"]["resourceVersion"]) >= max(found.values(), default=0)
-            loads = [Load(server, f"life{life}-{number}") for number in range(4)]
-            for load in loads:
-                load.start()
-            for load in loads:
-                assert load.has_begun.wait(timeout=60)
-            server.process.kill()
-            for load in loads:
-                load.join(timeout=60)
-                assert min(load.acknowledged.values()) > max(acknowledged.values(), default=0)
-            for load in loads:
-                acknowledged |= load.acknowledged
 
 
 def test_a_full_disk_is_reported_and_the_server_recovers(tmp_path: Path) -> None:

@@ -39,14 +39,19 @@ class EtcdServer:
         """The store URL, optionally with a key prefix."""
         return f"etcd://{self.endpoint}{root}?timeout={CALL_TIMEOUT_S}"
 
+    @property
+    def command(self) -> Sequence[str]:
+        """The program with its arguments, for tests that run the process themselves."""
+        return [etcd_program(), *self._flags()]
+
     def start(self) -> None:
         """Returns when the server accepts connections."""
         assert self._process is None, "the server is stopped"
         self._directory.mkdir(parents=True, exist_ok=True)
         with (self._directory / "log").open("ab") as log:
-            self._process = subprocess.Popen([etcd_program(), *self._flags()], stdout=log, stderr=log)
+            self._process = subprocess.Popen(self.command, stdout=log, stderr=log)
         deadline = monotonic() + START_TIMEOUT_S
-        while not self._accepts():
+        while not self.accepts():
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(0.05)
                 raise RuntimeError(f"etcd ended: {(self._directory / 'log').read_text()[-2000:]}")
@@ -100,7 +105,8 @@ class EtcdServer:
             *self._arguments,
         )
 
-    def _accepts(self) -> bool:
+    def accepts(self) -> bool:
+        """True if a server listens on the client port."""
         with suppress(OSError), socket.create_connection(("127.0.0.1", self._client_port), timeout=1.0):
             return True
         return False

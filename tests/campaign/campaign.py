@@ -1,0 +1,423 @@
+"""Kills processes of a real cluster under load, and checks what it promises.
+
+    python -m tests.campaign.campaign --kills 1000
+
+runs half of the kills on SQLite (one API server) and half on etcd (etcd and two API servers). Victims are the API servers, the
+scheduler, the controllers, the nodes and etcd; a tenth of the kills hit a process that is starting. Writers, pods that come and go,
+and watches never stop. Prints figures; ends with 1 if a promise was broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import json
+import random
+import sys
+import tempfile
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from dralloc.client.http_transport import HttpTransport
+from dralloc.client.kubeconfig import ConnectionConfig
+from dralloc.client.transport import ClientRequest, TransportError, split_lines
+from tests.campaign.checkers import (
+    VALUE,
+    DeviceLedger,
+    Register,
+    Violation,
+    WatchJournal,
+    check_acknowledged,
+    compare_journals,
+    revision_of,
+)
+from tests.campaign.processes import KilledEtcd, KilledProcess, dralloc
+from tests.support.etcd_server import EtcdServer
+from tests.support.ports import free_port
+
+WRITERS: Final = 6
+WATCHES: Final = 3
+PODS: Final = 10
+KILLS_DURING_START: Final = 0.1
+# A process that starts is killed within this time: about as long as it takes on an idle machine.
+START_S: Final = 1.2
+PROGRESS_TIMEOUT_S: Final = 120.0
+CLAIMS: Final = "/apis/resource.k8s.io/v1/resourceclaims"
+NAMESPACED_CLAIMS: Final = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+TEMPLATES: Final = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates"
+POD_PATH: Final = "/api/v1/namespaces/default/pods"
+PROFILE: Final = """\
+classes:
+  - metadata: {name: gpu.campaign.example.com}
+    spec: {selectors: [{cel: {expression: 'device.driver == "campaign.example.com" && !device.allowMultipleAllocations'}}]}
+  - metadata: {name: nic.campaign.example.com}
+    spec: {selectors: [{cel: {expression: 'device.driver == "campaign.example.com" && device.allowMultipleAllocations'}}]}
+nodes:
+  - capacity: {cpu: "96", memory: 1Ti, pods: "110"}
+    pools:
+      - driver: campaign.example.com
+        slices:
+          - devices:
+              - {repeat: 2, name: "gpu-{i}"}
+              - name: nic
+                allowMultipleAllocations: true
+                capacity: {bandwidth: {value: "10", requestPolicy: {default: "4"}}}
+"""
+
+
+@dataclass
+class Figures:
+    kills: dict[str, int] = field(default_factory=dict)
+    kills_during_start: int = 0
+    acknowledged: int = 0
+    unknown: int = 0
+    """Writes whose answer was lost with the process."""
+    changes: int = 0
+    resumed: int = 0
+    allocations: int = 0
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        victims = ", ".join(f"{name} {count}" for name, count in sorted(self.kills.items()))
+        return (
+            f"{sum(self.kills.values())} kills ({victims}; {self.kills_during_start} during the start) in {self.seconds:.0f} s: "
+            f"{self.acknowledged} acknowledged writes, 0 lost ({self.unknown} answers lost); "
+            f"{self.allocations} allocations, 0 devices given twice; "
+            f"{self.changes} changes on each of {WATCHES} watches, resumed {self.resumed} times, 0 gaps"
+        )
+
+
+class Answer:
+    def __init__(self, code: int, body: bytes) -> None:
+        self.code = code
+        self.document: dict[str, Any] = json.loads(body) if body else {}
+
+
+class Unanswered(Exception):
+    """No answer, or one that says that the server cannot tell."""
+
+
+class ServerClient:
+    """Plain requests to one API server."""
+
+    def __init__(self, url: str) -> None:
+        self._transport = HttpTransport(ConnectionConfig(server=url))
+
+    async def ask(self, method: str, path: str, document: Any = None, **query: str) -> Answer:
+        """The answer; raises Unanswered."""
+        body = b"" if document is None else json.dumps(document).encode()
+        headers = {"Content-Type": "application/json"} if body else {}
+        try:
+            response = await self._transport.send(
+                ClientRequest(method=method, path=path, query=query, headers=headers, body=body)
+            )
+        except TransportError as error:
+            raise Unanswered(str(error)) from error
+        if response.status >= 500 or response.status == 429:
+            raise Unanswered(f"{response.status} {response.body.decode(errors='replace')}")
+        return Answer(response.status, response.body)
+
+    async def watch(self, path: str, revision: int) -> AsyncGenerator[dict[str, Any], None]:
+        """Every event until the stream ends, however it ends."""
+        query = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": str(revision)}
+        request = ClientRequest(method="GET", path=path, query=query)
+        with suppress(TransportError):
+            async with self._transport.stream(request) as stream:
+                if stream.status == 200:
+                    async for line in split_lines(stream.pieces()):
+                        yield json.loads(line)
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+
+class Load:
+    """What runs beside the kills: writers, pods, watches. `acknowledged` only grows while the cluster makes progress."""
+
+    def __init__(self, servers: Sequence[ServerClient], rng: random.Random, figures: Figures) -> None:
+        self._servers = servers
+        self._rng = rng
+        self._figures = figures
+        self._progress = asyncio.Condition()
+        self._numbers = itertools.count()
+        self.acknowledged = 0
+        self.registers = [Register(f"default/register-{number}") for number in range(WRITERS)]
+        self.journals: list[WatchJournal] = []
+        self.ledger = DeviceLedger(capacity={"nic": 10})
+        self.ending = asyncio.Event()
+
+    async def reach(self, acknowledged: int) -> None:
+        async with asyncio.timeout(PROGRESS_TIMEOUT_S), self._progress:
+            await self._progress.wait_for(lambda: self.acknowledged >= acknowledged)
+
+    async def read(self, path: str, **query: str) -> Answer:
+        """The answer of any server, however long it takes."""
+        async with asyncio.timeout(PROGRESS_TIMEOUT_S):
+            while True:
+                try:
+                    return await self.server().ask("GET", path, **query)
+                except Unanswered:
+                    await asyncio.sleep(0.02)
+
+    def server(self) -> ServerClient:
+        return self._rng.choice(self._servers)
+
+    # --- writers ------------------------------------------------------------------------------------------------
+
+    async def write(self, register: Register) -> None:
+        """Creates, updates and deletes one object, and reads it again whenever an answer is missing."""
+        name = register.key.partition("/")[2]
+        while not self.ending.is_set():
+            value: str | None = str(next(self._numbers))
+            if register.value is None:
+                method, path, document = "POST", NAMESPACED_CLAIMS, _claim(name, value)
+            elif self._rng.random() < 0.2:
+                value = None
+                method, path, document = "DELETE", f"{NAMESPACED_CLAIMS}/{name}", None
+            else:
+                method, path, document = "PUT", f"{NAMESPACED_CLAIMS}/{name}", _claim(name, value)
+                document["metadata"]["resourceVersion"] = str(register.revision)
+            try:
+                answer = await self.server().ask(method, path, document)
+                if answer.code not in (200, 201) and not register.unknown:
+                    raise Violation(f"{method} {register.key}: {answer.code} {answer.document}")
+            except Unanswered:
+                self._figures.unknown += 1
+                register.unknown.append(value)
+                answer = None
+            if answer is not None and answer.code in (200, 201):
+                register.acknowledge(value, None if value is None else revision_of(answer.document))
+                async with self._progress:
+                    self.acknowledged += 1
+                    self._progress.notify_all()
+                continue
+            found = await self.read(f"{NAMESPACED_CLAIMS}/{name}")
+            register.look(None if found.code == 404 else found.document)
+
+    # --- pods ---------------------------------------------------------------------------------------------------
+
+    async def come_and_go(self, number: int) -> None:
+        """One pod after the other with a device; each is deleted when it was bound, or some time later."""
+        for life in itertools.count():
+            if self.ending.is_set():
+                return
+            name = f"pod-{number}-{life}"
+            if await self.insist("POST", POD_PATH, _pod(name, "gpu" if number % 2 else "nic")):
+                for _ in range(self._rng.randrange(5, 40)):
+                    await asyncio.sleep(0.1)
+                    found = await self.read(f"{POD_PATH}/{name}")
+                    if found.code == 404 or found.document["spec"].get("nodeName"):
+                        break
+                await self.insist("DELETE", f"{POD_PATH}/{name}", {"gracePeriodSeconds": 0})
+
+    async def insist(self, method: str, path: str, document: Any) -> bool:
+        while not self.ending.is_set():
+            with suppress(Unanswered):
+                answer = await self.server().ask(method, path, document)
+                if answer.code in (200, 201, 202, 404, 409):
+                    return True
+                raise Violation(f"{method} {path}: {answer.code} {answer.document}")
+            await asyncio.sleep(0.05)
+        return False
+
+    # --- watches ------------------------------------------------------------------------------------------------
+
+    async def watch(self, journal: WatchJournal, ledger: DeviceLedger | None) -> None:
+        """Follows the claims, resuming after every disconnect, until it is cancelled."""
+        while True:
+            async with aclosing(self.server().watch(CLAIMS, journal.revision)) as events:
+                before = len(journal.changes)
+                async for event in events:
+                    change = journal.take(event)
+                    if change is not None and ledger is not None:
+                        ledger.take(change.type, event["object"])
+            self._figures.resumed += len(journal.changes) > before
+            await asyncio.sleep(0.02)
+
+
+def _claim(name: str, value: str | None) -> dict[str, Any]:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "annotations": {VALUE: value}},
+        "spec": {"devices": {"requests": [_request("gpu")]}},
+    }
+
+
+def _request(sort: str) -> dict[str, Any]:
+    return {"name": "r", "exactly": {"deviceClassName": f"{sort}.campaign.example.com"}}
+
+
+def _template(sort: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": sort},
+        "spec": {"spec": {"devices": {"requests": [_request(sort)]}}},
+    }
+
+
+def _pod(name: str, sort: str) -> dict[str, Any]:
+    container = {"name": "c", "image": "none", "resources": {"claims": [{"name": "d"}]}}
+    claims = [{"name": "d", "resourceClaimTemplateName": sort}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"schedulerName": "dralloc", "containers": [container], "resourceClaims": claims},
+    }
+
+
+@asynccontextmanager
+async def cluster(directory: Path, *, on_etcd: bool) -> AsyncIterator[tuple[list[KilledProcess], list[str]]]:
+    """The processes of a cluster, ready, and the URLs of its API servers."""
+    profile = directory / "profile.yaml"
+    profile.write_text(PROFILE)
+    victims: list[KilledProcess] = []
+    etcd = EtcdServer(directory / "etcd-data")
+    if on_etcd:
+        (directory / "etcd-data").mkdir()
+        victims.append(KilledEtcd(etcd, directory))
+    urls: list[str] = []
+    for number in range(2 if on_etcd else 1):
+        data, port = directory / f"server-{number}", free_port()
+        store = ("--store", f"etcd://{etcd.endpoint}") if on_etcd else ()
+        command = dralloc("apiserver", "--data-dir", str(data), "--port", str(port), "--insecure-http", *store)
+        victims.append(KilledProcess(f"server-{number}", command, "kubeconfig:", directory))
+        urls.append(f"http://127.0.0.1:{port}")
+    first, last = (str(directory / f"server-{number}" / "kubeconfig") for number in (0, len(urls) - 1))
+    victims += [
+        KilledProcess("scheduler", dralloc("scheduler", "--kubeconfig", first), "scheduling on", directory),
+        KilledProcess("controllers", dralloc("controllers", "--kubeconfig", last), "working on", directory),
+        KilledProcess(
+            "node",
+            dralloc("node", "--fake", "2", "--profile", str(profile), "--kubeconfig", first),
+            "nodes are ready",
+            directory,
+        ),
+    ]
+    try:
+        for victim in victims:
+            await victim.start()
+            await victim.until_ready()
+        yield victims, urls
+    finally:
+        for victim in reversed(victims):
+            await victim.stop()
+
+
+async def run_campaign(directory: Path, *, kills: int, seed: int, on_etcd: bool) -> Figures:
+    """Returns the figures; raises Violation."""
+    rng, figures, began = random.Random(seed), Figures(), time.monotonic()
+    async with AsyncExitStack() as stack:
+        victims, urls = await stack.enter_async_context(cluster(directory, on_etcd=on_etcd))
+        servers = [ServerClient(url) for url in urls]
+        for server in servers:
+            stack.push_async_callback(server.close)
+        load = Load(servers, rng, figures)
+        for sort in ("gpu", "nic"):
+            await load.insist("POST", TEMPLATES, _template(sort))
+        listed = (await load.read(CLAIMS)).document
+        load.journals = [WatchJournal.after_list(listed) for _ in range(WATCHES)]
+        async with asyncio.TaskGroup() as tasks:
+            watching = [
+                tasks.create_task(load.watch(journal, None if number else load.ledger))
+                for number, journal in enumerate(load.journals)
+            ]
+            working = [tasks.create_task(load.write(register)) for register in load.registers]
+            working += [tasks.create_task(load.come_and_go(number)) for number in range(PODS)]
+            await _kill(victims, load, rng, kills)
+            for victim in victims:
+                await victim.until_ready()
+            await _settle(load)
+            load.ending.set()
+            await asyncio.wait(working)
+            for register in load.registers:
+                found = await load.read(f"{NAMESPACED_CLAIMS}/{register.key.partition('/')[2]}")
+                register.look(None if found.code == 404 else found.document)
+            final = await _last_write(load)
+            async with asyncio.timeout(PROGRESS_TIMEOUT_S):
+                while min(journal.revision for journal in load.journals) < final:
+                    await asyncio.sleep(0.02)
+            for task in watching:
+                task.cancel()
+        last = await load.read(CLAIMS, resourceVersion=str(final), resourceVersionMatch="Exact")
+        compare_journals(load.journals, listed, last.document)
+        figures.acknowledged = check_acknowledged(load.registers, load.journals[0], revision_of(listed))
+        figures.changes = len(load.journals[0].changes)
+        figures.allocations = load.ledger.allocations
+        for victim in victims:
+            sort = victim.name.partition("-")[0]
+            figures.kills[sort] = figures.kills.get(sort, 0) + victim.kills
+            figures.kills_during_start += victim.kills_during_start
+    figures.seconds = time.monotonic() - began
+    return figures
+
+
+async def _kill(victims: Sequence[KilledProcess], load: Load, rng: random.Random, kills: int) -> None:
+    while (done := sum(victim.kills for victim in victims)) < kills:
+        victim = rng.choice(victims)
+        if rng.random() < KILLS_DURING_START and done + 2 <= kills:
+            await victim.kill()
+            await victim.start()
+            await asyncio.sleep(rng.uniform(0, START_S))
+        else:
+            await victim.until_ready()
+            await load.reach(load.acknowledged + rng.randrange(3, 30))
+        await victim.kill()
+        await victim.start()
+
+
+async def _settle(load: Load) -> None:
+    """The cluster still works: a new pod of each sort is bound."""
+    # The other pods go on, so a device is free sooner or later.
+    for sort in ("gpu", "nic"):
+        await load.insist("POST", POD_PATH, _pod(f"last-{sort}", sort))
+        async with asyncio.timeout(PROGRESS_TIMEOUT_S):
+            while not (await load.read(f"{POD_PATH}/last-{sort}")).document["spec"].get("nodeName"):
+                await asyncio.sleep(0.1)
+
+
+async def _last_write(load: Load) -> int:
+    """Writes once more; every watch must reach the revision that is returned."""
+    async with asyncio.timeout(PROGRESS_TIMEOUT_S):
+        while True:
+            with suppress(Unanswered):
+                answer = await load.server().ask("POST", NAMESPACED_CLAIMS, _claim("last", "last"))
+                return revision_of(answer.document)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--kills", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    parser.add_argument("--store", choices=("both", "sqlite", "etcd"), default="both")
+    options = parser.parse_args()
+    stores = ("sqlite", "etcd") if options.store == "both" else (options.store,)
+    for number, store in enumerate(stores):
+        kills = options.kills // len(stores) + (number < options.kills % len(stores))
+        with tempfile.TemporaryDirectory(prefix="dralloc-campaign-", ignore_cleanup_errors=True) as directory:
+            campaign = run_campaign(Path(directory), kills=kills, seed=options.seed, on_etcd=store == "etcd")
+            try:
+                said, code = str(asyncio.run(campaign)), 0
+            except BaseExceptionGroup as group:
+                said, code = "; ".join(f"{type(each).__name__}: {each}" for each in _leaves(group)), 1
+        sys.stdout.write(f"{store}, seed {options.seed}: {said}\n")
+        sys.stdout.flush()
+        if code:
+            return code
+    return 0
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        yield from _leaves(error) if isinstance(error, BaseExceptionGroup) else (error,)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
