@@ -6,15 +6,14 @@ until the policy changes: components repeat the same few questions about many ob
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
 
 from dralloc.access.access_request import AccessRequest
 from dralloc.access.authorizer import Decision, Opinion
-from dralloc.access.rule_matches import ResourceRule, allows_path
+from dralloc.access.rule_matches import ALL, ResourceRule, allows_path
 from dralloc.access.users import User
 from dralloc.api.rbac_v1 import GROUP, ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject
 from dralloc.cel.library.text_format import go_quoted
@@ -55,37 +54,39 @@ class RbacAuthorizer:
 
     def __init__(self, objects: Iterable[Role | RoleBinding] = ()) -> None:
         # The namespace is empty for ClusterRoles.
-        self._roles: dict[tuple[str, str], _Role] = {}
+        self._roles: dict[tuple[str, str], tuple[PolicyRule, ...]] = {}
         self._bindings: dict[tuple[str, str], _Binding] = {}
-        # By namespace (empty: cluster scope) and subject: bindings with the position of the subject in them.
-        self._by_subject: dict[str, dict[str, dict[_Binding, int]]] = {"": {}}
+        # By namespace (empty: cluster scope) and name of the subject.
+        self._users: dict[str, dict[str, _Subject]] = {"": {}}
+        self._groups: dict[str, dict[str, _Subject]] = {"": {}}
+        # Counts changes: what was derived from an older policy does not hold.
+        self._generation = 0
         # Replaced, not cleared, when the policy changes: a decision that another thread has begun may still store into the old one.
-        self._remembered: dict[tuple[object, ...], _Answer] = {}
+        self._remembered: dict[tuple[object, ...], Decision | _ByName] = {}
         for item in objects:
             self.put(item)
 
     def put(self, item: Role | RoleBinding) -> None:
         """Add a role or binding, or replace the one with the same name."""
-        self._remembered = {}
         key = _key(item)
         if isinstance(item, Role):
-            self._roles[key] = _Role.of(item)
-            return
-        self._remove_binding(key)
-        binding = _Binding(item, key[0])
-        self._bindings[key] = binding
-        subjects = self._by_subject.setdefault(key[0], {})
-        for position, subject in enumerate(item.subjects):
-            if (name := _subject_key(subject, key[0])) is not None:
-                subjects.setdefault(name, {}).setdefault(binding, position)
+            self._roles[key] = item.rules
+        else:
+            self._remove_binding(key)
+            self._bindings[key] = binding = _Binding(item, key[0])
+            for position, subject in enumerate(binding.subjects):
+                if subject is not None:
+                    subjects = self._subjects(subject).setdefault(key[0], {})
+                    subjects.setdefault(subject[1], _Subject()).bindings.setdefault(binding, position)
+        self._forget()
 
     def remove(self, item: Role | RoleBinding) -> None:
-        self._remembered = {}
         key = _key(item)
         if isinstance(item, Role):
             self._roles.pop(key, None)
         else:
             self._remove_binding(key)
+        self._forget()
 
     def decide(self, request: AccessRequest) -> Decision:
         user = request.user
@@ -105,127 +106,169 @@ class RbacAuthorizer:
         if answer is None:
             answer = self._answer(request)
             _remember(remembered, key, request, answer)
-        return answer.everything or answer.by_name.get(request.name, answer.refusal)
+        if answer.__class__ is _ByName:
+            return answer.decisions.get(request.name, answer.refusal)
+        return answer  # type: ignore[return-value]
 
     def rules_of(self, user: User, namespace: str) -> RulesOfUser:
         """The rules that hold for the user in the namespace, those of the cluster scope included."""
         rules: list[PolicyRule] = []
         missing: list[tuple[str, str]] = []
-        for binding, _ in self._bindings_of(user, namespace):
-            role = self._role_of(binding)
-            if role is None:
+        bindings = dict.fromkeys(each for subject in self._subjects_of(user, namespace) for each in subject.bindings)
+        for binding in bindings:
+            of_role = self._roles.get(binding.role_key)
+            if of_role is None:
                 missing.append((binding.item.role_ref.kind, binding.item.role_ref.name))
             else:
-                rules.extend(role.rules)
+                rules.extend(of_role)
         return RulesOfUser(tuple(rules), tuple(missing))
 
     def role_rules(self, ref: RoleRef, namespace: str) -> tuple[PolicyRule, ...] | None:
         """The rules of the role that a binding in the namespace refers to; `None` if there is no such role."""
-        role = self._roles.get((namespace if ref.kind == "Role" else "", ref.name))
-        return None if role is None else role.rules
+        return self._roles.get((namespace if ref.kind == "Role" else "", ref.name))
+
+    def _subjects(self, subject: tuple[str, str]) -> dict[str, dict[str, _Subject]]:
+        return self._users if subject[0] == "User" else self._groups
 
     def _remove_binding(self, key: tuple[str, str]) -> None:
         binding = self._bindings.pop(key, None)
         if binding is None:
             return
-        subjects = self._by_subject.get(key[0], {})
-        for subject in binding.item.subjects:
-            name = _subject_key(subject, key[0])
-            if name is not None and (bound := subjects.get(name)) is not None:
-                bound.pop(binding, None)
-                if not bound:
-                    del subjects[name]
-        if key[0] and not subjects:
-            self._by_subject.pop(key[0], None)
-
-    def _bindings_of(self, user: User, namespace: str) -> Iterator[tuple[_Binding, int]]:
-        """The bindings with the user, each with the position of the first subject that is the user."""
-        keys = [f"User:{user.name}", *(f"Group:{group}" for group in user.groups)]
-        for scope in ("", namespace) if namespace else ("",):
-            subjects = self._by_subject.get(scope)
-            if not subjects:
+        namespace = key[0]
+        for subject in binding.subjects:
+            scopes = self._subjects(subject) if subject is not None else {}
+            subjects = scopes.get(namespace, {})
+            if subject is None or (found := subjects.get(subject[1])) is None:
                 continue
-            found: dict[_Binding, int] = {}
-            for key in keys:
-                # A copy: claim status may be checked in another thread while the policy changes.
-                for binding, position in list(subjects.get(key, _NONE).items()):
-                    found[binding] = min(position, found.get(binding, position))
-            yield from found.items()
+            found.bindings.pop(binding, None)
+            if not found.bindings:
+                del subjects[subject[1]]
+            if namespace and not subjects:
+                del scopes[namespace]
 
-    def _role_of(self, binding: _Binding) -> _Role | None:
-        return self._roles.get(binding.role_key)
+    def _forget(self) -> None:
+        self._generation += 1
+        self._remembered = {}
 
-    def _answer(self, request: AccessRequest) -> _Answer:
+    def _subjects_of(self, user: User, namespace: str) -> list[_Subject]:
+        """What bindings say about the user and its groups, at the cluster scope and in the namespace."""
+        found: list[_Subject] = []
+        for scope in ("", namespace) if namespace else ("",):
+            users, groups = self._users.get(scope), self._groups.get(scope)
+            if users and (subject := users.get(user.name)) is not None:
+                found.append(subject)
+            if groups:
+                found += [groups[group] for group in user.groups if group in groups]
+        return found
+
+    def _grants_of(self, subject: _Subject) -> _Grants:
+        grants = subject.grants
+        if grants is None or grants.generation != self._generation:
+            grants = subject.grants = _Grants(self._generation, list(subject.bindings.items()), self._roles)
+        return grants
+
+    def _answer(self, request: AccessRequest) -> Decision | _ByName:
         """The answer for every name at once."""
+        verb, group, full_resource = request.verb, request.group, request.full_resource
+        named = (full_resource, ALL, f"*/{request.subresource}") if request.subresource else (full_resource, ALL)
         by_name: dict[str, Decision] = {}
         errors: list[str] = []
-        full_resource = request.full_resource
-        for binding, position in self._bindings_of(request.user, request.namespace):
-            role = self._role_of(binding)
-            if role is None:
-                errors.append(binding.missing_role)
-                continue
-            for rule in role.resource_rules:
-                if not rule.allows(request.verb, request.group, full_resource, request.subresource):
-                    continue
-                decision = Decision(Opinion.ALLOW, binding.reason(position))
-                if not rule.names:
-                    return _Answer(decision)
-                for name in rule.names:
-                    by_name.setdefault(name, decision)
-        return _Answer(None, by_name, _refusal(errors))
+        for subject in self._subjects_of(request.user, request.namespace):
+            grants = self._grants_of(subject)
+            errors += grants.errors
+            for resource in named:
+                for rule, binding, position in grants.by_resource.get(resource, ()):
+                    if rule.allows(verb, group):
+                        decision = binding.decision(position, request.user)
+                        if not rule.names:
+                            return decision
+                        for name in rule.names:
+                            by_name.setdefault(name, decision)
+        refusal = _refusal(errors) if errors else _REFUSED
+        return _ByName(by_name, refusal) if by_name else refusal
 
     def _decide_path(self, request: AccessRequest) -> Decision:
         errors: list[str] = []
-        for binding, position in self._bindings_of(request.user, ""):
-            role = self._role_of(binding)
-            if role is None:
-                errors.append(binding.missing_role)
-            elif any(allows_path(rule, request.verb, request.path) for rule in role.path_rules):
-                return Decision(Opinion.ALLOW, binding.reason(position))
-        return _refusal(errors)
+        for subject in self._subjects_of(request.user, ""):
+            grants = self._grants_of(subject)
+            errors += grants.errors
+            for rule, binding, position in grants.on_paths:
+                if allows_path(rule, request.verb, request.path):
+                    return binding.decision(position, request.user)
+        return _refusal(errors) if errors else _REFUSED
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """The decision on a verb and resource for every name (`everything`), or by name."""
+class _ByName(Struct, frozen=True, gc=False):
+    """Decisions on a verb and resource that depend on the name."""
 
-    everything: Decision | None
-    by_name: dict[str, Decision] = field(default_factory=dict)
-    refusal: Decision = _REFUSED
+    decisions: dict[str, Decision]
+    refusal: Decision
 
 
-@dataclass(frozen=True, slots=True)
-class _Role:
-    rules: tuple[PolicyRule, ...]
-    resource_rules: tuple[ResourceRule, ...]
-    path_rules: tuple[PolicyRule, ...]
+class _Subject:
+    """A user or group at one scope: its bindings, each with the position of the subject in it."""
 
-    @staticmethod
-    def of(role: Role) -> _Role:
-        return _Role(
-            role.rules,
-            tuple(ResourceRule.of(rule) for rule in role.rules),
-            tuple(rule for rule in role.rules if rule.non_resource_urls),
-        )
+    __slots__ = ("bindings", "grants")
+
+    def __init__(self) -> None:
+        self.bindings: dict[_Binding, int] = {}
+        self.grants: _Grants | None = None
+
+
+class _Grants:
+    """The rules that one subject has at one scope, by the resources that they name."""
+
+    __slots__ = ("by_resource", "errors", "generation", "on_paths")
+
+    def __init__(
+        self,
+        generation: int,
+        bindings: Iterable[tuple[_Binding, int]],
+        roles: Mapping[tuple[str, str], tuple[PolicyRule, ...]],
+    ) -> None:
+        self.generation = generation
+        self.by_resource: dict[str, list[tuple[ResourceRule, _Binding, int]]] = {}
+        self.on_paths: list[tuple[PolicyRule, _Binding, int]] = []
+        self.errors: list[str] = []
+        for binding, position in bindings:
+            rules = roles.get(binding.role_key)
+            if rules is None:
+                self.errors.append(_not_found(binding.item.role_ref.kind, binding.item.role_ref.name))
+                continue
+            for rule in rules:
+                if rule.non_resource_urls:
+                    self.on_paths.append((rule, binding, position))
+                compiled = ResourceRule.of(rule)
+                for resource in dict.fromkeys(rule.resources):
+                    self.by_resource.setdefault(resource, []).append((compiled, binding, position))
 
 
 class _Binding:
     """A binding; hashed by identity."""
 
-    __slots__ = ("item", "namespace", "role_key")
+    __slots__ = ("_decisions", "item", "namespace", "role_key", "subjects")
 
     def __init__(self, item: RoleBinding, namespace: str) -> None:
         self.item = item
         self.namespace = namespace
         self.role_key = (namespace if item.role_ref.kind == "Role" else "", item.role_ref.name)
+        # Kind (User or Group) and name; None for a subject that no user can be.
+        self.subjects = tuple(_identity(subject, namespace) for subject in item.subjects)
+        self._decisions: dict[int, Decision] = {}
 
-    @property
-    def missing_role(self) -> str:
-        return _not_found(self.item.role_ref.kind, self.item.role_ref.name)
+    def decision(self, position: int, user: User) -> Decision:
+        """Allows, because the user is the subject at the position, or an earlier one."""
+        for earlier in range(position):
+            subject = self.subjects[earlier]
+            if subject is not None and subject[1] in ((user.name,) if subject[0] == "User" else user.groups):
+                position = earlier
+                break
+        decision = self._decisions.get(position)
+        if decision is None:
+            decision = self._decisions[position] = Decision(Opinion.ALLOW, self._reason(position))
+        return decision
 
-    def reason(self, position: int) -> str:
-        """Why the subject at the position is allowed something."""
+    def _reason(self, position: int) -> str:
         name, ref = self.item.metadata.name, self.item.role_ref
         kind = "RoleBinding" if self.namespace else "ClusterRoleBinding"
         named = go_quoted(f"{name}/{self.namespace}" if self.namespace else name)
@@ -233,13 +276,13 @@ class _Binding:
         return f"RBAC: allowed by {kind} {named} of {ref.kind} {go_quoted(ref.name)} to {subject}"
 
 
-_NONE: Final[dict[_Binding, int]] = {}
-
-
 def _remember(
-    remembered: dict[tuple[object, ...], _Answer], key: tuple[object, ...], request: AccessRequest, answer: _Answer
+    remembered: dict[tuple[object, ...], Decision | _ByName],
+    key: tuple[object, ...],
+    request: AccessRequest,
+    answer: Decision | _ByName,
 ) -> None:
-    named = (request.namespace, request.verb, request.group, request.resource, request.subresource)
+    named = request.namespace, request.verb, request.group, request.resource, request.subresource
     if sum(map(len, named)) > REMEMBERED_NAMES_LENGTH_MAX:
         return
     if len(remembered) >= REMEMBERED_MAX:
@@ -256,13 +299,12 @@ def _key(item: Role | RoleBinding) -> tuple[str, str]:
     return "" if is_cluster_wide else item.metadata.namespace, item.metadata.name
 
 
-def _subject_key(subject: Subject, binding_namespace: str) -> str | None:
-    """The key of the users that the subject is; `None` for a subject that no user can be."""
+def _identity(subject: Subject, binding_namespace: str) -> tuple[str, str] | None:
     match subject.kind:
         case "User" | "Group":
-            return f"{subject.kind}:{subject.name}"
+            return subject.kind, subject.name
         case "ServiceAccount" if namespace := subject.namespace or binding_namespace:
-            return f"User:{SERVICE_ACCOUNT_PREFIX}{namespace}:{subject.name}"
+            return "User", f"{SERVICE_ACCOUNT_PREFIX}{namespace}:{subject.name}"
     return None
 
 
@@ -273,4 +315,4 @@ def _described(subject: Subject, binding_namespace: str) -> str:
 
 
 def _refusal(errors: Sequence[str]) -> Decision:
-    return Decision(Opinion.NONE, f"rbac: RBAC: {joined_errors(errors)}") if errors else _REFUSED
+    return Decision(Opinion.NONE, f"rbac: RBAC: {joined_errors(errors)}")
