@@ -177,3 +177,76 @@ def test_api_resources_and_version(kubectl: Kubectl) -> None:
     assert "resourceslices" in kubectl("api-resources", "--api-group=resource.k8s.io")
     assert "resource.k8s.io/v1" in kubectl("api-versions")
     assert "v1.37" in kubectl("version")
+
+
+# --- who may do what ----------------------------------------------------------------------------------------------
+
+RIGHTS = """
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: readers}
+rules: [{apiGroups: [""], resources: [configmaps], verbs: [get, list]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: readers}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: readers}
+subjects: [{kind: Group, apiGroup: rbac.authorization.k8s.io, name: devs}, {kind: ServiceAccount, name: web}]
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: web}
+"""
+
+
+@pytest.fixture
+def rights(kubectl: Kubectl) -> Iterator[None]:
+    kubectl("apply", "-f", "-", stdin=RIGHTS)
+    yield
+    kubectl("delete", "--ignore-not-found", "-f", "-", stdin=RIGHTS)
+
+
+@pytest.mark.usefixtures("rights")
+def test_auth_can_i_answers_by_roles(kubectl: Kubectl) -> None:
+    bob = ("--as", "bob", "--as-group", "devs")
+    assert kubectl("auth", "can-i", "delete", "pods") == "yes\n"
+    assert kubectl("auth", "can-i", "get", "configmaps", *bob) == "yes\n"
+    assert "no" in kubectl("auth", "can-i", "delete", "configmaps", *bob, code=1)
+    assert "no" in kubectl("auth", "can-i", "get", "/metrics", *bob, code=1)
+    listed = kubectl("auth", "can-i", "--list", *bob)
+    assert "configmaps" in listed
+    assert "selfsubjectaccessreviews.authorization.k8s.io" in listed
+    assert "[*]" not in listed
+    refused = kubectl("get", "pods", *bob, code=1)
+    assert 'User "bob" cannot list resource "pods" in API group "" in the namespace' in refused
+    kubectl("get", "configmaps", *bob)
+
+
+@pytest.mark.usefixtures("rights")
+def test_auth_whoami_and_tokens_of_service_accounts(program: list[str], kubectl: Kubectl) -> None:
+    namespace = program[-1]
+    if program[0] == str(DEBIAN):
+        # It has no commands for these.
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/web/token"
+        token = json.loads(kubectl("create", "--raw", path, "-f", "-", stdin="{}"))["status"]["token"]
+        whoami = ("create", "--raw", "/apis/authentication.k8s.io/v1/selfsubjectreviews", "-f", "-")
+    else:
+        token = kubectl("create", "token", "web", "--duration", "20m").strip()
+        whoami = ("auth", "whoami")
+    assert "dralloc-admin" in kubectl(*whoami, stdin="{}")
+    as_account = ("--token", token)
+    assert f"system:serviceaccount:{namespace}:web" in kubectl(*whoami, *as_account, stdin="{}")
+    kubectl("get", "configmaps", *as_account)
+    assert "forbidden" in kubectl("get", "secrets", *as_account, code=1)
+    kubectl("delete", "serviceaccount", "web")
+    refused = kubectl("get", "configmaps", *as_account, code=1)
+    assert "Unauthorized" in refused or "You must be logged in" in refused
+
+
+def test_configuration_objects_are_created_by_commands(kubectl: Kubectl) -> None:
+    kubectl("create", "configmap", "settings", "--from-literal", "a=b")
+    kubectl("create", "secret", "generic", "login", "--from-literal", "password=x")
+    assert kubectl("get", "configmap", "settings", "-o", "jsonpath={.data.a}") == "b"
+    assert kubectl("get", "secret", "login", "-o", "jsonpath={.data.password}") == "eA=="
+    assert "Opaque" in kubectl("get", "secrets")
+    kubectl("delete", "configmap/settings", "secret/login")
