@@ -229,7 +229,7 @@ def test_auth_whoami_and_tokens_of_service_accounts(program: list[str], kubectl:
         # It has no commands for these.
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/web/token"
         token = json.loads(kubectl("create", "--raw", path, "-f", "-", stdin="{}"))["status"]["token"]
-        whoami = ("create", "--raw", "/apis/authentication.k8s.io/v1/selfsubjectreviews", "-f", "-")
+        whoami: tuple[str, ...] = ("create", "--raw", "/apis/authentication.k8s.io/v1/selfsubjectreviews", "-f", "-")
     else:
         token = kubectl("create", "token", "web", "--duration", "20m").strip()
         whoami = ("auth", "whoami")

@@ -19,6 +19,7 @@ from dralloc.apiserver.credentials.signing_keys import SigningKeys
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import Authenticator, TokenFile, administrator_token
 from dralloc.apiserver.http.listener import ListenAddress, ListenerLimits, listen
+from dralloc.apiserver.http.oidc_tokens import OidcSettings, OidcTokens
 from dralloc.apiserver.http.site_guard import is_loopback
 from dralloc.apiserver.http.static_pages import StaticPages
 from dralloc.apiserver.objects.service_account_tokens import ISSUER, LIFETIME_MAX, ServiceAccountTokens
@@ -61,6 +62,8 @@ class ServerSettings:
     token_file: Path | None = None
     # Names this cluster in the tokens of its service accounts.
     service_account_issuer: str = ISSUER
+    # The identity provider whose tokens are accepted.
+    oidc: OidcSettings | None = None
     # Plain http without authentication, for tests.
     insecure_http: bool = False
     gates: FeatureGates = field(default_factory=FeatureGates.defaults)
@@ -108,7 +111,7 @@ async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
             {token: ADMINISTRATOR},
             without_credential=ADMINISTRATOR if settings.insecure_http else None,
             token_file=token_file,
-            verifiers=(accounts,),
+            verifiers=(accounts, *_provider_tokens(settings, accounts.issuer)),
             audiences=(accounts.issuer,),
         )
         server = ApiServer(
@@ -154,6 +157,12 @@ async def _auditor(settings: ServerSettings) -> AsyncIterator[Auditor | None]:
         yield Auditor(policy, log, settings.clock)
     finally:
         await asyncio.to_thread(log.close)
+
+
+def _provider_tokens(settings: ServerSettings, audience: str) -> tuple[OidcTokens, ...]:
+    if settings.oidc is None:
+        return ()
+    return (OidcTokens(settings.oidc, clock=settings.clock, audiences=(audience,)),)
 
 
 def _certificates(settings: ServerSettings) -> TlsFiles:

@@ -8,6 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dralloc.cli.audit_options import LogMaxAge, LogMaxBackup, LogMaxSize, LogPath, PolicyFile, audit_settings
+from dralloc.cli.identity_options import (
+    DEFAULT_ISSUER,
+    ClientId,
+    GroupsClaim,
+    GroupsPrefix,
+    IssuerUrl,
+    ProviderAuthority,
+    ProviderKeys,
+    RequiredClaims,
+    ServiceAccountIssuer,
+    SigningAlgorithms,
+    UsernameClaim,
+    UsernamePrefix,
+    oidc_settings,
+)
 from dralloc.cli.options import AcceptLostWrites, Gates, ServedKubeconfig, StoreUrl
 from dralloc.cli.output import fail, parse_gates, say
 
@@ -30,6 +45,17 @@ def apiserver(
     token_file: Annotated[
         Path | None, typer.Option(help='A file with more users, one per line: token,user,uid,"group,group".')
     ] = None,
+    service_account_issuer: ServiceAccountIssuer = DEFAULT_ISSUER,
+    oidc_issuer_url: IssuerUrl = "",
+    oidc_client_id: ClientId = "",
+    oidc_username_claim: UsernameClaim = "sub",
+    oidc_username_prefix: UsernamePrefix = "",
+    oidc_groups_claim: GroupsClaim = "",
+    oidc_groups_prefix: GroupsPrefix = "",
+    oidc_required_claim: RequiredClaims = None,
+    oidc_signing_algs: SigningAlgorithms = "RS256",
+    oidc_jwks: ProviderKeys = "",
+    oidc_ca_file: ProviderAuthority = None,
     insecure_http: Annotated[
         bool, typer.Option("--insecure-http", help="Serve plain HTTP without tokens, on loopback only, for tests.")
     ] = False,
@@ -62,6 +88,19 @@ def apiserver(
         accept_lost_writes=accept_lost_writes,
         kubeconfig=kubeconfig,
         token_file=token_file,
+        service_account_issuer=service_account_issuer,
+        oidc=oidc_settings(
+            oidc_issuer_url,
+            client_id=oidc_client_id,
+            username_claim=oidc_username_claim,
+            username_prefix=oidc_username_prefix,
+            groups_claim=oidc_groups_claim,
+            groups_prefix=oidc_groups_prefix,
+            required_claims=oidc_required_claim or [],
+            algorithms=oidc_signing_algs,
+            jwks=oidc_jwks,
+            authority=oidc_ca_file,
+        ),
         insecure_http=insecure_http,
         gates=gates,
         pages=device_page(),

@@ -16,15 +16,15 @@ class UnusableToken(Exception):
     """A token that is not signed by the key, or not meant for us, or not valid now."""
 
 
-def key_id(token: str) -> str | None:
-    """The ID of the key that the token says it was signed with; `None` if it is no signed token."""
+def unverified_token(token: str) -> tuple[Claims, Claims]:
+    """Header and claims of a token whose signature is not checked yet."""
     import jwt
 
     try:
-        header = jwt.get_unverified_header(token)
-    except jwt.InvalidTokenError:
-        return None
-    return str(header.get("kid") or "")
+        read = jwt.decode_complete(token, options={"verify_signature": False})
+    except (jwt.InvalidTokenError, ValueError) as error:
+        raise UnusableToken(str(error)) from None
+    return read["header"], read["payload"]
 
 
 def verified_claims(

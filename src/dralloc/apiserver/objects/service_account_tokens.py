@@ -25,8 +25,8 @@ from dralloc.apiserver.credentials.signed_tokens import (
     Claims,
     UnusableToken,
     check_time,
-    key_id,
     meant_for,
+    unverified_token,
     verified_claims,
 )
 from dralloc.apiserver.credentials.signing_keys import ALGORITHM, SigningKeys
@@ -177,7 +177,8 @@ class ServiceAccountTokens:
             if self._keys.find(known["kid"]) is None:
                 raise UnusableToken("the key that signed the token is gone")
             return known
-        key = self._keys.find(key_id(token) or "")
+        header, _ = unverified_token(token)
+        key = self._keys.find(str(header.get("kid") or ""))
         if key is None:
             raise UnusableToken("no key of this server signed the token")
         claims = verified_claims(token, key.public, algorithms=(ALGORITHM,), issuer=self.issuer)
