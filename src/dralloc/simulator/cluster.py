@@ -202,7 +202,7 @@ class SimulatedCluster:
         await self.network.heal()
         defaults = FeatureGates.defaults()
         for server in self.servers:
-            if server.process.dead or server.gates != defaults:
+            if server.process.dead or server.gates != defaults or self.backend.needs_restart:
                 await server.kill()
                 server.start(defaults)
         await asyncio.gather(*(server.ready.wait() for server in self.servers))
@@ -231,6 +231,11 @@ class SimulatedCluster:
                 return MemoryBackend(self.history)
             case "etcd":
                 return EtcdBackend(self.history, self.network, Random(self._random.random()))
+            case "sqlite":
+                # The simulated disk needs a library that only developers have.
+                from dralloc.simulator.sqlite_backend import SqliteBackend
+
+                return SqliteBackend(self.history, Random(self._random.random()))
             case _:
                 raise ValueError(f"no store is called {store!r}")
 

@@ -77,6 +77,7 @@ class RandomWorkload:
             (4, self._back_up),
             (2, self._restore),
         ]
+        self._weights = [weight for weight, _ in self._actions]
 
     async def prepare(self) -> None:
         """Create nodes, classes, templates and the first slices."""
@@ -98,8 +99,9 @@ class RandomWorkload:
 
     async def act(self) -> str:
         """Run a random action; a refusal by the server is part of the game."""
-        weights = [weight for weight, _ in self._actions]
-        (_, action), *_ = self._random.choices(self._actions, weights)
+        (_, action), *_ = self._random.choices(self._actions, self._weights)
+        if self._cluster.backend.needs_restart and self._random.random() < 0.3:
+            action = self._restart_server
         try:
             return await action()
         except ApiError as refusal:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
+from math import inf
 from random import Random
 from typing import Any, Final
 
@@ -29,6 +30,7 @@ class RegisterHistory:
         self.violations: list[str] = []
         self._requests: defaultdict[str, list[RegisterRequest]] = defaultdict(list)
         self._initial: dict[str, int] = {}
+        self._in_flight: Counter[str] = Counter()
         self._values = 0
         self._epoch = 0
 
@@ -42,10 +44,15 @@ class RegisterHistory:
 
     def call(self, name: str, request: RegisterRequest) -> RegisterRequest:
         requests = self._requests[name]
-        if len(requests) >= REQUESTS_MAX and all(known.returned < request.called for known in requests[-CLIENTS:]):
+        if len(requests) >= REQUESTS_MAX and not self._in_flight[name]:
             self._conclude(name, requests)
         self._requests[name].append(request)
+        self._in_flight[name] += 1
         return request
+
+    def end(self, name: str) -> None:
+        """A client got its answer, or gave up."""
+        self._in_flight[name] -= 1
 
     def restore(self) -> None:
         """A back-up was restored: what comes next is a history of its own."""
@@ -62,7 +69,8 @@ class RegisterHistory:
     def _conclude(self, name: str, requests: list[RegisterRequest]) -> None:
         """Check the requests so far; the last read becomes the start of those that follow."""
         last = requests[-1]
-        if not (last.is_read and last.answer is Answer.DONE):
+        answered = max((request.returned for request in requests[:-1] if request.returned < inf), default=0.0)
+        if not (last.is_read and last.answer is Answer.DONE and answered < last.called):
             return
         if not self._explained(name, requests):
             self.violations.append(f"the requests to lease {name} are not linearizable: {_list(requests)}")
@@ -91,6 +99,7 @@ class RegisterClient:
         self._history = history
         # The last state that it saw of each register: value and resource version.
         self._seen: dict[str, tuple[int, str]] = {}
+        self._epoch = 0
 
     async def run(self) -> None:
         while True:
@@ -98,6 +107,8 @@ class RegisterClient:
             await self._act(f"register-{self._random.randrange(REGISTERS)}")
 
     async def _act(self, name: str) -> None:
+        if self._epoch != self._history.epoch:
+            self._epoch, self._seen = self._history.epoch, {}
         value, version = self._seen.get(name, (ABSENT, ""))
         draw, now, epoch = self._random.random(), asyncio.get_running_loop().time, self._history.epoch
         if draw < 0.4:
@@ -118,6 +129,8 @@ class RegisterClient:
             response = await self._transport.send(sent)
         except TransportError:
             return
+        finally:
+            self._history.end(name)
         if epoch != self._history.epoch:
             return
         self._take(name, request, response, now())

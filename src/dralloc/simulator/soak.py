@@ -17,7 +17,7 @@ from dralloc.simulator.network import Faults
 from dralloc.simulator.random_workload import RandomWorkload
 
 HARSH: Final = Faults(lose_request=0.01, lose_answer=0.015, break_stream=0.005, slow=0.01, late=0.005, duplicate=0.002)
-STORES: Final = ("memory", "etcd")
+STORES: Final = ("memory", "sqlite", "etcd")
 STEP_MAX_S: Final = 6.0
 # Longer than every backoff, timeout and flush of unschedulable pods.
 REST_S: Final = 1200.0

@@ -46,6 +46,11 @@ class StoreBackend(ABC):
         """A server was stopped in good order."""
         await store.close()
 
+    @property
+    def needs_restart(self) -> bool:
+        """True if servers cannot go on until they are started again."""
+        return False
+
     def on_killed(self) -> None:  # noqa: B027
         """The server's process was killed."""
 

@@ -137,7 +137,21 @@ class SqliteFile:
             if mark is None or mark.identity != identity:
                 write_mark(self._path, Mark(identity=identity, revision=revisioned.revision), self._disk)
             self._mark = MarkFile(self._path, self._disk)
+            self._empty_log()
         return revisioned
+
+    def _empty_log(self) -> None:
+        """Moves the write-ahead log into the database and syncs it.
+
+        If an earlier process failed to sync, the system may show writes of the log that will never be on the disk. Later writes behind
+        them would be lost with the power.
+        """
+        try:
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except sqlite3.Error as error:
+            # A store on a full disk can still be read.
+            if _name(error) not in HARMLESS_ERRORS:
+                raise
 
     def begin_history(self, records: Iterable[Record], *, first_revision: int) -> bytes:
         """Replaces everything in the file by these records, with revisions from the first one on in their old order, and a new
@@ -251,6 +265,9 @@ class SqliteFile:
             )
         if is_new:
             self._check_new()
+        # A new file changes to the log with a rollback journal. If its deletion is not synced, a power failure brings the journal back,
+        # and SQLite rolls the file back to nothing.
+        execute("PRAGMA synchronous = EXTRA")
         execute("PRAGMA journal_mode = WAL")
         execute(f"PRAGMA synchronous = {synchronous}")
         # On macOS a plain fsync stops at the drive's cache; elsewhere this is a no-op.

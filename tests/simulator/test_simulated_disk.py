@@ -1,0 +1,116 @@
+"""The SQLite store on the simulated disk: what was acknowledged survives, and the disk really loses what was not synced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from random import Random
+
+import pytest
+
+from dralloc.simulator.simulated_disk import DATABASE, SimulatedDisk
+from dralloc.simulator.virtual_time import run_virtual
+from dralloc.store.errors import LostWrites, StoreError, StoreFull
+from dralloc.store.sqlite import SqliteStore
+
+SEEDS = range(20)
+
+
+@pytest.fixture
+def disks() -> Iterator[Callable[[int], SimulatedDisk]]:
+    made: list[SimulatedDisk] = []
+
+    def make(seed: int) -> SimulatedDisk:
+        made.append(SimulatedDisk(Random(seed)))
+        return made[-1]
+
+    yield make
+    for disk in made:
+        disk.close()
+
+
+async def crash(store: SqliteStore, disk: SimulatedDisk, *, power_loss: bool) -> None:
+    disk.crash(power_loss=power_loss)
+    await store.close()
+
+
+async def write_some(store: SqliteStore, count: int, prefix: str = "/a/") -> None:
+    for number in range(count):
+        await store.create(f"{prefix}{number}", bytes(300))
+
+
+async def keys_after_restart(disk: SimulatedDisk) -> int:
+    async with await SqliteStore.open(DATABASE, disk=disk) as store:
+        return len((await store.list_prefix("/")).records)
+
+
+def test_acknowledged_writes_survive_a_power_loss_at_any_moment(disks: Callable[[int], SimulatedDisk]) -> None:
+    async def run(disk: SimulatedDisk, writes: int) -> int:
+        store = await SqliteStore.open(DATABASE, disk=disk)
+        await write_some(store, writes)
+        await crash(store, disk, power_loss=True)
+        return await keys_after_restart(disk)
+
+    for seed in SEEDS:
+        assert run_virtual(run(disks(seed), seed)) == seed
+
+
+def test_without_syncs_a_power_loss_is_noticed(disks: Callable[[int], SimulatedDisk]) -> None:
+    async def run(disk: SimulatedDisk) -> int | str:
+        store = await SqliteStore.open(DATABASE, disk=disk, synchronous="OFF")
+        await write_some(store, 50)
+        await crash(store, disk, power_loss=True)
+        try:
+            return await keys_after_restart(disk)
+        except StoreError as error:
+            return type(error).__name__
+
+    outcomes = {run_virtual(run(disks(seed))) for seed in SEEDS}
+    assert "LostWrites" in outcomes
+
+
+def test_writes_behind_one_that_was_not_synced_survive(disks: Callable[[int], SimulatedDisk]) -> None:
+    async def run(disk: SimulatedDisk) -> int:
+        store = await SqliteStore.open(DATABASE, disk=disk)
+        await write_some(store, 5)
+        disk.fails_to_sync = True
+        with pytest.raises(StoreError):
+            await write_some(store, 1, "/unsynced/")
+        await crash(store, disk, power_loss=False)
+        store = await SqliteStore.open(DATABASE, disk=disk)
+        await write_some(store, 5, "/b/")
+        await crash(store, disk, power_loss=True)
+        return await keys_after_restart(disk)
+
+    for seed in SEEDS:
+        # The write that was not acknowledged may have happened.
+        assert run_virtual(run(disks(seed))) in (10, 11)
+
+
+def test_a_full_disk_refuses_writes_until_it_has_room(disks: Callable[[int], SimulatedDisk]) -> None:
+    async def run(disk: SimulatedDisk) -> int:
+        async with await SqliteStore.open(DATABASE, disk=disk) as store:
+            await write_some(store, 5)
+            disk.is_full = True
+            with pytest.raises(StoreFull):
+                await write_some(store, 50, "/b/")
+            disk.is_full = False
+            await write_some(store, 5, "/c/")
+        return await keys_after_restart(disk)
+
+    assert run_virtual(run(disks(0))) >= 10
+
+
+def test_a_damaged_log_is_refused_or_was_not_needed(disks: Callable[[int], SimulatedDisk]) -> None:
+    async def run(disk: SimulatedDisk) -> bool:
+        store = await SqliteStore.open(DATABASE, disk=disk)
+        await write_some(store, 20)
+        await crash(store, disk, power_loss=False)
+        assert disk.damage_log()
+        try:
+            assert await keys_after_restart(disk) == 20
+        except LostWrites:
+            return True
+        return False
+
+    refused = [run_virtual(run(disks(seed))) for seed in SEEDS]
+    assert any(refused)
