@@ -19,12 +19,13 @@ from dralloc.api.registry import KINDS, NAMESPACE, PRIORITY_CLASS, RESOURCE_CLAI
 from dralloc.apiserver.audit.auditor import Auditor
 from dralloc.apiserver.description.description_endpoints import DescriptionEndpoints
 from dralloc.apiserver.documents.json_documents import Document
+from dralloc.apiserver.documents.protobuf_writer import UnencodableValue, has_message, to_protobuf
 from dralloc.apiserver.http.access_requests import access_request, refusal
 from dralloc.apiserver.http.authentication import Authenticator
 from dralloc.apiserver.http.flow_control import compute
 from dralloc.apiserver.http.impersonation_headers import wanted_user
-from dralloc.apiserver.http.messages import JSON, TEXT, HttpRequest, HttpResponse
-from dralloc.apiserver.http.negotiation import YAML, wants_yaml
+from dralloc.apiserver.http.messages import JSON, PROTOBUF, TEXT, HttpRequest, HttpResponse
+from dralloc.apiserver.http.negotiation import YAML, wants_protobuf, wants_yaml
 from dralloc.apiserver.http.request_metrics import ServerMetrics
 from dralloc.apiserver.http.statuses import UNAUTHORIZED, no_such_resource, status_of, status_response
 from dralloc.apiserver.http.task_stacks import task_stacks
@@ -187,8 +188,11 @@ class ApiServer:
             self.metrics.in_flight -= 1
         if audited is not None:
             audited.end(response)
-        if b"yaml" in request.headers.get(b"accept", b"") and wants_yaml(request.header(b"accept")):
+        accept = request.headers.get(b"accept", b"")
+        if b"yaml" in accept and wants_yaml(request.header(b"accept")):
             await _convert_to_yaml(response)
+        elif b"protobuf" in accept and wants_protobuf(request.header(b"accept")):
+            await _convert_to_protobuf(response)
         verb = _verb(request, about)
         self.metrics.observe(
             verb,
@@ -328,6 +332,30 @@ async def _convert_to_yaml(response: HttpResponse) -> None:
         body = response.body
         response.body = await compute(20 * len(body), lambda: write_yaml(read_document(body)).encode())
         response.content_type = YAML
+
+
+async def _convert_to_protobuf(response: HttpResponse) -> None:
+    """Convert the body to protobuf, unless it has no message. Watches are protobuf already."""
+    if response.content_type != JSON:
+        return
+    if response.stream is not None:
+        # A long list: a message needs its length before its content.
+        response.body = b"".join([piece async for piece in response.stream])
+        response.stream = None
+    body = response.body
+    made = await compute(20 * len(body), _protobuf_of, body)
+    if made is not None:
+        response.body, response.content_type = made, PROTOBUF
+
+
+def _protobuf_of(body: bytes) -> bytes | None:
+    document = read_document(body)
+    if not has_message(document.get("apiVersion", ""), document.get("kind", "")):
+        return None
+    try:
+        return to_protobuf(document)
+    except UnencodableValue:
+        return None
 
 
 def _verb(request: HttpRequest, path: ResourcePath | None) -> str:

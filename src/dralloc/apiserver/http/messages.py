@@ -17,6 +17,7 @@ from dralloc.access.users import User
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
+PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 
 
 class HttpRequest(Struct, gc=False):

@@ -1,4 +1,4 @@
-"""Content negotiation: objects, metadata or tables; JSON or YAML; aggregated or plain discovery.
+"""Content negotiation: objects, metadata or tables; JSON, protobuf or YAML; aggregated or plain discovery.
 
 The `Accept` header names the form: `application/json;as=Table;v=v1;g=meta.k8s.io,application/json` asks for a table, or else for
 the object.
@@ -12,7 +12,9 @@ from enum import Enum
 from functools import lru_cache
 from typing import Final
 
+from dralloc.apiserver.http.messages import PROTOBUF
 from dralloc.apiserver.http.statuses import unwritable_answer
+from dralloc.primitives.errors import NotAcceptable
 
 META_GROUP: Final = "meta.k8s.io"
 DISCOVERY_GROUP: Final = "apidiscovery.k8s.io"
@@ -20,7 +22,7 @@ AGGREGATED_VERSIONS: Final = ("v2", "v2beta1")
 
 YAML: Final = "application/yaml"
 
-_READABLE: Final = ("application/json", YAML, "application/*", "*/*")
+_WRITABLE: Final = ("application/json", YAML, PROTOBUF, "application/*", "*/*")
 
 
 class Form(Enum):
@@ -41,25 +43,42 @@ class _Range:
     version: str
 
 
-# Clients send the same few headers with every request.
-@lru_cache(maxsize=256)
 def form_of_objects(accept: str) -> Form:
-    for wanted in _ranges(accept):
-        if not wanted.form:
-            return Form.OBJECT
-        if wanted.group == META_GROUP and wanted.version in ("v1", "v1beta1"):
-            if wanted.form == "Table":
-                return Form.TABLE
-            if wanted.form in ("PartialObjectMetadata", "PartialObjectMetadataList"):
-                return Form.METADATA
-    raise unwritable_answer(("application/json",))
+    return _choice(accept)[0]
 
 
-@lru_cache(maxsize=256)
 def wants_yaml(accept: str) -> bool:
     """True if the client prefers YAML to JSON."""
-    first = next(_ranges(accept), None)
-    return first is not None and first.media_type == YAML
+    return _encoding(accept) == YAML
+
+
+def wants_protobuf(accept: str) -> bool:
+    """True if the client prefers protobuf to JSON."""
+    return _encoding(accept) == PROTOBUF
+
+
+def _encoding(accept: str) -> str:
+    """The media type that the client prefers; empty if it accepts none that can be written."""
+    try:
+        return _choice(accept)[1]
+    except NotAcceptable:
+        return ""
+
+
+# Clients send the same few headers with every request.
+@lru_cache(maxsize=256)
+def _choice(accept: str) -> tuple[Form, str]:
+    """The form and the media type of the first range that can be written."""
+    for wanted in _ranges(accept):
+        if not wanted.form:
+            return Form.OBJECT, wanted.media_type
+        if wanted.group == META_GROUP and wanted.version in ("v1", "v1beta1"):
+            # Kubernetes has no message for tables.
+            if wanted.form == "Table" and wanted.media_type != PROTOBUF:
+                return Form.TABLE, wanted.media_type
+            if wanted.form in ("PartialObjectMetadata", "PartialObjectMetadataList"):
+                return Form.METADATA, wanted.media_type
+    raise unwritable_answer(("application/json",))
 
 
 @lru_cache(maxsize=256)
@@ -87,7 +106,7 @@ def _ranges(accept: str) -> Iterator[_Range]:
     for part in (accept or "*/*").split(","):
         media_type, *parameters = (text.strip() for text in part.split(";"))
         named = dict(parameter.partition("=")[::2] for parameter in parameters)
-        if media_type.lower() in _READABLE:
+        if media_type.lower() in _WRITABLE:
             wanted = _Range(media_type.lower(), named.get("as", ""), named.get("g", ""), named.get("v", ""))
             weighted.append((_weight(named.get("q", "")), wanted))
     weighted.sort(key=lambda pair: -pair[0])

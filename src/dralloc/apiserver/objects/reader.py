@@ -18,8 +18,9 @@ from dralloc.apiserver.description.tables import (
     table_of,
 )
 from dralloc.apiserver.documents.json_documents import Document
+from dralloc.apiserver.documents.protobuf_writer import has_message
 from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
-from dralloc.apiserver.http.negotiation import Form, form_of_objects
+from dralloc.apiserver.http.negotiation import Form, form_of_objects, wants_protobuf
 from dralloc.apiserver.http.query_options import ListOptions, list_options, revision_of
 from dralloc.apiserver.http.statuses import not_found
 from dralloc.apiserver.objects.api_resources import ApiResource, key_of, name_of, namespace_of, prefix_of
@@ -32,7 +33,7 @@ from dralloc.apiserver.objects.record_lists import (
     wait_for_revision,
 )
 from dralloc.apiserver.objects.selectors import FieldQuery, LabelQuery, parse_field_selector, parse_label_selector
-from dralloc.apiserver.objects.watch_streams import Frames, WatchRequest, WatchTable
+from dralloc.apiserver.objects.watch_streams import Frames, JsonFrames, ProtobufFrames, WatchRequest, WatchTable
 from dralloc.primitives.clock import Clock
 from dralloc.store.interface import Store
 from dralloc.store.records import Record
@@ -70,7 +71,7 @@ class Reader:
         self._store = store
         self._clock = clock
         self._watches = watches
-        self._frames: dict[tuple[ApiResource, Form, IncludeObject], Frames] = {}
+        self._frames: dict[tuple[ApiResource, Form, IncludeObject, type[Frames]], Frames] = {}
 
     async def get(self, request: HttpRequest, collection: Collection, name: str) -> HttpResponse:
         resource, kind = collection.resource, collection.kind
@@ -133,15 +134,24 @@ class Reader:
             bookmarks=options.allow_bookmarks,
             timeout_s=options.timeout_s,
         )
-        frames = self._frames_of(collection.resource, *_form(request))
-        return HttpResponse(stream=self._watches.stream(watch, frames), headers=collection.resource.deprecation)
+        frames = self._frames_of(collection.resource, request)
+        return HttpResponse(
+            stream=self._watches.stream(watch, frames),
+            content_type=frames.content_type,
+            headers=collection.resource.deprecation,
+        )
 
-    def _frames_of(self, resource: ApiResource, form: Form, include: IncludeObject) -> Frames:
-        frames = self._frames.get((resource, form, include))
+    def _frames_of(self, resource: ApiResource, request: HttpRequest) -> Frames:
+        form, include = _form(request)
+        is_protobuf = wants_protobuf(request.header(b"accept")) and has_message(
+            resource.api_version, resource.kind.kind
+        )
+        frames_type: type[Frames] = ProtobufFrames if is_protobuf else JsonFrames
+        frames = self._frames.get((resource, form, include, frames_type))
         if frames is None:
             render = self._renderer(resource, form, include)
-            frames = Frames(render, lambda revision, is_end: _bookmark(resource, form, revision, is_end))
-            self._frames[resource, form, include] = frames
+            frames = frames_type(render, lambda revision, is_end: _bookmark(resource, form, revision, is_end))
+            self._frames[resource, form, include, frames_type] = frames
         return frames
 
     # --- forms ----------------------------------------------------------------------------------------------

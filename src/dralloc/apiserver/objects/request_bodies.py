@@ -17,9 +17,9 @@ from dralloc.api.registry import read_object
 from dralloc.api.schema import SchemaMismatch, find_unknown_fields
 from dralloc.api.unstructured_object import read_unstructured_and_tree
 from dralloc.apiserver.documents.json_documents import Document
-from dralloc.apiserver.documents.protobuf_bodies import PROTOBUF, protobuf_to_json
+from dralloc.apiserver.documents.protobuf_reader import protobuf_to_json
 from dralloc.apiserver.http.flow_control import compute
-from dralloc.apiserver.http.messages import JSON, HttpRequest
+from dralloc.apiserver.http.messages import JSON, PROTOBUF, HttpRequest
 from dralloc.apiserver.http.query_options import IGNORE, STRICT
 from dralloc.apiserver.http.statuses import unreadable_body
 from dralloc.apiserver.objects.api_resources import ApiResource

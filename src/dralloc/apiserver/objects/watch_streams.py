@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import random
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
+from dralloc.apiserver.documents.protobuf_writer import UnencodableValue, watch_frame
+from dralloc.apiserver.http.messages import JSON, PROTOBUF
 from dralloc.apiserver.http.statuses import expired, status_of, version_too_large
 from dralloc.apiserver.objects.record_lists import Selection, in_pieces, wait_for_revision
 from dralloc.primitives.errors import ApiError, ResourceVersionTooLarge
@@ -31,8 +34,10 @@ MODIFIED: Final = b"MODIFIED"
 DELETED: Final = b"DELETED"
 
 
-class Frames:
-    """The lines of all watches of one form (such as a version, or its table); each is rendered once."""
+class Frames(ABC):
+    """The events of all watches of one form (such as a version, or its table) and encoding; each is rendered once."""
+
+    content_type: ClassVar[str]
 
     def __init__(self, render: Callable[[bytes, int], bytes], bookmark: Callable[[int, bool], bytes]) -> None:
         self._render = render
@@ -50,15 +55,39 @@ class Frames:
         return frame
 
     def unshared(self, type_: bytes, stored: bytes, revision: int) -> bytes:
-        return b'{"type":"%b","object":%b}\n' % (type_, self._render(stored, revision))
+        return self.frame(type_, self._render(stored, revision))
 
     def bookmark(self, revision: int, *, initial_events_end: bool = False) -> bytes:
-        return b'{"type":"BOOKMARK","object":%b}\n' % self._bookmark(revision, initial_events_end)
+        return self.frame(b"BOOKMARK", self._bookmark(revision, initial_events_end))
+
+    def error(self, error: ApiError) -> bytes:
+        """The event that makes a client list again."""
+        return self.frame(b"ERROR", msgspec.json.encode(status_of(error)))
+
+    @staticmethod
+    @abstractmethod
+    def frame(type_: bytes, document: bytes) -> bytes:
+        """An event with the object in JSON, encoded."""
 
 
-def error_frame(error: ApiError) -> bytes:
-    """The line that makes a client list again."""
-    return b'{"type":"ERROR","object":%b}\n' % msgspec.json.encode(status_of(error))
+class JsonFrames(Frames):
+    content_type = JSON
+
+    @staticmethod
+    def frame(type_: bytes, document: bytes) -> bytes:
+        return b'{"type":"%b","object":%b}\n' % (type_, document)
+
+
+class ProtobufFrames(Frames):
+    content_type = f"{PROTOBUF};stream=watch"
+
+    @staticmethod
+    def frame(type_: bytes, document: bytes) -> bytes:
+        decoded = msgspec.json.decode(document)
+        try:
+            return watch_frame(type_.decode(), decoded)
+        except UnencodableValue as error:
+            return watch_frame("ERROR", status_of(ApiError(f"cannot be written in protobuf: {error}")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +130,13 @@ class WatchTable:
                         yield piece
             watch = await self._store.watch(request.prefix, after_revision=revision)
         except Compacted as error:
-            yield error_frame(expired(f"too old resource version: {error.revision} ({error.compacted})"))
+            yield frames.error(expired(f"too old resource version: {error.revision} ({error.compacted})"))
             return
         except FutureRevision as error:
-            yield error_frame(version_too_large(error.revision, error.current))
+            yield frames.error(version_too_large(error.revision, error.current))
             return
         except ResourceVersionTooLarge as error:
-            yield error_frame(error)
+            yield frames.error(error)
             return
         self._open[watch] = None
         try:
@@ -145,7 +174,7 @@ async def _changes(watch: Watch, request: WatchRequest, frames: Frames) -> Async
             due = min(deadline, bookmark_due)
             events = await watch.next(limit=EVENTS_PER_PIECE, timeout_s=max(due - loop.time(), 0))
         except (WatcherTooSlow, Compacted) as error:
-            yield error_frame(expired(f"too old resource version: {error}"))
+            yield frames.error(expired(f"too old resource version: {error}"))
             return
         except StoreUnavailable:
             return

@@ -1,8 +1,6 @@
-"""Converts bodies in Kubernetes' protobuf encoding to JSON.
+"""Reads Kubernetes' protobuf encoding: converts bodies to the JSON that the client could have sent.
 
-Clients built on client-go 1.32 or later send built-in kinds in protobuf and accept JSON in return, so it is read and never
-written. `protobuf_messages.txt` lists the fields of each message. An unknown field number is refused, because its value would be
-lost.
+A field that `protobuf_messages.txt` does not list is skipped, as by every reader of protobuf.
 """
 
 from __future__ import annotations
@@ -10,100 +8,40 @@ from __future__ import annotations
 import struct
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cache
-from importlib import resources
 from typing import Any, Final
 
 import msgspec
 
 from dralloc.api.codec import encode
 from dralloc.apiserver.documents.json_documents import Document
+from dralloc.apiserver.documents.protobuf_schema import MAGIC, NUMBERS, message_name, messages
 from dralloc.primitives.errors import BadRequest
-
-PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
-
-_MAGIC: Final = b"k8s\x00"
-_GROUPS: Final = {
-    "": "core",
-    "authentication.k8s.io": "authentication",
-    "authorization.k8s.io": "authorization",
-    "rbac.authorization.k8s.io": "rbac",
-    "resource.k8s.io": "resource",
-    "coordination.k8s.io": "coordination",
-    "scheduling.k8s.io": "scheduling",
-}
 
 _BYTES: Final = 2
 
 
 def protobuf_to_json(body: bytes) -> bytes:
     """The JSON of the object that the body holds."""
-    if not body.startswith(_MAGIC):
+    if not body.startswith(MAGIC):
         raise BadRequest("the body does not start with the prefix of Kubernetes' protobuf encoding")
-    envelope = {number: value for number, _, value in _members(body[len(_MAGIC) :])}
+    envelope = {number: value for number, _, value in _members(body[len(MAGIC) :])}
     type_ = {number: _text(value) for number, _, value in _members(_bytes(envelope.get(1, b"")))}
     api_version, kind = type_.get(1, ""), type_.get(2, "")
-    document = _read_message(_message_name(api_version, kind), _bytes(envelope.get(2, b"")))
+    name = message_name(api_version, kind)
+    if name is None:
+        raise BadRequest(f"{kind} of {api_version} is not supported in protobuf; send it as JSON")
+    document = _read_message(name, _bytes(envelope.get(2, b"")))
     return encode({"apiVersion": api_version, "kind": kind, **document})
 
 
-def _message_name(api_version: str, kind: str) -> str:
-    group, _, version = api_version.rpartition("/")
-    name = "meta.v1.DeleteOptions" if kind == "DeleteOptions" else f"{_GROUPS.get(group, group)}.{version}.{kind}"
-    if name not in _messages():
-        raise BadRequest(f"{kind} of {api_version} is not supported in protobuf; send it as JSON")
-    return name
-
-
-# --- messages -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Field:
-    name: str
-    type: str
-    is_list: bool = False
-    is_map: bool = False
-    # Its fields are inlined into the containing message.
-    is_inlined: bool = False
-
-
-@cache
-def _messages() -> Mapping[str, Mapping[int, _Field]]:
-    """Every message by its full name. No message contains itself, which bounds the recursion."""
-    text = resources.files("dralloc.apiserver.documents").joinpath("protobuf_messages.txt").read_text()
-    messages: dict[str, dict[int, _Field]] = {}
-    package = ""
-    for line in text.splitlines():
-        if line.startswith("["):
-            package = line.strip("[]")
-        elif line and not line.startswith("#"):
-            name, _, members = line.partition(":")
-            messages[f"{package}.{name}"] = dict(
-                _parse_member(member, package) for member in members.split(", ") if member.strip()
-            )
-    return messages
-
-
-def _parse_member(text: str, package: str) -> tuple[int, _Field]:
-    number, name, type_ = text.split()
-    plain = type_.lstrip("*%")
-    full = plain if plain in _SCALARS or "." in plain else f"{package}.{plain}"
-    field = _Field(
-        name.lstrip("^"), full, type_.startswith("*"), type_.startswith("%"), is_inlined=name.startswith("^")
-    )
-    return int(number), field
-
-
 def _read_message(name: str, content: bytes) -> Document:
-    fields = _messages()[name]
+    fields = messages()[name]
     document: Document = {}
     for number, wire_type, raw in _members(content):
         field = fields.get(number)
         if field is None:
-            raise BadRequest(f"field {number} of {name} is not supported in protobuf; send the object as JSON")
+            continue
         if field.is_map:
             key, value = _read_entry(field.type, _bytes(raw))
             document.setdefault(field.name, {})[key] = value
@@ -113,20 +51,20 @@ def _read_message(name: str, content: bytes) -> Document:
             document.update(_read_message(field.type, _bytes(raw)))
         else:
             value = _read_value(field.type, raw)
-            # Go clients send unset strings as empty ones. Only the resource group has fields in which an empty string matters.
-            if value is not None and (value != "" or name.startswith("resource.")):
+            # Go clients send unset fields as empty ones.
+            if value is not None and (value or not field.omits_empty):
                 document[field.name] = value
     return document
 
 
 def _read_entry(type_: str, content: bytes) -> tuple[str, Any]:
     members = {number: value for number, _, value in _members(content)}
-    empty: Any = b"" if type_ not in _NUMBERS else 0
+    empty: Any = b"" if type_ not in NUMBERS else 0
     return _text(members.get(1, b"")), _read_value(type_, members.get(2, empty))
 
 
 def _read_items(type_: str, wire_type: int, raw: int | bytes) -> Iterator[Any]:
-    if type_ in _NUMBERS and wire_type == _BYTES:
+    if type_ in NUMBERS and wire_type == _BYTES:
         content = _bytes(raw)
         place = 0
         while place < len(content):
@@ -138,10 +76,9 @@ def _read_items(type_: str, wire_type: int, raw: int | bytes) -> Iterator[Any]:
 
 def _read_value(type_: str, raw: int | bytes) -> Any:
     reader = _SCALARS.get(type_)
-    if reader is not None:
-        return reader(raw)
-    message = _read_message(type_, _bytes(raw))
-    return message.get("-", message)
+    if reader is None:
+        return _read_message(type_, _bytes(raw))
+    return reader(raw)
 
 
 # --- scalars ------------------------------------------------------------------------------------------------
@@ -215,8 +152,6 @@ def _json(raw: int | bytes) -> msgspec.Raw | None:
 _SCALARS: Final[Mapping[str, Callable[[int | bytes], Any]]] = {
     "string": _text,
     "int": _signed,
-    # A number whose zero value equals absence.
-    "count": lambda raw: _signed(raw) or None,
     "uint": _number,
     "bool": lambda raw: bool(_number(raw)),
     "double": _double,
@@ -226,8 +161,8 @@ _SCALARS: Final[Mapping[str, Callable[[int | bytes], Any]]] = {
     "quantity": _quantity,
     "int-or-string": _int_or_string,
     "json": _json,
+    "strings": lambda raw: [_text(value) for _, _, value in _members(_bytes(raw))],
 }
-_NUMBERS: Final = frozenset({"int", "count", "uint", "bool", "double"})
 
 
 # --- the wire -----------------------------------------------------------------------------------------------

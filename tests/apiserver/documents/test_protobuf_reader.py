@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.apiserver.documents.protobuf_bodies import PROTOBUF, _messages, protobuf_to_json
+from dralloc.apiserver.documents.protobuf_reader import protobuf_to_json
+from dralloc.apiserver.documents.protobuf_schema import messages
+from dralloc.apiserver.http.messages import PROTOBUF
 from dralloc.primitives.errors import BadRequest
 from tests.support.local_api import LocalApi, with_api
 
@@ -118,19 +120,25 @@ def test_negative_numbers_microseconds_and_embedded_messages_are_decoded() -> No
     [
         b"{}",
         body("example.com/v1", "Pod"),
-        body("v1", "Endpoints"),
-        body("v1", "Pod", member(999, 1)),
         body("v1", "Pod", member(1, 5)),
         body("v1", "Pod", member(1, member(7, "text"))),
         body("v1", "Pod", member(1, b"\x0a\xff")),
         body("v1", "Pod", b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"),
         body("v1", "Pod", member(1, member(1, b"\xff\xfe"))),
     ],
-    ids=["JSON", "group", "kind", "number", "not a message", "not a number", "cut off", "long", "not text"],
+    ids=["JSON", "group", "not a message", "not a number", "cut off", "long", "not text"],
 )
-def test_unknown_fields_and_kinds_are_refused(content: bytes) -> None:
+def test_garbage_and_unknown_kinds_are_refused(content: bytes) -> None:
     with pytest.raises(BadRequest):
         protobuf_to_json(content)
+
+
+def test_unknown_fields_are_skipped_and_empty_ones_absent() -> None:
+    metadata = member(1, "n") + member(4, "") + member(999, "novel")
+    status = member(14, "NewFeature") + member(15, member(1, 5))
+    document = read(body("v1", "Node", member(1, metadata), member(3, status), member(999, 1)))
+    assert document["metadata"] == {"name": "n"}
+    assert document["status"] == {"declaredFeatures": ["NewFeature"]}
 
 
 @given(st.binary(max_size=200), st.sampled_from(["Pod", "Namespace", "Event"]))
@@ -143,11 +151,11 @@ def test_random_bytes_are_decoded_or_refused(content: bytes, kind: str) -> None:
 
 
 def test_messages_refer_to_known_messages_without_recursion() -> None:
-    messages = _messages()
+    known = messages()
 
     def depth(name: str, above: tuple[str, ...] = ()) -> int:
         assert name not in above, f"{name} holds itself"
-        inner = [field.type for field in messages[name].values() if "." in field.type]
+        inner = [field.type for field in known[name].values() if "." in field.type]
         return 1 + max((depth(type_, (*above, name)) for type_ in inner), default=0)
 
-    assert max(map(depth, messages)) < 20
+    assert max(map(depth, known)) < 20
