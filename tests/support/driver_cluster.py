@@ -17,12 +17,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+import yaml
+
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.apiserver.server_process import ServerSettings, run_server
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.kubeconfig import read_kubeconfig
-from dralloc.client.transport import Transport
+from dralloc.client.transport import ClientRequest, Transport
 from dralloc.client.work_queue import Backoff
 from dralloc.controllers.controller_set import ControllerSet
 from dralloc.driver_kit.driver_process import DriverProcess
@@ -32,6 +35,7 @@ from dralloc.node.agent import Agent, AgentSettings
 from dralloc.node.node_object import NodeShape
 from dralloc.node.process_runtime import find_marked
 from dralloc.node.timings import DEFAULT_TIMINGS
+from dralloc.primitives.errors import AlreadyExists
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.scheduler import Scheduler
 from dralloc.scheduler.settings import NAME
@@ -86,10 +90,15 @@ class DriverCluster(TestCluster):
         return self.directory / "cdi"
 
     async def start_driver(self, program: Path, **environment: str) -> DriverProcess:
-        """Run a driver written in Python, and wait until its devices are published."""
+        """Run a driver written in Python, and wait until its devices are published.
+
+        A driver with manifests has only the rights of its service account, bound to the node; others are administrators.
+        """
+        manifest = program.parent / "manifests" / "driver.yaml"
+        kubeconfig = await self._account_kubeconfig(manifest) if manifest.exists() else self.kubeconfig
         places = {
             "NODE_NAME": NODE,
-            "KUBECONFIG": str(self.kubeconfig),
+            "KUBECONFIG": str(kubeconfig),
             "DRA_PLUGINS_DIR": str(self.directory / PLUGINS),
             "DRA_REGISTRY_DIR": str(self.directory / REGISTRY),
             "DRA_CDI_DIR": str(self.cdi_dir),
@@ -100,6 +109,28 @@ class DriverCluster(TestCluster):
         self._stack.push_async_callback(process.stop)
         await self.published()
         return process
+
+    async def _account_kubeconfig(self, manifest: Path) -> Path:
+        """A kubeconfig with a token of the service account in the manifest, as a pod of it on the node would have."""
+        documents = [each for each in yaml.safe_load_all(manifest.read_text()) if each["kind"] != "DaemonSet"]
+        for document in documents:
+            with suppress(AlreadyExists):
+                await self.client.create(document)
+        (account,) = (each["metadata"] for each in documents if each["kind"] == "ServiceAccount")
+        asked = {"spec": {"boundObjectRef": {"apiVersion": "v1", "kind": "Node", "name": NODE}}}
+        path = f"/api/v1/namespaces/{account['namespace']}/serviceaccounts/{account['name']}/token"
+        answer = await self.network.send(
+            ClientRequest(
+                method="POST", path=path, headers={"content-type": "application/json"}, body=msgspec.json.encode(asked)
+            )
+        )
+        assert answer.status == 201, answer.body
+        given = msgspec.json.decode(answer.body)
+        config = yaml.safe_load(self.kubeconfig.read_text())
+        config["users"][0]["user"] = {"token": given["status"]["token"]}
+        kubeconfig = self.kubeconfig.parent / f"{account['name']}.kubeconfig"
+        kubeconfig.write_text(yaml.safe_dump(config))
+        return kubeconfig
 
     async def published(self) -> tuple[ResourceSlice, ...]:
         """The slices, as soon as every pool is complete."""
