@@ -5,7 +5,7 @@ Pods are modelled only in part, so these functions read the plain JSON of a pod.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 _Tree = Mapping[str, Any]
@@ -136,7 +136,8 @@ def _in_containers(spec: _Tree, whole: str, one_key: str) -> Iterator[str]:
             for source in _items(container, "envFrom"):
                 yield from _named(source, whole, "name")
             for variable in _items(container, "env"):
-                yield from _named(variable, "valueFrom", one_key, "name")
+                if "valueFrom" in variable:
+                    yield from _named(variable, "valueFrom", one_key, "name")
 
 
 def _projected_sources(spec: _Tree) -> Iterator[_Tree]:
@@ -154,7 +155,7 @@ def _volume_claims(spec: _Tree, pod: str) -> Iterator[str]:
 
 
 def _resource_claims(spec: _Tree, status: _Tree) -> Iterator[str]:
-    entries = list(_items(spec, "resourceClaims"))
+    entries = _items(spec, "resourceClaims")
     if entries:
         made = {
             _text(entry, "name"): _text(entry, "resourceClaimName") for entry in _items(status, "resourceClaimStatuses")
@@ -166,12 +167,9 @@ def _resource_claims(spec: _Tree, status: _Tree) -> Iterator[str]:
     yield from _named(status, "extendedResourceClaimStatus", "resourceClaimName")
 
 
-def _items(tree: _Tree, member: str) -> Iterator[_Tree]:
+def _items(tree: _Tree, member: str) -> Sequence[_Tree]:
     values = tree.get(member)
-    if isinstance(values, list):
-        for value in values:
-            if isinstance(value, dict):
-                yield value
+    return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else ()
 
 
 def _member(tree: _Tree, name: str) -> _Tree:

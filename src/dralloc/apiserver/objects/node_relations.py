@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Raw, Struct, field
 
 from dralloc.api.pod_references import MIRROR_POD, referred_objects
 from dralloc.api.registry import POD, RESOURCE_SLICE
@@ -44,20 +44,50 @@ class StoredRelations:
         return node in self._pods.nodes.get((resource, namespace, name), ())
 
 
-class _Named(Struct):
-    node_name: str = field(default="", name="nodeName")
+_EMPTY: Final = Raw(b"{}")
 
 
-class _WithSpec(Struct):
-    """Only the node in the spec: most of a record is skipped, not decoded."""
-
-    spec: _Named = field(default_factory=_Named)
+class _SliceSpec(Struct):
+    node_name: str | None = field(default=None, name="nodeName")
 
 
-_NODE: Final = msgspec.json.Decoder(_WithSpec)
+class _Slice(Struct):
+    spec: _SliceSpec
+
+
+class _Metadata(Struct):
+    annotations: Raw = _EMPTY
+
+
+class _Status(Struct):
+    claims: Raw = field(default=_EMPTY, name="resourceClaimStatuses")
+    extended: Raw = field(default=_EMPTY, name="extendedResourceClaimStatus")
+
+
+class _PodParts(Struct):
+    """The parts of a pod that decide what it refers to, not decoded."""
+
+    metadata: _Metadata
+    spec: Raw = _EMPTY
+    status: _Status = field(default_factory=_Status)
+
+    def fingerprint(self) -> int:
+        """Equal for pods that refer to the same objects: most changes of a pod are reports of its node."""
+        status = self.status
+        return hash(tuple(map(bytes, (self.metadata.annotations, self.spec, status.claims, status.extended))))
+
+
+_SLICE: Final = msgspec.json.Decoder(_Slice)
+_PARTS: Final = msgspec.json.Decoder(_PodParts)
 _TREE: Final = msgspec.json.Decoder(dict[str, Any])
 
 _Object = tuple[str, str, str]
+
+
+class _BoundPod(Struct, frozen=True, gc=False):
+    fingerprint: int
+    node: str
+    objects: frozenset[_Object]
 
 
 class _BoundPods(KindIndex):
@@ -66,32 +96,37 @@ class _BoundPods(KindIndex):
     def __init__(self, store: Store) -> None:
         super().__init__(store, POD)
         self.nodes: dict[_Object, Counter[str]] = {}
-        self._of_pod: dict[str, tuple[str, frozenset[_Object]]] = {}
+        self._of_pod: dict[str, _BoundPod] = {}
 
     def _forget_all(self) -> None:
         self.nodes.clear()
         self._of_pod.clear()
 
     def _learn(self, key: str, record: Record | None) -> None:
-        before = self._of_pod.pop(key, None)
-        now = _objects_of(key, record) if record is not None else None
-        if now is not None:
-            self._of_pod[key] = now
-        if now == before:
+        before = self._of_pod.get(key)
+        parts = _PARTS.decode(record.value) if record is not None else None
+        fingerprint = parts.fingerprint() if parts is not None else 0
+        if before is not None and before.fingerprint == fingerprint:
             return
         if before is not None:
-            node, objects = before
-            for each in objects:
-                nodes = self.nodes[each]
-                nodes[node] -= 1
-                if not nodes[node]:
-                    del nodes[node]
-                    if not nodes:
-                        del self.nodes[each]
-        if now is not None:
-            node, objects = now
-            for each in objects:
-                self.nodes.setdefault(each, Counter())[node] += 1
+            del self._of_pod[key]
+            self._forget(before)
+        # Most pods without a node are recognized before they are decoded.
+        if record is not None and parts is not None and b'"nodeName"' in bytes(parts.spec):
+            now = _bound_pod(key, record, fingerprint)
+            if now is not None:
+                self._of_pod[key] = now
+                for each in now.objects:
+                    self.nodes.setdefault(each, Counter())[now.node] += 1
+
+    def _forget(self, pod: _BoundPod) -> None:
+        for each in pod.objects:
+            nodes = self.nodes[each]
+            nodes[pod.node] -= 1
+            if not nodes[pod.node]:
+                del nodes[pod.node]
+                if not nodes:
+                    del self.nodes[each]
 
 
 class _NodeSlices(KindIndex):
@@ -105,21 +140,21 @@ class _NodeSlices(KindIndex):
         self.nodes.clear()
 
     def _learn(self, key: str, record: Record | None) -> None:
-        node = _NODE.decode(record.value).spec.node_name if record is not None else ""
+        node = _SLICE.decode(record.value).spec.node_name if record is not None else ""
         if node:
             self.nodes[name_of(key)] = node
         else:
             self.nodes.pop(name_of(key), None)
 
 
-def _objects_of(key: str, record: Record) -> tuple[str, frozenset[_Object]] | None:
-    node = _NODE.decode(record.value).spec.node_name
+def _bound_pod(key: str, record: Record, fingerprint: int) -> _BoundPod | None:
+    pod = _TREE.decode(record.value)
+    node = pod["spec"].get("nodeName")
     if not node:
         return None
-    pod = _TREE.decode(record.value)
     namespace = namespace_of(POD, key)
-    itself = {("pods", namespace, name_of(key))}
+    objects = {("pods", namespace, name_of(key))}
     # A node creates mirror pods itself: they must not give it anything.
-    if MIRROR_POD in (pod["metadata"].get("annotations") or {}):
-        return node, frozenset(itself)
-    return node, frozenset(itself | {(resource, namespace, name) for resource, name in referred_objects(pod)})
+    if MIRROR_POD not in (pod["metadata"].get("annotations") or {}):
+        objects |= {(resource, namespace, name) for resource, name in referred_objects(pod)}
+    return _BoundPod(fingerprint, node, frozenset(objects))
