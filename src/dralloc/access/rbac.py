@@ -164,7 +164,9 @@ class RbacAuthorizer:
     def _grants_of(self, subject: _Subject) -> _Grants:
         grants = subject.grants
         if grants is None or grants.generation != self._generation:
-            grants = subject.grants = _Grants(self._generation, list(subject.bindings.items()), self._roles)
+            # In the order of names, last first, so that a reason does not depend on when bindings were created.
+            bindings = sorted(subject.bindings.items(), key=lambda each: each[0].item.metadata.name, reverse=True)
+            grants = subject.grants = _Grants(self._generation, bindings, self._roles)
         return grants
 
     def _answer(self, request: AccessRequest) -> Decision | _ByName:
