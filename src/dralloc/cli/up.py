@@ -210,8 +210,9 @@ def _run(start: Start) -> None:
     from dralloc.store.errors import StoreError, StoreInUse
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    # What clients send that is no HTTP is their affair, and could fill our log.
-    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    # What clients send that is no HTTP, and when they disconnect, is their affair, and could fill our log.
+    for name in ("uvicorn.error", "asyncio"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_until_told(start))

@@ -188,16 +188,24 @@ class _RecordedWatch(Watch):
         return self._inner.revision
 
     async def next(self, *, limit: int = 1000, timeout_s: float | None = None) -> Sequence[StoreEvent]:
-        events = await self._inner.next(limit=limit, timeout_s=timeout_s)
-        if self._log is not None and self._epoch == self._history.epoch:
-            self._check(events)
-        return events
+        return self._checked(await self._inner.next(limit=limit, timeout_s=timeout_s))
+
+    def take(self, *, limit: int, bytes_max: int) -> Sequence[StoreEvent]:
+        return self._checked(self._inner.take(limit=limit, bytes_max=bytes_max))
+
+    def on_change(self, wake: Callable[[], None]) -> None:
+        self._inner.on_change(wake)
 
     async def reach(self, revision: int) -> None:
         await self._inner.reach(revision)
 
     def close(self) -> None:
         self._inner.close()
+
+    def _checked(self, events: Sequence[StoreEvent]) -> Sequence[StoreEvent]:
+        if self._log is not None and self._epoch == self._history.epoch:
+            self._check(events)
+        return events
 
     def _check(self, events: Iterable[StoreEvent]) -> None:
         assert self._log is not None

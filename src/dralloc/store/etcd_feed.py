@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, suppress
 from typing import NamedTuple
 
@@ -256,6 +256,12 @@ class OwnFeedWatch(Watch):
 
     async def next(self, *, limit: int = 1000, timeout_s: float | None = None) -> Sequence[StoreEvent]:
         return await self._watch.next(limit=limit, timeout_s=timeout_s)
+
+    def take(self, *, limit: int, bytes_max: int) -> Sequence[StoreEvent]:
+        return self._watch.take(limit=limit, bytes_max=bytes_max)
+
+    def on_change(self, wake: Callable[[], None]) -> None:
+        self._watch.on_change(wake)
 
     async def reach(self, revision: int) -> None:
         await self._watch.reach(revision)

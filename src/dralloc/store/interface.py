@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -101,6 +101,17 @@ class Watch(ABC):
     @abstractmethod
     async def reach(self, revision: int) -> None:
         """Returns when `next` has every change up to the revision without waiting. Safe to cancel; raises as `next` does."""
+
+    @abstractmethod
+    def take(self, *, limit: int, bytes_max: int) -> Sequence[StoreEvent]:
+        """Returns the changes that are there, without waiting: at most `limit`, and none after the one that reaches `bytes_max`.
+
+        Raises what `next` raises.
+        """
+
+    @abstractmethod
+    def on_change(self, wake: Callable[[], None]) -> None:
+        """Calls `wake` whenever there may be more to take. It must be short: many watches wake at once."""
 
     @abstractmethod
     def close(self) -> None:

@@ -116,6 +116,7 @@ class _Channel:
         # Both in FIFO order, so that wake-ups are fair and runs deterministic.
         self.watches: dict[HubWatch, None] = {}
         self.waiting: dict[asyncio.Future[None], None] = {}
+        self.listeners: dict[HubWatch, Callable[[], None]] = {}
         self.error: StoreError | None = None
 
     def reach_back(self, log: EventLog, revision: int) -> None:
@@ -139,6 +140,8 @@ class _Channel:
         for waiter in self.waiting:
             _resolve(waiter)
         self.waiting.clear()
+        for wake in tuple(self.listeners.values()):
+            wake()
 
 
 class HubWatch(Watch):
@@ -193,18 +196,29 @@ class HubWatch(Watch):
     def close(self) -> None:
         if not self._closed:
             self._closed = True
+            wake = self._channel.listeners.pop(self, None)
             self._hub.leave(self, self._channel)
+            if wake is not None:
+                wake()
             # Do not wake others: many watches leave at once when a client disconnects.
             if self._waiter is not None:
                 _resolve(self._waiter)
 
-    def _take(self, limit: int) -> Sequence[StoreEvent]:
+    def on_change(self, wake: Callable[[], None]) -> None:
+        self._channel.listeners[self] = wake
+
+    def take(self, *, limit: int, bytes_max: int) -> Sequence[StoreEvent]:
+        return self._take(limit, bytes_max)
+
+    def _take(self, limit: int, bytes_max: int | None = None) -> Sequence[StoreEvent]:
         self._check()
         channel = self._channel
         start = self._place - channel.first_place
         if start < 0:
             raise WatcherTooSlow(f"the watch is behind revision {channel.since}, the oldest one kept")
         events = channel.events[start : start + limit]
+        if bytes_max is not None and len(events) > 1:
+            events = _head_of(events, bytes_max)
         self._place += len(events)
         # A watch may start after a future revision; events before it are skipped.
         if events and events[0].revision <= self._start:
@@ -223,3 +237,13 @@ class HubWatch(Watch):
 def _resolve(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_result(None)
+
+
+def _head_of(events: list[StoreEvent], bytes_max: int) -> list[StoreEvent]:
+    size = 0
+    for count, event in enumerate(events, start=1):
+        record = event.record or event.previous
+        size += len(record.value) if record else 0
+        if size >= bytes_max:
+            return events[:count]
+    return events

@@ -11,9 +11,9 @@ from typing import Any, Final, Protocol
 from dralloc.access.users import ANONYMOUS
 from dralloc.apiserver.http.authentication import Authenticator
 from dralloc.apiserver.http.body_reader import BODY_BYTES_MAX, BodyReader, Message, Receive, drain, too_large
-from dralloc.apiserver.http.flow_control import FlowControl, RequestFlow, begin, priority_level
+from dralloc.apiserver.http.flow_control import ClientGone, FlowControl, RequestFlow, begin, priority_level
 from dralloc.apiserver.http.impersonation_headers import impersonation_headers
-from dralloc.apiserver.http.messages import HttpRequest, HttpResponse, parse_query
+from dralloc.apiserver.http.messages import HttpRequest, HttpResponse, Sink, parse_query
 from dralloc.apiserver.http.request_metrics import ServerMetrics
 from dralloc.apiserver.http.site_guard import check_same_site
 from dralloc.apiserver.http.static_pages import StaticPages
@@ -41,6 +41,19 @@ class RequestHandler(Protocol):
     def refuse_unauthenticated(self, request: HttpRequest) -> HttpResponse: ...
 
     def end_streams(self) -> None: ...
+
+
+class ClientConnection(Protocol):
+    """A client's connection (`listener`), to which a response can be written without a task."""
+
+    is_gone: bool
+
+    @property
+    def is_paused(self) -> bool: ...
+
+    def push(self, piece: bytes) -> None: ...
+
+    def listen(self, *, on_writable: Callable[[], None] | None, on_gone: Callable[[], None] | None) -> None: ...
 
 
 class ApiApplication:
@@ -82,7 +95,8 @@ class ApiApplication:
             refused = HttpRequest(method, path, query, headers, b"", ANONYMOUS, source_ip=source_ip)
             return await _send_whole(send, self._server.refuse_unauthenticated(refused))
         level = priority_level(method, path, scope["query_string"], user)
-        flow = self.flow_control.flow_of(user, level, scope.get("client"), f"{method} {path}")
+        connection = scope.get("extensions", {}).get("connection", {}).get("connection")
+        flow = self.flow_control.flow_of(user, level, scope.get("client"), f"{method} {path}", connection)
         begin(flow)
         try:
             body = b"" if method == "GET" else await self._bodies.read(receive, headers, user.name)
@@ -104,7 +118,11 @@ class ApiApplication:
             return await _send_whole(send, response)
         self._watches[user.name] += 1
         try:
-            await _send_stream(receive, send, response, response.stream, flow)
+            if response.push is not None and connection is not None:
+                await response.stream.aclose()
+                await _push_stream(send, response, response.push, connection)
+            else:
+                await _send_stream(receive, send, response, response.stream, flow)
         finally:
             self._watches[user.name] -= 1
             if not self._watches[user.name]:
@@ -146,6 +164,35 @@ async def _send_early(receive: Receive, send: Send, response: HttpResponse) -> N
     await send({"type": "http.response.body", "body": b""})
 
 
+class _ResponseSink:
+    """The rest of a chunked response."""
+
+    def __init__(self, connection: ClientConnection, send: Send) -> None:
+        self._connection = connection
+        self._send = send
+        self.push = connection.push
+        self.listen = connection.listen
+
+    @property
+    def is_paused(self) -> bool:
+        return self._connection.is_paused
+
+    async def send(self, piece: bytes) -> None:
+        await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+
+
+async def _push_stream(
+    send: Send, response: HttpResponse, push: Callable[[Sink], Awaitable[None]], connection: ClientConnection
+) -> None:
+    # Headers are sent at once: without them, a watch without events looks like a server that hangs.
+    await send(_head(response))
+    try:
+        await push(_ResponseSink(connection, send))
+    finally:
+        connection.listen(on_writable=None, on_gone=None)
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
 async def _send_stream(
     receive: Receive, send: Send, response: HttpResponse, stream: AsyncGenerator[bytes, None], flow: RequestFlow
 ) -> None:
@@ -160,15 +207,16 @@ async def _send_stream(
         for task in (sending, leaving):
             task.cancel()
         await asyncio.gather(sending, leaving, return_exceptions=True)
-    if not sending.cancelled() and (error := sending.exception()) is not None:
+    error = None if sending.cancelled() else sending.exception()
+    if error is not None and not isinstance(error, ClientGone):
         raise error
 
 
 async def _send_pieces(send: Send, stream: AsyncGenerator[bytes, None], flow: RequestFlow) -> None:
     async with aclosing(stream):
         while (piece := await flow.metered(anext(stream, None))) is not None:
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
-            await flow.give_way()
+            await flow.metered(send({"type": "http.response.body", "body": piece, "more_body": True}))
+            await flow.next_turn()
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

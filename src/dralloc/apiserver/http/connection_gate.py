@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 # A new connection has so long to send its request before it may be closed for another.
-GRACE_S: Final = 0.25
+GRACE_S: Final = 1.0
 
 
 class Closable(Protocol):

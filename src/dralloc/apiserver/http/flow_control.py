@@ -19,21 +19,22 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum
-from time import perf_counter
-from typing import Any, Final, ParamSpec, TypeVar
+from math import inf
+from time import perf_counter, thread_time
+from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 from dralloc.access.users import User
 from dralloc.apiserver.http.fair_queue import FairQueue
 from dralloc.apiserver.http.url_paths import PlainPath, ResourcePath, parse_path
-from dralloc.primitives.errors import ErrorDetails, TooManyRequests
+from dralloc.primitives.errors import ApiError, ErrorDetails, TooManyRequests
 from dralloc.primitives.metrics import CounterMetric, GaugeMetric, HistogramMetric, Metric
 
 # The time that requests may use in one turn of the loop before others get one.
-TURN_S: Final = 0.010
+TURN_S: Final = 0.004
 # The longest step of a long loop.
-STEP_S: Final = 0.005
+STEP_S: Final = 0.004
 # Requests that are woken for one turn; a short one takes a tenth of a millisecond.
-WOKEN_MAX: Final = 64
+WOKEN_MAX: Final = 32
 # As long as Kubernetes lets a request wait.
 WAIT_MAX_S: Final = 15.0
 # Requests of one user that may wait.
@@ -46,6 +47,8 @@ COMPUTATIONS_MAX: Final = 32
 # Other threads get the interpreter after this time; Python's default is 5 ms, and an answer needs it several times.
 SWITCH_INTERVAL_S: Final = 0.0005
 LOG_EVERY_S: Final = 10.0
+# A request that holds the loop for so long is counted.
+HELD_S: Final = 0.010
 # A request that holds the loop for so long is logged: it delays every client.
 HELD_TOO_LONG_S: Final = 0.25
 
@@ -103,6 +106,16 @@ def priority_level(method: str, path: str, query: bytes, user: User) -> Priority
 # --- one request --------------------------------------------------------------------------------------------
 
 
+class ClientGone(ApiError):
+    """The client of a request disconnected, so no response is needed."""
+
+
+class FlowConnection(Protocol):
+    """The client's connection; work for a client that is gone stops when it gives way."""
+
+    is_gone: bool
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RequestFlow:
     """The flow of one request."""
@@ -113,6 +126,7 @@ class RequestFlow:
     path: tuple[Any, ...]
     # For the log.
     request: str = ""
+    connection: FlowConnection | None = None
 
     def metered(self, work: Awaitable[T]) -> _Metered[T]:
         """Awaits the work, and charges the time that it holds the loop to the flow."""
@@ -124,8 +138,8 @@ class RequestFlow:
             return
         await self.control.wait_to_start(self)
 
-    async def give_way(self) -> None:
-        """Wait for another turn, if this one is used up."""
+    async def next_turn(self) -> None:
+        """Wait for another turn, if this one is used up. Not for use inside metered work, whose last step is not charged yet."""
         if not self.control.is_free:
             await self.control.wait(self)
 
@@ -139,19 +153,21 @@ def begin(flow: RequestFlow) -> None:
 
 
 async def give_way() -> None:
-    """Let other requests run, if this one's turn is used up. Call it between steps of a few milliseconds."""
+    """Let other requests run. Call it between steps of a few milliseconds."""
     flow = _current.get()
     if flow is not None:
-        await flow.give_way()
+        await flow.control.wait(flow)
+    else:
+        await asyncio.sleep(0)
 
 
 class Pace:
-    """Measures a step of a long loop."""
+    """Measures a step of a long loop. Never over for clients in this process, whose runs must be repeatable."""
 
     __slots__ = ("_end",)
 
     def __init__(self) -> None:
-        self._end = perf_counter() + STEP_S
+        self._end = inf if _current.get() is None else perf_counter() + STEP_S
 
     def is_over(self) -> bool:
         """True if it is time to give way."""
@@ -176,14 +192,14 @@ class _Metered(Awaitable[T]):
     def __await__(self) -> Generator[Any, Any, T]:
         steps = self._work.__await__()
         charge, flow = self._flow.control.charge, self._flow
-        started = perf_counter()
+        started = thread_time()
         try:
             awaited = next(steps)
         except StopIteration as end:
             result: T = end.value
             return result
         finally:
-            charge(flow, perf_counter() - started)
+            charge(flow, thread_time() - started)
         while True:
             failure: BaseException | None = None
             sent = None
@@ -191,13 +207,13 @@ class _Metered(Awaitable[T]):
                 sent = yield awaited
             except BaseException as error:  # noqa: BLE001  # passed on to the work
                 failure = error
-            started = perf_counter()
+            started = thread_time()
             try:
                 awaited = steps.send(sent) if failure is None else steps.throw(failure)
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
             finally:
-                charge(flow, perf_counter() - started)
+                charge(flow, thread_time() - started)
 
 
 # --- all requests -------------------------------------------------------------------------------------------
@@ -230,8 +246,15 @@ class FlowControl:
     def metrics(self) -> tuple[Metric, ...]:
         return (self.rejected, self.held, self._inqueue)
 
-    def flow_of(self, user: User, level: PriorityLevel, connection: object, request: str = "") -> RequestFlow:
-        return RequestFlow(self, level, user.name, (level, user.name, connection), request)
+    def flow_of(
+        self,
+        user: User,
+        level: PriorityLevel,
+        client: Hashable,
+        request: str = "",
+        connection: FlowConnection | None = None,
+    ) -> RequestFlow:
+        return RequestFlow(self, level, user.name, (level, user.name, client), request, connection)
 
     @property
     def is_free(self) -> bool:
@@ -242,7 +265,7 @@ class FlowControl:
         self._used_s += seconds
         self._queue.charge(flow.path, seconds)
         self._end_turn_soon()
-        if seconds > TURN_S:
+        if seconds > HELD_S:
             self.held.observe(value=seconds)
         if seconds > HELD_TOO_LONG_S:
             _logger.warning("%s of %s held the event loop for %.2f s", flow.request, flow.user, seconds)
@@ -265,6 +288,8 @@ class FlowControl:
                 self._queue.push(flow.path, turn)
                 self._end_turn_soon()
                 await turn
+                if flow.connection is not None and flow.connection.is_gone:
+                    raise ClientGone("the client disconnected")
                 if self._used_s < TURN_S:
                     return
         finally:

@@ -36,7 +36,7 @@ STALLED_READER_S: Final = 60.0
 UNREAD_BYTES_MAX: Final = 256 * 1024 * 1024
 CONNECTIONS_MAX: Final = 16_384
 # Connections that may be without a complete request before the oldest of them are closed.
-SILENT_MAX: Final = 1024
+SILENT_MAX: Final = 8192
 HANDSHAKE_TIME_MAX_S: Final = 10.0
 # Connections that are accepted in one turn of the loop: a TLS handshake takes a millisecond or two.
 ACCEPTED_PER_TURN: Final = 8
@@ -256,6 +256,27 @@ class _LimitedProtocol(HttpToolsProtocol):
     _deadline: asyncio.TimerHandle | None = None
     _stalled: asyncio.TimerHandle | None = None
     _user: User | None = None
+    is_gone = False
+    _on_writable: Callable[[], None] | None = None
+    _on_gone: Callable[[], None] | None = None
+
+    # --- for streams that are pushed ------------------------------------------------------------------------
+
+    @property
+    def is_paused(self) -> bool:
+        return self.flow.write_paused
+
+    def push(self, piece: bytes) -> None:
+        """Send a piece of a chunked response."""
+        if not self.is_gone:
+            self.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+
+    def listen(self, *, on_writable: Callable[[], None] | None, on_gone: Callable[[], None] | None) -> None:
+        self._on_writable, self._on_gone = on_writable, on_gone
+        if self.is_gone and on_gone is not None:
+            on_gone()
+
+    # --- events of the connection ---------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -267,7 +288,10 @@ class _LimitedProtocol(HttpToolsProtocol):
         self._expect_nothing()
         self.resume_writing()
         self.gate.leave(self.connection)
+        self.is_gone = True
         super().connection_lost(exc)
+        if self._on_gone is not None:
+            self._on_gone()
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
@@ -297,8 +321,9 @@ class _LimitedProtocol(HttpToolsProtocol):
         self._in_head, self._head_bytes = False, 0
         self._expect_nothing()
         self.gate.start_request(self.connection)
+        self.scope["extensions"] = {"connection": {"connection": self}}
         if self._user is not None:
-            self.scope["extensions"] = {"user": {"user": self._user}}
+            self.scope["extensions"]["user"] = {"user": self._user}
         super().on_headers_complete()
         if self._unknown_method:
             self.scope["method"], self._unknown_method = self._unknown_method, ""
@@ -319,6 +344,8 @@ class _LimitedProtocol(HttpToolsProtocol):
             self._stalled = None
             self.stalled.remove(self.transport)
         super().resume_writing()
+        if self._on_writable is not None:
+            self._on_writable()
 
     def timeout_keep_alive_handler(self) -> None:
         # Closing would wait until the client has read everything, without a limit.

@@ -5,9 +5,9 @@ The network side (`application`) and in-process clients use the same pair, so bo
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Final, Protocol
 from urllib.parse import parse_qsl
 
 from msgspec import Struct
@@ -52,14 +52,39 @@ def _media_type(content_type: bytes) -> str:
     return content_type.decode("latin-1").partition(";")[0].strip().lower()
 
 
+class Sink(Protocol):
+    """The connection that a stream is pushed to, for streams that need no task of their own to be sent."""
+
+    @property
+    def is_paused(self) -> bool:
+        """True while the client does not read."""
+        ...
+
+    def push(self, piece: bytes) -> None:
+        """Send a piece, without waiting for the client."""
+        ...
+
+    async def send(self, piece: bytes) -> None:
+        """Send a piece, when the client has read those before."""
+        ...
+
+    def listen(self, *, on_writable: Callable[[], None], on_gone: Callable[[], None]) -> None:
+        """Call these when the client reads again, and when it has disconnected."""
+        ...
+
+
 class HttpResponse(Struct):
-    """A response with a body or a stream; closing the stream's generator ends it early."""
+    """A response with a body or a stream; closing the stream's generator ends it early.
+
+    `push` sends the same stream to a sink, and returns at its end.
+    """
 
     status: int = 200
     body: bytes = b""
     content_type: str = JSON
     headers: tuple[tuple[bytes, bytes], ...] = ()
     stream: AsyncGenerator[bytes, None] | None = None
+    push: Callable[[Sink], Awaitable[None]] | None = None
 
 
 def parse_query(query: bytes) -> dict[str, str]:

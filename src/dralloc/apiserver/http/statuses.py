@@ -34,6 +34,9 @@ from dralloc.primitives.field_errors import FieldError
 
 Status = dict[str, Any]
 
+# A response lists no more faults than a user reads; a hostile object can have a hundred thousand.
+CAUSES_MAX: Final = 500
+
 OBJECT_MODIFIED: Final = "the object has been modified; please apply your changes to the latest version and try again"
 
 
@@ -93,8 +96,11 @@ def conflict(group: str, resource: str, name: str, why: str = OBJECT_MODIFIED) -
 
 def invalid(group: str, kind: str, name: str, faults: Sequence[FieldError]) -> Invalid:
     """An error with all faults of the object, each once."""
-    message = f"{_qualified(kind, group)} {go_quoted(name)} is invalid: {joined_errors(map(str, faults))}"
-    return Invalid(message, faults, details=_about(group, kind, name))
+    texts = [str(fault) for fault in faults[:CAUSES_MAX]]
+    if len(faults) > CAUSES_MAX:
+        texts.append(f"and {len(faults) - CAUSES_MAX} more")
+    message = f"{_qualified(kind, group)} {go_quoted(name)} is invalid: {joined_errors(texts)}"
+    return Invalid(message, faults[:CAUSES_MAX], details=_about(group, kind, name))
 
 
 def invalid_options(kind: str, faults: Sequence[FieldError]) -> Invalid:
@@ -162,7 +168,7 @@ def _print_details(details: ErrorDetails, causes: Sequence[Cause]) -> dict[str, 
         "group": details.group,
         "kind": details.kind,
         "uid": details.uid,
-        "causes": [_print_cause(cause) for cause in causes],
+        "causes": [_print_cause(cause) for cause in causes[:CAUSES_MAX]],
         "retryAfterSeconds": details.retry_after_s,
     }
     return {name: value for name, value in printed.items() if value}

@@ -122,7 +122,7 @@ async def read_all(
         token = page.next
         if token is None:
             return records, page.revision
-        await asyncio.sleep(0)
+        await give_way()
 
 
 async def _plain(store: Store, prefix: str, token: PageToken | None, revision: int | None, limit: int) -> RecordList:
@@ -150,7 +150,7 @@ async def _selected(
         token = page.next
         if token is None:
             return RecordList(found, page.revision)
-        await asyncio.sleep(0)
+        await give_way()
 
 
 def _token_after(prefix: str, page: Page, place: int) -> PageToken | None:

@@ -200,7 +200,7 @@ class ResourceEndpoints:
     async def _delete_collection(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
         options = read_delete_options(await read_document(request), request.query)
         listed = list_options({name: value for name, value in request.query.items() if name != "dryRun"})
-        prefix, selection = select(Collection(resource, path.namespace), listed)
+        prefix, selection = await select(Collection(resource, path.namespace), listed)
         listing = await list_records(self._store, prefix, selection, listed)
         records = listing.records
         if node_of(request.user) is not None:

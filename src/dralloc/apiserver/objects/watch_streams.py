@@ -10,17 +10,21 @@ import asyncio
 import random
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
+from time import perf_counter
 from typing import ClassVar, Final
 
 import msgspec
 
 from dralloc.apiserver.documents.protobuf_writer import UnencodableValue, watch_frame
-from dralloc.apiserver.http.messages import JSON, PROTOBUF
+from dralloc.apiserver.http.fair_queue import FairQueue
+from dralloc.apiserver.http.flow_control import STEP_S, give_way
+from dralloc.apiserver.http.messages import JSON, PROTOBUF, Sink
 from dralloc.apiserver.http.statuses import expired, status_of, version_too_large
 from dralloc.apiserver.objects.record_lists import Selection, in_pieces, wait_for_revision
 from dralloc.primitives.errors import ApiError, ResourceVersionTooLarge
-from dralloc.store.errors import Compacted, FutureRevision, StoreUnavailable, WatcherTooSlow
+from dralloc.store.errors import Compacted, FutureRevision, StoreError, StoreUnavailable, WatcherTooSlow
 from dralloc.store.interface import PageToken, Store, Watch
 from dralloc.store.records import Record, StoreEvent
 
@@ -28,6 +32,10 @@ BOOKMARK_EVERY_S: Final = 60.0
 TIMEOUT_MIN_S: Final = 1800
 EVENTS_PER_PIECE: Final = 500
 FRAMES_BYTES_MAX: Final = 16 << 20
+# What is pushed to a client before it has read what was pushed last: the memory that a client which does not read can use.
+EVENTS_PER_PUSH: Final = 100
+PUSH_BYTES: Final = 64 * 1024
+PIECES_KEPT: Final = 16
 
 ADDED: Final = b"ADDED"
 MODIFIED: Final = b"MODIFIED"
@@ -43,6 +51,7 @@ class Frames(ABC):
         self._render = render
         self._bookmark = bookmark
         self._made: dict[tuple[int, bytes], bytes] = {}
+        self._pieces: dict[tuple[int, int, int], bytes] = {}
         self._bytes = 0
 
     def change(self, type_: bytes, stored: bytes, revision: int) -> bytes:
@@ -56,6 +65,21 @@ class Frames(ABC):
 
     def unshared(self, type_: bytes, stored: bytes, revision: int) -> bytes:
         return self.frame(type_, self._render(stored, revision))
+
+    def piece(self, events: Sequence[StoreEvent], selection: Selection) -> bytes:
+        """The lines of these events; joined once for all watches that have no selection."""
+        if not selection.everything:
+            return _tell(events, selection, self)
+        if len(events) == 1:
+            return _tell_plainly(events[0], self)
+        # The events of two collections that start with the same one are the same if they end equally and are as many.
+        key = (events[0].revision, events[-1].revision, len(events))
+        piece = self._pieces.get(key)
+        if piece is None:
+            piece = self._pieces[key] = _tell(events, selection, self)
+            if len(self._pieces) > PIECES_KEPT:
+                del self._pieces[next(iter(self._pieces))]
+        return piece
 
     def bookmark(self, revision: int, *, initial_events_end: bool = False) -> bytes:
         return self.frame(b"BOOKMARK", self._bookmark(revision, initial_events_end))
@@ -101,11 +125,14 @@ class WatchRequest:
     initial_bookmark: bool = False
     bookmarks: bool = False
     timeout_s: int | None = None
+    # Users share the time for delivery.
+    user: str = ""
 
 
 class WatchTable:
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._fan_out = _FanOut()
         self._open: dict[Watch, None] = {}
         self._ending = False
 
@@ -119,6 +146,34 @@ class WatchTable:
             watch.close()
 
     async def stream(self, request: WatchRequest, frames: Frames) -> AsyncGenerator[bytes, None]:
+        """The events of a watch, for a reader that takes one piece after the other."""
+        opened: list[Watch] = []
+        async with aclosing(self._open_watch(request, frames, opened)) as pieces:
+            async for piece in pieces:
+                yield piece
+        for watch in opened:
+            try:
+                async for piece in _changes(watch, request, frames):
+                    yield piece
+            finally:
+                self._close_watch(watch)
+
+    async def push(self, request: WatchRequest, frames: Frames, sink: Sink) -> None:
+        """Send the events of a watch to a sink: what all watches cost together is one loop over those that may write."""
+        opened: list[Watch] = []
+        async with aclosing(self._open_watch(request, frames, opened)) as pieces:
+            async for piece in pieces:
+                await sink.send(piece)
+        for watch in opened:
+            try:
+                await _Delivery(watch, request, frames, sink, self._fan_out).run()
+            finally:
+                self._close_watch(watch)
+
+    async def _open_watch(
+        self, request: WatchRequest, frames: Frames, opened: list[Watch]
+    ) -> AsyncGenerator[bytes, None]:
+        """The initial state in pieces; then `opened` has the watch that follows it, unless it cannot follow."""
         try:
             revision = request.after_revision
             if request.initial_state:
@@ -138,14 +193,15 @@ class WatchTable:
         except ResourceVersionTooLarge as error:
             yield frames.error(error)
             return
-        self._open[watch] = None
-        try:
-            if not self._ending:
-                async for piece in _changes(watch, request, frames):
-                    yield piece
-        finally:
-            self._open.pop(watch, None)
+        if self._ending:
             watch.close()
+            return
+        self._open[watch] = None
+        opened.append(watch)
+
+    def _close_watch(self, watch: Watch) -> None:
+        self._open.pop(watch, None)
+        watch.close()
 
     async def _initial_state(self, request: WatchRequest, frames: Frames) -> AsyncGenerator[tuple[bytes, int], None]:
         """The current objects in pieces, each with its revision."""
@@ -159,15 +215,14 @@ class WatchTable:
             token = page.next
             if token is None:
                 break
-            await asyncio.sleep(0)
+            await give_way()
         end = frames.bookmark(page.revision, initial_events_end=True) if request.initial_bookmark else b""
         yield end, page.revision
 
 
 async def _changes(watch: Watch, request: WatchRequest, frames: Frames) -> AsyncGenerator[bytes, None]:
     loop = asyncio.get_running_loop()
-    # Random, so that watches that started together do not all reconnect together.
-    deadline = loop.time() + (request.timeout_s or random.uniform(TIMEOUT_MIN_S, 2 * TIMEOUT_MIN_S))
+    deadline = loop.time() + _time_limit_s(request)
     bookmark_due = loop.time() + BOOKMARK_EVERY_S if request.bookmarks else deadline
     while True:
         try:
@@ -187,6 +242,99 @@ async def _changes(watch: Watch, request: WatchRequest, frames: Frames) -> Async
             bookmark_due = now + BOOKMARK_EVERY_S
         if now >= deadline:
             return
+
+
+class _FanOut:
+    """Delivers events to watches whose clients read, for a few milliseconds in each turn of the loop."""
+
+    def __init__(self) -> None:
+        self._ready: FairQueue[_Delivery] = FairQueue()
+
+    def add(self, delivery: _Delivery, user: str) -> None:
+        if not self._ready:
+            asyncio.get_running_loop().call_soon(self._deliver)
+        self._ready.push((user,), delivery)
+
+    def _deliver(self) -> None:
+        now = perf_counter()
+        end = now + STEP_S
+        while self._ready and now < end:
+            path, delivery = self._ready.pop()
+            delivery.deliver()
+            before, now = now, perf_counter()
+            self._ready.charge(path, now - before)
+        if self._ready:
+            asyncio.get_running_loop().call_soon(self._deliver)
+
+
+class _Delivery:
+    """One watch and its client. It costs nothing while there are no events, or while the client does not read."""
+
+    def __init__(self, watch: Watch, request: WatchRequest, frames: Frames, sink: Sink, fan_out: _FanOut) -> None:
+        self._watch = watch
+        self._request = request
+        self._frames = frames
+        self._sink = sink
+        self._fan_out = fan_out
+        self._is_queued = False
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> None:
+        """Deliver until the time is over, the client has disconnected or the watch ends."""
+        loop, request = asyncio.get_running_loop(), self._request
+        timer = loop.call_later(_time_limit_s(request), self._end_in_time)
+        self._sink.listen(on_writable=self._wake, on_gone=self._end)
+        self._watch.on_change(self._wake)
+        self._wake()
+        try:
+            if not request.bookmarks:
+                await self._ended
+            while not self._ended.done():
+                await asyncio.wait((self._ended,), timeout=BOOKMARK_EVERY_S)
+                self._send_bookmark()
+        finally:
+            timer.cancel()
+
+    def deliver(self) -> None:
+        """Send what is there, at most one piece."""
+        self._is_queued = False
+        if self._sink.is_paused or self._ended.done():
+            return None
+        try:
+            events = self._watch.take(limit=EVENTS_PER_PUSH, bytes_max=PUSH_BYTES)
+        except (WatcherTooSlow, Compacted) as error:
+            self._sink.push(self._frames.error(expired(f"too old resource version: {error}")))
+            return self._end()
+        except StoreError:
+            return self._end()
+        if not events:
+            return None
+        if piece := self._frames.piece(events, self._request.selection):
+            self._sink.push(piece)
+        return self._wake()
+
+    def _wake(self) -> None:
+        if not self._is_queued and not self._sink.is_paused and not self._ended.done():
+            self._is_queued = True
+            self._fan_out.add(self, self._request.user)
+
+    def _end_in_time(self) -> None:
+        if self._request.bookmarks:
+            self._send_bookmark()
+        self._end()
+
+    def _send_bookmark(self) -> None:
+        if not self._ended.done() and not self._sink.is_paused:
+            self._sink.push(self._frames.bookmark(self._watch.revision))
+
+    def _end(self) -> None:
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+
+def _time_limit_s(request: WatchRequest) -> float:
+    """Random by default, so that watches that started together do not all reconnect together."""
+    return request.timeout_s or random.uniform(TIMEOUT_MIN_S, 2 * TIMEOUT_MIN_S)
 
 
 def _weight(event: StoreEvent) -> int:
