@@ -17,11 +17,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from dralloc.access.users import ADMINISTRATOR
+from dralloc.access.users import ADMINISTRATOR, User
 from dralloc.api.coordination_v1 import Lease
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import Authenticator
 from dralloc.assembly.api_server import running_api_server
+from dralloc.assembly.component_rights import ComponentAccount, grant_rights, node_user
 from dralloc.assembly.components import Components, Run
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
@@ -32,9 +33,10 @@ from dralloc.client.transport import Transport
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.controllers.controller_set import CONTROLLERS, ControllerSet
 from dralloc.fleet.fleet import Fleet, FleetSettings
+from dralloc.fleet.fleet_calls import FIELD_MANAGER, FleetCalls, TransportOfNode
 from dralloc.fleet.manifest_nodes import ManifestNodes
 from dralloc.fleet.profiles import load_profile
-from dralloc.fleet.simulated_pods import FIELD_MANAGER, SimulatedPods
+from dralloc.fleet.simulated_pods import SimulatedPods
 from dralloc.node.timings import DEFAULT_TIMINGS
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
@@ -101,7 +103,7 @@ async def cluster_in_process(
     settings = settings or ClusterSettings()
     async with (
         MemoryStore() as memory,
-        running_api_server(store or memory, clock=settings.clock, gates=settings.gates) as server,
+        running_api_server(store or memory, clock=settings.clock, gates=settings.gates, enforces_roles=True) as server,
     ):
         # Clients are in this process, or on this machine after `listen`; kubectl sends no token without TLS.
         authenticator = Authenticator({TOKEN: ADMINISTRATOR}, without_credential=ADMINISTRATOR)
@@ -117,22 +119,37 @@ async def components_on(
     """All components but the server, inside the block, on a running server; nodes may not be ready yet."""
     transport = InProcessTransport(application, token=token)
     clock, gates = settings.clock, settings.gates
+    await grant_rights(AsyncClient(transport))
+
+    def transport_as(user: User) -> Transport:
+        return InProcessTransport(application.acting_as(user))
+
+    def transport_of_node(name: str) -> Transport:
+        return transport_as(node_user(name))
+
+    nodes = transport_as(ComponentAccount.SIMULATED_NODES.user)
     async with AsyncExitStack() as sockets, Components() as components:
         names, identity = settings.scheduler_names, settings.identity
-        terms = SchedulerLoop(transport, clock=clock, settings=SchedulerSettings(names=names, gates=gates))
+        terms = SchedulerLoop(
+            transport_as(ComponentAccount.SCHEDULER.user),
+            clock=clock,
+            settings=SchedulerSettings(names=names, gates=gates),
+        )
         application.metrics.include(terms.metrics.all)
         components.start("scheduler", partial(terms.run_elected, identity) if identity else terms.run)
         if settings.controllers:
-            controllers = ControllerSet(transport, clock=clock, gates=gates, only=settings.controllers)
+            account = transport_as(ComponentAccount.CONTROLLERS.user)
+            controllers = ControllerSet(account, clock=clock, gates=gates, only=settings.controllers)
             application.metrics.include(controllers.metrics.all)
             components.start("controllers", partial(controllers.run_elected, identity) if identity else controllers.run)
         nodes_ready = asyncio.Event()
+        run_manifest_nodes = partial(_run_manifest_nodes, transport_of_node=transport_of_node)
         components.start(
-            "manifest nodes", _with_leader_election("dralloc-manifest-nodes", transport, settings, _run_manifest_nodes)
+            "manifest nodes", _with_leader_election("dralloc-manifest-nodes", nodes, settings, run_manifest_nodes)
         )
         if settings.fleets:
-            run_fleets = partial(_run_fleets, is_ready=nodes_ready)
-            components.start("nodes", _with_leader_election("dralloc-fake-nodes", transport, settings, run_fleets))
+            run_fleets = partial(_run_fleets, transport_of_node=transport_of_node, is_ready=nodes_ready)
+            components.start("nodes", _with_leader_election("dralloc-fake-nodes", nodes, settings, run_fleets))
         if identity or not settings.fleets:
             nodes_ready.set()
         yield InProcessCluster(application, transport, components, nodes_ready, sockets)
@@ -156,18 +173,22 @@ def _with_leader_election(lease: str, transport: Transport, settings: ClusterSet
     return partial(election.run, run)
 
 
-async def _run_manifest_nodes(transport: Transport, settings: ClusterSettings) -> None:
-    await ManifestNodes(transport, settings.clock, settings.gates).run()
+async def _run_manifest_nodes(
+    transport: Transport, settings: ClusterSettings, transport_of_node: TransportOfNode
+) -> None:
+    await ManifestNodes(transport, settings.clock, settings.gates, transport_of_node=transport_of_node).run()
 
 
-async def _run_fleets(transport: Transport, settings: ClusterSettings, is_ready: asyncio.Event) -> None:
+async def _run_fleets(
+    transport: Transport, settings: ClusterSettings, transport_of_node: TransportOfNode, is_ready: asyncio.Event
+) -> None:
     """All fleets, with one watch of pods for all of them."""
-    fleets = [Fleet(transport, each, settings.clock) for each in settings.fleets]
+    fleets = [Fleet(transport, each, settings.clock, transport_of_node=transport_of_node) for each in settings.fleets]
     async with asyncio.TaskGroup() as coming:
         for each in fleets:
             coming.create_task(each.come_up())
     names = chain.from_iterable(each.names for each in fleets)
-    calls = ApiCalls(transport, field_manager=FIELD_MANAGER)
+    calls = FleetCalls(transport, transport_of_node)
     pods = SimulatedPods(calls, settings.clock, DEFAULT_TIMINGS, settings.gates, names)
     async with asyncio.TaskGroup() as living:
         await pods.start(living)

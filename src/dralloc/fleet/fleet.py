@@ -24,9 +24,10 @@ from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import Transport
 from dralloc.client.typed_resource import key_of
 from dralloc.devices.identity import PoolId
+from dralloc.fleet.fleet_calls import FleetCalls, TransportOfNode
 from dralloc.fleet.metrics import FleetMetrics
 from dralloc.fleet.profiles import PROFILE_LABEL, FleetProfile, SimulatedNode, classes_of, nodes_of, shared_slices
-from dralloc.fleet.simulated_pods import CONCURRENT_REQUESTS, FIELD_MANAGER, SimulatedPods
+from dralloc.fleet.simulated_pods import CONCURRENT_REQUESTS, SimulatedPods
 from dralloc.kubelet.pool_plan import CreateSlice, DeleteSlice, UpdateSlice, WantedPool, plan_pool
 from dralloc.node.heartbeat import NodeHeartbeat
 from dralloc.node.node_object import NodeShape
@@ -55,13 +56,21 @@ class FleetSettings:
 class Fleet:
     """The simulated nodes: `publish` creates their objects, `run` also runs their pods."""
 
-    def __init__(self, transport: Transport, settings: FleetSettings, clock: Clock) -> None:
-        self._calls = ApiCalls(transport, field_manager=FIELD_MANAGER)
+    def __init__(
+        self,
+        transport: Transport,
+        settings: FleetSettings,
+        clock: Clock,
+        *,
+        transport_of_node: TransportOfNode | None = None,
+    ) -> None:
+        self._fleet_calls = FleetCalls(transport, transport_of_node)
+        self._calls = self._fleet_calls.shared
         self._settings = settings
         self._clock = clock
         self._since = clock.now()
         self.names: frozenset[str] = frozenset(f"{settings.prefix}-{number}" for number in range(settings.count))
-        self._pods = SimulatedPods(self._calls, clock, settings.timings, settings.gates, self.names)
+        self._pods = SimulatedPods(self._fleet_calls, clock, settings.timings, settings.gates, self.names)
 
     @property
     def metrics(self) -> FleetMetrics:
@@ -93,7 +102,7 @@ class Fleet:
         profile, count, prefix = self._settings.profile, self._settings.count, self._settings.prefix
         existing = await self._existing_slices()
         for item in classes_of(profile):
-            await self._create_unless_there(resource_for(DeviceClass), item)
+            await _create_unless_there(self._calls, resource_for(DeviceClass), item)
         nodes = nodes_of(profile, count, prefix)
         await _run_concurrently(self._publish_node(node, existing) for node in nodes)
         pools = groupby(map(self._marked, shared_slices(profile, count, prefix)), key=PoolId.of_slice)
@@ -118,12 +127,17 @@ class Fleet:
         for action in plan_pool(wanted, existing.get(PoolId.of_slice(slices[0]), ())):
             match action:
                 case CreateSlice(_, item):
-                    await self._create_unless_there(resource, item)
+                    await _create_unless_there(self._calls_for(item), resource, item)
                 case UpdateSlice(_, item):
-                    await self._calls.replace(resource, item)
+                    await self._calls_for(item).replace(resource, item)
                 case DeleteSlice(item):
                     with suppress(NotFound):
-                        await self._calls.delete(resource, key_of(item), uid=item.metadata.uid)
+                        await self._calls_for(item).delete(resource, key_of(item), uid=item.metadata.uid)
+
+    def _calls_for(self, item: ResourceSlice) -> ApiCalls:
+        """A node publishes its own slices; those of devices that several nodes reach are the fleet's."""
+        node = item.spec.node_name
+        return self._fleet_calls.of_node(node) if node else self._calls
 
     async def _existing_slices(self) -> dict[PoolId, list[ResourceSlice]]:
         """The slices that an earlier fleet published, by pool."""
@@ -132,12 +146,6 @@ class Fleet:
         for item in slices:
             found.setdefault(PoolId.of_slice(item), []).append(item)
         return found
-
-    async def _create_unless_there(self, resource: Any, item: Any) -> None:
-        try:
-            await self._calls.create(resource, item)
-        except AlreadyExists:
-            return
 
     def _marked(self, item: ResourceSlice, owner: OwnerReference | None = None) -> ResourceSlice:
         metadata = msgspec.structs.replace(
@@ -186,7 +194,13 @@ class Fleet:
             await self._heartbeat(NodeShape(name=node.metadata.name)).leave()
 
     def _heartbeat(self, shape: NodeShape) -> NodeHeartbeat:
-        return NodeHeartbeat(self._calls, shape, self._clock, self._settings.timings, since=self._since)
+        calls, timings = self._fleet_calls.of_node(shape.name), self._settings.timings
+        return NodeHeartbeat(calls, shape, self._clock, timings, since=self._since, registrar=self._calls)
+
+
+async def _create_unless_there(calls: ApiCalls, resource: Any, item: Any) -> None:
+    with suppress(AlreadyExists):
+        await calls.create(resource, item)
 
 
 async def _run_concurrently(work: Iterable[Awaitable[None]]) -> None:

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from typing import Final
 
 from dralloc.api.core_v1 import Node
-from dralloc.client.api_calls import ApiCalls
 from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector
 from dralloc.client.transport import Transport
+from dralloc.fleet.fleet_calls import FleetCalls, TransportOfNode
 from dralloc.fleet.profiles import PROFILE_LABEL
-from dralloc.fleet.simulated_pods import FIELD_MANAGER, SimulatedPods
+from dralloc.fleet.simulated_pods import SimulatedPods
 from dralloc.node.heartbeat import NodeHeartbeat
 from dralloc.node.node_object import NodeShape
 from dralloc.node.retry import retry_until_done
@@ -35,13 +35,20 @@ class ManifestNodes:
     """Simulates nodes with the label from their creation on."""
 
     def __init__(
-        self, transport: Transport, clock: Clock, gates: FeatureGates, timings: Timings = DEFAULT_TIMINGS
+        self,
+        transport: Transport,
+        clock: Clock,
+        gates: FeatureGates,
+        timings: Timings = DEFAULT_TIMINGS,
+        *,
+        transport_of_node: TransportOfNode | None = None,
     ) -> None:
-        self._calls = ApiCalls(transport, field_manager=FIELD_MANAGER)
+        self._fleet_calls = FleetCalls(transport, transport_of_node)
+        self._calls = self._fleet_calls.shared
         self._clock = clock
         self._timings = timings
         self._nodes: Informer[Node] = Informer()
-        self._pods = SimulatedPods(self._calls, clock, timings, gates)
+        self._pods = SimulatedPods(self._fleet_calls, clock, timings, gates)
         self._new: asyncio.Queue[Node] = asyncio.Queue()
 
     async def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
@@ -66,7 +73,8 @@ class ManifestNodes:
         """Make the node ready with its stated capacity, and run its pods."""
         name = node.metadata.name
         shape = NodeShape(name=name, labels=node.metadata.labels, capacity=_capacity(node))
-        heartbeat = NodeHeartbeat(self._calls, shape, self._clock, self._timings)
+        calls = self._fleet_calls.of_node(name)
+        heartbeat = NodeHeartbeat(calls, shape, self._clock, self._timings, registrar=self._calls)
         try:
             await retry_until_done(f"cannot register node {name}", heartbeat.register, self._timings.connect_backoff)
         except NotFound:

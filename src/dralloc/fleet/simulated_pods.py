@@ -12,12 +12,12 @@ from typing import Final
 
 from dralloc.api.core_v1 import Event
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.client.api_calls import ApiCalls
 from dralloc.client.event_recorder import EventRecorder
 from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector
 from dralloc.fleet.checked_claims import CheckedClaims
+from dralloc.fleet.fleet_calls import FIELD_MANAGER, FleetCalls
 from dralloc.fleet.metrics import FleetMetrics
 from dralloc.node.pod_sync import PodSync, PodSyncContext
 from dralloc.node.pod_view import NODE_PODS, NodePod
@@ -26,7 +26,6 @@ from dralloc.node.timings import Timings
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 
-FIELD_MANAGER: Final = "dralloc-fake-nodes"
 # Concurrent requests to the API server.
 CONCURRENT_REQUESTS: Final = 64
 
@@ -35,18 +34,18 @@ class SimulatedPods:
     """Runs the pods of these nodes, and of nodes that are added."""
 
     def __init__(
-        self, calls: ApiCalls, clock: Clock, timings: Timings, gates: FeatureGates, nodes: Iterable[str] = ()
+        self, calls: FleetCalls, clock: Clock, timings: Timings, gates: FeatureGates, nodes: Iterable[str] = ()
     ) -> None:
-        self._calls = calls
+        self._calls = calls.shared
         self._nodes = set(nodes)
         self._pods: Informer[NodePod] = Informer()
         self._claims: Informer[ResourceClaim] = Informer()
         self.metrics = FleetMetrics(self._nodes.__len__, self._phases)
         checked = CheckedClaims(self._claims, gates)
-        self._events = EventRecorder(calls, resource_for(Event), component=FIELD_MANAGER, clock=clock)
+        self._events = EventRecorder(calls.shared, resource_for(Event), component=FIELD_MANAGER, clock=clock)
         self._sync = PodSync(
             PodSyncContext(
-                calls=calls,
+                calls_of_node=calls.of_node,
                 claims=checked,
                 runtime=SimulatedRuntime(clock),
                 events=self._events,

@@ -102,7 +102,7 @@ class Agent:
         self._runtime = self._make_runtime(clock)
         self._pods = PodSync(
             PodSyncContext(
-                calls=calls,
+                calls_of_node=lambda _: calls,
                 claims=self.claims,
                 runtime=self._runtime,
                 events=self._events,

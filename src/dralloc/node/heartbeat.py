@@ -31,9 +31,18 @@ class NodeHeartbeat:
     """Registers a node and keeps it alive: renews its lease often, and its status from time to time."""
 
     def __init__(
-        self, calls: ApiCalls, shape: NodeShape, clock: Clock, timings: Timings, *, since: datetime | None = None
+        self,
+        calls: ApiCalls,
+        shape: NodeShape,
+        clock: Clock,
+        timings: Timings,
+        *,
+        since: datetime | None = None,
+        registrar: ApiCalls | None = None,
     ) -> None:
         self._calls = calls
+        # Creates the node and sets its labels and taints; nodes themselves may not set all of them.
+        self._registrar = registrar or calls
         self._shape = shape
         self._clock = clock
         self._timings = timings
@@ -45,10 +54,10 @@ class NodeHeartbeat:
         nodes, key = resource_for(Node), ObjectKey("", self._shape.name)
         document = node_document(self._shape)
         try:
-            node = await self._calls.create(nodes, {**document, "status": self._status()})
+            node = await self._registrar.create(nodes, {**document, "status": self._status()})
         except AlreadyExists:
             metadata = {name: value for name, value in document["metadata"].items() if name != "name"}
-            await self._calls.patch(nodes, key, {"metadata": metadata})
+            await self._registrar.patch(nodes, key, {"metadata": metadata})
             node = await self._show()
         # Some servers drop the status of a create request; those get a second write.
         return (node if node.status.conditions else await self._show()).metadata.uid
@@ -84,7 +93,7 @@ class NodeHeartbeat:
             "spec": {"taints": taints or None},
         }
         try:
-            return await self._calls.patch(resource_for(Node), ObjectKey("", self._shape.name), change)
+            return await self._registrar.patch(resource_for(Node), ObjectKey("", self._shape.name), change)
         except Forbidden:
             # A cluster that forbids nodes to change taints sets this one itself, from the condition.
             return node

@@ -75,7 +75,8 @@ class _Ending:
 class PodSyncContext:
     """The components that `PodSync` works with."""
 
-    calls: ApiCalls
+    # Calls with the rights of a node.
+    calls_of_node: Callable[[str], ApiCalls]
     claims: PodClaimPreparer
     runtime: Runtime
     events: EventRecorder
@@ -258,7 +259,7 @@ class PodSync:
         patch = {"metadata": {"uid": known.pod.metadata.uid}, "status": status}
         before = known.pod
         try:
-            stored = await self._context.calls.patch(
+            stored = await self._context.calls_of_node(before.spec.node_name).patch(
                 NODE_PODS, key_of(before), patch, type=PatchType.STRATEGIC, subresource="status"
             )
             # A concurrent informer event is as new as the answer or newer; a deletion must not be lost.
@@ -272,7 +273,8 @@ class PodSync:
 
     async def _delete(self, pod: NodePod) -> None:
         try:
-            await self._context.calls.delete(NODE_PODS, key_of(pod), uid=pod.metadata.uid, grace_period_s=0)
+            calls = self._context.calls_of_node(pod.spec.node_name)
+            await calls.delete(NODE_PODS, key_of(pod), uid=pod.metadata.uid, grace_period_s=0)
         except (NotFound, Conflict):
             return
 

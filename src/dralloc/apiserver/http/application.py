@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, Final, Protocol
 
-from dralloc.access.users import ANONYMOUS
+from dralloc.access.users import ANONYMOUS, User
 from dralloc.apiserver.http.authentication import Authenticator
 from dralloc.apiserver.http.body_reader import BODY_BYTES_MAX, BodyReader, Message, Receive, drain, too_large
 from dralloc.apiserver.http.flow_control import ClientGone, FlowControl, RequestFlow, begin, priority_level
@@ -135,11 +135,40 @@ class ApiApplication:
         user = await self._authenticator.identify(headers.get(b"authorization", b""))
         if user is None:
             return self._server.refuse_unauthenticated(HttpRequest(method, path, query, headers, b"", ANONYMOUS))
+        return await self.answer_as(user, method, path, query, headers, body)
+
+    def acting_as(self, user: User) -> UserApplication:
+        """The application for a component of this process that is this user. It needs no credential."""
+        return UserApplication(self, user)
+
+    async def answer_as(
+        self,
+        user: User,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        headers: Mapping[bytes, bytes],
+        body: bytes,
+    ) -> HttpResponse:
+        """The response to a request of this user."""
         if len(body) > BODY_BYTES_MAX:
             return status_response(status_of(too_large()))
         request = HttpRequest(method, path, query, headers, body, user)
         request.impersonation = impersonation_headers(headers.items())
         return await self._server.handle(request)
+
+
+class UserApplication:
+    """An application as one user reaches it from inside the process."""
+
+    def __init__(self, application: ApiApplication, user: User) -> None:
+        self._application = application
+        self._user = user
+
+    async def answer(
+        self, method: str, path: str, query: Mapping[str, str], headers: Mapping[bytes, bytes], body: bytes
+    ) -> HttpResponse:
+        return await self._application.answer_as(self._user, method, path, query, headers, body)
 
 
 def _head(response: HttpResponse, *extra: tuple[bytes, bytes]) -> dict[str, Any]:
