@@ -51,7 +51,7 @@ def ready(process: subprocess.Popen[str]) -> ClusterProcess:
         raise RuntimeError(f"the cluster ended with {process.wait()} before it was ready: {''.join(said)}")
     places = {line.partition("  ")[0]: line.rpartition("  ")[2].strip() for line in map(str.strip, said)}
     return ClusterProcess(
-        url=places["web page"].removesuffix("/ui/"),
+        url=places["web page"].partition("/ui/")[0],
         kubeconfig=Path(places["kubeconfig"]),
         said="".join(said),
         process=process,

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from dralloc.access.users import ADMINISTRATOR
+from dralloc.access.users import ADMINISTRATOR, User
 from dralloc.apiserver.audit.audit_log import AuditLog, LogRotation
 from dralloc.apiserver.audit.audit_policy import load_policy
 from dralloc.apiserver.audit.auditor import Auditor
 from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
 from dralloc.apiserver.credentials.signing_keys import SigningKeys
 from dralloc.apiserver.http.application import ApiApplication
-from dralloc.apiserver.http.authentication import Authenticator, TokenFile, administrator_token
+from dralloc.apiserver.http.authentication import Authenticator, TokenFile, administrator_token, kept_token
 from dralloc.apiserver.http.listener import ListenAddress, ListenerLimits, listen
 from dralloc.apiserver.http.oidc_tokens import OidcSettings, OidcTokens
 from dralloc.apiserver.http.site_guard import is_loopback
@@ -60,6 +60,8 @@ class ServerSettings:
     accept_lost_writes: bool = False
     kubeconfig: Path | None = None
     token_file: Path | None = None
+    # Further users with a token: by the name of the file in the data directory that keeps it.
+    kept_tokens: Mapping[str, User] = field(default_factory=dict)
     # Names this cluster in the tokens of its service accounts.
     service_account_issuer: str = ISSUER
     # The identity provider whose tokens are accepted.
@@ -99,6 +101,7 @@ async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
         )
     settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     token = administrator_token(settings.data_dir)
+    kept = {kept_token(settings.data_dir / name): user for name, user in settings.kept_tokens.items()}
     token_file = TokenFile(settings.token_file) if settings.token_file is not None else None
     tls = None if settings.insecure_http else _certificates(settings)
     async with (
@@ -108,7 +111,7 @@ async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
         keys = SigningKeys(settings.data_dir / "service-accounts", retain=LIFETIME_MAX)
         accounts = ServiceAccountTokens(store, keys, clock=settings.clock, issuer=settings.service_account_issuer)
         authenticator = Authenticator(
-            {token: ADMINISTRATOR},
+            {token: ADMINISTRATOR, **kept},
             without_credential=ADMINISTRATOR if settings.insecure_http else None,
             token_file=token_file,
             verifiers=(accounts, *_provider_tokens(settings, accounts.issuer)),

@@ -30,6 +30,8 @@ NODES_MAX: Final = 10_000
 AWAITED_MAX: Final = 250
 # In the data directory: the nodes that were asked for last time.
 NODES_FILE: Final = "nodes"
+# In the data directory: the token with which the printed link opens the web page.
+PAGE_TOKEN_FILE: Final = "page.token"
 # There where the source is, and not where only the package is installed.
 EXAMPLE: Final = Path(__file__).parents[3] / "examples" / "04-guaranteed-bandwidth"
 
@@ -87,6 +89,7 @@ def up(
     with _directory(data_dir, ephemeral) as directory:
         from dralloc.apiserver.server_process import ServerSettings
         from dralloc.assembly.cluster import ClusterSettings
+        from dralloc.assembly.component_rights import ComponentAccount
         from dralloc.web.explain_endpoint import ExplainEndpoint
         from dralloc.web.page import device_page
 
@@ -101,6 +104,7 @@ def up(
             gates=gates,
             pages=device_page(),
             extensions=(ExplainEndpoint(gates),),
+            kept_tokens={PAGE_TOKEN_FILE: ComponentAccount.WEB_PAGE.user},
             audit=audit,
         )
         cluster = ClusterSettings(gates=gates, fleets=tuple(_fleets(chosen)), identity=_identity(store))
@@ -301,7 +305,7 @@ def _tell(start: Start, url: str) -> None:
     say(f"""\
 dralloc is up after {start.age_s:.1f} s
 
-  web page    {url}/ui/
+  web page    {url}/ui/#token={(server.data_dir / PAGE_TOKEN_FILE).read_text()}
   kubeconfig  {server.kubeconfig_path}
   nodes       {nodes}
   objects     {kept}

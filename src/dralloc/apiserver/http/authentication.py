@@ -169,7 +169,11 @@ def load_token_file(path: Path) -> dict[str, User]:
 
 def administrator_token(directory: Path) -> str:
     """The administrator's token of this data directory, created at the first start."""
-    path = directory / "admin.token"
+    return kept_token(directory / "admin.token")
+
+
+def kept_token(path: Path) -> str:
+    """The token in the file, which is created with a random one if it does not exist."""
     if not path.exists():
         write_private(path, secrets.token_urlsafe(32))
     return path.read_text().strip()
