@@ -175,12 +175,12 @@ class Load:
         while not self.ending.is_set():
             value: str | None = str(next(self._numbers))
             if register.value is None:
-                method, path, document = "POST", NAMESPACED_CLAIMS, _claim(name, value)
+                method, path, document = "POST", NAMESPACED_CLAIMS, claim_document(name, value)
             elif self._rng.random() < 0.2:
                 value = None
                 method, path, document = "DELETE", f"{NAMESPACED_CLAIMS}/{name}", None
             else:
-                method, path, document = "PUT", f"{NAMESPACED_CLAIMS}/{name}", _claim(name, value)
+                method, path, document = "PUT", f"{NAMESPACED_CLAIMS}/{name}", claim_document(name, value)
                 document["metadata"]["resourceVersion"] = str(register.revision)
             try:
                 answer = await self.server().ask(method, path, document)
@@ -207,7 +207,7 @@ class Load:
             if self.ending.is_set():
                 return
             name = f"pod-{number}-{life}"
-            if await self.insist("POST", POD_PATH, _pod(name, "gpu" if number % 2 else "nic")):
+            if await self.insist("POST", POD_PATH, pod_document(name, "gpu" if number % 2 else "nic")):
                 for _ in range(self._rng.randrange(5, 40)):
                     await asyncio.sleep(0.1)
                     found = await self.read(f"{POD_PATH}/{name}")
@@ -240,7 +240,7 @@ class Load:
             await asyncio.sleep(0.02)
 
 
-def _claim(name: str, value: str | None) -> dict[str, Any]:
+def claim_document(name: str, value: str | None) -> dict[str, Any]:
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
@@ -253,7 +253,7 @@ def _request(sort: str) -> dict[str, Any]:
     return {"name": "r", "exactly": {"deviceClassName": f"{sort}.campaign.example.com"}}
 
 
-def _template(sort: str) -> dict[str, Any]:
+def template_document(sort: str) -> dict[str, Any]:
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaimTemplate",
@@ -262,7 +262,7 @@ def _template(sort: str) -> dict[str, Any]:
     }
 
 
-def _pod(name: str, sort: str) -> dict[str, Any]:
+def pod_document(name: str, sort: str) -> dict[str, Any]:
     container = {"name": "c", "image": "none", "resources": {"claims": [{"name": "d"}]}}
     claims = [{"name": "d", "resourceClaimTemplateName": sort}]
     return {
@@ -321,7 +321,7 @@ async def run_campaign(directory: Path, *, kills: int, seed: int, on_etcd: bool)
             stack.push_async_callback(server.close)
         load = Load(servers, rng, figures)
         for sort in ("gpu", "nic"):
-            await load.insist("POST", TEMPLATES, _template(sort))
+            await load.insist("POST", TEMPLATES, template_document(sort))
         listed = (await load.read(CLAIMS)).document
         load.journals = [WatchJournal.after_list(listed) for _ in range(WATCHES)]
         async with asyncio.TaskGroup() as tasks:
@@ -377,7 +377,7 @@ async def _settle(load: Load) -> None:
     """The cluster still works: a new pod of each sort is bound."""
     # The other pods go on, so a device is free sooner or later.
     for sort in ("gpu", "nic"):
-        await load.insist("POST", POD_PATH, _pod(f"last-{sort}", sort))
+        await load.insist("POST", POD_PATH, pod_document(f"last-{sort}", sort))
         async with asyncio.timeout(PROGRESS_TIMEOUT_S):
             while not (await load.read(f"{POD_PATH}/last-{sort}")).document["spec"].get("nodeName"):
                 await asyncio.sleep(0.1)
@@ -388,7 +388,7 @@ async def _last_write(load: Load) -> int:
     async with asyncio.timeout(PROGRESS_TIMEOUT_S):
         while True:
             with suppress(Unanswered):
-                answer = await load.server().ask("POST", NAMESPACED_CLAIMS, _claim("last", "last"))
+                answer = await load.server().ask("POST", NAMESPACED_CLAIMS, claim_document("last", "last"))
                 return revision_of(answer.document)
 
 

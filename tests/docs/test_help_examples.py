@@ -45,6 +45,7 @@ INSTEAD = {
     "--data-dir ./cluster": "--data-dir ./data",
     "--plugin-dir /tmp/kubelet": "--plugin-dir kubelet",
     "--data-dir /tmp/try": "--data-dir try",
+    "--data-dir /tmp/copy": "--data-dir copy",
     "driver-test --": "driver-test --only registration --only prepare.answer --",
 }
 # Examples that run until Ctrl-C, and what they print before.

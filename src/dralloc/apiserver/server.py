@@ -56,6 +56,7 @@ from dralloc.apiserver.objects.writer import WriteCheck, Writer, random_uid
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import ApiError, ErrorDetails, NotAcceptable, RequestEntityTooLarge, ServiceUnavailable
 from dralloc.primitives.features import FeatureGates
+from dralloc.store.backup import backup_pieces
 from dralloc.store.errors import StoreError, StoreFull, StoreUnavailable, ValueTooLarge
 from dralloc.store.interface import Store
 
@@ -292,6 +293,8 @@ class ApiServer:
             case "/readyz" | "/readyz/etcd" | "/healthz/etcd":
                 is_ready = self._ready and await self._store_answers()
                 return HttpResponse(200 if is_ready else 503, b"ok" if is_ready else b"not ready", TEXT)
+            case "/backup":
+                return HttpResponse(stream=backup_pieces(self._store), content_type="application/jsonl")
             case "/debug/pprof":
                 return HttpResponse(body=task_stacks().encode(), content_type=TEXT)
             case "/metrics":

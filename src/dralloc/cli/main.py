@@ -52,6 +52,8 @@ COMMANDS: Final = {
     "get": Entry("get", "get", WORK),
     "apply": Entry("apply", "apply", WORK),
     "delete": Entry("delete", "delete", WORK),
+    "backup": Entry("backup", "backup", WORK),
+    "restore": Entry("restore", "restore", WORK),
     "record": Entry("record", "record", WORK),
     "driver-test": Entry("driver_test", "driver_test", CHECK),
     "conformance": Entry("conformance", "conformance", CHECK),

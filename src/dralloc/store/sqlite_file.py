@@ -123,8 +123,8 @@ class SqliteFile:
         revisioned = self._load(limits)
         with self._explaining_errors():
             mark = read_mark(self._path, self._disk)
-            identity = self._identity()
-            problem = self._missing(mark, Mark(identity=identity, revision=revisioned.revision))
+            found = Mark(identity=self._identity(), revision=revisioned.revision)
+            problem = self._missing(mark, found)
             if problem is not None and not self._accepts_loss:
                 raise self._lost(problem)
             if problem is not None:
@@ -132,16 +132,19 @@ class SqliteFile:
                 _logger.warning("%s: %s; going on without these writes", self._path, problem)
                 newest = max(mark.revision, revisioned.revision)
                 records = revisioned.page("", revision=None, limit=None, token=None).records
-                identity = self.begin_history(records, first_revision=first_of_history(newest, self._clock.now()))
+                found = self.begin_history(records, first_revision=first_of_history(newest, self._clock.now()))
                 revisioned = self._load(limits)
-            if mark is None or mark.identity != identity:
-                write_mark(self._path, Mark(identity=identity, revision=revisioned.revision), self._disk)
+            is_synced = self._empty_log()
+            if mark is None or mark.identity != found.identity:
+                write_mark(self._path, found, self._disk)
             self._mark = MarkFile(self._path, self._disk)
-            self._empty_log()
+            if is_synced:
+                # Readers see writes that were committed before a kill and never acknowledged.
+                self.mark(revisioned.revision)
         return revisioned
 
-    def _empty_log(self) -> None:
-        """Moves the write-ahead log into the database and syncs it.
+    def _empty_log(self) -> bool:
+        """Moves the write-ahead log into the database and syncs it; returns false if the disk is full.
 
         If an earlier process failed to sync, the system may show writes of the log that will never be on the disk. Later writes behind
         them would be lost with the power.
@@ -152,10 +155,12 @@ class SqliteFile:
             # A store on a full disk can still be read.
             if _name(error) not in HARMLESS_ERRORS:
                 raise
+            return False
+        return True
 
-    def begin_history(self, records: Iterable[Record], *, first_revision: int) -> bytes:
+    def begin_history(self, records: Iterable[Record], *, first_revision: int) -> Mark:
         """Replaces everything in the file by these records, with revisions from the first one on in their old order, and a new
-        identity, which is returned.
+        identity. Returns the mark that belongs to the file now.
         """
         ordered = sorted(records, key=lambda record: record.revision)
         events = [
@@ -169,9 +174,11 @@ class SqliteFile:
             self._append(events)
             newest = events[-1].revision if events else first_revision
             self._connection.execute("UPDATE compaction SET revision = ?, survivors = ?", (newest, len(events)))
-            self._connection.execute("UPDATE identity SET id = ?", (identity,))
+            self._connection.execute("CREATE TABLE IF NOT EXISTS identity (id BLOB NOT NULL)")
+            self._connection.execute("DELETE FROM identity")
+            self._connection.execute("INSERT INTO identity VALUES (?)", (identity,))
             self._connection.execute("COMMIT")
-        return identity
+        return Mark(identity=identity, revision=newest)
 
     def _load(self, limits: HistoryLimits) -> RevisionedMap:
         with self._explaining_errors(), _all_kept():
