@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import pytest
 
 from dralloc.access.users import AUTHENTICATED, NODES, User
+from dralloc.assembly.api_server import running_api_server
+from dralloc.primitives.features import FeatureGates
+from dralloc.store.memory import MemoryStore
+from dralloc.store.records import Record
+from dralloc.system_clock import SystemClock
 from tests.support.local_api import (
     APPLY_PATCH,
     CLAIMS,
@@ -229,3 +236,54 @@ async def test_a_name_without_the_group_is_no_node_and_a_node_without_a_name_is_
     assert said(await refusal(nameless.create(SLICES, slice_document("s", "")))).endswith(
         'node: unknown node for user "system:node:"'
     )
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+@with_api
+async def test_the_rules_hold_in_every_version(api: LocalApi, version: str) -> None:
+    node, slices = node_of(api), SLICES.replace("/v1/", f"/{version}/")
+    document = {**slice_document("other", "n2"), "apiVersion": f"resource.k8s.io/{version}"}
+    assert said(await refusal(node.create(slices, document))).endswith("same NodeName as the requesting node")
+    await api.create(slices, document)
+    assert (await refusal(node.get(f"{slices}/other"))).code == 403
+    assert (await refusal(node.delete(f"{slices}/other"))).code == 403
+    own = {**slice_document("own", "n1"), "apiVersion": f"resource.k8s.io/{version}"}
+    await node.create(slices, own)
+    await node.delete(f"{slices}/own")
+
+
+class InterruptedStore(MemoryStore):
+    """A store in which something happens after a read."""
+
+    interrupt: Callable[[], Awaitable[None]] | None = None
+
+    async def get(self, key: str) -> Record | None:
+        record = await super().get(key)
+        if self.interrupt is not None and key.endswith("/pods/default/p"):
+            interrupt, self.interrupt = self.interrupt, None
+            await interrupt()
+        return record
+
+
+def test_a_pod_that_takes_the_name_of_another_is_not_deleted_for_it() -> None:
+    """The check of the node's right and the deletion are two steps."""
+
+    async def main() -> None:
+        async with (
+            InterruptedStore() as store,
+            running_api_server(store, clock=SystemClock(), gates=FeatureGates.defaults()) as server,
+        ):
+            api, node = LocalApi(server), LocalApi(server, N1)
+
+            async def replace_pod() -> None:
+                await api.delete(f"{PODS}/p", {"gracePeriodSeconds": 0})
+                await api.create(PODS, pod_on("n2"))
+
+            for deletion in (("DELETE", f"{PODS}/p"), ("POST", f"{PODS}/p/eviction")):
+                await api.create(PODS, pod_on("n1"))
+                store.interrupt = replace_pod
+                assert (await node.call(*deletion, {})).code == 409
+                assert (await api.get(f"{PODS}/p"))["spec"]["nodeName"] == "n2"
+                await api.delete(f"{PODS}/p", {"gracePeriodSeconds": 0})
+
+    asyncio.run(main())

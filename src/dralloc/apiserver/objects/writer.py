@@ -35,7 +35,7 @@ from dralloc.apiserver.documents.merge_rules import merge_rule
 from dralloc.apiserver.documents.server_side_apply import Authorship, is_noop_update, record_update
 from dralloc.apiserver.http.access_requests import refusal
 from dralloc.apiserver.http.flow_control import compute
-from dralloc.apiserver.http.statuses import already_exists, conflict, forbidden, invalid, name_not_generated, not_found
+from dralloc.apiserver.http.statuses import already_exists, conflict, invalid, name_not_generated, not_found
 from dralloc.apiserver.objects.access_control import AccessControl
 from dralloc.apiserver.objects.api_resources import ApiResource, key_of, name_of
 from dralloc.apiserver.objects.deletion_rules import Removed, is_released
@@ -89,6 +89,19 @@ class WriteTarget(Struct, frozen=True, kw_only=True, gc=False):
     @property
     def key(self) -> str:
         return key_of(self.kind, self.namespace, self.name)
+
+    def asks(self, verb: str, *, namespace: str, name: str, subresource: str = "") -> AccessRequest:
+        """A request of the same user for more access to the resource than the request itself needed."""
+        return AccessRequest(
+            user=self.user,
+            verb=verb,
+            group=self.kind.group,
+            version=self.resource.version,
+            resource=self.kind.plural,
+            subresource=subresource,
+            namespace=namespace,
+            name=name,
+        )
 
 
 class Written(Struct, frozen=True, gc=False):
@@ -240,20 +253,10 @@ class Writer:
 
     def _check_create(self, target: WriteTarget) -> None:
         """An update or apply that creates its object needs the right to create, too."""
-        kind = target.kind
-        decision = self.access.decide_again(
-            AccessRequest(
-                user=target.user,
-                verb="create",
-                group=kind.group,
-                version=target.resource.version,
-                resource=kind.plural,
-                namespace=target.namespace,
-                name=target.name,
-            )
-        )
+        asked = target.asks("create", namespace=target.namespace, name=target.name)
+        decision = self.access.decide_again(asked)
         if not decision.allowed:
-            raise forbidden(kind.group, kind.plural, target.name, decision.reason)
+            raise refusal(asked, decision)
 
     # --- compare and swap -----------------------------------------------------------------------------------
 
@@ -357,12 +360,8 @@ class Writer:
 
     def _requester(self, target: WriteTarget) -> StatusRequester:
         def refuses(permission: Permission) -> str:
-            asked = AccessRequest(
-                user=target.user,
-                verb=permission.verb,
-                group=target.kind.group,
-                version=target.resource.version,
-                resource=target.kind.plural,
+            asked = target.asks(
+                permission.verb,
                 subresource=permission.subresource,
                 namespace=permission.namespace,
                 name=permission.name,
