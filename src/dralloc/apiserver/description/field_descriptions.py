@@ -330,10 +330,10 @@ KINDS: Final[Mapping[str, str]] = {
     "SubjectAccessReview": "Asks whether a user may do something.",
     "Service": "A name and address for pods. Stored, but nothing routes to it.",
     "CSINode": "The storage drivers of a node. Stored, but not used by dralloc.",
-    "Role": "Permissions in a namespace. Stored, but not enforced by dralloc.",
-    "ClusterRole": "Permissions in the whole cluster. Stored, but not enforced by dralloc.",
-    "RoleBinding": "Grants a role in a namespace. Stored, but not enforced by dralloc.",
-    "ClusterRoleBinding": "Grants a role in the whole cluster. Stored, but not enforced by dralloc.",
+    "Role": "Permissions in a namespace.",
+    "ClusterRole": "Permissions in the whole cluster.",
+    "RoleBinding": "Grants a role in a namespace.",
+    "ClusterRoleBinding": "Grants a role in the whole cluster.",
 }
 
 # Every object has these.

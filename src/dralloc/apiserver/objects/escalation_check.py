@@ -48,7 +48,7 @@ class EscalationCheck:
         if self._may(target, "escalate", target.kind.plural, GROUP, target.name):
             return
         self._check_rules(target, role, role.rules)
-        if any(isinstance(each, ClusterRole) and each.aggregation_rule is not None for each in (role, before)):
+        if _aggregates(role) or _aggregates(before):
             held = self._policy.rules_of(target.user, target.namespace)
             if uncovered_parts(held.rules, FULL_AUTHORITY):
                 raise forbidden(GROUP, target.kind.plural, role.metadata.name, _AGGREGATION)
@@ -91,6 +91,11 @@ def _read(target: WriteTarget, item: ApiObject) -> Role | RoleBinding:
     read = view(item, target.kind.view)
     assert isinstance(read, Role | RoleBinding), "the view of a role or binding"
     return read
+
+
+def _aggregates(role: Role | RoleBinding | None) -> bool:
+    rule = role.aggregation_rule if isinstance(role, ClusterRole) else None
+    return rule is not None and bool(rule.cluster_role_selectors)
 
 
 def _changes_only_garbage_collection(new: Role | RoleBinding, old: Role | RoleBinding) -> bool:

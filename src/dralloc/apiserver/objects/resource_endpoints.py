@@ -171,8 +171,14 @@ class ResourceEndpoints:
     async def _update(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
         options = write_options(request.query, "UpdateOptions")
         sent = await read_sent(request, resource, options.field_validation)
+        metadata = sent.object.metadata
+        if not metadata.name:
+            raise BadRequest(
+                f"the name of the object ({path.name} based on URL) was undeterminable: name must be provided"
+            )
         target = _target(request, resource, path, options)
-        if resource.kind.created_by_update and await self._store.get(target.key) is None:
+        creates = resource.kind.created_by_update and not metadata.uid
+        if creates and await self._store.get(target.key) is None:
             with suppress(AlreadyExists):
                 return _written(resource, await self._writer.create(target, sent))
         change = ObjectChange(make=lambda _: sent, size=len(sent.body))
