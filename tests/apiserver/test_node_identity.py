@@ -164,6 +164,8 @@ async def test_a_pod_that_is_bound_gives_its_node_access(api: LocalApi) -> None:
     await api.create(PODS, pod)
     assert (await refusal(node.get(f"{PODS}/p"))).code == 403
     assert (await refusal(node.get(f"{CLAIMS}/c"))).code == 403
+    result = {"request": "gpu", "driver": "d.example.com", "pool": "p", "device": "x"}
+    await api.patch(f"{CLAIMS}/c/status", {"status": {"allocation": {"devices": {"results": [result]}}}})
     await api.create(f"{PODS}/p/binding", {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n1"}})
     await node.get(f"{PODS}/p")
     await node.get(f"{CLAIMS}/c")

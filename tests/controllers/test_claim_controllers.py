@@ -396,9 +396,9 @@ def test_metrics_distinguish_claims_with_a_prioritized_list() -> None:
             pod("p", {"a": template("plain"), "b": template("listed"), "c": template("listed")})
         )
         await cluster.settle()
-        await cluster.schedule(
-            "p", (await cluster.claim_of("p", "b")).metadata.name, allocation(held("gpu-0", request="r/a"))
-        )
+        reference = pod_reference(await cluster.pod("p"))
+        made = (await cluster.claim_of("p", "b")).metadata.name
+        await cluster.allocate(made, [reference], allocation(held("gpu-0", request="r/a")))
         await cluster.settle()
         lines = cluster.metrics.splitlines()
         for line in (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -39,9 +38,7 @@ async def explained(cluster: TestCluster, name: str = "p") -> SubjectExplanation
     return explain_pod(Engine(objects, cluster.clock.now()), objects.find(Pod, "pod", name))
 
 
-def settled(
-    *items: Any, controllers: bool = True, also: Callable[[ScheduledCluster], Awaitable[None]] | None = None
-) -> SubjectExplanation:
+def settled(*items: Any, controllers: bool = True) -> SubjectExplanation:
     """The explanation of pod `p` in a cluster that got these objects, and has had time to work on them."""
 
     async def main() -> SubjectExplanation:
@@ -54,8 +51,6 @@ def settled(
                 node(NODE), device_class(), resource_slice("gpus", device("gpu-0"), device("gpu-1")), *items
             )
             await cluster.settle(SETTLED_S)
-            if also is not None:
-                await also(cluster)
             return await explained(cluster)
 
     return run_virtual(main())
@@ -120,12 +115,9 @@ def test_devices_that_their_driver_does_not_make_ready() -> None:
     assert first(found) == ("Binding", "DevicesPending")
 
 
-def test_a_pod_that_was_bound_by_hand() -> None:
-    async def bind(cluster: ScheduledCluster) -> None:
-        await cluster.bind("p", NODE)
-
+def test_a_pod_that_was_created_with_a_node() -> None:
     wanted = replace_uid(claim("wanted", request(count=9)))
-    found = settled(wanted, ours(claims={"gpu": existing("wanted")}), also=bind)
+    found = settled(wanted, ours(claims={"gpu": existing("wanted")}, nodeName=NODE))
     assert first(found) == ("Binding", "NotAllocated")
 
 

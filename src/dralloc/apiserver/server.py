@@ -32,6 +32,7 @@ from dralloc.apiserver.http.task_stacks import task_stacks
 from dralloc.apiserver.http.url_paths import GroupPath, Path, PlainPath, ResourcePath, VersionPath, parse_path
 from dralloc.apiserver.objects.access_control import AccessControl
 from dralloc.apiserver.objects.api_resources import ResourceTable
+from dralloc.apiserver.objects.claim_use_guard import ClaimUseGuard
 from dralloc.apiserver.objects.deleter import Deleter
 from dralloc.apiserver.objects.device_guard import DeviceGuard
 from dralloc.apiserver.objects.escalation_check import EscalationCheck
@@ -119,11 +120,11 @@ class ApiServer:
         self._accounts = accounts or ServiceAccountTokens(store, clock=clock)
         self._reviews = Reviews(self._access, (authenticator or Authenticator({}, verifiers=(self._accounts,))).review)
         priorities, limits, classes = PodPriorities(store), QuotaLimits(store), ExtendedResourceNames(store)
-        devices = DeviceGuard(store)
+        devices, uses = DeviceGuard(store), ClaimUseGuard(store)
         quotas = {kind.kind: QuotaGuard(store, kind, limits, classes, gates) for kind in KINDS if kind.namespaced}
         guards: dict[str, tuple[WriteGuard, ...]] = {name: (quota,) for name, quota in quotas.items()}
         if guards_devices:
-            guards[RESOURCE_CLAIM.kind] += (devices,)
+            guards[RESOURCE_CLAIM.kind] += (devices, uses)
         guards[PRIORITY_CLASS.kind] = (priorities,)
         checks: dict[str, WriteCheck] = {}
         if self._policy is not None:
@@ -137,14 +138,14 @@ class ApiServer:
         deleter = Deleter(self._writer, clock)
         self._collector = GarbageCollector(store, self._writer, deleter)
         self._expiry = EventExpiry(store, clock, deleter)
-        views: tuple[Stoppable, ...] = (self._access, devices, limits, classes, priorities, *quotas.values())
+        views: tuple[Stoppable, ...] = (self._access, devices, uses, limits, classes, priorities, *quotas.values())
         self._background: tuple[Stoppable, ...] = (self._aggregator, self._collector, self._expiry, *views)
         self._endpoints = ResourceEndpoints(
             store=store,
             reader=Reader(store, clock, self._watches),
             writer=self._writer,
             deleter=deleter,
-            pods=PodSubresources(self._writer, deleter, clock),
+            pods=PodSubresources(self._writer, deleter, clock, uses.hold_binding if guards_devices else None),
             nodes=nodes,
             access=self._access,
             accounts=self._accounts,

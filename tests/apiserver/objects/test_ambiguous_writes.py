@@ -19,7 +19,7 @@ from dralloc.primitives.features import FeatureGates
 from dralloc.store.interface import Store
 from dralloc.store.store_url import open_store
 from tests.support.etcd_server import CALL_TIMEOUT_S, EtcdServer
-from tests.support.local_api import CLAIMS, MERGE_PATCH, FixedClock, LocalApi
+from tests.support.local_api import CLAIMS, MERGE_PATCH, PODS, FixedClock, LocalApi, pod_document
 from tests.support.local_api import claim_document as claim
 from tests.support.tcp_proxy import TcpProxy
 
@@ -226,6 +226,36 @@ def test_two_servers_keep_a_quota(etcd: EtcdServer) -> None:
         assert await create(on.other, "b") == 201
         await on.proxy.deliver()
         assert await writing == 403
+
+    in_cluster(etcd, run, servers=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("binds_first", [True, False])
+def test_a_delayed_binding_or_deallocation_leaves_no_bound_pod_without_devices(
+    etcd: EtcdServer, binds_first: bool
+) -> None:
+    """Two schedulers with two servers: one binds a pod while the other deallocates its claim, and one request is delayed."""
+
+    async def bind(api: LocalApi) -> int:
+        return (await api.call("POST", f"{PODS}/p/binding", {"target": {"kind": "Node", "name": "n"}})).code
+
+    async def deallocate(api: LocalApi) -> int:
+        patch = {"metadata": {"annotations": {"late": "yes"}}, "status": {"allocation": None}}
+        return (await api.call("PATCH", f"{CLAIMS}/a/status", patch, content_type=MERGE_PATCH)).code
+
+    async def run(on: Cluster) -> None:
+        await prepare(on.api)
+        document = pod_document("p")
+        document["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "a"}]
+        await on.api.create(PODS, document)
+        assert await allocate(on.api, "a") == 200
+        on.proxy.delay_requests_at(b"fence/claim-use")
+        delayed = asyncio.create_task((bind if binds_first else deallocate)(on.api))
+        await on.proxy.struck.wait()
+        assert await (deallocate if binds_first else bind)(on.other) == (200 if binds_first else 201)
+        await on.proxy.deliver()
+        assert await delayed == 409
 
     in_cluster(etcd, run, servers=2)
 

@@ -12,14 +12,16 @@ from dralloc.apiserver.objects.api_resources import key_of
 from dralloc.apiserver.objects.deleter import Deleter
 from dralloc.apiserver.objects.deletion_rules import read_delete_options
 from dralloc.apiserver.objects.request_bodies import member
-from dralloc.apiserver.objects.writer import Writer
+from dralloc.apiserver.objects.writer import EditGuard, Writer
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.field_errors import FieldError, FieldPath, not_supported, required
 
 
 class PodSubresources:
-    def __init__(self, writer: Writer, deleter: Deleter, clock: Clock) -> None:
+    def __init__(self, writer: Writer, deleter: Deleter, clock: Clock, guard: EditGuard | None = None) -> None:
+        """`guard` is asked before a pod is bound."""
         self._writer = writer
+        self._guard = guard
         self._deleter = deleter
         self._clock = clock
 
@@ -28,7 +30,9 @@ class PodSubresources:
         node, expected = _node_of(name, member(binding, "target")), member(binding, "metadata")
         now = print_timestamp(self._clock.now())
         key = key_of(POD, namespace, name)
-        await self._writer.edit(POD, key, lambda pod: _bound(pod, node, expected, now), dry_run=dry_run)
+        await self._writer.edit(
+            POD, key, lambda pod: _bound(pod, node, expected, now), guard=self._guard, dry_run=dry_run
+        )
 
     async def evict(self, namespace: str, name: str, eviction: Document, *, uid: str = "") -> None:
         """Delete the pod, the one with the UID if there is one, with the eviction's options. There are no disruption budgets."""

@@ -193,7 +193,7 @@ class GuardedView(Generic[T]):
         self._token_revision = 0
         self._taking_over: asyncio.Future[None] | None = None
         # Holds of writes whose outcome is not known.
-        self._doubted: dict[_LedgerHold[T], None] = {}
+        self._doubted: dict[_FenceHold[T], None] = {}
 
     async def ready(self) -> None:
         """Wait until the ledger has every change that was acknowledged, and no write is in doubt. The caller then decides at once."""
@@ -207,14 +207,22 @@ class GuardedView(Generic[T]):
                 return
 
     def hold(self, key: str, value: T) -> Hold:
+        """Count the value of the object for a write in progress."""
         self.ledger.hold(key, value)
+        return _LedgerHold(self, self._next_fence(), key, value)
+
+    def hold_fence(self, end: Callable[[], None]) -> Hold:
+        """Hold a write that counts for nothing here; `end` is called when its outcome is known."""
+        return _FenceHold(self, self._next_fence(), end)
+
+    def _next_fence(self) -> Fence:
         if self._view.revision < self._token_revision:
             # The store was restored from a backup, and the token is not of its history.
             self._token, self._token_revision = None, 0
         if self._token is not None:
-            return _LedgerHold(self, Fence(name=self._fence, token=self._token), key, value)
+            return Fence(name=self._fence, token=self._token)
         self._taking_over = asyncio.get_running_loop().create_future()
-        return _LedgerHold(self, Fence(name=self._fence, token=_new_token(), seen=self._view.revision), key, value)
+        return Fence(name=self._fence, token=_new_token(), seen=self._view.revision)
 
     def end(self, fence: Fence, revision: int | None) -> None:
         """The write with the fence is stored at the revision, or has failed."""
@@ -227,7 +235,7 @@ class GuardedView(Generic[T]):
             # Taking over again costs little, so the reason of the failure does not matter.
             self._token = None
 
-    def doubt(self, hold: _LedgerHold[T]) -> None:
+    def doubt(self, hold: _FenceHold[T]) -> None:
         """The outcome of the write is not known."""
         self._doubted[hold] = None
 
@@ -250,25 +258,33 @@ class GuardedView(Generic[T]):
             self._token, self._token_revision = token, revision
 
 
-class _LedgerHold(Generic[T]):
-    def __init__(self, view: GuardedView[T], fence: Fence, key: str, value: T) -> None:
+class _FenceHold(Generic[T]):
+    def __init__(self, view: GuardedView[T], fence: Fence, stop_counting: Callable[[], None]) -> None:
         self.fence = fence
-        self._view, self._key, self._value = view, key, value
+        self.stop_counting = stop_counting
+        self._view = view
 
     def keep(self, revision: int) -> None:
-        self._view.ledger.settle(self._key, self._value, revision)
+        self.stop_counting()
         self._view.end(self.fence, revision)
 
     def release(self) -> None:
         self.stop_counting()
         self._view.end(self.fence, None)
 
-    def stop_counting(self) -> None:
-        self._view.ledger.settle(self._key, self._value, None)
-
     def doubt(self) -> None:
         self._view.end(self.fence, None)
         self._view.doubt(self)
+
+
+class _LedgerHold(_FenceHold[T]):
+    def __init__(self, view: GuardedView[T], fence: Fence, key: str, value: T) -> None:
+        super().__init__(view, fence, lambda: view.ledger.settle(key, value, None))
+        self._key, self._value = key, value
+
+    def keep(self, revision: int) -> None:
+        self._view.ledger.settle(self._key, self._value, revision)
+        self._view.end(self.fence, revision)
 
 
 def _new_token() -> bytes:

@@ -50,7 +50,7 @@ from dralloc.apiserver.objects.stored_form import (
     to_stored,
     typed_document,
 )
-from dralloc.apiserver.objects.write_guards import WriteGuard, hold_all
+from dralloc.apiserver.objects.write_guards import Hold, Holds, WriteGuard, hold_all
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.field_errors import FieldPath
@@ -144,6 +144,7 @@ class _MadeObject(Struct, frozen=True, gc=False):
 
 
 Edit = Callable[[Document], Document | Removed]
+EditGuard = Callable[[str, bytes], Awaitable[Hold | None]]
 
 
 @dataclass(slots=True)
@@ -230,11 +231,18 @@ class Writer:
         return await self._retry(target.kind, target.key, attempt)
 
     async def edit(
-        self, kind: Kind, key: str, edit: Edit, *, known: Record | None = None, dry_run: bool = False
+        self,
+        kind: Kind,
+        key: str,
+        edit: Edit,
+        *,
+        known: Record | None = None,
+        guard: EditGuard | None = None,
+        dry_run: bool = False,
     ) -> Written:
         """Change or remove a stored object as the server itself does. `edit` gets the document with type and resourceVersion.
 
-        Edits are not admitted and no guard is asked: they change nothing that either checks. Without `known`, an edit is repeated on
+        Edits are not admitted, and only the given guard is asked: they change nothing else that is checked. Without `known`, an edit is repeated on
         top of a concurrent write; with it, `edit` was decided on that record, and a concurrent write is a `Conflict`.
         """
 
@@ -247,7 +255,11 @@ class Writer:
             if dry_run or (stored is record.value and not removed):
                 return Written(stored, record.revision, removed=removed)
             removed = removed or is_released(after)
-            return Written(stored, await self._replace(record, stored, removes=removed), removed=removed)
+            hold = await guard(key, stored) if guard is not None else None
+            with Holds(() if hold is None else (hold,)) as held:
+                revision = await self._replace(record, stored, held.fences, removes=removed)
+                held.keep(revision)
+            return Written(stored, revision, removed=removed)
 
         return await self._retry(kind, key, attempt, known)
 

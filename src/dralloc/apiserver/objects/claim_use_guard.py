@@ -1,0 +1,157 @@
+"""The write guard of claims in use: a pod that is bound keeps the devices that it was bound with.
+
+A pod is bound only if its claims are allocated, on the node. A claim is not deallocated while a bound pod uses it that has not finished,
+and such a pod stays in `reservedFor`. Schedulers and controllers check this, too, but from caches, and their requests can be delayed:
+only the server can order a binding and a deallocation. Kubernetes' server does not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from dralloc.api.codec import decode
+from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.pod_claims import claims_of, controller_of, is_pod
+from dralloc.api.pod_v1 import Pod
+from dralloc.api.registry import NODE, POD, RESOURCE_CLAIM
+from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.apiserver.http.statuses import conflict
+from dralloc.apiserver.objects.api_resources import key_of, name_of, prefix_of
+from dralloc.apiserver.objects.stored_form import read_metadata
+from dralloc.apiserver.objects.write_guards import GuardedView, Hold
+from dralloc.snapshot.node_selectors import NodeFacts, matches
+from dralloc.store.interface import Store
+
+FENCE: Final = "claim-use"
+
+
+class _PodUse(msgspec.Struct, frozen=True, gc=False):
+    """The claims that a bound pod uses, by key; true for those that must have been made for it."""
+
+    uid: str
+    name: str
+    node: str
+    claims: tuple[tuple[str, bool], ...]
+
+
+class ClaimUseGuard:
+    """Guards deallocations as a write guard of claims, and bindings. A view of pods starts with the first of them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._view: GuardedView[_PodUse] | None = None
+        # By the keys of claims.
+        self._users: defaultdict[str, Counter[tuple[_PodUse, bool]]] = defaultdict(Counter)
+        self._released: Counter[str] = Counter()
+
+    async def hold(self, key: str, new: ApiObject, old: ApiObject | None) -> Hold | None:
+        """Hold a deallocation, or the removal of pods from `reservedFor`."""
+        assert isinstance(new, ResourceClaim), "the guard of claims"
+        if not isinstance(old, ResourceClaim) or old.status.allocation is None:
+            return None
+        left = {consumer.uid for consumer in new.status.reserved_for}
+        removed = {consumer.uid for consumer in old.status.reserved_for if is_pod(consumer)} - left
+        is_deallocated = new.status.allocation is None
+        if not is_deallocated and not removed:
+            return None
+        view = await self._ready()
+        for user in self._users_of(key, old):
+            if is_deallocated or user.uid in removed:
+                why = f"pod {user.name} ({user.uid}) has a node and uses the claim"
+                raise conflict(RESOURCE_CLAIM.group, RESOURCE_CLAIM.plural, name_of(key), why)
+        if not is_deallocated:
+            return view.hold_fence(lambda: None)
+        self._released[key] += 1
+        return view.hold_fence(lambda: self._end_release(key))
+
+    async def hold_binding(self, key: str, pod: bytes) -> Hold | None:
+        """Hold the binding of the pod, which has its node already; refuse it if its claims cannot be used there."""
+        use = _use_of(pod)
+        if use is None:
+            return None
+        view = await self._ready()
+        for claim_key, _ in use.claims:
+            if self._released[claim_key]:
+                raise _not_bindable(use, f"claim {name_of(claim_key)} is being deallocated")
+        hold = view.hold(key, use)
+        # From now on the claims cannot be deallocated, so what they are now they stay.
+        try:
+            for claim_key, is_own in use.claims:
+                await self._check_usable(use, claim_key, is_own)
+        except BaseException:
+            hold.release()
+            raise
+        return hold
+
+    async def stop(self) -> None:
+        if self._view is not None:
+            await self._view.stop()
+
+    async def _ready(self) -> GuardedView[_PodUse]:
+        if self._view is None:
+            self._view = GuardedView(
+                self._store, prefix_of(POD), fence=FENCE, read=lambda record: _use_of(record.value), add=self._add
+            )
+        await self._view.ready()
+        return self._view
+
+    async def _check_usable(self, use: _PodUse, claim_key: str, is_own: bool) -> None:
+        record = await self._store.get(claim_key)
+        if record is None:
+            return
+        claim = decode(record.value, ResourceClaim)
+        allocation = claim.status.allocation
+        if is_own and not _is_owned(claim, use):
+            return
+        if allocation is None:
+            raise _not_bindable(use, f"claim {name_of(claim_key)} is not allocated")
+        if allocation.node_selector is None or (node := await self._store.get(key_of(NODE, "", use.node))) is None:
+            return
+        if not matches(allocation.node_selector, NodeFacts(use.node, read_metadata(node.value).labels)):
+            raise _not_bindable(use, f"the devices of claim {name_of(claim_key)} are not available on node {use.node}")
+
+    def _users_of(self, key: str, claim: ResourceClaim) -> Iterator[_PodUse]:
+        return (use for use, is_own in self._users.get(key, ()) if not is_own or _is_owned(claim, use))
+
+    def _add(self, use: _PodUse, sign: int) -> None:
+        for key, is_own in use.claims:
+            users = self._users[key]
+            users[use, is_own] += sign
+            if not users[use, is_own]:
+                del users[use, is_own]
+                if not users:
+                    del self._users[key]
+
+    def _end_release(self, key: str) -> None:
+        self._released[key] -= 1
+        if not self._released[key]:
+            del self._released[key]
+
+
+def _use_of(stored: bytes) -> _PodUse | None:
+    # Most pods have no claims or no node; decoding them is not needed to know that.
+    if b'"nodeName":' not in stored or (
+        b'"resourceClaims":' not in stored and b'"extendedResourceClaimStatus":' not in stored
+    ):
+        return None
+    pod = decode(stored, Pod)
+    if pod.is_finished or not pod.spec.node_name:
+        return None
+    namespace = pod.metadata.namespace
+    claims = {key_of(RESOURCE_CLAIM, namespace, use.claim): use.is_own for use in claims_of(pod)}
+    if not claims:
+        return None
+    return _PodUse(pod.metadata.uid, pod.metadata.name, pod.spec.node_name, tuple(claims.items()))
+
+
+def _is_owned(claim: ResourceClaim, use: _PodUse) -> bool:
+    owner = controller_of(claim.metadata)
+    return owner is not None and owner.uid == use.uid
+
+
+def _not_bindable(use: _PodUse, why: str) -> Exception:
+    return conflict("", "pods/binding", use.name, f"pod {use.name} cannot be bound: {why}")

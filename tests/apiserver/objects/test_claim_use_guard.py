@@ -1,0 +1,121 @@
+"""The guard of claims in use: bindings and deallocations cannot both succeed, whatever their order and whichever server gets them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.support.local_api import CLAIMS, MERGE_PATCH, PODS, LocalApi, pod_document, refusal, settle, with_api
+from tests.support.local_api import claim_document as claim
+
+JOB = {"apiGroup": "batch", "resource": "jobs", "name": "j", "uid": "u"}
+
+
+def allocation(node: str = "n") -> dict[str, Any]:
+    result = {"request": "gpu", "driver": "d.example.com", "pool": "p", "device": "gpu-0"}
+    fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
+    selector = {"nodeSelectorTerms": [{"matchFields": fields}]}
+    return {"devices": {"results": [result]}, "nodeSelector": selector}
+
+
+def pod(name: str = "p", **claims: str) -> dict[str, Any]:
+    document = pod_document(name)
+    used = claims or {"gpu": "c"}
+    document["spec"]["resourceClaims"] = [{"name": entry, "resourceClaimName": each} for entry, each in used.items()]
+    return document
+
+
+async def bind(api: LocalApi, name: str = "p", node: str = "n") -> int:
+    return (await api.call("POST", f"{PODS}/{name}/binding", {"target": {"kind": "Node", "name": node}})).code
+
+
+async def deallocate(api: LocalApi, name: str = "c") -> int:
+    patch = {"status": {"allocation": None, "reservedFor": None}}
+    return (await api.call("PATCH", f"{CLAIMS}/{name}/status", patch, content_type=MERGE_PATCH)).code
+
+
+async def prepare(api: LocalApi, *, workload: bool = False) -> None:
+    """A pod without a node, and its claim, allocated and reserved as a scheduler does before it binds the pod."""
+    made = claim("c")
+    if workload:
+        made["spec"]["reservedFor"] = JOB
+    await api.create(CLAIMS, made)
+    uid = (await api.create(PODS, pod()))["metadata"]["uid"]
+    consumer = JOB if workload else {"resource": "pods", "name": "p", "uid": uid}
+    status: dict[str, Any] = {"allocation": allocation(), "reservedFor": [consumer]}
+    if workload:
+        status["allocation"]["reservedForAnyPod"] = True
+    await api.patch(f"{CLAIMS}/c/status", {"status": status})
+
+
+async def assert_consistent(api: LocalApi) -> None:
+    """A pod with a node has an allocated claim."""
+    is_bound = "nodeName" in (await api.get(f"{PODS}/p"))["spec"]
+    is_allocated = "allocation" in (await api.get(f"{CLAIMS}/c")).get("status", {})
+    assert is_allocated or not is_bound
+
+
+@pytest.mark.parametrize("workload", [False, True])
+@with_api
+async def test_a_claim_is_deallocated_only_after_its_bound_pods(api: LocalApi, workload: bool) -> None:
+    await prepare(api, workload=workload)
+    assert await bind(api) == 201
+    answer = await refusal(api.patch(f"{CLAIMS}/c/status", {"status": {"allocation": None, "reservedFor": None}}))
+    assert answer.code == 409
+    assert "pod p (" in answer.document["message"]
+    assert "has a node and uses the claim" in answer.document["message"]
+    await api.patch(f"{PODS}/p/status", {"status": {"phase": "Succeeded"}})
+    assert await deallocate(api) == 200
+
+
+@with_api
+async def test_a_pod_that_was_created_with_a_node_counts_and_a_deleted_one_does_not(api: LocalApi) -> None:
+    await prepare(api)
+    forced = pod("forced")
+    forced["spec"]["nodeName"] = "n"
+    await api.create(PODS, forced)
+    assert await deallocate(api) == 409
+    await api.delete(f"{PODS}/forced", gracePeriodSeconds="0")
+    assert await deallocate(api) == 200
+
+
+@with_api
+async def test_a_bound_pod_stays_listed_and_a_workload_need_not(api: LocalApi) -> None:
+    await prepare(api)
+    assert await bind(api) == 201
+    listed = (await api.get(f"{CLAIMS}/c"))["status"]["reservedFor"]
+    both = {"status": {"reservedFor": [*listed, JOB]}}
+    await api.patch(f"{CLAIMS}/c/status", both)
+    assert (await refusal(api.patch(f"{CLAIMS}/c/status", {"status": {"reservedFor": [JOB]}}))).code == 409
+    await api.patch(f"{CLAIMS}/c/status", {"status": {"reservedFor": listed}})
+
+
+@with_api
+async def test_a_pod_is_not_bound_without_its_devices(api: LocalApi) -> None:
+    await api.create(CLAIMS, claim("c"))
+    await api.create(PODS, pod())
+    answer = await api.call("POST", f"{PODS}/p/binding", {"target": {"kind": "Node", "name": "n"}})
+    assert answer.code == 409
+    assert "claim c is not allocated" in answer.document["message"]
+    await api.patch(f"{CLAIMS}/c/status", {"status": {"allocation": allocation("other")}})
+    await api.create("/api/v1/nodes", {"metadata": {"name": "n"}})
+    answer = await api.call("POST", f"{PODS}/p/binding", {"target": {"kind": "Node", "name": "n"}})
+    assert "the devices of claim c are not available on node n" in answer.document["message"]
+    assert await bind(api, node="other") == 201
+
+
+@with_api
+async def test_of_a_binding_and_a_deallocation_at_once_one_succeeds(api: LocalApi) -> None:
+    for steps in range(12):
+        await prepare(api)
+        deallocating = asyncio.create_task(deallocate(api))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        codes = await bind(api), await deallocating
+        assert codes in ((201, 409), (409, 200))
+        await assert_consistent(api)
+        await api.delete(f"{PODS}/p", gracePeriodSeconds="0")
+        await settle()
+        await api.delete(f"{CLAIMS}/c")
