@@ -19,8 +19,10 @@ from tests.support.server_process import ServerProcess, server_process
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 DRIVERS = sorted(path.parent for path in (ROOT / "examples" / "drivers").glob("*/manifests"))
+# Files of programs, not objects of a cluster.
+NO_OBJECTS = {"kustomization.yaml", "audit-policy.yaml"}
 FOLDERS = [DEPLOY, *(driver / "manifests" for driver in DRIVERS)]
-MANIFESTS = sorted(path for folder in FOLDERS for path in folder.rglob("*.yaml") if path.name != "kustomization.yaml")
+MANIFESTS = sorted(path for folder in FOLDERS for path in folder.rglob("*.yaml") if path.name not in NO_OBJECTS)
 
 
 def documents(*paths: Path) -> Iterator[dict[str, Any]]:

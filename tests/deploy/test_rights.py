@@ -7,22 +7,29 @@ from __future__ import annotations
 import asyncio
 import sys
 from asyncio.subprocess import PIPE, STDOUT
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+import dralloc.assembly
+from dralloc.access.access_request import AccessRequest
 from dralloc.api.batch_v1 import Job
 from dralloc.api.core_v1 import Event
 from dralloc.api.pod_claims import pod_reference
 from dralloc.api.pod_v1 import Pod
+from dralloc.api.registry import KINDS
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaint, DeviceTaintRule, DeviceToleration, ResourceClaim
 from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
 from dralloc.apiserver.http.listener import ListenAddress, listen
+from dralloc.apiserver.http.url_paths import ResourcePath, parse_path
+from dralloc.assembly.cluster import ClusterSettings, components_on
+from dralloc.assembly.component_rights import ComponentAccount, component_manifests
 from dralloc.assembly.components import Components
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
@@ -34,7 +41,8 @@ from dralloc.driver.plugin import Plugin
 from dralloc.driver_kit.caller import ClaimName, calling
 from dralloc.driver_kit.claim_maker import ClaimMaker, exactly
 from dralloc.fleet.fleet import Fleet, FleetSettings
-from dralloc.fleet.profiles import load_profile, read_profile
+from dralloc.fleet.manifest_nodes import MANIFEST
+from dralloc.fleet.profiles import PROFILE_LABEL, load_profile, read_profile
 from dralloc.node.agent import Agent, AgentSettings
 from dralloc.node.node_object import NodeShape
 from dralloc.node.simulated_runtime import PREFIX
@@ -46,18 +54,28 @@ from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.system_clock import SystemClock
 from dralloc.testing.builders import allocation, claim, device, device_class, held, request, resource_slice, taint_rule
 from dralloc.testing.driver_bench import bench_settings
-from tests.support.api_server import TOKEN, api_server
+from tests.support.api_server import TOKEN
 from tests.support.node_cluster import QUICK, replace_uid, short_directory
 from tests.support.node_process import kill
-from tests.support.rights import Grant, GuardedApplication, account_name, grants_of, rights_needed
+from tests.support.rights import (
+    Document,
+    Grant,
+    GuardedApplication,
+    Right,
+    account_name,
+    account_user,
+    grants_of,
+    guarded_server,
+    without,
+)
 from tests.support.scripted_driver import ScriptedDriver
 from tests.support.scripted_transport import Loss, ScriptedTransport
 from tests.support.workloads import claim_template, existing, job, pod, quota, template
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-SCHEDULER, CONTROLLERS, NODE, FAKE_NODES, READER = (
+SCHEDULER, CONTROLLERS, NODE, FAKE_NODES, SIMULATED_NODES, PAGE, READER = (
     account_name("dralloc-system", f"dralloc-{name}")
-    for name in ("scheduler", "controllers", "node", "fake-nodes", "read-only")
+    for name in ("scheduler", "controllers", "node", "fake-nodes", "simulated-nodes", "web-page", "read-only")
 )
 DRIVERS = DEPLOY.parent / "examples" / "drivers"
 GPU = "gpu.example.com"
@@ -65,12 +83,26 @@ GPU = "gpu.example.com"
 pytestmark = pytest.mark.slow
 
 
-def granted(user: str) -> frozenset[Grant]:
-    """The manifests' grants for a user: ours, or those of an example driver."""
+def manifests(user: str) -> tuple[Document, ...]:
+    """The manifests with the roles of a user: ours, or those of an example driver."""
     *_, namespace, name = user.split(":")
     is_ours = namespace == "dralloc-system"
     file = DEPLOY / name.removeprefix("dralloc-") / "rbac.yaml" if is_ours else DRIVERS / name / "manifests/driver.yaml"
-    return grants_of(user, yaml.safe_load_all(file.read_text()))
+    return tuple(yaml.safe_load_all(file.read_text()))
+
+
+def test_components_in_the_servers_process_have_the_roles_of_the_manifests() -> None:
+    """One source: what a server grants its components at its start is what `deploy/` has for other clusters."""
+    rights = Path(dralloc.assembly.__file__).parent / "rights"
+    copies = {account.value: DEPLOY / account.value / "rbac.yaml" for account in ComponentAccount}
+    for name, copy in {**copies, "namespace": DEPLOY / "namespace.yaml"}.items():
+        assert copy.read_text() == (rights / f"{name}.yaml").read_text(), f"copy {name}.yaml from assembly/rights"
+    granted_by_deploy = [each for copy in copies.values() for each in yaml.safe_load_all(copy.read_text())]
+    assert [each for each in component_manifests() if each["kind"] != "Namespace"] == granted_by_deploy
+
+
+def granted(user: str) -> frozenset[Grant]:
+    return grants_of(user, manifests(user))
 
 
 class LosesFirstAnswers:
@@ -80,7 +112,8 @@ class LosesFirstAnswers:
         self._seen: set[object] = set()
 
     def __call__(self, request: ClientRequest) -> Loss:
-        kind = tuple(right for right, _ in rights_needed(request.method, request.path, request.query))
+        path = parse_path(request.path)
+        kind = (request.method, path.resource, path.subresource) if isinstance(path, ResourcePath) else ()
         if request.method == "GET" or kind in self._seen:
             return Loss.NOTHING
         self._seen.add(kind)
@@ -126,18 +159,18 @@ class World:
             pytest.fail(f"{user} does not need {sorted(unused)}")
 
 
-@asynccontextmanager
-async def guarded(clock: Clock, *users: str) -> AsyncIterator[GuardedApplication]:
+def guarded(clock: Clock, *users: str) -> AbstractAsyncContextManager[GuardedApplication]:
     """A server that restricts these users to their roles."""
-    async with api_server(clock=clock) as server:
-        yield GuardedApplication(server, {user: granted(user) for user in users})
+    return guarded_server(clock, {user: manifests(user) for user in users})
 
 
 @asynccontextmanager
-async def world() -> AsyncIterator[World]:
+async def world(changed: Mapping[str, Iterable[Document]] | None = None) -> AsyncIterator[World]:
+    """A scheduler and controllers with their roles, or with the changed manifests of a user."""
     async with AsyncExitStack() as stack:
         clock = VirtualClock(asyncio.get_running_loop())
-        made = World(await stack.enter_async_context(guarded(clock, SCHEDULER, CONTROLLERS)), clock)
+        roles = {user: manifests(user) for user in (SCHEDULER, CONTROLLERS)} | dict(changed or {})
+        made = World(await stack.enter_async_context(guarded_server(clock, roles)), clock)
         components = await stack.enter_async_context(Components())
         gates = FeatureGates.defaults()
         scheduler = SchedulerLoop(
@@ -276,19 +309,100 @@ async def jobs(here: World) -> None:
     await here.client.delete(Job, "shares")
 
 
+async def everything(here: World) -> None:
+    """All scenarios together need all rights of the scheduler and of the controllers."""
+    await here.client.create(quota("limit", {"count/pods": "100"}))
+    await waiting_in_vain(here)
+    await shared_claims_and_templates(here)
+    await jobs(here)
+    await evictions(here)
+
+
 def test_scheduler_and_controllers_use_exactly_their_permissions() -> None:
     async def scenario() -> None:
         async with world() as here:
-            await here.client.create(quota("limit", {"count/pods": "100"}))
-            await waiting_in_vain(here)
-            await shared_claims_and_templates(here)
-            await jobs(here)
-            await evictions(here)
+            await everything(here)
             for user in (SCHEDULER, CONTROLLERS):
                 await here.until_all_is_used(user)
-            assert dict(here.application.refused) == {}
+            assert here.application.refused == {}
 
     run_virtual(scenario())
+
+
+@pytest.mark.parametrize(
+    ("user", "removed"),
+    [
+        pytest.param(user, grant, id=f"{user.rpartition('-')[2]}: {grant}")
+        for user in (SCHEDULER, CONTROLLERS)
+        for grant in sorted(granted(user))
+    ],
+)
+def test_no_right_can_be_removed(user: str, removed: Grant) -> None:
+    """Without any one of its rights, a component is refused something that it does in these scenarios."""
+
+    async def scenario() -> None:
+        async with world({user: without(removed, manifests(user))}) as here:
+            working = asyncio.ensure_future(everything(here))
+            refused = asyncio.ensure_future(here.application.refuses(user))
+            try:
+                await asyncio.wait((working, refused), return_when=asyncio.FIRST_COMPLETED)
+                if not refused.done():
+                    # The last requests may come after everything that a test can see.
+                    await here.until(lambda: completed(refused.done()), f"{user} is refused something")
+            finally:
+                for task in (working, refused):
+                    task.cancel()
+                await asyncio.gather(working, refused, return_exceptions=True)
+            assert set(here.application.refused) == {user}
+
+    run_virtual(scenario())
+
+
+async def completed(value: bool) -> bool:
+    return value
+
+
+EVERY_RIGHT = [
+    Right(verb, kind.group, f"{kind.plural}/{subresource}" if subresource else kind.plural)
+    for kind in KINDS
+    for subresource in ("", *sorted({*kind.subresources, "binding", "driver", "token", "eviction"}))
+    for verb in ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "escalate", "bind")
+] + [Right("impersonate", "", resource) for resource in ("users", "groups", "serviceaccounts")]
+PATHS = ("/", "/metrics", "/logs", "/debug/pprof", "/dralloc")
+# What every authenticated user may create: questions about itself.
+ABOUT_ITSELF = {"selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews"}
+
+
+@pytest.mark.parametrize("user", [SCHEDULER, CONTROLLERS, NODE, FAKE_NODES, SIMULATED_NODES, PAGE, READER])
+def test_nothing_else_can_be_reached(user: str) -> None:
+    """All verbs on all resources, in the namespaces of the manifests and in others, by the server's own decision."""
+    grants = granted(user)
+    namespaces = {"", "default", "kube-system", "kube-node-lease", *(each.namespace for each in grants)}
+    names = {"", "other", *(each.name for each in grants)}
+
+    async def scenario() -> None:
+        async with guarded(SystemClock(), user) as application:
+            server = application.server
+            for right in EVERY_RIGHT:
+                resource, _, subresource = right.resource.partition("/")
+                for namespace, name in product(namespaces, names):
+                    asked = AccessRequest(
+                        user=account_user(user),
+                        verb=right.verb,
+                        group=right.group,
+                        resource=resource,
+                        subresource=subresource,
+                        namespace=namespace,
+                        name=name,
+                    )
+                    expected = any(each.covers(right, namespace, name) for each in grants)
+                    is_own = right.verb == "create" and right.resource in ABOUT_ITSELF
+                    assert (await server._access.decide(asked)).allowed is (expected or is_own), asked
+            for path in PATHS:
+                asked = AccessRequest(user=account_user(user), verb="get", path=path)
+                assert not (await server._access.decide(asked)).allowed, path
+
+    asyncio.run(scenario())
 
 
 # --- Nodes and readers --------------------------------------------------------------------------------------------
@@ -334,7 +448,7 @@ def test_a_node_uses_exactly_its_permissions() -> None:
                 await client.delete(Pod, "pod")
                 await components.guard(used_up(application, NODE, granted(NODE)))
             assert application.used[NODE] == granted(NODE)
-            assert dict(application.refused) == {}
+            assert application.refused == {}
 
     with short_directory() as directory:
         asyncio.run(scenario(directory))
@@ -377,7 +491,43 @@ def test_simulated_nodes_use_exactly_their_permissions() -> None:
 
             await run_fleet(transport, clock, ONE_SLICE, end_pod)
             assert application.used[FAKE_NODES] == granted(FAKE_NODES)
-            assert dict(application.refused) == {}
+            assert application.refused == {}
+
+    run_virtual(scenario())
+
+
+SHARED_POOLS = """
+classes: [{metadata: {name: gpu.example.com}, spec: {}}]
+nodes: [{pools: [{driver: gpu.example.com, slices: [{devices: [{name: a}]}]}]}]
+cluster: [{driver: nic.example.com, name: fabric, allNodes: true, slices: [{devices: [{name: a}]}, {devices: [{name: b}]}]}]
+"""
+CHANGED_POOLS = SHARED_POOLS.replace("{devices: [{name: a}]}, ", "")
+
+
+def test_simulated_nodes_of_a_cluster_use_exactly_their_permissions_and_those_of_nodes() -> None:
+    """As `dralloc up` runs them with several replicas: nodes of profiles and of manifests, each as itself."""
+
+    async def scenario() -> None:
+        clock = VirtualClock(asyncio.get_running_loop())
+        async with guarded(clock, SCHEDULER, CONTROLLERS, SIMULATED_NODES) as application:
+            client = AsyncClient(InProcessTransport(application, token=TOKEN))
+            await client.create(replace_uid(claim("claim", request(device_class=GPU))))
+            # Its claim never becomes ready, which is reported and counted; then it is deleted.
+            await client.create(pod("pod", {"gpu": existing("claim")}, node="fake-0"))
+            labels = {PROFILE_LABEL: MANIFEST}
+            await client.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "own", "labels": labels}})
+            await client.create(pod("by-hand", {}, node="own"))
+            for replica, profile in enumerate((SHARED_POOLS, CHANGED_POOLS)):
+                fleet = FleetSettings(profile=read_profile(profile, "p"), profile_name="p", count=1, beats=True)
+                settings = ClusterSettings(clock=clock, fleets=(fleet,), identity=f"replica-{replica}")
+                async with components_on(application, TOKEN, settings) as cluster:
+                    await cluster.components.guard(asyncio.sleep(120))
+                    if replica:
+                        await client.delete(Pod, "pod")
+                        await cluster.components.guard(asyncio.sleep(60))
+            assert {each.metadata.name: each.status.phase for each in await client.list(Pod)} == {"by-hand": "Running"}
+            assert application.used[SIMULATED_NODES] == granted(SIMULATED_NODES)
+            assert application.refused == {}
 
     run_virtual(scenario())
 
@@ -407,7 +557,7 @@ def test_a_driver_uses_exactly_its_permissions(account: str, name: str) -> None:
                 names[:] = names[1:50]
                 await plugin.republish()
                 await used_up(application, user, granted(user))
-            assert dict(application.refused) == {}
+            assert application.refused == {}
 
     with short_directory() as directory:
         asyncio.run(scenario(directory))
@@ -448,6 +598,6 @@ def test_read_only_commands_use_exactly_their_permissions(tmp_path: Path) -> Non
             finally:
                 await kill(process)
             assert application.used[READER] == granted(READER)
-            assert dict(application.refused) == {}
+            assert application.refused == {}
 
     asyncio.run(scenario())

@@ -1,31 +1,31 @@
-"""An API server that enforces RBAC roles and records which rights are used.
-
-The server of dralloc does not enforce roles. With this one a test shows that a component needs exactly the rights of its manifests.
-"""
+"""A server that enforces the roles of manifests, and records which rights their users use and which requests it refuses."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
-import msgspec
-
-from dralloc.access.users import ADMINISTRATOR, User
-from dralloc.apiserver.http.application import ApiApplication, Scope, Send
+from dralloc.access.access_request import AccessRequest
+from dralloc.access.authorizer import Decision
+from dralloc.access.service_accounts import NODE_NAME, service_account_groups, service_account_user_name
+from dralloc.access.users import ADMINISTRATOR, AUTHENTICATED, User
+from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import Authenticator
-from dralloc.apiserver.http.body_reader import Receive
-from dralloc.apiserver.http.messages import HttpResponse, parse_query
-from dralloc.apiserver.http.statuses import status_of, status_response
-from dralloc.apiserver.http.url_paths import ResourcePath, parse_path
+from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
 from dralloc.apiserver.server import ApiServer
-from dralloc.primitives.errors import Forbidden
-from tests.support.api_server import TOKEN
+from dralloc.client.async_client import AsyncClient
+from dralloc.client.in_process_transport import InProcessTransport
+from dralloc.primitives.clock import Clock
+from tests.support.api_server import TOKEN, api_server
 
 Document = Mapping[str, Any]
-
-_VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch"}
+# The node on which accounts with a bound token run.
+NODE = "node-a"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -52,9 +52,19 @@ class Grant:
             and (not self.name or self.name == name)
         )
 
+    def __str__(self) -> str:
+        place = f" in {self.namespace}" if self.namespace else ""
+        return f"{self.right.verb} {self.right.resource}{f' {self.name}' if self.name else ''}{place}"
+
 
 def account_name(namespace: str, name: str) -> str:
-    return f"system:serviceaccount:{namespace}:{name}"
+    return service_account_user_name(namespace, name)
+
+
+def account_user(name: str) -> User:
+    """The service account as the token of one of its pods proves it."""
+    groups = (*service_account_groups(name.split(":")[2]), AUTHENTICATED)
+    return User(name=name, groups=groups, extra=((NODE_NAME, (NODE,)),))
 
 
 def grants_of(user: str, documents: Iterable[Document]) -> frozenset[Grant]:
@@ -67,6 +77,23 @@ def grants_of(user: str, documents: Iterable[Document]) -> frozenset[Grant]:
         if binding["kind"] in ("RoleBinding", "ClusterRoleBinding") and user in _subjects(binding)
         for grant in _grants(roles[_role_of(binding)], binding["metadata"].get("namespace", ""))
     )
+
+
+def without(grant: Grant, documents: Iterable[Document]) -> Iterator[Document]:
+    """The manifests with one right less."""
+    for document in documents:
+        if document["kind"] not in ("Role", "ClusterRole"):
+            yield document
+            continue
+        changed: dict[str, Any] = deepcopy(dict(document))
+        namespace = changed["metadata"].get("namespace", "")
+        changed["rules"] = [
+            {"apiGroups": [each.right.group], "resources": [each.right.resource], "verbs": [each.right.verb]}
+            | ({"resourceNames": [each.name]} if each.name else {})
+            for each in sorted(_grants(document, namespace))
+            if each != grant
+        ]
+        yield changed
 
 
 def _identity(document: Document) -> tuple[str, str, str]:
@@ -96,79 +123,77 @@ def _grants(role: Document, namespace: str) -> Iterator[Grant]:
 
 
 class GuardedApplication(ApiApplication):
-    """An application that enforces grants. `used` and `refused` record the rights by user."""
+    """An application of a server that enforces roles. The token of a user is its name; `TOKEN` is the administrator's."""
 
-    def __init__(self, server: ApiServer, grants: Mapping[str, Iterable[Grant]]) -> None:
-        """The token of a user is its name; `TOKEN` is the administrator's."""
-        users = {name: User(name=name) for name in grants}
-        super().__init__(server, Authenticator({**users, TOKEN: ADMINISTRATOR}))
-        self._grants = {name: tuple(sorted(each)) for name, each in grants.items()}
+    def __init__(self, server: ApiServer, grants: Mapping[str, frozenset[Grant]]) -> None:
+        self.server = server
+        self._recorded = _RecordingServer(server)
+        users = {name: account_user(name) for name in grants}
+        super().__init__(self._recorded, Authenticator({**users, TOKEN: ADMINISTRATOR}))
         self.used: defaultdict[str, set[Grant]] = defaultdict(set)
-        self.refused: defaultdict[str, set[Right]] = defaultdict(set)
+        self._grants = grants
+        policy = server._policy
+        assert policy is not None, "the server enforces roles"
+        self._decide, policy.decide = policy.decide, self._record_decision  # type: ignore[method-assign, assignment]
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        query, headers = parse_query(scope["query_string"]), dict(scope["headers"])
-        needed = rights_needed(scope["method"], scope["path"], query)
-        refusal = self._judge(headers.get(b"authorization", b""), needed, scope["path"])
-        if refusal is None:
-            return await super().__call__(scope, receive, send)
-        start = {
-            "type": "http.response.start",
-            "status": refusal.status,
-            "headers": [(b"content-type", b"application/json")],
-        }
-        await send(start)
-        return await send({"type": "http.response.body", "body": refusal.body})
+    @property
+    def refused(self) -> dict[str, list[str]]:
+        """The refused requests of each user."""
+        return dict(self._recorded.refused)
 
-    async def answer(
-        self, method: str, path: str, query: Mapping[str, str], headers: Mapping[bytes, bytes], body: bytes
-    ) -> HttpResponse:
-        needed = rights_needed(method, path, query, body)
-        refusal = self._judge(headers.get(b"authorization", b""), needed, path)
-        return refusal or await super().answer(method, path, query, headers, body)
+    async def refuses(self, user: str) -> None:
+        """Wait for the first refused request of the user."""
+        while user not in self._recorded.refused:
+            self._recorded.has_refused.clear()
+            await self._recorded.has_refused.wait()
 
-    def _judge(
-        self, authorization: bytes, needed: Sequence[tuple[Right, ResourcePath]], path: str
-    ) -> HttpResponse | None:
-        user = authorization.removeprefix(b"Bearer ").decode()
-        for right, where in needed if user in self._grants else ():
-            found = [each for each in self._grants[user] if each.covers(right, where.namespace, where.name)]
-            if not found:
-                self.refused[user].add(right)
-                return status_response(status_of(Forbidden(f"{user} may not {right.verb} {right.resource} ({path})")))
+    def _record_decision(self, asked: AccessRequest) -> Decision:
+        decision = self._decide(asked)
+        grants = self._grants.get(asked.user.name)
+        if decision.allowed and grants is not None and not asked.path:
+            right = Right(asked.verb, asked.group, asked.full_resource)
+            found = [each for each in grants if each.covers(right, asked.namespace, asked.name)]
+            assert found, f"{asked.user.name} is allowed {right} by no role of its manifest"
             # The narrowest grant counts as used.
-            self.used[user].add(max(found, key=lambda each: (bool(each.name), bool(each.namespace))))
-        return None
+            self.used[asked.user.name].add(max(found, key=lambda each: (bool(each.name), bool(each.namespace))))
+        return decision
 
 
-def rights_needed(
-    method: str, path: str, query: Mapping[str, str], body: bytes = b""
-) -> tuple[tuple[Right, ResourcePath], ...]:
-    """The rights that a request needs, with their targets; empty for a path without a resource."""
-    where = parse_path(path)
-    if not isinstance(where, ResourcePath):
-        return ()
-    verb = _VERBS.get(method) or _reading_or_deleting(method, where, query)
-    resource = f"{where.resource}/{where.subresource}" if where.subresource else where.resource
-    needed = [(Right(verb, where.group, resource), where)]
-    if resource == "resourceclaims/status" and body:
-        needed += _rights_to_status(verb, where, msgspec.json.decode(body).get("status") or {})
-    return tuple(needed)
+class _RecordingServer:
+    """Passes requests on, and records the refused ones."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self._server = server
+        self.metrics = server.metrics
+        self.refused: defaultdict[str, list[str]] = defaultdict(list)
+        self.has_refused = asyncio.Event()
+
+    async def handle(self, request: HttpRequest) -> HttpResponse:
+        response = await self._server.handle(request)
+        # The rights to parts of a claim's status are refused as invalid fields.
+        if response.status == 403 or (response.status == 422 and b"FieldValueForbidden" in response.body):
+            self.refused[request.user.name].append(f"{request.method} {request.path}: {response.body.decode()}")
+            self.has_refused.set()
+        return response
+
+    def refuse_unauthenticated(self, request: HttpRequest) -> HttpResponse:
+        return self._server.refuse_unauthenticated(request)
+
+    def end_streams(self) -> None:
+        self._server.end_streams()
 
 
-def _rights_to_status(verb: str, where: ResourcePath, status: Document) -> Iterator[tuple[Right, ResourcePath]]:
-    """The additional rights that Kubernetes requires since 1.36 for writes of a claim's status."""
-    if status.keys() & {"allocation", "reservedFor"}:
-        yield Right(verb, where.group, "resourceclaims/binding"), where
-    for driver in sorted({each["driver"] for each in status.get("devices") or ()}):
-        # The writer is assumed to run on the claim's node, as drivers do.
-        right = Right(f"associated-node:{verb}", where.group, "resourceclaims/driver")
-        yield right, msgspec.structs.replace(where, name=driver)
-
-
-def _reading_or_deleting(method: str, where: ResourcePath, query: Mapping[str, str]) -> str:
-    if method == "DELETE":
-        return "delete" if where.name else "deletecollection"
-    if where.name:
-        return "get"
-    return "watch" if query.get("watch") in ("1", "true") else "list"
+@asynccontextmanager
+async def guarded_server(
+    clock: Clock, manifests: Mapping[str, Iterable[Document]]
+) -> AsyncIterator[GuardedApplication]:
+    """A server with the roles of these manifests, by user."""
+    documents = {user: tuple(each) for user, each in manifests.items()}
+    async with api_server(clock=clock, enforces_roles=True) as server:
+        application = GuardedApplication(server, {user: grants_of(user, each) for user, each in documents.items()})
+        client = AsyncClient(InProcessTransport(application, token=TOKEN))
+        for each in documents.values():
+            for document in each:
+                if "Role" in document["kind"]:
+                    await client.create(document)
+        yield application
