@@ -20,8 +20,9 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.kubeconfig import ConnectionConfig
@@ -47,6 +48,7 @@ KILLS_DURING_START: Final = 0.1
 # A process that starts is killed within this time: about as long as it takes on an idle machine.
 START_S: Final = 1.2
 PROGRESS_TIMEOUT_S: Final = 120.0
+PROGRESS_EVERY: Final = 50
 CLAIMS: Final = "/apis/resource.k8s.io/v1/resourceclaims"
 NAMESPACED_CLAIMS: Final = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 TEMPLATES: Final = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates"
@@ -311,8 +313,10 @@ async def cluster(directory: Path, *, on_etcd: bool) -> AsyncIterator[tuple[list
             await victim.stop()
 
 
-async def run_campaign(directory: Path, *, kills: int, seed: int, on_etcd: bool) -> Figures:
-    """Returns the figures; raises Violation."""
+async def run_campaign(
+    directory: Path, *, kills: int, seed: int, on_etcd: bool, seconds: float = inf, progress: TextIO | None = None
+) -> Figures:
+    """Returns the figures; raises Violation. Ends with fewer kills after that time."""
     rng, figures, began = random.Random(seed), Figures(), time.monotonic()
     async with AsyncExitStack() as stack:
         victims, urls = await stack.enter_async_context(cluster(directory, on_etcd=on_etcd))
@@ -331,7 +335,12 @@ async def run_campaign(directory: Path, *, kills: int, seed: int, on_etcd: bool)
             ]
             working = [tasks.create_task(load.write(register)) for register in load.registers]
             working += [tasks.create_task(load.come_and_go(number)) for number in range(PODS)]
-            await _kill(victims, load, rng, kills)
+            async for done in _kill(victims, load, rng, kills):
+                if progress is not None and done % PROGRESS_EVERY == 0:
+                    progress.write(f"{done} kills, {load.acknowledged} acknowledged writes\n")
+                    progress.flush()
+                if time.monotonic() - began > seconds:
+                    break
             for victim in victims:
                 await victim.until_ready()
             await _settle(load)
@@ -359,7 +368,8 @@ async def run_campaign(directory: Path, *, kills: int, seed: int, on_etcd: bool)
     return figures
 
 
-async def _kill(victims: Sequence[KilledProcess], load: Load, rng: random.Random, kills: int) -> None:
+async def _kill(victims: Sequence[KilledProcess], load: Load, rng: random.Random, kills: int) -> AsyncIterator[int]:
+    """Yields the number of kills so far."""
     while (done := sum(victim.kills for victim in victims)) < kills:
         victim = rng.choice(victims)
         if rng.random() < KILLS_DURING_START and done + 2 <= kills:
@@ -371,6 +381,7 @@ async def _kill(victims: Sequence[KilledProcess], load: Load, rng: random.Random
             await load.reach(load.acknowledged + rng.randrange(3, 30))
         await victim.kill()
         await victim.start()
+        yield done + 1
 
 
 async def _settle(load: Load) -> None:
@@ -396,13 +407,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    parser.add_argument("--minutes", type=float, default=inf, help="end after this time on each store")
     parser.add_argument("--store", choices=("both", "sqlite", "etcd"), default="both")
     options = parser.parse_args()
     stores = ("sqlite", "etcd") if options.store == "both" else (options.store,)
     for number, store in enumerate(stores):
         kills = options.kills // len(stores) + (number < options.kills % len(stores))
         with tempfile.TemporaryDirectory(prefix="dralloc-campaign-", ignore_cleanup_errors=True) as directory:
-            campaign = run_campaign(Path(directory), kills=kills, seed=options.seed, on_etcd=store == "etcd")
+            campaign = run_campaign(
+                Path(directory),
+                kills=kills,
+                seed=options.seed,
+                on_etcd=store == "etcd",
+                seconds=60 * options.minutes,
+                progress=sys.stderr,
+            )
             try:
                 said, code = str(asyncio.run(campaign)), 0
             except BaseExceptionGroup as group:
