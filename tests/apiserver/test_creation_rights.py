@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 from dralloc.access.access_request import AccessRequest
 from dralloc.access.authorizer import ALLOWED, NO_OPINION, Administrators, AuthorizerChain, Decision
 from dralloc.access.users import User
+from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.simulator.virtual_time import run_virtual
-from tests.support.api_server import api_server
+from tests.support.api_server import api_over_http, api_server
 from tests.support.local_api import APPLY_PATCH, CLAIMS, LocalApi, claim_document
 
 ROLES: Final = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles"
@@ -61,3 +63,17 @@ def test_apply_and_update_create_only_with_the_right_to_create(may_create: bool)
             assert again.code == 200
 
     run_virtual(main())
+
+
+def test_the_status_of_a_large_claim_is_authorized_like_that_of_a_small_one() -> None:
+    """Large objects are computed in a thread, policies change in the event loop."""
+    claim = claim_document("large", annotations={f"a{number}": "x" * 1000 for number in range(200)})
+    result = {"request": "gpu", "driver": "d.example.com", "pool": "p", "device": "gpu-0"}
+    allocation = {"status": {"allocation": {"devices": {"results": [result]}}}}
+
+    async def main() -> None:
+        async with api_over_http(authorizer=AuthorizerChain((Administrators(), Verbs("get", "patch")))) as client:
+            await client.create({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", **claim})
+            await client.patch(ResourceClaim, "large", allocation, subresource="status")
+
+    asyncio.run(main())

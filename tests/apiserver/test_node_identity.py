@@ -8,12 +8,15 @@ from typing import Any, Final
 
 import pytest
 
+from dralloc.access.authorizer import AllowAll
 from dralloc.access.users import AUTHENTICATED, NODES, User
 from dralloc.assembly.api_server import running_api_server
 from dralloc.primitives.features import FeatureGates
+from dralloc.simulator.virtual_time import run_virtual
 from dralloc.store.memory import MemoryStore
 from dralloc.store.records import Record
 from dralloc.system_clock import SystemClock
+from tests.support.api_server import api_server
 from tests.support.local_api import (
     APPLY_PATCH,
     CLAIMS,
@@ -238,6 +241,26 @@ async def test_a_name_without_the_group_is_no_node_and_a_node_without_a_name_is_
     assert said(await refusal(nameless.create(SLICES, slice_document("s", "")))).endswith(
         'node: unknown node for user "system:node:"'
     )
+
+
+def test_a_node_without_a_name_writes_nothing_whatever_roles_it_has() -> None:
+    async def main() -> None:
+        async with api_server(authorizer=AllowAll()) as server:
+            api, nameless = LocalApi(server), LocalApi(server, User(name="system:node:", groups=(NODES,)))
+            # Its nodeName is empty, like the name of the node.
+            await api.create(PODS, pod_document("p"))
+            why = 'could not determine node from user "system:node:"'
+            for method, path, body in (
+                ("DELETE", f"{PODS}/p", None),
+                ("POST", f"{PODS}/p/eviction", {}),
+                ("POST", f"{PODS}/p/binding", {"target": {"name": "n1"}}),
+                ("POST", PODS, pod_document("q")),
+                ("POST", SLICES, slice_document("s", "")),
+                ("POST", CLAIMS, claim_document("c")),
+            ):
+                assert said(await nameless.call(method, path, body)).endswith(why), (method, path)
+
+    run_virtual(main())
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])

@@ -43,12 +43,10 @@ class NodeRestriction:
         new: ApiObject | None = None,
         old: ApiObject | None = None,
     ) -> None:
-        node = node_of(user)
+        shown = name or _name_of_new(new)
+        node = _node_of(user, kind, shown)
         if node is None:
             return
-        shown = name or _name_of_new(new)
-        if not node:
-            raise forbidden(kind.group, kind.plural, shown, f'could not determine node from user "{user.name}"')
         write = ObjectWrite(
             node=node,
             operation=operation,
@@ -65,7 +63,7 @@ class NodeRestriction:
 
     async def check_eviction(self, user: User, namespace: str, name: str) -> str:
         """The UID of the pod that a node evicts; empty for other users, which may evict any pod."""
-        node = node_of(user)
+        node = _node_of(user, POD, name)
         if node is None:
             return ""
         record = await self._store.get(key_of(POD, namespace, name))
@@ -79,7 +77,7 @@ class NodeRestriction:
 
     async def check_token_request(self, user: User, namespace: str, account: str, spec: TokenRequestSpec) -> None:
         """Refuse a node a token that is not for a pod on it, or for an audience that the pod does not ask for."""
-        node = node_of(user)
+        node = _node_of(user, SERVICE_ACCOUNT, account)
         if node is None:
             return
         bound = spec.bound_object_ref
@@ -117,7 +115,7 @@ class NodeRestriction:
 
     async def check_new_pod(self, user: User, pod: ApiObject) -> None:
         """Check what `check_write` cannot: the pod's owner must be the stored node."""
-        node = node_of(user)
+        node = _node_of(user, POD, _name_of_new(pod))
         if node is None:
             return
         record = await self._store.get(key_of(NODE, "", node))
@@ -125,6 +123,14 @@ class NodeRestriction:
             raise not_found(NODE.group, NODE.singular, node)
         if why := mirror_pod_refusal(node, pod, read_metadata(record.value).uid):
             raise forbidden(POD.group, POD.plural, _name_of_new(pod), why)
+
+
+def _node_of(user: User, kind: Kind, name: str) -> str | None:
+    """The node that the user is, or `None`. A node without a name may write nothing."""
+    node = node_of(user)
+    if node == "":
+        raise forbidden(kind.group, kind.plural, name, f'could not determine node from user "{user.name}"')
+    return node
 
 
 def _forbidden_account(account: str, why: str) -> Forbidden:
