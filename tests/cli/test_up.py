@@ -7,13 +7,15 @@ import re
 import shlex
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.request import urlopen
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -84,6 +86,22 @@ def test_everything_is_there_and_goes_when_told() -> None:
         assert not directory.exists()
         # The wall clock says little on a machine that does other things, too; and some take thrice as long for everything.
         assert used_s < 5.0, "it does little before it is ready"
+
+
+def test_with_tls_only_users_with_a_token_are_served(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text("secret,ann,1\n")
+    options = ("--ephemeral", *FEW, "--tls", "--token-file", str(tokens))
+    with cluster_process(*options) as cluster:
+        assert cluster.url.startswith("https://")
+        with connect(cluster.kubeconfig) as client:
+            assert {node.metadata.name for node in client.list(Node)} == {"gpu-0", "nic-0"}
+        untrusting = ssl._create_unverified_context()
+        with pytest.raises(HTTPError, match="401"):
+            urlopen(f"{cluster.url}/api/v1/nodes", context=untrusting, timeout=10)
+        as_ann = Request(f"{cluster.url}/api/v1/nodes", headers={"authorization": "Bearer secret"})
+        with pytest.raises(HTTPError, match="403"):
+            urlopen(as_ann, context=untrusting, timeout=10)
 
 
 def test_many_nodes_are_not_waited_for() -> None:
@@ -233,6 +251,10 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
         (("--feature-gates", "DRAMagic=true"), "--feature-gates: .*DRAMagic"),
         (("--store", "floppy://a"), "unknown store 'floppy'"),
         (("--ephemeral", "--store", "memory://"), "--ephemeral cannot be combined"),
+        (("--bind", "0.0.0.0"), "--bind 0.0.0.0 lets other machines in.*add --tls.*--token-file"),
+        (("--bind", "192.0.2.1"), "add --tls"),
+        (("--token-file", "/dev/null"), "--token-file needs --tls"),
+        (("--ephemeral", "--tls", "--token-file", "/nowhere"), "/nowhere.*No such file"),
         (
             ("--data-dir", "/dev/null/x"),
             "cannot start from /dev/null/x: Not a directory .*; choose another path with --data-dir",

@@ -36,6 +36,7 @@ ELSEWHERE = {
     "/var/lib/kubelet": "a kubelet",
     "plugins_registry/my-reg.sock": "a driver that runs: tests/cli/test_driver_test.py",
     "dralloc bench": "tests/cli/test_bench.py",
+    "dralloc rotate": "a server with certificates: tests/cli/test_rotate.py",
 }
 # Replacements that make an example smaller or shorter.
 INSTEAD = {
@@ -43,6 +44,7 @@ INSTEAD = {
     "--fake 1000": "--fake 3",
     "gpu=100,nic=20": "gpu=2,nic=1",
     "--data-dir ./cluster": "--data-dir ./data",
+    "--bind 0.0.0.0 --tls": "--bind 127.0.0.1 --tls --data-dir ./secure",
     "--plugin-dir /tmp/kubelet": "--plugin-dir kubelet",
     "--data-dir /tmp/try": "--data-dir try",
     "--data-dir /tmp/copy": "--data-dir copy",

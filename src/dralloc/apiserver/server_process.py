@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ from dralloc.access.users import ADMINISTRATOR, User
 from dralloc.apiserver.audit.audit_log import AuditLog, LogRotation
 from dralloc.apiserver.audit.audit_policy import load_policy
 from dralloc.apiserver.audit.auditor import Auditor
-from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
+from dralloc.apiserver.credentials.kubeconfig import UnusableKubeconfig, write_kubeconfig
 from dralloc.apiserver.credentials.signing_keys import SigningKeys
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import Authenticator, TokenFile, administrator_token, kept_token
@@ -34,6 +35,12 @@ if TYPE_CHECKING:
 
 
 STORE_FILE: Final = "state.db"
+
+
+# How often the server looks whether its certificates must be renewed.
+RENEWAL_CHECK_S: Final = 3600.0
+
+_logger = logging.getLogger(__name__)
 
 
 class BadServerSettings(ValueError):
@@ -133,13 +140,23 @@ async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
         await server.start()
         try:
             async with listen(application, ListenAddress(settings.bind, settings.port, tls, settings.limits)) as url:
-                write_kubeconfig(
-                    settings.kubeconfig_path,
-                    server=_reachable(url),
-                    authority_pem=tls.authority_pem if tls else None,
-                    token=token,
-                )
-                yield RunningServer(url, token, application, server)
+
+                def write_access() -> None:
+                    write_kubeconfig(
+                        settings.kubeconfig_path,
+                        server=_reachable(url),
+                        authority_pem=tls.authority_pem if tls else None,
+                        token=token,
+                    )
+
+                write_access()
+                renewing = asyncio.create_task(_renew_certificates(settings, write_access)) if tls else None
+                try:
+                    yield RunningServer(url, token, application, server)
+                finally:
+                    if renewing is not None:
+                        renewing.cancel()
+                        await asyncio.gather(renewing, return_exceptions=True)
         finally:
             await server.stop()
 
@@ -168,15 +185,32 @@ def _provider_tokens(settings: ServerSettings, audience: str) -> tuple[OidcToken
     return (OidcTokens(settings.oidc, clock=settings.clock, audiences=(audience,)),)
 
 
+async def _renew_certificates(settings: ServerSettings, write_access: Callable[[], None]) -> None:
+    """Renew certificates in time; the listener reads the new files. The kubeconfig gets what clients must trust."""
+    known = _certificates(settings).authority_pem
+    while True:
+        await asyncio.sleep(RENEWAL_CHECK_S)
+        try:
+            trusted = _certificates(settings).authority_pem
+            if trusted != known:
+                write_access()
+                known = trusted
+        except (OSError, ValueError, UnusableKubeconfig) as error:
+            _logger.error("cannot renew the certificates: %s", error)
+
+
 def _certificates(settings: ServerSettings) -> TlsFiles:
     # Slow to import, and not needed without TLS.
-    from dralloc.apiserver.credentials.certificates import ensure_certificates
+    from dralloc.apiserver.credentials.certificates import UnusableCertificates, ensure_certificates
 
     names = [settings.bind]
     if not is_loopback(settings.bind):
         names += [socket.gethostname(), socket.getfqdn()]
     usable = [name for name in names if name not in ("", "0.0.0.0", "::")]
-    return ensure_certificates(settings.data_dir / "tls", usable, settings.clock.now())
+    try:
+        return ensure_certificates(settings.data_dir / "tls", usable, settings.clock.now())
+    except UnusableCertificates as error:
+        raise BadServerSettings(str(error)) from None
 
 
 def _reachable(url: str) -> str:

@@ -17,8 +17,8 @@ from dralloc.cli.identity_options import (
     ProviderAuthority,
     ProviderKeys,
     RequiredClaims,
-    ServiceAccountIssuer,
     SigningAlgorithms,
+    TokenIssuer,
     UsernameClaim,
     UsernamePrefix,
     oidc_settings,
@@ -43,9 +43,9 @@ def apiserver(
     kubeconfig: ServedKubeconfig = None,
     feature_gates: Gates = "",
     token_file: Annotated[
-        Path | None, typer.Option(help='A file with more users, one per line: token,user,uid,"group,group".')
+        Path | None, typer.Option(help='A file with more users; each line has token,user,uid and "groups".')
     ] = None,
-    service_account_issuer: ServiceAccountIssuer = DEFAULT_ISSUER,
+    token_issuer: TokenIssuer = DEFAULT_ISSUER,
     oidc_issuer_url: IssuerUrl = "",
     oidc_client_id: ClientId = "",
     oidc_username_claim: UsernameClaim = "sub",
@@ -88,7 +88,7 @@ def apiserver(
         accept_lost_writes=accept_lost_writes,
         kubeconfig=kubeconfig,
         token_file=token_file,
-        service_account_issuer=service_account_issuer,
+        service_account_issuer=token_issuer,
         oidc=oidc_settings(
             oidc_issuer_url,
             client_id=oidc_client_id,

@@ -14,8 +14,13 @@ if TYPE_CHECKING:
 
 DEFAULT_ISSUER: Final = "https://kubernetes.default.svc"
 
-ServiceAccountIssuer = Annotated[
-    str, typer.Option(metavar="URL", help="The issuer that tokens of service accounts name.")
+TokenIssuer = Annotated[
+    str,
+    typer.Option(
+        metavar="URL",
+        show_default=False,
+        help="The issuer that tokens of service accounts name; default: that of Kubernetes.",
+    ),
 ]
 IssuerUrl = Annotated[
     str, typer.Option(metavar="URL", help="An identity provider (OpenID Connect) whose tokens are accepted.")

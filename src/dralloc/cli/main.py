@@ -39,6 +39,7 @@ COMMANDS: Final = {
     "scheduler": Entry("scheduler", "scheduler", RUN),
     "controllers": Entry("controllers", "controllers", RUN),
     "node": Entry("node", "node", RUN),
+    "rotate": Entry("rotate", "app", RUN),
     "explain": Entry("explain", "explain", ASK),
     "top": Entry("top", "app", ASK),
     "allocate": Entry("allocate", "allocate", ASK),

@@ -40,9 +40,19 @@ def up(
     data_dir: Annotated[
         Path | None, typer.Option(help="The directory for all data; default: ~/.local/share/dralloc.")
     ] = None,
+    bind: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="The address to listen on. Any but loopback needs --tls.")
+    ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(metavar="PORT", help="The port on loopback; 0 for a free port.", min=0, max=65535)
+        int, typer.Option(metavar="PORT", help="The port to listen on; 0 for a free port.", min=0, max=65535)
     ] = PORT,
+    tls: Annotated[
+        bool, typer.Option("--tls", help="Serve https, and only users with a token; the kubeconfig has one.")
+    ] = False,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help='With --tls: a file with more users; each line has token,user,uid and "groups".'),
+    ] = None,
     kubeconfig: ServedKubeconfig = None,
     nodes: Annotated[
         str | None,
@@ -63,8 +73,8 @@ def up(
 ) -> None:
     """Start a cluster on this machine: API server, scheduler, controllers, simulated nodes with devices, a web page.
 
-    It is one process that listens on loopback only. Anyone who can reach the port has full access, without a password. Objects are
-    kept for the next start. Ctrl-C ends it.
+    It is one process that listens on loopback. There, anyone who can reach the port is the administrator, without a password; with --tls,
+    the administrator is who has the token of the kubeconfig. Objects are kept for the next start. Ctrl-C ends it.
 
     # A cluster to try out; it prints what to try in another terminal.
     dralloc up
@@ -75,6 +85,9 @@ def up(
     # Other nodes, and another data directory.
     dralloc up --nodes gpu=100,nic=20 --data-dir ./cluster
 
+    # One for other machines: https, with a token for every user.
+    dralloc up --bind 0.0.0.0 --tls
+
     # Several replicas on one etcd: all serve, one is the leader.
     dralloc up --store etcd://127.0.0.1:2379
     """
@@ -84,6 +97,7 @@ def up(
         fail("--ephemeral cannot be combined with --data-dir or --store")
     if no_nodes and nodes is not None:
         fail("--nodes and --no-nodes exclude each other")
+    _check_exposure(bind, tls=tls, token_file=token_file)
     gates = parse_gates(feature_gates)
     audit = audit_settings(audit_policy_file, audit_log_path, audit_log_maxsize, audit_log_maxbackup, audit_log_maxage)
     with _directory(data_dir, ephemeral) as directory:
@@ -96,11 +110,13 @@ def up(
         chosen = _chosen_nodes(directory, "" if no_nodes else nodes)
         server = ServerSettings(
             data_dir=directory,
+            bind=bind,
             port=port,
             store="memory://" if ephemeral else store,
             accept_lost_writes=accept_lost_writes,
             kubeconfig=kubeconfig.expanduser().absolute() if kubeconfig else None,
-            insecure_http=True,
+            token_file=token_file.expanduser().absolute() if token_file else None,
+            insecure_http=not tls,
             gates=gates,
             pages=device_page(),
             extensions=(ExplainEndpoint(gates),),
@@ -109,6 +125,19 @@ def up(
         )
         cluster = ClusterSettings(gates=gates, fleets=tuple(_fleets(chosen)), identity=_identity(store))
         _run(Start(server, cluster, chosen, started))
+
+
+def _check_exposure(bind: str, *, tls: bool, token_file: Path | None) -> None:
+    """Other machines are served only if that is asked for: on loopback, everyone is the administrator."""
+    from dralloc.apiserver.http.site_guard import is_loopback
+
+    if not tls and not is_loopback(bind):
+        fail(
+            f"--bind {bind} lets other machines in, and without a password everyone would be the administrator: add --tls, which "
+            "serves https and asks for a token (the administrator's is in the kubeconfig, --token-file adds users), or stay on loopback"
+        )
+    if token_file is not None and not tls:
+        fail("--token-file needs --tls: without it, everyone is the administrator")
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +238,7 @@ def _run(start: Start) -> None:
 
     from dralloc.apiserver.audit.audit_policy import BadAuditPolicy
     from dralloc.apiserver.credentials.kubeconfig import UnusableKubeconfig
+    from dralloc.apiserver.http.authentication import BadTokenFile
     from dralloc.apiserver.server_process import BadServerSettings
     from dralloc.assembly.components import ComponentDied
     from dralloc.store.errors import StoreError, StoreInUse
@@ -222,7 +252,7 @@ def _run(start: Start) -> None:
             runner.run(_until_told(start))
     except StoreInUse:
         _fail_in_use(start.server)
-    except (BadAuditPolicy, BadServerSettings, StoreError, ComponentDied) as error:
+    except (BadAuditPolicy, BadServerSettings, BadTokenFile, StoreError, ComponentDied) as error:
         fail(str(error))
     except UnusableKubeconfig as error:
         fail(f"{error}; choose another path with --kubeconfig")

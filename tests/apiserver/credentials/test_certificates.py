@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from dralloc.apiserver.credentials.certificates import ensure_certificates
+from dralloc.apiserver.credentials.certificates import (
+    AUTHORITY_LIFETIME,
+    TlsFiles,
+    UnusableCertificates,
+    ensure_certificates,
+    retire_authorities,
+    rotate_authority,
+    rotate_server_certificate,
+)
+from dralloc.apiserver.credentials.tls_context import ServedTls
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
@@ -36,3 +45,89 @@ def test_the_server_certificate_is_renewed_under_the_same_authority(
     assert files.authority_pem == authority
     renewed = x509.load_pem_x509_certificate(files.certificate.read_bytes())
     renewed.verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
+
+
+def certificates(files: TlsFiles) -> tuple[list[x509.Certificate], x509.Certificate]:
+    """The trusted authorities, and the server certificate."""
+    return (
+        x509.load_pem_x509_certificates(files.authority_pem),
+        x509.load_pem_x509_certificate(files.certificate.read_bytes()),
+    )
+
+
+def test_a_certificate_does_not_outlive_its_authority(tmp_path: Path) -> None:
+    ensure_certificates(tmp_path, [], NOW)
+    late = NOW + AUTHORITY_LIFETIME - timedelta(days=100)
+    rotate_server_certificate(tmp_path, late)
+    (authority,), server = certificates(ensure_files(tmp_path))
+    assert server.not_valid_after_utc == authority.not_valid_after_utc
+
+
+def ensure_files(directory: Path) -> TlsFiles:
+    return TlsFiles(directory / "ca.crt", directory / "server.crt", directory / "server.key")
+
+
+def test_a_certificate_that_is_not_valid_yet_is_replaced(tmp_path: Path) -> None:
+    files = ensure_certificates(tmp_path, [], NOW)
+    rotate_server_certificate(tmp_path, NOW + timedelta(days=10))
+    ensure_certificates(tmp_path, [], NOW)
+    assert certificates(files)[1].not_valid_before_utc <= NOW
+
+
+def test_an_authority_that_is_not_valid_yet_is_reported(tmp_path: Path) -> None:
+    ensure_certificates(tmp_path, [], NOW)
+    with pytest.raises(UnusableCertificates, match=r"not valid before 2026-05-31 23:00 UTC.*clock"):
+        ensure_certificates(tmp_path, [], NOW - timedelta(days=1))
+
+
+def test_an_authority_that_ends_soon_gets_a_successor(tmp_path: Path) -> None:
+    files = ensure_certificates(tmp_path, [], NOW)
+    late = NOW + AUTHORITY_LIFETIME - timedelta(days=364)
+    ensure_certificates(tmp_path, [], late)
+    (newest, earlier), server = certificates(files)
+    assert earlier.not_valid_after_utc < newest.not_valid_after_utc
+    server.verify_directly_issued_by(newest)
+
+
+def test_the_authority_is_rotated_in_steps(tmp_path: Path) -> None:
+    files = ensure_certificates(tmp_path, ["10.1.2.3"], NOW)
+    (first,), before = certificates(files)
+    rotate_authority(tmp_path, NOW)
+    (newest, kept), server = certificates(files)
+    assert (kept, server) == (first, before)
+    with pytest.raises(UnusableCertificates, match="rotate server"):
+        retire_authorities(tmp_path)
+    # A start in between changes nothing: clients may not know the new authority yet.
+    ensure_certificates(tmp_path, ["10.1.2.3"], NOW)
+    assert certificates(files)[1] == before
+    rotate_server_certificate(tmp_path, NOW)
+    server = certificates(files)[1]
+    server.verify_directly_issued_by(newest)
+    names = x509.SubjectAlternativeName
+    assert server.extensions.get_extension_for_class(names) == before.extensions.get_extension_for_class(names)
+    assert retire_authorities(tmp_path) == 1
+    assert certificates(files)[0] == [newest]
+    assert retire_authorities(tmp_path) == 0
+
+
+def test_a_key_of_another_authority_is_reported(tmp_path: Path) -> None:
+    ensure_certificates(tmp_path, [], NOW)
+    ensure_certificates(tmp_path / "other", [], NOW)
+    (tmp_path / "other" / "ca.key").replace(tmp_path / "ca.key")
+    with pytest.raises(UnusableCertificates, match=r"ca\.key is not the key"):
+        rotate_server_certificate(tmp_path, NOW)
+
+
+def test_the_context_follows_the_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    files = ensure_certificates(tmp_path, [], NOW)
+    served = ServedTls(files, check_every_s=0)
+    first = served.current()
+    assert served.current() is first
+    key = files.key.read_bytes()
+    rotate_server_certificate(tmp_path, NOW)
+    new_key = files.key.read_bytes()
+    files.key.write_bytes(key)
+    assert served.current() is first
+    assert "cannot be used yet" in caplog.text
+    files.key.write_bytes(new_key)
+    assert served.current() is not first

@@ -1,20 +1,23 @@
 """The server's own certificate authority and TLS certificate, created at the first start.
 
-The authority is kept in the data directory, so that kubeconfig files stay valid. The server certificate is renewed when it does not cover
-the served address or is about to expire.
+`ca.crt` is what clients trust: the newest authority first, then earlier ones that are not retired yet. Only the newest one signs. The
+server certificate is renewed when it does not cover the served address, is about to expire, or is not valid yet. No certificate
+outlives the authority that signed it.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Sequence
+import secrets
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -24,6 +27,8 @@ from dralloc.apiserver.credentials.private_file import write_private
 AUTHORITY_LIFETIME: Final = timedelta(days=3650)
 SERVER_LIFETIME: Final = timedelta(days=365)
 RENEW_BEFORE: Final = timedelta(days=30)
+# A new authority is made so long before the end of the newest one, for clients to learn it.
+AUTHORITY_RENEW_BEFORE: Final = timedelta(days=365)
 # Tolerates clients whose clock is behind.
 BACKDATE: Final = timedelta(hours=1)
 
@@ -44,42 +49,130 @@ class TlsFiles:
         return self.authority.read_bytes()
 
 
+class UnusableCertificates(ValueError):
+    """Certificates in the data directory that this server cannot serve with."""
+
+
 def ensure_certificates(directory: Path, host_names: Sequence[str], now: datetime) -> TlsFiles:
     """Certificates that cover the host names: the existing ones, or new ones."""
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    names = tuple(dict.fromkeys((*LOCAL_NAMES, *host_names)))
-    authority_key_path = directory / "ca.key"
-    files = TlsFiles(directory / "ca.crt", directory / "server.crt", directory / "server.key")
-    if not (files.authority.exists() and authority_key_path.exists()):
-        _make_authority(files.authority, authority_key_path, now)
+    files = _files(directory)
+    if not (files.authority.exists() and _authority_key(directory).exists()):
+        _make_authority(files, _authority_key(directory), now, earlier=())
         files.certificate.unlink(missing_ok=True)
-    if not (files.certificate.exists() and files.key.exists()) or not _still_good(files.certificate, names, now):
-        _make_server_certificate(files, authority_key_path, names, now)
+    newest = _authorities(files)[0]
+    if newest.not_valid_before_utc > now:
+        raise UnusableCertificates(
+            f"{files.authority} is not valid before {newest.not_valid_before_utc:%Y-%m-%d %H:%M} UTC, and now it is "
+            f"{now:%Y-%m-%d %H:%M} UTC: set the clock of this machine, or move the file away for a new authority"
+        )
+    if newest.not_valid_after_utc - now < AUTHORITY_RENEW_BEFORE:
+        rotate_authority(directory, now)
+    names = tuple(dict.fromkeys((*LOCAL_NAMES, *host_names)))
+    if not (files.certificate.exists() and files.key.exists()) or not _still_good(files, names, now):
+        _make_server_certificate(files, _authority_key(directory), names, now)
     return files
 
 
-def _make_authority(certificate_path: Path, key_path: Path, now: datetime) -> None:
+def rotate_server_certificate(directory: Path, now: datetime) -> None:
+    """A new key and certificate for the same names, signed by the newest authority."""
+    files = _existing_files(directory)
+    covered = _certificate_of(files).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    _make_server_certificate(files, _authority_key(directory), tuple(str(name.value) for name in covered), now)
+
+
+def rotate_authority(directory: Path, now: datetime) -> None:
+    """A new authority that clients trust beside the earlier ones. The server certificate stays that of the earlier one."""
+    files = _existing_files(directory)
+    earlier = [authority for authority in _authorities(files) if authority.not_valid_after_utc > now]
+    _make_authority(files, _authority_key(directory), now, earlier=earlier)
+
+
+def retire_authorities(directory: Path) -> int:
+    """Trust the newest authority only; returns how many others were trusted. Its clients must know it by now."""
+    files = _existing_files(directory)
+    newest, *earlier = _authorities(files)
+    if not _is_signed_by(_certificate_of(files), newest):
+        raise UnusableCertificates(
+            f"{files.certificate} is signed by an earlier authority: replace it first, with `dralloc rotate server`"
+        )
+    _write_public(files.authority, _pem([newest]))
+    return len(earlier)
+
+
+def _files(directory: Path) -> TlsFiles:
+    return TlsFiles(directory / "ca.crt", directory / "server.crt", directory / "server.key")
+
+
+def _existing_files(directory: Path) -> TlsFiles:
+    files = _files(directory)
+    for path in (files.authority, files.certificate, files.key, _authority_key(directory)):
+        if not path.exists():
+            raise UnusableCertificates(f"{path} does not exist: start the server once, or choose its --data-dir")
+    return files
+
+
+def _authority_key(directory: Path) -> Path:
+    return directory / "ca.key"
+
+
+def _authorities(files: TlsFiles) -> list[x509.Certificate]:
+    """What clients trust, the newest first."""
+    try:
+        return x509.load_pem_x509_certificates(files.authority_pem)
+    except ValueError as error:
+        raise UnusableCertificates(f"{files.authority} is not a certificate: {error}") from None
+
+
+def _certificate_of(files: TlsFiles) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(files.certificate.read_bytes())
+
+
+def _is_signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def _pem(certificates: Iterable[x509.Certificate]) -> bytes:
+    return b"".join(certificate.public_bytes(serialization.Encoding.PEM) for certificate in certificates)
+
+
+def _make_authority(files: TlsFiles, key_path: Path, now: datetime, *, earlier: Iterable[x509.Certificate]) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "dralloc-ca")])
+    # Each authority has a name of its own: a chain is found by names.
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"dralloc-ca-{now:%Y%m%d}-{secrets.token_hex(4)}")])
     certificate = (
-        _certificate(name, name, key.public_key(), now, AUTHORITY_LIFETIME)
+        _certificate(name, name, key.public_key(), now, now + AUTHORITY_LIFETIME)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_key_usage(sign_certificates=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
+    # The key comes last: with an earlier key, the server notices that it does not fit and says so.
+    _write_public(files.authority, _pem([certificate, *earlier]))
     write_private(key_path, _key_pem(key))
-    _write_public(certificate_path, certificate.public_bytes(serialization.Encoding.PEM))
 
 
 def _make_server_certificate(files: TlsFiles, authority_key_path: Path, names: Sequence[str], now: datetime) -> None:
-    authority = x509.load_pem_x509_certificate(files.authority_pem)
+    authority = _authorities(files)[0]
     authority_key = serialization.load_pem_private_key(authority_key_path.read_bytes(), password=None)
-    assert isinstance(authority_key, ec.EllipticCurvePrivateKey)
+    if (
+        not isinstance(authority_key, ec.EllipticCurvePrivateKey)
+        or authority_key.public_key() != authority.public_key()
+    ):
+        raise UnusableCertificates(
+            f"{authority_key_path} is not the key of the first authority in {files.authority}: restore both from a back-up, "
+            "or move both away for a new authority"
+        )
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "dralloc-apiserver")])
     certificate = (
-        _certificate(subject, authority.subject, key.public_key(), now, SERVER_LIFETIME)
+        _certificate(
+            subject, authority.subject, key.public_key(), now, min(now + SERVER_LIFETIME, authority.not_valid_after_utc)
+        )
         .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(sign_certificates=False), critical=True)
@@ -92,7 +185,7 @@ def _make_server_certificate(files: TlsFiles, authority_key_path: Path, names: S
 
 
 def _certificate(
-    subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, now: datetime, lifetime: timedelta
+    subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, now: datetime, until: datetime
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
@@ -101,7 +194,7 @@ def _certificate(
         .public_key(public_key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - BACKDATE)
-        .not_valid_after(now + lifetime)
+        .not_valid_after(until)
     )
 
 
@@ -119,14 +212,18 @@ def _key_usage(*, sign_certificates: bool) -> x509.KeyUsage:
     )
 
 
-def _still_good(path: Path, names: Sequence[str], now: datetime) -> bool:
+def _still_good(files: TlsFiles, names: Sequence[str], now: datetime) -> bool:
+    """True if clients accept the certificate now and for some time, under any of the names."""
     try:
-        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        certificate = _certificate_of(files)
         covered = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (ValueError, x509.ExtensionNotFound):
         return False
-    wanted = {_general_name(name) for name in names}
-    return wanted <= set(covered) and certificate.not_valid_after_utc - now.astimezone(UTC) > RENEW_BEFORE
+    signer = next((authority for authority in _authorities(files) if _is_signed_by(certificate, authority)), None)
+    if signer is None or certificate.not_valid_before_utc > now:
+        return False
+    end = min(certificate.not_valid_after_utc, signer.not_valid_after_utc)
+    return {_general_name(name) for name in names} <= set(covered) and end - now > RENEW_BEFORE
 
 
 def _general_name(name: str) -> x509.GeneralName:

@@ -12,15 +12,17 @@ import re
 import resource
 import socket
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from dralloc.access.users import AUTHENTICATED, User
+from dralloc.access.users import User, authenticated
+from dralloc.apiserver.credentials.tls_context import ServedTls
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.connection_gate import ConnectionGate
 from dralloc.apiserver.http.flow_control import SheddingLog
@@ -88,7 +90,7 @@ class ListenAddress:
 async def listen(app: ApiApplication, endpoint: ListenAddress) -> AsyncIterator[str]:
     """Serve the application inside the block; yields the URL. At the end, watches end and requests in flight finish."""
     listener = _bind(endpoint)
-    server = _Server(_configuration(app, endpoint), endpoint.limits)
+    server = _Server(_configuration(app), endpoint)
     app.metrics.connections = server.count_connections
     running = asyncio.create_task(server.serve(sockets=[listener]))
     try:
@@ -103,10 +105,11 @@ async def listen(app: ApiApplication, endpoint: ListenAddress) -> AsyncIterator[
 class _Server(uvicorn.Server):
     """Accepts connections itself, to count them before their handshake."""
 
-    def __init__(self, config: uvicorn.Config, limits: ListenerLimits) -> None:
+    def __init__(self, config: uvicorn.Config, endpoint: ListenAddress) -> None:
         super().__init__(config)
         self.up = asyncio.Event()
-        self._limits = limits
+        self._tls = ServedTls(endpoint.tls) if endpoint.tls is not None else None
+        self._limits = limits = endpoint.limits
         self._log = SheddingLog("connections")
         self._gate = ConnectionGate(
             connections_max=min(limits.connections_max, _raise_file_limit() - OTHER_FILES),
@@ -171,7 +174,7 @@ class _Server(uvicorn.Server):
         accepted.setblocking(False)
         connection = _Connection(accepted)
         if not self._gate.admit(connection, asyncio.get_running_loop().time()):
-            if self.config.ssl is None:
+            if self._tls is None:
                 with contextlib.suppress(OSError):
                     accepted.send(_TOO_MANY)
             accepted.close()
@@ -182,7 +185,7 @@ class _Server(uvicorn.Server):
 
     async def _connect(self, connection: _Connection) -> None:
         """Make the TLS handshake, if there is one, and hand the connection to its protocol."""
-        tls = self.config.ssl
+        tls = self._tls.current() if self._tls is not None else None
         handshake = {} if tls is None else {"ssl_handshake_timeout": self._limits.handshake_time_max_s}
 
         def make_protocol() -> _LimitedProtocol:
@@ -256,6 +259,8 @@ class _LimitedProtocol(HttpToolsProtocol):
     _deadline: asyncio.TimerHandle | None = None
     _stalled: asyncio.TimerHandle | None = None
     _user: User | None = None
+    # A connection may last longer than the certificate that opened it.
+    _user_until = 0.0
     is_gone = False
     _on_writable: Callable[[], None] | None = None
     _on_gone: Callable[[], None] | None = None
@@ -281,7 +286,7 @@ class _LimitedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         _detect_vanished_peers(transport.get_extra_info("socket"))
-        self._user = _certificate_user(transport.get_extra_info("ssl_object"))
+        self._user, self._user_until = _certificate_user(transport.get_extra_info("ssl_object"))
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -322,7 +327,7 @@ class _LimitedProtocol(HttpToolsProtocol):
         self._expect_nothing()
         self.gate.start_request(self.connection)
         self.scope["extensions"] = {"connection": {"connection": self}}
-        if self._user is not None:
+        if self._user is not None and time.time() < self._user_until:
             self.scope["extensions"]["user"] = {"user": self._user}
         super().on_headers_complete()
         if self._unknown_method:
@@ -368,15 +373,7 @@ class _LimitedProtocol(HttpToolsProtocol):
             self._deadline = None
 
 
-def _configuration(app: ApiApplication, endpoint: ListenAddress) -> uvicorn.Config:
-    tls: dict[str, Any] = {}
-    if endpoint.tls is not None:
-        tls = {
-            "ssl_certfile": str(endpoint.tls.certificate),
-            "ssl_keyfile": str(endpoint.tls.key),
-            "ssl_ca_certs": str(endpoint.tls.authority),
-            "ssl_cert_reqs": ssl.CERT_OPTIONAL,
-        }
+def _configuration(app: ApiApplication) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=_LimitedProtocol,
@@ -390,7 +387,6 @@ def _configuration(app: ApiApplication, endpoint: ListenAddress) -> uvicorn.Conf
         proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=GRACE_S,
-        **tls,
     )
 
 
@@ -434,16 +430,18 @@ def _detect_vanished_peers(connection: socket.socket | None) -> None:
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), seconds)
 
 
-def _certificate_user(connection: ssl.SSLObject | None) -> User | None:
-    """The user of a verified client certificate: CN is the name, each O a group."""
+def _certificate_user(connection: ssl.SSLObject | None) -> tuple[User | None, float]:
+    """The user of a verified client certificate, and when it expires: CN is the name, each O a group."""
     encoded = connection.getpeercert(binary_form=True) if connection is not None else None
     if not encoded:
-        return None
+        return None, 0.0
     # Slow to import, and only needed for client certificates.
     from cryptography import x509
     from cryptography.x509.oid import NameOID
 
-    subject = x509.load_der_x509_certificate(encoded).subject
+    certificate = x509.load_der_x509_certificate(encoded)
+    subject = certificate.subject
     names = [str(attribute.value) for attribute in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     groups = tuple(str(attribute.value) for attribute in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME))
-    return User(name=names[0], groups=(*groups, AUTHENTICATED)) if names else None
+    user = authenticated(User(name=names[0], groups=groups)) if names else None
+    return user, certificate.not_valid_after_utc.timestamp()
