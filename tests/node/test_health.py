@@ -69,6 +69,12 @@ def test_a_message_is_read_with_its_limits() -> None:
     assert report.health == "Unknown"
 
 
+def test_a_device_with_an_impossible_name_is_not_kept() -> None:
+    report = message(HEALTH_V1, 1)
+    report.devices[0].device.device_name = "x" * 1_000_000
+    assert read_reports(report, now=100.0, default_timeout_s=30.0) == {}
+
+
 def test_a_saved_table_keeps_the_remaining_time() -> None:
     table, again = HealthTable(), HealthTable()
     table.put("d", {KEY: FRESH}, 0.0)

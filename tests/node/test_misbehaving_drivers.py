@@ -87,9 +87,23 @@ async def sends_garbage(service: PluginService, request: Any, context: Any) -> A
     return b"\xff\xff\xff no message"
 
 
+async def answers_too_much(service: PluginService, request: Any, context: Any) -> Any:
+    ids = [f"example.com/gpu={'x' * 1000}{number}" for number in range(5000)]
+    device = service.messages.Device(pool_name="pool-a", device_name="gpu-0", cdi_device_ids=ids)
+    answer = service.messages.NodePrepareResourceResponse(devices=[device])
+    return service.messages.NodePrepareResourcesResponse(claims={claim.uid: answer for claim in request.claims})
+
+
+async def fails_with_a_long_story(service: PluginService, request: Any, context: Any) -> Any:
+    answer = service.messages.NodePrepareResourceResponse(error="and then " * 400_000)
+    return service.messages.NodePrepareResourcesResponse(claims={claim.uid: answer for claim in request.claims})
+
+
 @pytest.mark.parametrize(
     ("behaviour", "text"),
     [
+        pytest.param(answers_too_much, "RESOURCE_EXHAUSTED", id="answers too much"),
+        pytest.param(fails_with_a_long_story, "and then " * 50, id="long story"),
         pytest.param(fails, "NodePrepareResources failed for ResourceClaim claim: the device is on fire", id="fails"),
         pytest.param(aborts, "INTERNAL: out of luck", id="aborts"),
         pytest.param(raises, "UNKNOWN", id="raises"),

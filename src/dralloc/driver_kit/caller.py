@@ -7,12 +7,19 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import grpc
 import grpc.aio
 
-from dralloc.kubelet.plugin_limits import CALL_TIMEOUT_S, DIAL_TIMEOUT_S, GET_INFO_TIMEOUT_S, NOTIFY_TIMEOUT_S
+from dralloc.kubelet.plugin_limits import (
+    CALL_TIMEOUT_S,
+    DIAL_TIMEOUT_S,
+    GET_INFO_TIMEOUT_S,
+    MESSAGE_BYTES_MAX,
+    NOTIFY_TIMEOUT_S,
+    shortened,
+)
 from dralloc.rpc.plugin_services import (
     DRA_V1,
     GET_INFO,
@@ -23,6 +30,9 @@ from dralloc.rpc.plugin_services import (
     REGISTRATION,
     PluginService,
 )
+
+UNANSWERED_MAX: Final = 2
+SILENT_TIMEOUT_S: Final = 2.0
 
 
 class RpcFailed(Exception):
@@ -69,9 +79,30 @@ class PluginInfo:
     versions: tuple[str, ...]
 
 
+class Responsiveness:
+    """How a driver answered so far. After two calls without an answer, further ones wait only briefly, until one is answered.
+
+    Otherwise the checks of a silent driver would take an hour.
+    """
+
+    def __init__(self) -> None:
+        self._unanswered = 0
+
+    @property
+    def is_silent(self) -> bool:
+        return self._unanswered >= UNANSWERED_MAX
+
+    def timeout_s(self, usual_s: float) -> float:
+        return min(usual_s, SILENT_TIMEOUT_S) if self.is_silent else usual_s
+
+    def record(self, *, answered: bool) -> None:
+        self._unanswered = 0 if answered else self._unanswered + 1
+
+
 class Caller:
-    def __init__(self, channel: grpc.aio.Channel) -> None:
+    def __init__(self, channel: grpc.aio.Channel, responsiveness: Responsiveness | None = None) -> None:
         self._channel = channel
+        self._responsiveness = responsiveness or Responsiveness()
 
     async def get_info(self) -> PluginInfo:
         info = await self._call(REGISTRATION, GET_INFO, REGISTRATION.messages.InfoRequest(), GET_INFO_TIMEOUT_S)
@@ -104,27 +135,39 @@ class Caller:
             async for message in watch(service.messages.NodeWatchResourcesRequest()):
                 yield _read(message, NODE_WATCH_RESOURCES)
         except grpc.aio.AioRpcError as error:
-            raise RpcFailed(error.code().name, error.details() or "") from None
+            raise RpcFailed(error.code().name, shortened(error.details() or "")) from None
 
     async def _call(self, service: PluginService, name: str, request: Any, timeout_s: float) -> Any:
+        limit_s = self._responsiveness.timeout_s(timeout_s)
         try:
-            return _read(await service.callable_on(self._channel, name)(request, timeout=timeout_s), name)
+            answer = await service.callable_on(self._channel, name)(request, timeout=limit_s)
         except grpc.aio.AioRpcError as error:
-            raise RpcFailed(error.code().name, error.details() or "") from None
+            is_late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            self._responsiveness.record(answered=not is_late)
+            details = f"no answer to {name} within {limit_s:g} s" if is_late else shortened(error.details() or "")
+            raise RpcFailed(error.code().name, details) from None
+        self._responsiveness.record(answered=True)
+        return _read(answer, name)
 
 
 @asynccontextmanager
-async def calling(socket: Path | str, *, dial_s: float = DIAL_TIMEOUT_S) -> AsyncIterator[Caller]:
+async def calling(
+    socket: Path | str, *, dial_s: float = DIAL_TIMEOUT_S, responsiveness: Responsiveness | None = None
+) -> AsyncIterator[Caller]:
     """A connection to the socket inside the block; raises `RpcFailed` if nothing listens there."""
     # A restarted driver must be reached at once, without a growing backoff.
-    options = [("grpc.max_reconnect_backoff_ms", 500), ("grpc.use_local_subchannel_pool", 1)]
+    options = [
+        ("grpc.max_reconnect_backoff_ms", 500),
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ]
     async with grpc.aio.insecure_channel(f"unix:{socket}", options=options) as channel:
         try:
             async with asyncio.timeout(dial_s):
                 await channel.channel_ready()
         except TimeoutError:
             raise RpcFailed("UNAVAILABLE", f"nothing listens at {socket}") from None
-        yield Caller(channel)
+        yield Caller(channel, responsiveness)
 
 
 def _read(message: Any | None, name: str) -> Any:

@@ -21,7 +21,7 @@ from dralloc.api.resource_v1 import (
 )
 from dralloc.client.async_client import AsyncClient
 from dralloc.driver_kit.answer_rules import services_in
-from dralloc.driver_kit.caller import Caller, ClaimName, PluginInfo, RpcFailed, calling
+from dralloc.driver_kit.caller import Caller, ClaimName, PluginInfo, Responsiveness, RpcFailed, calling
 from dralloc.driver_kit.claim_maker import CannotAllocate, ClaimMaker, exactly
 from dralloc.driver_kit.findings import NotTestable, Skip
 from dralloc.driver_kit.slice_rules import SliceHistory
@@ -79,6 +79,7 @@ class DriverUnderTest:
     # Needed if the driver is reached without registration.
     driver_name: str = ""
     history: SliceHistory = field(default_factory=SliceHistory)
+    responsiveness: Responsiveness = field(default_factory=Responsiveness)
     info: PluginInfo | None = None
     _socket: Path | None = None
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
@@ -161,7 +162,7 @@ class DriverUnderTest:
         return [Path(path) for path in sorted(find_sockets(self.place))]
 
     async def _connect_to(self, socket: Path) -> None:
-        first = await self._stack.enter_async_context(calling(socket, dial_s=1.0))
+        first = await self._stack.enter_async_context(calling(socket, dial_s=1.0, responsiveness=self.responsiveness))
         try:
             info = await first.get_info()
         except RpcFailed as error:
@@ -172,7 +173,9 @@ class DriverUnderTest:
             return
         self.info, self._registrar = info, first
         self._socket = Path(info.endpoint) if info.endpoint else socket
-        self._caller = await self._stack.enter_async_context(calling(self._socket, dial_s=1.0))
+        self._caller = await self._stack.enter_async_context(
+            calling(self._socket, dial_s=1.0, responsiveness=self.responsiveness)
+        )
         await first.notify()
 
     async def restart(self) -> None:

@@ -1,4 +1,4 @@
-"""Deadlines and limits of a kubelet in its calls to plugins."""
+"""Deadlines and limits of a kubelet in its calls to plugins, so that a plugin which misbehaves cannot harm the node's agent."""
 
 from __future__ import annotations
 
@@ -11,3 +11,15 @@ NOTIFY_TIMEOUT_S: Final = 5.0
 CALL_TIMEOUT_S: Final = 45.0
 # Characters of a message about the health of a device; the rest is cut off.
 HEALTH_MESSAGE_LENGTH_MAX: Final = 1024
+# Characters of an error that a plugin reports; it is shown in events and logs.
+ERROR_LENGTH_MAX: Final = 1024
+# Characters of a pool's and of a device's name.
+POOL_NAME_LENGTH_MAX: Final = 253
+DEVICE_NAME_LENGTH_MAX: Final = 63
+# One message of a plugin, which is the limit of gRPC in Go.
+MESSAGE_BYTES_MAX: Final = 4 << 20
+
+
+def shortened(text: str) -> str:
+    """The text of a plugin, not longer than an error may be."""
+    return text if len(text) <= ERROR_LENGTH_MAX else f"{text[: ERROR_LENGTH_MAX - 1]}…"

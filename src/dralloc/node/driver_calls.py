@@ -1,7 +1,7 @@
 """Calls drivers over gRPC, and validates their answers.
 
-A driver may be slow, answer for other claims, or send bytes that cannot be decoded. Each of these becomes a `CallFailed` with a
-message for the pod's owner.
+A driver may be slow, answer for other claims or too much, or send bytes that cannot be decoded. Each of these becomes a `CallFailed`
+with a message for the pod's owner.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 
+from dralloc.kubelet.plugin_limits import shortened
 from dralloc.node.claim_records import ClaimRecord, ReportedDevice
 from dralloc.node.drivers import DriverInstance, Drivers
 from dralloc.node.metrics import NodeMetrics
@@ -78,7 +79,9 @@ class GrpcDriverCalls:
             return response
         except grpc.aio.AioRpcError as error:
             code = error.code()
-            raise CallFailed(f"{rpc} of driver {instance.driver}: {code.name}: {error.details()}") from None
+            raise CallFailed(
+                f"{rpc} of driver {instance.driver}: {code.name}: {shortened(error.details() or '')}"
+            ) from None
         except grpc.aio.UsageError as error:
             # The channel was closed during the call because the driver was removed.
             code = grpc.StatusCode.UNAVAILABLE
@@ -99,9 +102,9 @@ def check_answers(rpc: str, claims: Sequence[ClaimRecord], response: Any) -> Non
     names = {claim.uid: claim.name for claim in claims}
     for uid, answer in sorted(response.claims.items()):
         if uid not in names:
-            raise CallFailed(f"{rpc} answered for ResourceClaim UID {uid!r}, which was not in the call")
+            raise CallFailed(f"{rpc} answered for ResourceClaim UID {shortened(uid)!r}, which was not in the call")
         if answer.error:
-            raise CallFailed(f"{rpc} failed for ResourceClaim {names[uid]}: {answer.error}")
+            raise CallFailed(f"{rpc} failed for ResourceClaim {names[uid]}: {shortened(answer.error)}")
     if missing := [claim.name for claim in claims if claim.uid not in response.claims]:
         raise CallFailed(f"{rpc} skipped {len(missing)} ResourceClaims ({', '.join(missing)})")
 

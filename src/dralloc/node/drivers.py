@@ -14,6 +14,7 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
+from dralloc.kubelet.plugin_limits import MESSAGE_BYTES_MAX
 from dralloc.rpc.plugin_services import DRA_SERVICES, DRA_V1, HEALTH_SERVICES, PluginService
 
 CHANNEL_OPTIONS: Final = (
@@ -23,7 +24,7 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
     ("grpc.enable_http_proxy", 0),
-    ("grpc.max_receive_message_length", 64 << 20),
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
 )
 
 

@@ -19,7 +19,7 @@ import grpc.aio
 import msgspec
 
 from dralloc.kubelet.atomic_files import write_atomically
-from dralloc.kubelet.plugin_limits import HEALTH_MESSAGE_LENGTH_MAX
+from dralloc.kubelet.plugin_limits import DEVICE_NAME_LENGTH_MAX, HEALTH_MESSAGE_LENGTH_MAX, POOL_NAME_LENGTH_MAX
 from dralloc.node.drivers import DriverInstance
 from dralloc.node.timings import Timings
 from dralloc.rpc.plugin_services import NODE_WATCH_RESOURCES, PluginService
@@ -32,6 +32,7 @@ UNKNOWN: Final = "Unknown"
 _NAMES: Final = {0: UNKNOWN, 1: HEALTHY, 2: UNHEALTHY}
 
 DEVICES_MAX: Final = 16384
+MESSAGE_PAUSE_S: Final = 0.02
 
 
 class HealthReport(msgspec.Struct, frozen=True):
@@ -110,12 +111,15 @@ class HealthTable:
 
 
 def read_reports(response: Any, now: float, default_timeout_s: float) -> dict[DeviceKey, HealthReport]:
-    """The reports in one message of a driver, by pool and device."""
+    """The reports in one message of a driver, by pool and device; no device can have a longer name than the limits."""
     reports: dict[DeviceKey, HealthReport] = {}
     for entry in response.devices:
+        pool, device = entry.device.pool_name, entry.device.device_name
+        if len(pool) > POOL_NAME_LENGTH_MAX or len(device) > DEVICE_NAME_LENGTH_MAX:
+            continue
         timeout_s = float(entry.health_check_timeout_seconds)
         timeout_s = timeout_s if timeout_s > 0 else default_timeout_s
-        reports[(entry.device.pool_name, entry.device.device_name)] = HealthReport(
+        reports[(pool, device)] = HealthReport(
             health=_NAMES.get(entry.health, UNKNOWN),
             message=entry.message[:HEALTH_MESSAGE_LENGTH_MAX],
             timeout_s=timeout_s,
@@ -202,6 +206,8 @@ class HealthWatch:
             if self.table.put(instance.driver, reports, now):
                 self.on_change(instance.driver)
             self._changed.set()
+            # A driver that sends without a pause waits in its own socket.
+            await asyncio.sleep(MESSAGE_PAUSE_S)
 
     def _lose(self, driver: str) -> None:
         if self.table.clear(driver):

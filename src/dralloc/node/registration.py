@@ -17,6 +17,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from dralloc.kubelet.plugin_limits import shortened
 from dralloc.kubelet.plugin_sockets import SocketIdentity, find_sockets
 from dralloc.node.drivers import DriverInstance, Drivers, EndpointInUse, dra_services, health_service, open_channel
 from dralloc.node.timings import Timings
@@ -190,13 +191,15 @@ def check_plugin(info: Any) -> tuple[PluginService, ...]:
     if info is None:
         raise RegistrationRefused("the answer to GetInfo cannot be decoded")
     if info.type != DRA_PLUGIN_TYPE:
-        raise RegistrationRefused(f"plugin type {info.type!r} is not supported, only {DRA_PLUGIN_TYPE}")
+        raise RegistrationRefused(f"plugin type {shortened(info.type)!r} is not supported, only {DRA_PLUGIN_TYPE}")
     if faults := dns_subdomain(info.name):
-        raise RegistrationRefused(f"{info.name!r} is not a valid driver name: {'; '.join(faults)}")
+        raise RegistrationRefused(
+            f"{shortened(info.name)!r} is not a valid driver name: {shortened('; '.join(faults))}"
+        )
     services = dra_services(tuple(info.supported_versions))
     if not services:
         named = ", ".join(info.supported_versions) or "none"
-        raise RegistrationRefused(f"the plugin advertises no supported service (it advertises {named})")
+        raise RegistrationRefused(f"the plugin advertises no supported service (it advertises {shortened(named)})")
     return services
 
 
@@ -204,7 +207,7 @@ def describe(error: BaseException) -> str:
     """The error of a call in one line."""
     match error:
         case grpc.aio.AioRpcError():
-            return f"{error.code().name}: {error.details() or 'no details'}"
+            return f"{error.code().name}: {shortened(error.details() or 'no details')}"
         case TimeoutError():
             return "nothing listens at the socket"
         case _:
