@@ -26,6 +26,8 @@ from dralloc.api.registry import KINDS, Kind
 
 T = TypeVar("T")
 
+_Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
 # Longer than any request may take, even on a busy machine.
 ANSWER_TIMEOUT_S: Final = 60.0
 CONNECTIONS: Final = 8
@@ -242,7 +244,7 @@ class _Maker:
         if known and not self._one_in(3):
             document = self._pick(known)
         else:
-            document = self._value(inspect.type_info(served.wire_type if kind.view is None else kind.view), 0)
+            document = self._value(_type_info(served.wire_type if kind.view is None else kind.view), 0)
         document = {**document, "apiVersion": kind.api_version(version), "kind": kind.kind}
         metadata = {"name": self._name if not self._one_in(8) else self._pick(NAMES)}
         if kind.namespaced and self._one_in(3):
@@ -352,9 +354,9 @@ class _Maker:
             return self._protobuf(kind.api_version(version), kind.kind)
         if "yaml" in media_type and self._one_in(2):
             try:
-                text: str = yaml.safe_dump(document, allow_unicode=self._one_in(2))
+                text: str = yaml.dump(document, Dumper=_Dumper, allow_unicode=self._one_in(2))
                 return text.encode(errors="surrogatepass")
-            except yaml.YAMLError:
+            except (yaml.YAMLError, UnicodeEncodeError):
                 pass
         return json.dumps(document, ensure_ascii=self._one_in(2)).encode(errors="surrogatepass")
 
@@ -458,6 +460,9 @@ def _known_objects() -> dict[tuple[str, str], list[Any]]:
             if isinstance(body := json.loads(line)["body"], dict):
                 known.setdefault((str(body.get("apiVersion")), str(body.get("kind"))), []).append(body)
     return known
+
+
+_type_info = cache(inspect.type_info)
 
 
 def _varint(number: int) -> bytes:
