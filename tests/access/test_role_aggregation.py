@@ -30,6 +30,20 @@ def test_aggregated_roles_can_be_aggregated() -> None:
     assert [item.rules for item in filled] == [(GET,), (GET,), (GET,)]
 
 
+def test_roles_that_select_each_other_converge() -> None:
+    roles = [
+        role("a", GET, selects="b", a="y"),
+        role("b", selects="c", b="y"),
+        role("c", LIST, selects="a", c="y"),
+        role("d", LIST, a="y"),
+    ]
+    filled = with_aggregated_rules(roles)
+    assert [item.rules for item in filled] == [(LIST,)] * 4
+    assert with_aggregated_rules(filled) == filled
+    # What no other role has any more disappears.
+    assert [item.rules for item in with_aggregated_rules(filled[:3])] == [()] * 3
+
+
 def test_a_selected_role_without_rules_empties_the_role() -> None:
     (top, _) = with_aggregated_rules([role("top", GET, selects="x"), role("low", x="y")])
     assert top.rules == ()

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from dralloc.access.escalation import uncovered_parts
-from dralloc.api.rbac_v1 import ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding
+from dralloc.api.rbac_v1 import ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, rules_as_json
 
 # "false": the object belongs to the administrators of the cluster and is left as it is.
 AUTO_UPDATE: Final = "rbac.authorization.kubernetes.io/autoupdate"
@@ -66,7 +66,7 @@ def _role_changes(stored: Mapping[str, Any], default: Mapping[str, Any]) -> Docu
         return {"aggregationRule": {"clusterRoleSelectors": [*selectors, *missing]}}
     held, expected = (msgspec.convert(each.get("rules") or [], list[PolicyRule]) for each in (stored, default))
     parts = uncovered_parts(held, expected)
-    return {"rules": [*(stored.get("rules") or []), *map(msgspec.to_builtins, parts)]} if parts else {}
+    return {"rules": [*(stored.get("rules") or []), *rules_as_json(parts)]} if parts else {}
 
 
 def _binding_changes(stored: Mapping[str, Any], default: Mapping[str, Any]) -> Document:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
+import msgspec
 from msgspec import field
 
 from dralloc.api.meta_v1 import ApiObject, LabelSelector
@@ -20,6 +22,11 @@ class PolicyRule(Wire):
     resources: tuple[str, ...] = ()
     resource_names: tuple[str, ...] = ()
     non_resource_urls: tuple[str, ...] = field(default=(), name="nonResourceURLs")
+
+
+def rules_as_json(rules: Sequence[PolicyRule]) -> list[dict[str, Any]]:
+    """The rules as they stand in the JSON of a role."""
+    return msgspec.json.decode(msgspec.json.encode(rules), type=list[dict[str, Any]])
 
 
 class RoleRef(Wire):

@@ -6,11 +6,9 @@ import asyncio
 import logging
 from typing import Final
 
-import msgspec
-
 from dralloc.access.role_aggregation import aggregated_rules
 from dralloc.access.users import ADMINS, User
-from dralloc.api.rbac_v1 import ClusterRole, PolicyRule
+from dralloc.api.rbac_v1 import ClusterRole, PolicyRule, rules_as_json
 from dralloc.api.registry import CLUSTER_ROLE
 from dralloc.api.unstructured_object import UnstructuredObject, view
 from dralloc.apiserver.documents.json_documents import Document
@@ -20,7 +18,7 @@ from dralloc.apiserver.objects.patch_requests import applied_change
 from dralloc.apiserver.objects.store_view import KindIndex
 from dralloc.apiserver.objects.stored_form import from_stored
 from dralloc.apiserver.objects.writer import Writer, WriteTarget
-from dralloc.primitives.errors import Conflict, NotFound
+from dralloc.primitives.errors import ApiError, NotFound
 from dralloc.store.errors import StoreClosed, StoreError
 from dralloc.store.interface import Store
 from dralloc.store.records import Record
@@ -46,9 +44,7 @@ class RoleAggregator(KindIndex):
     async def start(self) -> None:
         """Fill the stored roles, then keep them up to date in the background."""
         await self.ready()
-        # A role can select roles that aggregate, too.
-        while await self._aggregate():
-            await self.ready()
+        await self._aggregate()
         self._task = asyncio.create_task(self._run(), name="role aggregation")
 
     async def stop(self) -> None:
@@ -65,36 +61,33 @@ class RoleAggregator(KindIndex):
                 await self._aggregate()
             except StoreClosed:
                 return
-            except (StoreError, Conflict) as error:
+            except StoreError as error:
                 _logger.warning("cannot aggregate cluster roles: %s", error)
                 await asyncio.sleep(RETRY_S)
                 self._changed.set()
 
-    async def _aggregate(self) -> bool:
-        """Write the rules of all roles that aggregate; returns whether a role has changed."""
-        has_changed = False
+    async def _aggregate(self) -> None:
+        """Write the rules of all roles that aggregate."""
         for role in list(self._roles.values()):
             rules = aggregated_rules(role, self._roles.values())
             if rules is None or rules == role.rules:
                 continue
             try:
-                has_changed |= await self._write(role, rules)
+                await self._write(role, rules)
             except NotFound:
                 continue
-        return has_changed
+            except ApiError as error:
+                _logger.warning("cannot aggregate the cluster role %s: %s", role.metadata.name, error)
 
-    async def _write(self, role: ClusterRole, rules: tuple[PolicyRule, ...]) -> bool:
+    async def _write(self, role: ClusterRole, rules: tuple[PolicyRule, ...]) -> None:
         """Apply the rules, as the controller of Kubernetes does: without any, those of other field managers stay."""
         target = WriteTarget(
             resource=self._resource, user=CONTROLLER, name=role.metadata.name, manager=MANAGER, manager_named=True
         )
         applied: Document = {"apiVersion": self._resource.api_version, "kind": CLUSTER_ROLE.kind}
         if rules:
-            applied["rules"] = [msgspec.to_builtins(rule) for rule in rules]
-        change = applied_change(self._writer, target, applied, WriteOptions(force=True))
-        before = await self._store.get(target.key)
-        written = await self._writer.change(target, change)
-        return before is not None and written.revision != before.revision
+            applied["rules"] = rules_as_json(rules)
+        await self._writer.change(target, applied_change(self._writer, target, applied, WriteOptions(force=True)))
 
     def _forget_all(self) -> None:
         self._roles.clear()
