@@ -91,8 +91,8 @@ class SimulatedCluster:
         self._elected = elected
         self.history = StoreHistory()
         self.safety = SafetyChecker()
-        self.history.subscribe(self.safety.on_change)
         self.registers = RegisterHistory()
+        self.history.subscribe(self.safety.on_change, self._on_restored)
         self.network = Network(Random(random.random()), faults)
         self.backend = self._backend(store)
         self.servers = [_Server(f"server-{number}", self) for number in range(self.backend.servers_max)]
@@ -218,12 +218,14 @@ class SimulatedCluster:
             await server.kill()
         await self.network.all_arrived()
         self.backend.restore()
-        state = self.history.state.items()
-        self.safety.reset((key, version.revision, version.value) for key, version in state)
-        self.registers.restore()
         for server in self.servers:
             server.start(server.gates)
         await asyncio.gather(*(server.ready.wait() for server in self.servers))
+
+    def _on_restored(self) -> None:
+        state = self.history.state.items()
+        self.safety.reset((key, version.revision, version.value) for key, version in state)
+        self.registers.restore()
 
     def _backend(self, store: str) -> StoreBackend:
         match store:

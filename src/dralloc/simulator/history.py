@@ -58,6 +58,7 @@ class StoreHistory:
         self._logs: defaultdict[str, PrefixLog] = defaultdict(PrefixLog)
         self._versions: defaultdict[str, list[tuple[int, StoredVersion | None]]] = defaultdict(list)
         self._listeners: list[Listener] = []
+        self._on_restored: list[Callable[[], None]] = []
         self.violations: list[str] = []
         # Writes that may still be committed: key, expected revision and value.
         self._intended: Counter[tuple[str, int, bytes | None]] = Counter()
@@ -70,8 +71,9 @@ class StoreHistory:
         """The sender learnt that the write did not and will not happen."""
         self._intended[key, expected, value] -= 1
 
-    def subscribe(self, listener: Listener) -> None:
-        self._listeners.append(listener)
+    def subscribe(self, on_change: Listener, on_restored: Callable[[], None]) -> None:
+        self._listeners.append(on_change)
+        self._on_restored.append(on_restored)
 
     def append(self, revision: int, key: str, value: bytes | None) -> None:
         """The next commit. Keys that are not of objects only take a revision."""
@@ -107,6 +109,8 @@ class StoreHistory:
         self._versions = defaultdict(list)
         for key, version in self.state.items():
             self._versions[key].append((self.changes, version))
+        for on_restored in self._on_restored:
+            on_restored()
 
     def log_of(self, prefix: str) -> PrefixLog:
         """The changes of a resource in this epoch."""

@@ -12,6 +12,7 @@ from dralloc.simulator.history import StoredVersion, StoreHistory
 from dralloc.simulator.recorded_store import RecordedStore
 from dralloc.simulator.simulated_disk import DATABASE, LOG, SimulatedDisk
 from dralloc.simulator.store_backends import SHORT_HISTORY, StoreBackend, record
+from dralloc.simulator.virtual_time import VirtualClock
 from dralloc.store.errors import CorruptStore
 from dralloc.store.interface import Store
 from dralloc.store.records import StoreEvent
@@ -37,7 +38,11 @@ class SqliteBackend(StoreBackend):
     async def open(self, server: str) -> Store:  # noqa: ARG002
         try:
             store = await _ObservedSqliteStore.open(
-                DATABASE, limits=SHORT_HISTORY, disk=self._disk, accept_lost_writes=self._restored
+                DATABASE,
+                limits=SHORT_HISTORY,
+                disk=self._disk,
+                accept_lost_writes=self._restored,
+                clock=VirtualClock(asyncio.get_running_loop()),
             )
         except CorruptStore as error:
             if self._undamaged is None:

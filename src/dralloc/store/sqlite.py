@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from dralloc.primitives.clock import Clock
 from dralloc.store.disk import Disk
 from dralloc.store.errors import KeyExists, RevisionConflict, StoreClosed, StoreError
 from dralloc.store.event_log import SLICE_MIN
@@ -59,12 +60,13 @@ class SqliteStore(LocalStore):
         synchronous: str = "FULL",
         disk: Disk | None = None,
         accept_lost_writes: bool = False,
+        clock: Clock | None = None,
     ) -> Self:
         """Opens or creates a store; raises StoreUnavailable, StoreFull, CorruptStore or LostWrites.
 
         With `accept_lost_writes`, a store that lost writes goes on with those that it has, at a higher revision.
         """
-        file = SqliteFile(path, synchronous=synchronous, disk=disk, accept_lost_writes=accept_lost_writes)
+        file = SqliteFile(path, synchronous=synchronous, disk=disk, accept_lost_writes=accept_lost_writes, clock=clock)
         try:
             return cls(file, file.load(limits or HistoryLimits()))
         except BaseException:

@@ -100,6 +100,7 @@ class SqliteFile:
         self._clock = clock or SystemClock()
         self._disk = disk = disk or Disk()
         self._survivors = 0
+        self._log_is_sound = False
         self._failure: StoreError | None = None
         self._mark: MarkFile | None = None
         with self._explaining_errors():
@@ -134,7 +135,7 @@ class SqliteFile:
                 records = revisioned.page("", revision=None, limit=None, token=None).records
                 found = self.begin_history(records, first_revision=first_of_history(newest, self._clock.now()))
                 revisioned = self._load(limits)
-            is_synced = self._empty_log()
+            is_synced = self._try_to_empty_log()
             if mark is None or mark.identity != found.identity:
                 write_mark(self._path, found, self._disk)
             self._mark = MarkFile(self._path, self._disk)
@@ -143,20 +144,23 @@ class SqliteFile:
                 self.mark(revisioned.revision)
         return revisioned
 
-    def _empty_log(self) -> bool:
-        """Moves the write-ahead log into the database and syncs it; returns false if the disk is full.
+    def _try_to_empty_log(self) -> bool:
+        """A store on a full disk can still be read."""
+        try:
+            self._empty_log()
+        except sqlite3.Error as error:
+            if _name(error) not in HARMLESS_ERRORS:
+                raise
+        return self._log_is_sound
+
+    def _empty_log(self) -> None:
+        """Moves the write-ahead log into the database and syncs it. Nothing is committed before.
 
         If an earlier process failed to sync, the system may show writes of the log that will never be on the disk. Later writes behind
         them would be lost with the power.
         """
-        try:
-            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        except sqlite3.Error as error:
-            # A store on a full disk can still be read.
-            if _name(error) not in HARMLESS_ERRORS:
-                raise
-            return False
-        return True
+        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        self._log_is_sound = True
 
     def begin_history(self, records: Iterable[Record], *, first_revision: int) -> Mark:
         """Replaces everything in the file by these records, with revisions from the first one on in their old order, and a new
@@ -200,6 +204,8 @@ class SqliteFile:
             raise self._failure.with_traceback(None)
         with self._explaining_errors():
             try:
+                if not self._log_is_sound:
+                    self._empty_log()
                 self._connection.execute("BEGIN IMMEDIATE")
                 self._append(events)
                 if compaction is not None:
