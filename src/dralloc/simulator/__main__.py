@@ -1,13 +1,15 @@
-"""`python -m dralloc.simulator --seeds 0-9 --steps 10000`: one line for each seed; stops at the first that fails."""
+"""`python -m dralloc.simulator --seeds 0-99 --steps 10000`: one line for each seed, and what was violated."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
-from dralloc.simulator.soak import STORES, SoakFailed, soak
-from dralloc.simulator.virtual_time import run_virtual
+from dralloc.simulator.soak import STORES, run_seed
 
 
 def main() -> int:
@@ -18,18 +20,27 @@ def main() -> int:
     parser.add_argument(
         "--elected", action="store_true", help="give the first scheduler a standby with leader election"
     )
+    parser.add_argument("--workers", type=int, default=1, help="seeds that run at the same time")
     options = parser.parse_args()
     _disable_hash_randomization()
     first, _, last = options.seeds.partition("-")
-    for seed in range(int(first), int(last or first) + 1):
-        try:
-            revisions = run_virtual(soak(seed, steps=options.steps, store=options.store, elected=options.elected))
-        except SoakFailed as failure:
-            sys.stdout.write(f"{failure}\n")
-            return 1
-        sys.stdout.write(f"seed {seed}: {options.steps} steps, {revisions} revisions, no violation\n")
+    seeds = range(int(first), int(last or first) + 1)
+    run = partial(run_seed, steps=options.steps, store=options.store, elected=options.elected)
+    failed = 0
+    for line, is_right in _outcomes(run, seeds, options.workers):
+        sys.stdout.write(line)
         sys.stdout.flush()
-    return 0
+        failed += not is_right
+    sys.stdout.write(f"{len(seeds)} seeds, {len(seeds) * options.steps} steps, {failed} seeds with violations\n")
+    return 1 if failed else 0
+
+
+def _outcomes(run: partial[tuple[str, bool]], seeds: range, workers: int) -> Iterator[tuple[str, bool]]:
+    if workers == 1:
+        yield from map(run, seeds)
+        return
+    with ProcessPoolExecutor(workers, max_tasks_per_child=1) as pool:
+        yield from pool.map(run, seeds)
 
 
 def _disable_hash_randomization() -> None:

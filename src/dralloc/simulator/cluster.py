@@ -213,7 +213,12 @@ class SimulatedCluster:
                     self.start(component.name, defaults)
 
     async def restore(self) -> None:
-        """Stop every server, put the last back-up in place of the store, and start the servers again."""
+        """Stop every server, put the last back-up in place of the store, and start the servers again.
+
+        As the documentation asks for, controllers are started again, too: what they know of deleted pods is no longer true.
+        """
+        gates = self._components["controllers"].gates
+        await self.kill("controllers")
         for server in self.servers:
             await server.kill()
         await self.network.all_arrived()
@@ -221,6 +226,7 @@ class SimulatedCluster:
         for server in self.servers:
             server.start(server.gates)
         await asyncio.gather(*(server.ready.wait() for server in self.servers))
+        self.start("controllers", gates)
 
     def _on_restored(self) -> None:
         state = self.history.state.items()

@@ -12,7 +12,7 @@ from dralloc.api.core_v1 import Node
 from dralloc.api.pod_claims import claims_of, is_pod
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.quota import CLAIM_COUNT
-from dralloc.api.registry import DEVICE_TAINT_RULE, JOB, POD, RESOURCE_CLAIM
+from dralloc.api.registry import DEVICE_TAINT_RULE, JOB, POD, RESOURCE_CLAIM, Kind
 from dralloc.api.resource_v1 import DeviceTaintRule, ResourceClaim
 from dralloc.apiserver.objects.api_resources import name_of, namespace_of
 from dralloc.client.known_resources import resource_for
@@ -42,6 +42,7 @@ SWITCHED: Final = (
 )
 # The API group of a workload that the server does not know.
 TRAINING_GROUP: Final = "example.com"
+TYPES: Final[dict[Kind, Any]] = {POD: Pod, RESOURCE_CLAIM: ResourceClaim, JOB: Job}
 NO_TRAINING: Final = "no training to end"
 
 
@@ -55,6 +56,8 @@ class RandomWorkload:
         self._devices = RandomDevices(random)
         self._number = 0
         self._actions: list[tuple[int, Callable[[], Awaitable[str]]]] = [
+            (500, self._read),
+            (300, self._touch),
             (300, self._create_pod),
             (200, self.delete_pod),
             (40, self._create_job),
@@ -265,6 +268,28 @@ class RandomWorkload:
                 )
                 return f"ended {claim.metadata.name}; {sum(map(is_pod, kept))} pods keep their reservation"
         return NO_TRAINING
+
+    async def _read(self) -> str:
+        """Get an object or list a resource; the answers are compared with the history."""
+        kind = self._random.choice((POD, RESOURCE_CLAIM, JOB))
+        keys = self._cluster.keys(kind)
+        if not keys or self._random.random() < 0.2:
+            items, revision = await self._client.calls.list_all(resource_for(TYPES[kind]), page_size=5)
+            return f"listed {len(items)} {kind.plural} at {revision}"
+        key = self._random.choice(keys)
+        await self._client.get(TYPES[kind], name_of(key), namespace=namespace_of(kind, key))
+        return f"read {kind.plural} {name_of(key)}"
+
+    async def _touch(self) -> str:
+        """Change an annotation."""
+        kind = self._random.choice((POD, RESOURCE_CLAIM, JOB))
+        keys = self._cluster.keys(kind)
+        if not keys:
+            return f"no {kind.plural} to touch"
+        key = self._random.choice(keys)
+        patch = {"metadata": {"annotations": {"simulator/touched": str(self._next_number())}}}
+        await self._client.patch(TYPES[kind], name_of(key), patch, namespace=namespace_of(kind, key))
+        return f"touched {kind.plural} {name_of(key)}"
 
     # --- Jobs -------------------------------------------------------------------------------------------------------
 

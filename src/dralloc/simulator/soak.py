@@ -15,10 +15,11 @@ from dralloc.simulator.idle_checks import leaks
 from dralloc.simulator.liveness import stuck_pods
 from dralloc.simulator.network import Faults
 from dralloc.simulator.random_workload import RandomWorkload
+from dralloc.simulator.virtual_time import run_virtual
 
 HARSH: Final = Faults(lose_request=0.01, lose_answer=0.015, break_stream=0.005, slow=0.01, late=0.005, duplicate=0.002)
 STORES: Final = ("memory", "sqlite", "etcd")
-STEP_MAX_S: Final = 6.0
+STEP_MAX_S: Final = 4.0
 # Longer than every backoff, timeout and flush of unschedulable pods.
 REST_S: Final = 1200.0
 # Longer than every backoff, and much shorter than the flush of unschedulable pods.
@@ -64,6 +65,15 @@ async def soak(
             await _check_freed_room(cluster, workload, record)
             await _check_empty_cluster(cluster, workload, record)
             return cluster.history.changes
+
+
+def run_seed(seed: int, *, steps: int, store: str, elected: bool) -> tuple[str, bool]:
+    """What to print about a seed, and whether all was right."""
+    try:
+        revisions = run_virtual(soak(seed, steps=steps, store=store, elected=elected))
+    except SoakFailed as failure:
+        return f"{failure}\n", False
+    return f"seed {seed}: {steps} steps, {revisions} revisions, no violation\n", True
 
 
 class _Record:
