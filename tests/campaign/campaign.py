@@ -361,6 +361,8 @@ async def run_campaign(
         figures.changes = len(load.journals[0].changes)
         figures.allocations = load.ledger.allocations
         for victim in victims:
+            if "Traceback" in (logged := victim.logged()):
+                raise Violation(f"{victim.name} had an internal error: {logged[logged.index('Traceback') :][:2000]}")
             sort = victim.name.partition("-")[0]
             figures.kills[sort] = figures.kills.get(sort, 0) + victim.kills
             figures.kills_during_start += victim.kills_during_start
@@ -371,6 +373,8 @@ async def run_campaign(
 async def _kill(victims: Sequence[KilledProcess], load: Load, rng: random.Random, kills: int) -> AsyncIterator[int]:
     """Yields the number of kills so far."""
     while (done := sum(victim.kills for victim in victims)) < kills:
+        for each in victims:
+            await each.revive()
         victim = rng.choice(victims)
         if rng.random() < KILLS_DURING_START and done + 2 <= kills:
             await victim.kill()
@@ -424,8 +428,8 @@ def main() -> int:
             )
             try:
                 said, code = str(asyncio.run(campaign)), 0
-            except BaseExceptionGroup as group:
-                said, code = "; ".join(f"{type(each).__name__}: {each}" for each in _leaves(group)), 1
+            except (BaseExceptionGroup, Violation) as error:
+                said, code = "; ".join(f"{type(each).__name__}: {each}" for each in _leaves(error)), 1
         sys.stdout.write(f"{store}, seed {options.seed}: {said}\n")
         sys.stdout.flush()
         if code:
@@ -433,9 +437,12 @@ def main() -> int:
     return 0
 
 
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    for error in group.exceptions:
-        yield from _leaves(error) if isinstance(error, BaseExceptionGroup) else (error,)
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if not isinstance(error, BaseExceptionGroup):
+        yield error
+        return
+    for each in error.exceptions:
+        yield from _leaves(each)
 
 
 if __name__ == "__main__":

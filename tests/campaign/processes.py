@@ -47,8 +47,14 @@ class KilledProcess:
         await self._process.wait()
         await self._reading
 
+    async def revive(self) -> None:
+        """Starts a process again that ended by itself, because what it needs was down."""
+        if self.has_ended:
+            self.own_ends += 1
+            await self.start()
+
     async def until_ready(self) -> None:
-        """Returns when the process is ready. One that ended by itself, because what it needs is down, is started again."""
+        """Returns when the process is ready; it is started again if it ends before."""
         async with asyncio.timeout(READY_TIMEOUT_S):
             while not self.ready.is_set():
                 assert self._reading is not None
@@ -56,8 +62,9 @@ class KilledProcess:
                 await asyncio.wait((waiting, self._reading), return_when=asyncio.FIRST_COMPLETED)
                 waiting.cancel()
                 if not self.ready.is_set():
-                    self.own_ends += 1
-                    await self.start()
+                    assert self._process is not None
+                    await self._process.wait()
+                    await self.revive()
 
     async def stop(self) -> None:
         if self._process is not None and self._process.returncode is None:
