@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -103,7 +104,7 @@ class ClaimUseGuard:
         record = await self._store.get(claim_key)
         if record is None:
             return
-        claim = decode(record.value, ResourceClaim)
+        claim = _read_claim(record.value)
         allocation = claim.status.allocation
         if is_own and not _is_owned(claim, use):
             return
@@ -111,7 +112,7 @@ class ClaimUseGuard:
             raise _not_bindable(use, f"claim {name_of(claim_key)} is not allocated")
         if allocation.node_selector is None or (node := await self._store.get(key_of(NODE, "", use.node))) is None:
             return
-        if not matches(allocation.node_selector, NodeFacts(use.node, read_metadata(node.value).labels)):
+        if not matches(allocation.node_selector, NodeFacts(use.node, _read_metadata(node.value).labels)):
             raise _not_bindable(use, f"the devices of claim {name_of(claim_key)} are not available on node {use.node}")
 
     def _users_of(self, key: str, claim: ResourceClaim) -> Iterator[_PodUse]:
@@ -130,6 +131,16 @@ class ClaimUseGuard:
         self._released[key] -= 1
         if not self._released[key]:
             del self._released[key]
+
+
+@lru_cache(maxsize=128)
+def _read_claim(stored: bytes) -> ResourceClaim:
+    """Cached for claims with many pods."""
+    return decode(stored, ResourceClaim)
+
+
+# Nodes rarely change.
+_read_metadata: Final = lru_cache(maxsize=1024)(read_metadata)
 
 
 def _use_of(stored: bytes) -> _PodUse | None:
