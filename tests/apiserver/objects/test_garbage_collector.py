@@ -49,6 +49,21 @@ async def test_objects_whose_owners_do_not_exist_are_deleted(api: LocalApi) -> N
 
 
 @with_api
+async def test_a_reference_from_another_namespace_blocks_no_deletion(api: LocalApi) -> None:
+    """It has the UID of the owner, and an object keeps itself with a finalizer."""
+    await api.create("/api/v1/namespaces", {"metadata": {"name": "other"}})
+    owner = await api.create(PODS, pod("p"))
+    there = CLAIMS.replace("/default/", "/other/")
+    blocking = owned_by(owner, blockOwnerDeletion=True)
+    kept = [{"apiVersion": "example.com/v1", "kind": "Thing", "name": "x", "uid": "x"}]
+    await api.create(there, claim(ownerReferences=[*blocking, *kept], finalizers=["example.com/mine"]))
+    await api.delete(f"{PODS}/p", {"propagationPolicy": "Foreground"})
+    await settle()
+    assert not await api.exists(f"{PODS}/p")
+    assert await api.exists(f"{there}/c")
+
+
+@with_api
 async def test_orphaned_dependents_stay(api: LocalApi) -> None:
     owner = await api.create(PODS, pod("p"))
     await api.create(CLAIMS, claim(ownerReferences=owned_by(owner)))

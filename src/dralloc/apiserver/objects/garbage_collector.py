@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Final
 
@@ -40,6 +40,10 @@ RETRY_S: Final = 1.0
 _logger = logging.getLogger(__name__)
 
 
+# Its key and its UID.
+_OwnerId = tuple[str, str]
+
+
 class _Owner(Enum):
     ALIVE = "alive"
     WAITING = "waiting for its dependents"
@@ -54,10 +58,10 @@ class GarbageCollector:
         self._writer = writer
         self._deleter = deleter
         self._kinds = {prefix_of(kind): kind for kind in KINDS}
-        # Keys of dependents by the UID of their owner, and those UIDs by the dependent's key; ordered, so that runs are
-        # deterministic.
-        self._dependents: defaultdict[str, dict[str, None]] = defaultdict(dict)
-        self._owners: dict[str, tuple[str, ...]] = {}
+        # Keys of dependents by their owner, and owners by the dependent's key; ordered, so that runs are deterministic. Users write
+        # references, so an owner is a key and a UID: a UID alone could be that of an object of another namespace.
+        self._dependents: defaultdict[_OwnerId, dict[str, None]] = defaultdict(dict)
+        self._owners: dict[str, tuple[_OwnerId, ...]] = {}
         self._terminating: set[str] = set()
         # The queue of keys to check, each once.
         self._due: dict[str, None] = {}
@@ -92,21 +96,21 @@ class GarbageCollector:
 
     def _learn(self, key: str, record: Record | None) -> None:
         """Record the owners of an object, and queue it if it may be due."""
-        for uid in self._owners.pop(key, ()):
-            self._dependents[uid].pop(key, None)
-            if not self._dependents[uid]:
-                del self._dependents[uid]
+        for owner in self._owners.pop(key, ()):
+            self._dependents[owner].pop(key, None)
+            if not self._dependents[owner]:
+                del self._dependents[owner]
         if record is None:
             return
         # Avoids decoding: few objects have owners or are being deleted.
         has_owners, is_marked = b'"ownerReferences":' in record.value, b'"deletionTimestamp":' in record.value
         if not (has_owners or is_marked):
             return
-        references = read_metadata(record.value).owner_references
-        if references:
-            self._owners[key] = tuple(reference.uid for reference in references)
-            for reference in references:
-                self._dependents[reference.uid][key] = None
+        metadata = read_metadata(record.value)
+        if metadata.owner_references:
+            owners = self._owners[key] = tuple(self._owner_ids(metadata))
+            for owner in owners:
+                self._dependents[owner][key] = None
         if is_marked and key.startswith(prefix_of(NAMESPACE)):
             self._terminating.add(name_of(key))
         self._queue(key)
@@ -115,12 +119,10 @@ class GarbageCollector:
         """Queue the dependents and owners of a removed object, and its namespace if that is being deleted."""
         if self._dependents or b'"ownerReferences":' in previous.value:
             metadata = read_metadata(previous.value)
-            for dependent in self._dependents.get(metadata.uid, ()):
+            for dependent in self._dependents.get((key, metadata.uid), ()):
                 self._queue(dependent)
-            for reference in metadata.owner_references:
-                owner = self._key_of_owner(reference, metadata.namespace)
-                if owner is not None:
-                    self._queue(owner)
+            for owner, _ in self._owner_ids(metadata):
+                self._queue(owner)
         if key.startswith(prefix_of(NAMESPACE)):
             self._terminating.discard(name_of(key))
         elif self._terminating:
@@ -185,7 +187,7 @@ class GarbageCollector:
 
     async def _orphan(self, kind: Kind, record: Record, metadata: ObjectMeta) -> None:
         """Remove the references of all dependents to the owner, then release the owner."""
-        for key in list(self._dependents.get(metadata.uid, ())):
+        for key in list(self._dependents.get((record.key, metadata.uid), ())):
             dependent_kind, dependent = self._kind_of(key), await self._store.get(key)
             if dependent_kind is None or dependent is None:
                 continue
@@ -199,16 +201,17 @@ class GarbageCollector:
 
     async def _delete_dependents_first(self, kind: Kind, record: Record, metadata: ObjectMeta) -> None:
         """Delete the dependents, and release the owner once none is left that blocks its deletion."""
-        blocking = False
-        for key in list(self._dependents.get(metadata.uid, ())):
+        blocking, owner = False, (record.key, metadata.uid)
+        for key in list(self._dependents.get(owner, ())):
             dependent = await self._store.get(key)
             dependent_kind = self._kind_of(key)
             if dependent is None or dependent_kind is None:
                 continue
             theirs = read_metadata(dependent.value)
             blocking |= any(
-                reference.uid == metadata.uid and reference.block_owner_deletion
+                reference.block_owner_deletion and reference.uid == metadata.uid
                 for reference in theirs.owner_references
+                if self._key_of_owner(reference, theirs.namespace) == record.key
             )
             if not theirs.deletion_timestamp:
                 await self._follow_owners(dependent_kind, dependent, theirs)
@@ -241,6 +244,12 @@ class GarbageCollector:
         if metadata.deletion_timestamp and FOREGROUND_FINALIZER in metadata.finalizers:
             return _Owner.WAITING
         return _Owner.ALIVE
+
+    def _owner_ids(self, metadata: ObjectMeta) -> Iterator[_OwnerId]:
+        """The owners of the kinds that are served here."""
+        for reference in metadata.owner_references:
+            if (key := self._key_of_owner(reference, metadata.namespace)) is not None:
+                yield key, reference.uid
 
     def _key_of_owner(self, reference: OwnerReference, namespace: str) -> str | None:
         kind = find_kind(reference.api_version, reference.kind)
