@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -114,6 +115,15 @@ BAD_CLASSES = [
 async def test_invalid_priority_classes_are_refused(api: LocalApi, case: ClassCase) -> None:
     await api.create(CLASSES, DEFAULT[0])
     assert case.want in (await refusal(api.create(CLASSES, case.document))).document["message"]
+
+
+@with_api
+async def test_of_concurrent_default_classes_one_is_stored(api: LocalApi) -> None:
+    classes = [priority_class(f"c{number}", number, globalDefault=True) for number in range(5)]
+    answers = await asyncio.gather(*(api.call("POST", CLASSES, each) for each in classes))
+    assert sorted(answer.code for answer in answers) == [201, 403, 403, 403, 403]
+    await api.patch(f"{CLASSES}/c0", {"globalDefault": False})
+    await api.create(CLASSES, priority_class("other", 1, globalDefault=True))
 
 
 @with_api

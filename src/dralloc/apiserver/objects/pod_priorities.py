@@ -5,6 +5,7 @@ A pod that states other values than its class is refused.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from msgspec.structs import replace
@@ -16,9 +17,10 @@ from dralloc.api.scheduling_v1 import PREEMPT_LOWER, SYSTEM_CLASSES, PriorityCla
 from dralloc.api.unstructured_object import UnstructuredObject, view
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.http.statuses import forbidden
-from dralloc.apiserver.objects.api_resources import key_of, name_of
+from dralloc.apiserver.objects.api_resources import key_of, name_of, prefix_of
 from dralloc.apiserver.objects.store_view import KindIndex
 from dralloc.apiserver.objects.stored_form import from_stored
+from dralloc.apiserver.objects.write_guards import GuardedView, Hold
 from dralloc.store.interface import Store
 from dralloc.store.records import Record
 
@@ -29,6 +31,8 @@ class PodPriorities(KindIndex):
     def __init__(self, store: Store) -> None:
         super().__init__(store, PRIORITY_CLASS)
         self._classes: dict[str, PriorityClass] = {}
+        self._default_names: Counter[str] = Counter()
+        self._defaults: GuardedView[str] | None = None
 
     async def given_to(self, pod: UnstructuredObject) -> UnstructuredObject:
         """The new pod with the priority of its class."""
@@ -44,15 +48,30 @@ class PodPriorities(KindIndex):
             given["priorityClassName"] = found.metadata.name
         return replace(pod, content={**pod.content, "spec": {**spec, **given}})
 
-    async def hold(self, key: str, new: ApiObject, old: ApiObject | None) -> None:  # noqa: ARG002
+    async def hold(self, key: str, new: ApiObject, old: ApiObject | None) -> Hold | None:  # noqa: ARG002
         assert isinstance(new, UnstructuredObject), "classes are modelled in part"
         if not view(new, PriorityClass).global_default:
-            return
-        await self.ready()
-        others = [name for name, each in self._classes.items() if each.global_default and name != name_of(key)]
+            return None
+        if self._defaults is None:
+            self._defaults = GuardedView(
+                self._store, prefix_of(PRIORITY_CLASS), fence="default-class", read=_default_name, add=self._count
+            )
+        await self._defaults.ready()
+        others = self._default_names.keys() - {name_of(key)}
         if others:
             why = f"PriorityClass {min(others)} is the default already; only one class can have globalDefault"
             raise forbidden(PRIORITY_CLASS.group, PRIORITY_CLASS.plural, name_of(key), why)
+        return self._defaults.hold(key, name_of(key))
+
+    async def stop(self) -> None:
+        await super().stop()
+        if self._defaults is not None:
+            await self._defaults.stop()
+
+    def _count(self, name: str, sign: int) -> None:
+        self._default_names[name] += sign
+        if not self._default_names[name]:
+            del self._default_names[name]
 
     async def _find(self, name: str) -> PriorityClass | None:
         found = class_of_pod(name, self._classes)
@@ -69,6 +88,10 @@ class PodPriorities(KindIndex):
         self._classes.pop(name_of(key), None)
         if record is not None:
             self._classes[name_of(key)] = _read(record)
+
+
+def _default_name(record: Record) -> str | None:
+    return name_of(record.key) if _read(record).global_default else None
 
 
 def _read(record: Record) -> PriorityClass:
