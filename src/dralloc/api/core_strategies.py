@@ -33,7 +33,8 @@ from dralloc.primitives.field_errors import FieldError, forbidden
 ViewT = TypeVar("ViewT", bound=ApiObject)
 
 
-def _valid(*_: Any) -> Iterator[FieldError]:
+def no_rules(*_: Any) -> Iterator[FieldError]:
+    """Everything is valid."""
     return iter(())
 
 
@@ -45,9 +46,9 @@ class Rules(Generic[ViewT]):
     """
 
     view_type: type[ViewT]
-    spec: Callable[[ViewT], Iterator[FieldError]] = _valid
-    create: Callable[[ViewT], Iterator[FieldError]] = _valid
-    update: Callable[[ViewT, ViewT], Iterator[FieldError]] = _valid
+    spec: Callable[[ViewT], Iterator[FieldError]] = no_rules
+    create: Callable[[ViewT], Iterator[FieldError]] = no_rules
+    update: Callable[[ViewT, ViewT], Iterator[FieldError]] = no_rules
     status: Callable[[ViewT], Iterator[FieldError]] | None = None
     namespaced: bool = True
     name_faults: Callable[[str], tuple[str, ...]] = names.dns_subdomain
@@ -112,7 +113,7 @@ class NodeStrategy(UnstructuredStrategy):
 class NamespaceStrategy(UnstructuredStrategy):
     """A namespace; its finalizer keeps it until everything in it is deleted."""
 
-    rules = Rules(Namespace, status=_valid, namespaced=False, name_faults=names.dns_label)
+    rules = Rules(Namespace, status=no_rules, namespaced=False, name_faults=names.dns_label)
 
     def prepare_create(self, new: UnstructuredObject) -> UnstructuredObject:
         finalizers = dict.fromkeys([*(new.member("spec").get("finalizers") or []), "kubernetes"])
@@ -230,11 +231,21 @@ class WorkloadStrategy(UnstructuredStrategy):
 
 
 class DaemonSetStrategy(WorkloadStrategy):
-    rules = Rules(DaemonSet, installation.validate_workload, update=installation.validate_workload_update)
+    rules = Rules(
+        DaemonSet,
+        installation.validate_workload,
+        update=installation.validate_workload_update,
+        status=no_rules,
+    )
 
 
 class DeploymentStrategy(WorkloadStrategy):
-    rules = Rules(Deployment, installation.validate_workload, update=installation.validate_workload_update)
+    rules = Rules(
+        Deployment,
+        installation.validate_workload,
+        update=installation.validate_workload_update,
+        status=no_rules,
+    )
 
     def default(self, obj: UnstructuredObject) -> UnstructuredObject:
         return super().default(with_members(obj, spec={"replicas": 1, **obj.member("spec")}))

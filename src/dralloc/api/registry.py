@@ -25,6 +25,7 @@ from dralloc.api import (
 from dralloc.api.codec import decode, encode
 from dralloc.api.conversion import V1, V1BETA1, V1BETA2
 from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.stored_kinds import STORED_KINDS, StoredKind, strategy_of
 from dralloc.api.strategy import Strategy
 from dralloc.api.unstructured_object import UnstructuredObject, print_unstructured, read_unstructured
 
@@ -67,8 +68,17 @@ class Kind:
 
     @cached_property
     def plural(self) -> str:
-        """The name in URLs, such as `resourceclaims` and `deviceclasses`."""
+        """The name in URLs, such as `resourceclaims` and `deviceclasses`: the plural that Kubernetes forms of a kind."""
+        if self.singular.endswith("endpoints"):
+            return self.singular
+        if self.singular.endswith("y"):
+            return f"{self.singular[:-1]}ies"
         return f"{self.singular}es" if self.singular.endswith("s") else f"{self.singular}s"
+
+    @cached_property
+    def resource(self) -> str:
+        """The name with the group, such as `resourceclaims.resource.k8s.io`: unique among all kinds."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def list_kind(self) -> str:
@@ -173,15 +183,17 @@ def _core_kind(
     strategy: type[core_strategies.UnstructuredStrategy],
     *,
     group: str = "",
+    version: str = V1,
     unconditional_update: bool = True,
     **options: Any,
 ) -> Kind:
     """A kind that we model only in part; it has one version."""
+    served = ServedVersion(version=version, wire_type=UnstructuredObject, unconditional_update=unconditional_update)
     return Kind(
         group=group,
         kind=strategy.rules.view_type.__name__,
         namespaced=strategy.rules.namespaced,
-        versions=(_v1(UnstructuredObject, unconditional_update=unconditional_update),),
+        versions=(served,),
         strategy=strategy,
         hub=UnstructuredObject,
         view=strategy.rules.view_type,
@@ -227,12 +239,14 @@ _NOT_RUN: Final = "is stored, but no controller creates its pods"
 DEPLOYMENT: Final = _core_kind(
     core_strategies.DeploymentStrategy,
     group=apps_v1.GROUP,
+    subresources=("status",),
     short_names=("deploy",),
     kept_only=f"a Deployment {_NOT_RUN}",
 )
 DAEMON_SET: Final = _core_kind(
     core_strategies.DaemonSetStrategy,
     group=apps_v1.GROUP,
+    subresources=("status",),
     short_names=("ds",),
     kept_only=f"a DaemonSet {_NOT_RUN}",
 )
@@ -246,6 +260,19 @@ ROLE: Final = _rights_kind(core_strategies.RoleStrategy)
 ROLE_BINDING: Final = _rights_kind(core_strategies.RoleBindingStrategy)
 CLUSTER_ROLE: Final = _rights_kind(core_strategies.ClusterRoleStrategy)
 CLUSTER_ROLE_BINDING: Final = _rights_kind(core_strategies.ClusterRoleBindingStrategy)
+
+
+def _stored_kind(row: StoredKind) -> Kind:
+    status = ("status",) if "status" in row.members else ()
+    return _core_kind(
+        strategy_of(row),
+        group=row.group,
+        version=row.version,
+        subresources=status,
+        short_names=row.short_names,
+        kept_only=row.kept_only,
+    )
+
 
 KINDS: Final[tuple[Kind, ...]] = (
     RESOURCE_SLICE,
@@ -272,6 +299,7 @@ KINDS: Final[tuple[Kind, ...]] = (
     ROLE_BINDING,
     CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,
+    *map(_stored_kind, STORED_KINDS),
 )
 
 _BY_KIND: Final[Mapping[tuple[str, str], Kind]] = {

@@ -121,11 +121,11 @@ class ApiServer:
         self._reviews = Reviews(self._access, (authenticator or Authenticator({}, verifiers=(self._accounts,))).review)
         priorities, limits, classes = PodPriorities(store), QuotaLimits(store), ExtendedResourceNames(store)
         devices, uses = DeviceGuard(store), ClaimUseGuard(store)
-        quotas = {kind.kind: QuotaGuard(store, kind, limits, classes, gates) for kind in KINDS if kind.namespaced}
+        quotas = {kind.resource: QuotaGuard(store, kind, limits, classes, gates) for kind in KINDS if kind.namespaced}
         guards: dict[str, tuple[WriteGuard, ...]] = {name: (quota,) for name, quota in quotas.items()}
         if guards_devices:
-            guards[RESOURCE_CLAIM.kind] += (devices, uses)
-        guards[PRIORITY_CLASS.kind] = (priorities,)
+            guards[RESOURCE_CLAIM.resource] += (devices, uses)
+        guards[PRIORITY_CLASS.resource] = (priorities,)
         checks: dict[str, WriteCheck] = {}
         if self._policy is not None:
             escalation = EscalationCheck(self._policy, self._access.decide_again)

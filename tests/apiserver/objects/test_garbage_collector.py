@@ -41,7 +41,7 @@ async def test_objects_whose_owners_do_not_exist_are_deleted(api: LocalApi) -> N
     again = await api.create(PODS, pod("p"))
     await api.create(CLAIMS, claim("of-the-old", ownerReferences=owned_by(owner)))
     await api.create(CLAIMS, claim("of-the-new", ownerReferences=owned_by(again)))
-    elsewhere = owned_by(owner, "StatefulSet", "apps/v1")
+    elsewhere = owned_by(owner, "TrainingRun", "example.com/v1")
     await api.create(CLAIMS, claim("of-a-kind-we-do-not-serve", ownerReferences=elsewhere))
     await settle()
     kept = {item["metadata"]["name"] for item in (await api.get(CLAIMS))["items"]}

@@ -180,7 +180,7 @@ class Writer:
             new, stored, name = made.object, made.stored, made.object.metadata.name
             key = key_of(kind, target.namespace, name)
             try:
-                with await hold_all(self.guards.get(kind.kind, ()), key, new, None) as held:
+                with await hold_all(self.guards.get(kind.resource, ()), key, new, None) as held:
                     revision = await self._store_new(key, stored, held.fences, dry_run=target.dry_run)
                     if revision:
                         held.keep(revision)
@@ -314,7 +314,7 @@ class Writer:
         new, stored = made.object, made.stored
         if stored is record.value:
             return Written(stored, record.revision, warnings=made.warnings)
-        with await hold_all(self.guards.get(target.kind.kind, ()), record.key, new, made.old) as held:
+        with await hold_all(self.guards.get(target.kind.resource, ()), record.key, new, made.old) as held:
             if target.dry_run:
                 return Written(stored, record.revision, warnings=made.warnings)
             removes = bool(new.metadata.deletion_timestamp) and is_released(typed_document(target.kind, stored))

@@ -1,0 +1,95 @@
+"""Kinds that other programs need: they are created, read, changed and watched here, and used by none of our components.
+
+A kind is a row of data. Its metadata is validated as in Kubernetes; its other members are stored as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final, NamedTuple, cast
+
+import msgspec
+
+from dralloc.api.core_strategies import Rules, UnstructuredStrategy, no_rules
+from dralloc.api.meta_v1 import ApiObject
+
+
+class StoredKind(NamedTuple):
+    group: str
+    kind: str
+    # The members of an object besides its metadata. A status has a subresource of its own.
+    members: tuple[str, ...] = ("spec", "status")
+    namespaced: bool = True
+    short_names: tuple[str, ...] = ()
+    # Changes of the spec are counted.
+    has_generation: bool = False
+    version: str = "v1"
+    # The warning for objects that look as if something would act on them.
+    kept_only: str = ""
+
+
+_NOT_RUN: Final = "is stored, but no controller creates its pods"
+_SPEC: Final = ("spec",)
+_EVENT_MEMBERS: Final = (
+    *(
+        "action",
+        "deprecatedCount",
+        "deprecatedFirstTimestamp",
+        "deprecatedLastTimestamp",
+        "deprecatedSource",
+        "eventTime",
+    ),
+    *("note", "reason", "regarding", "related", "reportingController", "reportingInstance", "series", "type"),
+)
+_STORAGE_CLASS_MEMBERS: Final = (
+    *("allowVolumeExpansion", "allowedTopologies", "mountOptions", "parameters", "provisioner", "reclaimPolicy"),
+    "volumeBindingMode",
+)
+
+STORED_KINDS: Final = (
+    StoredKind("", "PersistentVolume", namespaced=False, short_names=("pv",)),
+    StoredKind("", "PersistentVolumeClaim", short_names=("pvc",)),
+    StoredKind(
+        "",
+        "ReplicationController",
+        short_names=("rc",),
+        has_generation=True,
+        kept_only=f"a ReplicationController {_NOT_RUN}",
+    ),
+    StoredKind("", "Endpoints", ("subsets",), short_names=("ep",)),
+    StoredKind("", "PodTemplate", ("template",)),
+    StoredKind("", "LimitRange", _SPEC, short_names=("limits",)),
+    StoredKind("apps", "ReplicaSet", short_names=("rs",), has_generation=True, kept_only=f"a ReplicaSet {_NOT_RUN}"),
+    StoredKind("apps", "StatefulSet", short_names=("sts",), has_generation=True, kept_only=f"a StatefulSet {_NOT_RUN}"),
+    StoredKind("apps", "ControllerRevision", ("data", "revision")),
+    StoredKind("batch", "CronJob", short_names=("cj",), has_generation=True, kept_only=f"a CronJob {_NOT_RUN}"),
+    StoredKind("policy", "PodDisruptionBudget", short_names=("pdb",), has_generation=True),
+    StoredKind("storage.k8s.io", "StorageClass", _STORAGE_CLASS_MEMBERS, namespaced=False, short_names=("sc",)),
+    StoredKind("storage.k8s.io", "CSIDriver", _SPEC, namespaced=False),
+    StoredKind(
+        "storage.k8s.io",
+        "CSIStorageCapacity",
+        ("capacity", "maximumVolumeSize", "nodeTopology", "storageClassName"),
+    ),
+    StoredKind("storage.k8s.io", "VolumeAttachment", namespaced=False),
+    StoredKind(
+        "storage.k8s.io", "VolumeAttributesClass", ("driverName", "parameters"), namespaced=False, short_names=("vac",)
+    ),
+    StoredKind("node.k8s.io", "RuntimeClass", ("handler", "overhead", "scheduling"), namespaced=False),
+    StoredKind("discovery.k8s.io", "EndpointSlice", ("addressType", "endpoints", "ports")),
+    StoredKind("events.k8s.io", "Event", _EVENT_MEMBERS, short_names=("ev",)),
+    StoredKind("certificates.k8s.io", "CertificateSigningRequest", namespaced=False, short_names=("csr",)),
+    StoredKind("autoscaling", "HorizontalPodAutoscaler", short_names=("hpa",), version="v2"),
+)
+
+
+def view_of(row: StoredKind) -> type[ApiObject]:
+    """The type of the kind's objects, of which only the metadata is read."""
+    namespace = {"UNREAD": row.members, "__annotations__": {"UNREAD": ClassVar[Any]}}
+    return cast("type[ApiObject]", msgspec.defstruct(row.kind, (), bases=(ApiObject,), namespace=namespace))
+
+
+def strategy_of(row: StoredKind) -> type[UnstructuredStrategy]:
+    status = no_rules if "status" in row.members else None
+    rules: Rules[Any] = Rules(view_of(row), status=status, namespaced=row.namespaced)
+    members = {"rules": rules, "has_generation": row.has_generation}
+    return type(f"{row.kind}Strategy", (UnstructuredStrategy,), members)
