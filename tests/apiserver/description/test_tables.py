@@ -136,6 +136,8 @@ CASES = [
     Case("an event in a series", ("", "Event"), named(eventTime="2026-01-01T10:00:00.5Z", series={"count": 7, "lastObservedTime": "2026-01-01T11:59:30.000001Z"}), {"Last Seen": "29s", "First Seen": "119m", "Count": 7}),
     Case("a quota", ("", "ResourceQuota"), named(status={"hard": {"pods": "4", "limits.cpu": "2"}, "used": {"pods": "1"}}), {"Request": "pods: 1/4", "Limit": "limits.cpu: 0/2"}),
     Case("a lease", ("coordination.k8s.io", "Lease"), named(spec={"holderIdentity": "me"}), {"Holder": "me"}),
+    Case("a role", ("rbac.authorization.k8s.io", "Role"), named(), {"Name": "x", "Created At": "2026-01-01T11:59:00Z"}),
+    Case("a binding", ("rbac.authorization.k8s.io", "RoleBinding"), named(roleRef={"kind": "Role", "name": "r"}, subjects=[{"kind": "User", "name": "u"}, {"kind": "User", "name": "v"}, {"kind": "ServiceAccount", "name": "s", "namespace": "n"}]), {"Role": "Role/r", "Age": "60s", "Users": "u, v", "Groups": "", "ServiceAccounts": "n/s"}),
     Case("a running job", JOB, named(spec={"completions": 3}, status={"succeeded": 1, "startTime": "2026-01-01T11:58:00Z"}), {"Status": "Running", "Completions": "1/3", "Duration": "2m"}),
     Case("a finished job", JOB, named(spec={"parallelism": 2}, status={"startTime": "2026-01-01T11:58:00Z", "completionTime": "2026-01-01T11:58:05Z", "conditions": [{"type": "Complete", "status": "True"}]}), {"Status": "Complete", "Completions": "0/1 of 2", "Duration": "5s"}),
     Case("a kind without columns of its own", ("x", "Other"), named(), {"Name": "x", "Age": "60s"}),

@@ -230,6 +230,38 @@ def _joined(texts: Iterable[str]) -> str:
     return ",".join(texts) or NONE
 
 
+# --- roles and bindings ---------------------------------------------------------------------------------------
+
+
+def _role_of_binding(binding: Document, _: datetime) -> Cell:
+    return f"{at(binding, 'roleRef', 'kind')}/{at(binding, 'roleRef', 'name')}"
+
+
+def _subjects(kind: str) -> Callable[[Document, datetime], Cell]:
+    def cell(binding: Document, _: datetime) -> Cell:
+        found = [subject for subject in binding.get("subjects") or () if subject.get("kind") == kind]
+        return ", ".join(
+            f"{subject.get('namespace', '')}/{subject['name']}" if kind == "ServiceAccount" else subject["name"]
+            for subject in found
+        )
+
+    return cell
+
+
+_ROLE: Final = (
+    NAME,
+    Column("Created At", field("metadata", "creationTimestamp"), "When the role was created."),
+)
+_BINDING: Final = (
+    NAME,
+    Column("Role", _role_of_binding, "The role that is granted."),
+    AGE,
+    Column("Users", _subjects("User"), "The users that the role is granted to.", WIDE),
+    Column("Groups", _subjects("Group"), "The groups that the role is granted to.", WIDE),
+    Column("ServiceAccounts", _subjects("ServiceAccount"), "The accounts that the role is granted to.", WIDE),
+)
+
+
 CORE_COLUMNS: Final[Mapping[tuple[str, str], tuple[Column, ...]]] = {
     ("", "Pod"): (
         NAME,
@@ -309,6 +341,10 @@ CORE_COLUMNS: Final[Mapping[tuple[str, str], tuple[Column, ...]]] = {
         Column("Secrets", _count("secrets"), "The number of secrets.", type="integer"),
         AGE,
     ),
+    ("rbac.authorization.k8s.io", "Role"): _ROLE,
+    ("rbac.authorization.k8s.io", "ClusterRole"): _ROLE,
+    ("rbac.authorization.k8s.io", "RoleBinding"): _BINDING,
+    ("rbac.authorization.k8s.io", "ClusterRoleBinding"): _BINDING,
     ("coordination.k8s.io", "Lease"): (
         NAME,
         Column("Holder", field("spec", "holderIdentity", absent=""), "Who holds the lease."),
