@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import inspect
 
 from dralloc.api.admission import Admitted, Refused
 from dralloc.api.codec import DecodeError
 from dralloc.api.core_v1 import Event
 from dralloc.api.pod_v1 import Pod
-from dralloc.api.registry import KINDS, find_kind
+from dralloc.api.rbac_v1 import ClusterRoleBinding
+from dralloc.api.registry import KINDS, Kind, find_kind
 from dralloc.api.unstructured_object import UnstructuredObject, print_unstructured, read_unstructured, view
 from tests.support.admission import causes, create, document_of, stored, update, update_status
 
@@ -56,6 +59,38 @@ def test_numbers_keep_their_text_and_null_equals_absent() -> None:
         b'{"kind":"Pod","apiVersion":"v1","metadata":{},"spec":{"a":1.50,"b":null,"c":[{"d":null}]}}', Pod
     )
     assert print_unstructured(obj) == b'{"apiVersion":"v1","kind":"Pod","metadata":{},"spec":{"a":1.50,"c":[{}]}}'
+
+
+def test_null_in_a_list_is_the_empty_value_of_its_items() -> None:
+    """As Go decodes it; code that reads an item of a list of objects finds an object."""
+    obj = read_unstructured(
+        b'{"metadata":{"name":"b"},"subjects":[null,{"kind":null}],"roleRef":null,"other":[null]}', ClusterRoleBinding
+    )
+    assert obj.content == {"subjects": [{}, {}], "other": [None]}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.view is not None], ids=lambda kind: kind.kind)
+def test_nulls_in_every_list_are_admitted_or_refused(kind: Kind) -> None:
+    """Every list of every kind has one null; admission must not fail."""
+
+    def filled(info: inspect.Type, depth: int = 0) -> Any:
+        match info:
+            case inspect.StructType():
+                return {} if depth > 8 else {field.encode_name: filled(field.type, depth + 1) for field in info.fields}
+            case inspect.VarTupleType() | inspect.ListType():
+                return [None]
+            case inspect.DictType():
+                return {"a": None}
+            case inspect.UnionType():
+                return filled(next(member for member in info.types if not isinstance(member, inspect.NoneType)), depth)
+            case _:
+                return None
+
+    assert kind.view is not None
+    document = filled(inspect.type_info(kind.view))
+    document |= {"apiVersion": kind.api_version(kind.hub_version), "kind": kind.kind, "metadata": {"name": "a"}}
+    with suppress(DecodeError):
+        create(document)
 
 
 def test_known_fields_must_have_the_right_type() -> None:

@@ -170,6 +170,30 @@ def _empty(info: inspect.Type) -> bytes:
             return b"null"
 
 
+def fill_nulls(tree: Any, wire_type: type[Struct]) -> Any:
+    """Returns the tree with empty values in place of nulls in lists and maps, as far as the type says what they are."""
+    return _fill(tree, _type_info(wire_type))
+
+
+def _fill(tree: Any, info: inspect.Type) -> Any:
+    match info:
+        case inspect.StructType() if isinstance(tree, dict):
+            types = {field.encode_name: field.type for field in info.fields}
+            return {name: _fill(value, types[name]) if name in types else value for name, value in tree.items()}
+        case inspect.DictType() if isinstance(tree, dict):
+            return {name: _fill_item(value, info.value_type) for name, value in tree.items()}
+        case inspect.VarTupleType() | inspect.ListType() if isinstance(tree, list):
+            return [_fill_item(item, info.item_type) for item in tree]
+        case inspect.UnionType():
+            return _fill(tree, _set_member(info))
+        case _:
+            return tree
+
+
+def _fill_item(item: Any, info: inspect.Type) -> Any:
+    return msgspec.json.decode(_empty(info)) if item is None else _fill(item, info)
+
+
 def _set_member(union: inspect.UnionType) -> inspect.Type:
     return next(member for member in union.types if not isinstance(member, inspect.NoneType))
 

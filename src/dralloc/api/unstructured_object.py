@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import field
 
-from dralloc.api.codec import convert, decode, encode
+from dralloc.api.codec import convert, decode, encode, fill_nulls
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.trees import ExactNumber
 
@@ -42,7 +42,7 @@ def read_unstructured_and_tree(body: bytes, view_type: type[ApiObject]) -> tuple
     known = decode(body, view_type)
     tree = _TREE.decode(body)
     if b"null" in body:
-        tree = _without_nulls(tree)
+        tree = _without_nulls(fill_nulls(tree, view_type))
     content = {name: value for name, value in tree.items() if name not in _TYPED}
     return UnstructuredObject(
         api_version=known.api_version, kind=known.kind, metadata=known.metadata, content=content

@@ -62,13 +62,19 @@ def test_an_occasional_item_passes_a_flood_on_every_level() -> None:
 def test_a_charged_flow_waits_and_an_idle_one_owes_nothing_for_ever() -> None:
     queue: FairQueue[str] = FairQueue()
     queue.charge(("a",), 5.0)
+    for name in ("a", "b"):
+        queue.push((name,), name)
+    assert queue.pop()[1] == "a", "the time was free before"
+    queue.charge(("a",), 5.0)
     queue.push(("a",), "a")
-    queue.push(("b",), "b")
-    assert [queue.pop()[1] for _ in range(2)] == ["b", "a"]
+    queue.push(("b",), "b again")
+    assert [queue.pop()[1] for _ in range(3)] == ["b", "b again", "a"]
 
 
 def test_flows_that_are_gone_are_forgotten() -> None:
     queue: FairQueue[int] = FairQueue()
+    queue.push(("other",), -1)
+    queue.push(("u", -1), -1)
     for number in range(10_000):
         queue.push(("u", number), number)
         path, _ = queue.pop()

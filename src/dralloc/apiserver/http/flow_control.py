@@ -20,12 +20,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum
 from math import inf
-from time import perf_counter, thread_time
+from time import perf_counter
 from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 from dralloc.access.users import User
 from dralloc.apiserver.http.fair_queue import FairQueue
-from dralloc.apiserver.http.url_paths import PlainPath, ResourcePath, parse_path
+from dralloc.apiserver.http.url_paths import ResourcePath, parse_path
 from dralloc.primitives.errors import ApiError, ErrorDetails, TooManyRequests
 from dralloc.primitives.metrics import CounterMetric, GaugeMetric, HistogramMetric, Metric
 
@@ -50,7 +50,7 @@ LOG_EVERY_S: Final = 10.0
 # A request that holds the loop for so long is counted.
 HELD_S: Final = 0.010
 # A request that holds the loop for so long is logged: it delays every client.
-HELD_TOO_LONG_S: Final = 0.25
+HELD_TOO_LONG_S: Final = 0.5
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -88,11 +88,11 @@ _UNAUTHENTICATED: Final = "system:unauthenticated"
 
 def priority_level(method: str, path: str, query: bytes, user: User) -> PriorityLevel:
     """The level of a request."""
-    parsed = parse_path(path)
-    if isinstance(parsed, PlainPath) and parsed.path in _HEALTH:
+    if path.rstrip("/") in _HEALTH:
         return PriorityLevel.EXEMPT
     if _UNAUTHENTICATED in user.groups:
         return PriorityLevel.CATCH_ALL
+    parsed = parse_path(path) if method in ("GET", "DELETE") or "/leases" in path else None
     if isinstance(parsed, ResourcePath) and parsed.resource == "leases":
         return PriorityLevel.LEADER_ELECTION
     if _NODES in user.groups:
@@ -192,14 +192,14 @@ class _Metered(Awaitable[T]):
     def __await__(self) -> Generator[Any, Any, T]:
         steps = self._work.__await__()
         charge, flow = self._flow.control.charge, self._flow
-        started = thread_time()
+        started = perf_counter()
         try:
             awaited = next(steps)
         except StopIteration as end:
             result: T = end.value
             return result
         finally:
-            charge(flow, thread_time() - started)
+            charge(flow, perf_counter() - started)
         while True:
             failure: BaseException | None = None
             sent = None
@@ -207,13 +207,13 @@ class _Metered(Awaitable[T]):
                 sent = yield awaited
             except BaseException as error:  # noqa: BLE001  # passed on to the work
                 failure = error
-            started = thread_time()
+            started = perf_counter()
             try:
                 awaited = steps.send(sent) if failure is None else steps.throw(failure)
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
             finally:
-                charge(flow, thread_time() - started)
+                charge(flow, perf_counter() - started)
 
 
 # --- all requests -------------------------------------------------------------------------------------------
@@ -263,7 +263,8 @@ class FlowControl:
 
     def charge(self, flow: RequestFlow, seconds: float) -> None:
         self._used_s += seconds
-        self._queue.charge(flow.path, seconds)
+        if self._queue:
+            self._queue.charge(flow.path, seconds)
         self._end_turn_soon()
         if seconds > HELD_S:
             self.held.observe(value=seconds)

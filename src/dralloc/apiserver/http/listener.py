@@ -244,12 +244,46 @@ class _StalledReaders:
         self._total -= self._waiting.pop(transport, 0)
 
 
+class _Output:
+    """What a response is written to: sends its head together with the first piece of its body, if that follows at once.
+
+    A system call for each of both would take a quarter of the time of a short request.
+    """
+
+    __slots__ = ("_head", "_loop", "_transport", "is_closing")
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._head = b""
+        self.is_closing = transport.is_closing
+
+    def write(self, piece: bytes) -> None:
+        if self._head:
+            piece, self._head = self._head + piece, b""
+        elif piece.startswith(b"HTTP/1.1 "):
+            self._head = piece
+            self._loop.call_soon(self.flush)
+            return
+        self._transport.write(piece)
+
+    def flush(self) -> None:
+        if self._head:
+            head, self._head = self._head, b""
+            self._transport.write(head)
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+
 class _LimitedProtocol(HttpToolsProtocol):
     """One connection, with bounds on the size of request heads and on the time for sending and reading."""
 
     gate: ConnectionGate
     stalled: _StalledReaders
     connection: _Connection
+    _output: _Output
     limits = ListenerLimits()
     _head_bytes = 0
     _in_head = True
@@ -274,6 +308,7 @@ class _LimitedProtocol(HttpToolsProtocol):
     def push(self, piece: bytes) -> None:
         """Send a piece of a chunked response."""
         if not self.is_gone:
+            self._output.flush()
             self.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
 
     def listen(self, *, on_writable: Callable[[], None] | None, on_gone: Callable[[], None] | None) -> None:
@@ -285,6 +320,7 @@ class _LimitedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._output = _Output(transport, self.loop)
         _detect_vanished_peers(transport.get_extra_info("socket"))
         self._user, self._user_until = _certificate_user(transport.get_extra_info("ssl_object"))
         self._expect_head()
@@ -330,6 +366,7 @@ class _LimitedProtocol(HttpToolsProtocol):
         if self._user is not None and time.time() < self._user_until:
             self.scope["extensions"]["user"] = {"user": self._user}
         super().on_headers_complete()
+        self.cycle.transport = self._output  # type: ignore[assignment]
         if self._unknown_method:
             self.scope["method"], self._unknown_method = self._unknown_method, ""
 
