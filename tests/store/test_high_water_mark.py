@@ -100,6 +100,7 @@ def test_a_damaged_or_missing_end_of_the_log_is_refused_and_left_as_it_is(crashe
         assert "--accept-lost-writes" in said
         assert files_of(path).get("s.db-wal", b"") == before.get("s.db-wal", b"")
         assert files_of(path)["s.db-mark"] == before["s.db-mark"]
+        assert not any(name.endswith(".kept") for name in files_of(path))
     # The log is found: nothing was lost.
     (path.parent / "s.db-wal").write_bytes(crashed.files["s.db-wal"])
     assert contents(path) == crashed.records

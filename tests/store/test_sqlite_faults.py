@@ -225,6 +225,7 @@ def test_a_file_can_be_opened_only_once(tmp_path: Path) -> None:
                 [sys.executable, "-c", opening, str(path)], capture_output=True, text=True, timeout=60, check=False
             )
             assert f"StoreInUse: {path} is in use by another process" in other.stderr
+            assert sorted(os.listdir(tmp_path)) == ["store.db", "store.db-mark", "store.db-wal"]
             await store.create("/b", b"")
         await create_three(path)
 

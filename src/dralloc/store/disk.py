@@ -101,7 +101,8 @@ class Disk:
             yield
         finally:
             with contextlib.suppress(OSError):
-                kept.replace(path)
+                # Renaming one of two names of the same file to the other does nothing.
+                kept.unlink() if path.exists() else kept.replace(path)
 
 
 def _sync_directory(directory: Path) -> None:

@@ -112,6 +112,10 @@ class SqliteFile:
         try:
             with self._explaining_errors():
                 self._prepare(synchronous)
+        except StoreInUse:
+            # The log is that of another process.
+            self.close()
+            raise
         except BaseException:
             self.close_unchanged()
             raise
