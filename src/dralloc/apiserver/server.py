@@ -33,6 +33,7 @@ from dralloc.apiserver.http.url_paths import GroupPath, Path, PlainPath, Resourc
 from dralloc.apiserver.objects.access_control import AccessControl
 from dralloc.apiserver.objects.api_resources import ResourceTable
 from dralloc.apiserver.objects.claim_use_guard import ClaimUseGuard
+from dralloc.apiserver.objects.default_accounts import DefaultAccounts
 from dralloc.apiserver.objects.deleter import Deleter
 from dralloc.apiserver.objects.device_guard import DeviceGuard
 from dralloc.apiserver.objects.escalation_check import EscalationCheck
@@ -135,11 +136,18 @@ class ApiServer:
             store, clock, gates, Namespaces(store), priorities, self._access, nodes, new_uid, guards, checks
         )
         self._aggregator = RoleAggregator(store, self._writer, self._resources)
+        self._default_accounts = DefaultAccounts(store, self._writer)
         deleter = Deleter(self._writer, clock)
         self._collector = GarbageCollector(store, self._writer, deleter)
         self._expiry = EventExpiry(store, clock, deleter)
         views: tuple[Stoppable, ...] = (self._access, devices, uses, limits, classes, priorities, *quotas.values())
-        self._background: tuple[Stoppable, ...] = (self._aggregator, self._collector, self._expiry, *views)
+        self._background: tuple[Stoppable, ...] = (
+            self._aggregator,
+            self._default_accounts,
+            self._collector,
+            self._expiry,
+            *views,
+        )
         self._endpoints = ResourceEndpoints(
             store=store,
             reader=Reader(store, clock, self._watches),
@@ -161,6 +169,7 @@ class ApiServer:
         if self._policy is not None:
             await bootstrap_policy(self._writer)
             await self._aggregator.start()
+            await self._default_accounts.start()
             await self._policy.ready()
         self._collector.start()
         self._expiry.start()

@@ -209,6 +209,19 @@ def test_keys_rotate_and_old_tokens_hold_until_they_expire(tmp_path: Path) -> No
     asyncio.run(main())
 
 
+def test_tokens_are_void_when_the_file_of_their_key_is_deleted(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with site(tmp_path) as here:
+            token = await here.token()
+            assert await here.holds(token)
+            for path in tmp_path.iterdir():
+                path.unlink()
+            assert not await here.holds(token)
+            assert await here.holds(await here.token())
+
+    asyncio.run(main())
+
+
 def test_others_find_the_keys() -> None:
     async def main() -> None:
         async with site() as here:

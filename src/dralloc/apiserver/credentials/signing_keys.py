@@ -77,10 +77,13 @@ class SigningKeys:
         return key
 
     def find(self, key_id: str) -> SigningKey | None:
-        """The key with this ID, read again if it is new."""
+        """The key with this ID, as long as its file exists."""
+        if self._directory is None:
+            return self._keys.get(key_id)
         # The ID comes from a token that is not verified yet.
-        is_new = key_id not in self._keys and self._directory is not None and _KEY_ID.fullmatch(key_id)
-        if is_new and self._directory is not None and (self._directory / f"{key_id}.pem").exists():
+        if not _KEY_ID.fullmatch(key_id):
+            return None
+        if (self._directory / f"{key_id}.pem").exists() != (key_id in self._keys):
             self._read()
         return self._keys.get(key_id)
 

@@ -1,0 +1,101 @@
+"""Gives every namespace the service account `default`, also after it was deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from dralloc.api.registry import NAMESPACE, SERVICE_ACCOUNT, Kind
+from dralloc.apiserver.objects.api_resources import name_of, namespace_of
+from dralloc.apiserver.objects.store_view import KindIndex
+from dralloc.apiserver.objects.stored_form import read_metadata
+from dralloc.apiserver.objects.writer import Writer
+from dralloc.store.errors import StoreClosed, StoreError
+from dralloc.store.interface import Store
+from dralloc.store.records import Record
+
+DEFAULT: Final = "default"
+RETRY_S: Final = 1.0
+
+_logger = logging.getLogger(__name__)
+
+
+class DefaultAccounts:
+    """Follows namespaces and service accounts from `start` on."""
+
+    def __init__(self, store: Store, writer: Writer) -> None:
+        self._writer = writer
+        self._changed = asyncio.Event()
+        self._namespaces = _Names(store, NAMESPACE, _active_namespace, self._changed.set)
+        self._accounts = _Names(store, SERVICE_ACCOUNT, _namespace_of_default, self._changed.set)
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Create what is missing, then go on in the background."""
+        await self._create_missing()
+        self._task = asyncio.create_task(self._run(), name="default service accounts")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        for index in (self._namespaces, self._accounts):
+            await index.stop()
+
+    async def _run(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self._create_missing()
+            except StoreClosed:
+                return
+            except StoreError as error:
+                _logger.warning("cannot create default service accounts: %s", error)
+                await asyncio.sleep(RETRY_S)
+                self._changed.set()
+
+    async def _create_missing(self) -> None:
+        await self._namespaces.ready()
+        await self._accounts.ready()
+        for namespace in sorted(self._namespaces.names - self._accounts.names):
+            document = {"metadata": {"namespace": namespace}}
+            await self._writer.create_initial(SERVICE_ACCOUNT, DEFAULT, document, namespace=namespace)
+
+
+class _Names(KindIndex):
+    """The names that records of one kind stand for."""
+
+    def __init__(
+        self, store: Store, kind: Kind, name_for: Callable[[str, Record], str | None], changed: Callable[[], None]
+    ) -> None:
+        super().__init__(store, kind)
+        self.names: set[str] = set()
+        self._by_key: dict[str, str] = {}
+        self._name_for = name_for
+        self._changed = changed
+
+    def _forget_all(self) -> None:
+        self.names.clear()
+        self._by_key.clear()
+
+    def _learn(self, key: str, record: Record | None) -> None:
+        before = self._by_key.pop(key, None)
+        after = self._name_for(key, record) if record is not None else None
+        if after is not None:
+            self._by_key[key] = after
+            self.names.add(after)
+        if before != after:
+            if before is not None:
+                self.names.discard(before)
+            self._changed()
+
+
+def _active_namespace(key: str, record: Record) -> str | None:
+    return None if read_metadata(record.value).deletion_timestamp else name_of(key)
+
+
+def _namespace_of_default(key: str, record: Record) -> str | None:  # noqa: ARG001
+    return namespace_of(SERVICE_ACCOUNT, key) if name_of(key) == DEFAULT else None
