@@ -94,11 +94,11 @@ def manifests(user: str) -> tuple[Document, ...]:
 def test_components_in_the_servers_process_have_the_roles_of_the_manifests() -> None:
     """One source: what a server grants its components at its start is what `deploy/` has for other clusters."""
     rights = Path(dralloc.assembly.__file__).parent / "rights"
-    copies = {account.value: DEPLOY / account.value / "rbac.yaml" for account in ComponentAccount}
-    for name, copy in {**copies, "namespace": DEPLOY / "namespace.yaml"}.items():
-        assert copy.read_text() == (rights / f"{name}.yaml").read_text(), f"copy {name}.yaml from assembly/rights"
-    granted_by_deploy = [each for copy in copies.values() for each in yaml.safe_load_all(copy.read_text())]
-    assert [each for each in component_manifests() if each["kind"] != "Namespace"] == granted_by_deploy
+    for account in ComponentAccount:
+        copy = DEPLOY / account.value / "rbac.yaml"
+        assert copy.read_text() == (rights / f"{account.value}.yaml").read_text(), f"copy {copy} from assembly/rights"
+        of_account = granted(account_name("dralloc-system", f"dralloc-{account.value}"))
+        assert grants_of(account.user.name, component_manifests(account)) == of_account
 
 
 def granted(user: str) -> frozenset[Grant]:
@@ -509,7 +509,9 @@ def test_simulated_nodes_of_a_cluster_use_exactly_their_permissions_and_those_of
 
     async def scenario() -> None:
         clock = VirtualClock(asyncio.get_running_loop())
-        async with guarded(clock, SCHEDULER, CONTROLLERS, SIMULATED_NODES) as application:
+        roles = {account.user.name: tuple(component_manifests(account)) for account in ComponentAccount}
+        nodes = ComponentAccount.SIMULATED_NODES.user.name
+        async with guarded_server(clock, roles) as application:
             client = AsyncClient(InProcessTransport(application, token=TOKEN))
             await client.create(replace_uid(claim("claim", request(device_class=GPU))))
             # Its claim never becomes ready, which is reported and counted; then it is deleted.
@@ -526,7 +528,7 @@ def test_simulated_nodes_of_a_cluster_use_exactly_their_permissions_and_those_of
                         await client.delete(Pod, "pod")
                         await cluster.components.guard(asyncio.sleep(60))
             assert {each.metadata.name: each.status.phase for each in await client.list(Pod)} == {"by-hand": "Running"}
-            assert application.used[SIMULATED_NODES] == granted(SIMULATED_NODES)
+            assert application.used[nodes] == granted(SIMULATED_NODES)
             assert application.refused == {}
 
     run_virtual(scenario())

@@ -109,8 +109,8 @@ def _role_of(binding: Document) -> tuple[str, str, str]:
 
 def _subjects(binding: Document) -> Iterator[str]:
     for subject in binding.get("subjects", ()):
-        assert subject["kind"] == "ServiceAccount", "roles of people are not ours to give"
-        yield account_name(subject["namespace"], subject["name"])
+        is_account = subject["kind"] == "ServiceAccount"
+        yield account_name(subject["namespace"], subject["name"]) if is_account else subject["name"]
 
 
 def _grants(role: Document, namespace: str) -> Iterator[Grant]:

@@ -1,7 +1,8 @@
 """The identities of components that run in the server's process, and the roles that they have: those of `deploy/`.
 
-The manifests in `rights/` are the one source: a server in this process gets them at its start, and `deploy/` has copies
-for other clusters (a test compares them).
+The manifests in `rights/` are the one source. `deploy/` has copies for other clusters (a test compares them), where components
+are service accounts. Here they are users, with the same roles under names of their own, so that manifests of `deploy/` can be applied and
+deleted as in any cluster.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ from enum import Enum
 from importlib import resources
 from typing import Any, Final
 
-from dralloc.access.service_accounts import service_account_groups, service_account_user_name
 from dralloc.access.users import AUTHENTICATED, NODE_PREFIX, NODES, User
 from dralloc.api.yaml_reader import read_yaml_stream
 from dralloc.client.async_client import AsyncClient
 
-SYSTEM_NAMESPACE: Final = "dralloc-system"
+# The group of all components in this process, and the beginning of their names.
+COMPONENTS: Final = "system:dralloc"
 
 
 class ComponentAccount(Enum):
-    """The service accounts; the value is the name of the manifest."""
+    """The components; the value is the name of the manifest."""
 
     SCHEDULER = "scheduler"
     CONTROLLERS = "controllers"
@@ -29,10 +30,7 @@ class ComponentAccount(Enum):
 
     @property
     def user(self) -> User:
-        return User(
-            name=service_account_user_name(SYSTEM_NAMESPACE, f"dralloc-{self.value}"),
-            groups=(*service_account_groups(SYSTEM_NAMESPACE), AUTHENTICATED),
-        )
+        return User(name=f"{COMPONENTS}:{self.value}", groups=(COMPONENTS, AUTHENTICATED))
 
 
 def node_user(name: str) -> User:
@@ -40,14 +38,26 @@ def node_user(name: str) -> User:
     return User(name=f"{NODE_PREFIX}{name}", groups=(NODES, AUTHENTICATED))
 
 
-def component_manifests() -> Iterator[dict[str, Any]]:
-    """The namespace of the components, their accounts, roles and bindings."""
-    folder = resources.files("dralloc.assembly") / "rights"
-    for name in ("namespace", *(account.value for account in ComponentAccount)):
-        yield from read_yaml_stream((folder / f"{name}.yaml").read_text())
+def component_manifests(account: ComponentAccount) -> Iterator[dict[str, Any]]:
+    """The roles of a component in this process, and their bindings to it."""
+    text = (resources.files("dralloc.assembly") / "rights" / f"{account.value}.yaml").read_text()
+    for document in read_yaml_stream(text):
+        if document["kind"] == "ServiceAccount":
+            continue
+        document["metadata"]["name"] = _own_name(document["metadata"]["name"])
+        if "subjects" in document:
+            document["roleRef"]["name"] = _own_name(document["roleRef"]["name"])
+            user = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": account.user.name}
+            document["subjects"] = [user]
+        yield document
 
 
 async def grant_rights(administrator: AsyncClient) -> None:
     """Create the roles of the components, or bring them up to date."""
-    for document in component_manifests():
-        await administrator.apply(document, force=True)
+    for account in ComponentAccount:
+        for document in component_manifests(account):
+            await administrator.apply(document, force=True)
+
+
+def _own_name(name: str) -> str:
+    return f"{COMPONENTS}:{name.removeprefix('dralloc-')}"
