@@ -143,11 +143,13 @@ class EtcdFeed:
         """
         put = pb.RequestOp(request_put=pb.PutRequest(key=self._keys.marker))
         delay_s = MARK_DELAY_S
-        await asyncio.sleep(delay_s)
-        while self._hub.is_waited_for:
+        while (wanted := self._hub.wanted) is not None:
+            await asyncio.sleep(delay_s)
+            if self._hub.revision >= wanted:
+                delay_s = MARK_DELAY_S
+                continue
             with suppress(StoreError):
                 await self._api.txn(pb.TxnRequest(success=[put]))
-            await asyncio.sleep(delay_s)
             delay_s = min(2 * delay_s, MARK_DELAY_MAX_S)
 
     async def _feed(self, prefix: str, after_revision: int | None) -> None:

@@ -64,9 +64,9 @@ class WatchHub:
                 _resolve(waiter)
 
     @property
-    def is_waited_for(self) -> bool:
-        """True if a watch waits for a revision."""
-        return bool(self._waiting)
+    def wanted(self) -> int | None:
+        """The lowest revision that a watch waits for."""
+        return min(self._waiting.values(), default=None)
 
     async def wait_for(self, revision: int) -> None:
         """Returns when the hub has reached the revision, or the watches have ended."""

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.local_api import PODS, LocalApi, refusal, with_api
+from dralloc.assembly.api_server import running_api_server
+from dralloc.primitives.features import FeatureGates
+from dralloc.store.store_url import open_store
+from tests.support.local_api import PODS, FixedClock, LocalApi, refusal, with_api
 from tests.support.local_api import pod_document as pod
 
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
@@ -117,13 +121,20 @@ async def test_invalid_priority_classes_are_refused(api: LocalApi, case: ClassCa
     assert case.want in (await refusal(api.create(CLASSES, case.document))).document["message"]
 
 
-@with_api
-async def test_of_concurrent_default_classes_one_is_stored(api: LocalApi) -> None:
-    classes = [priority_class(f"c{number}", number, globalDefault=True) for number in range(5)]
-    answers = await asyncio.gather(*(api.call("POST", CLASSES, each) for each in classes))
-    assert sorted(answer.code for answer in answers) == [201, 403, 403, 403, 403]
-    await api.patch(f"{CLASSES}/c0", {"globalDefault": False})
-    await api.create(CLASSES, priority_class("other", 1, globalDefault=True))
+def test_of_concurrent_default_classes_one_is_stored(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with (
+            await open_store(f"sqlite://{tmp_path / 'store.db'}") as store,
+            running_api_server(store, clock=FixedClock(), gates=FeatureGates.defaults()) as server,
+        ):
+            api = LocalApi(server)
+            classes = [priority_class(f"c{number}", number, globalDefault=True) for number in range(5)]
+            answers = await asyncio.gather(*(api.call("POST", CLASSES, each) for each in classes))
+            assert sorted(answer.code for answer in answers) == [201, 403, 403, 403, 403]
+            await api.patch(f"{CLASSES}/c0", {"globalDefault": False})
+            await api.create(CLASSES, priority_class("other", 1, globalDefault=True))
+
+    asyncio.run(run())
 
 
 @with_api
