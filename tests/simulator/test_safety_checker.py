@@ -13,7 +13,7 @@ from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_claims import pod_reference
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.simulator.history import CommittedChange
-from dralloc.simulator.safety_checker import CLAIM_COUNT, CLAIMS, PODS, QUOTAS, SLICES, SafetyChecker
+from dralloc.simulator.safety_checker import CLAIM_COUNT, CLAIMS, JOBS, PODS, QUOTAS, SLICES, SafetyChecker
 from dralloc.testing.builders import allocation, claim, device, held, request, resource_slice
 from tests.support.workloads import existing, pod, seen
 
@@ -105,3 +105,15 @@ def test_a_quota_is_exceeded_by_the_claim_that_is_one_too_many() -> None:
         item = claim(name, request())
         checker.on_change(CommittedChange(revision, key_of(item), encode(item), None))
     assert checker.violations == ["at revision 3: namespace default has 2 claims, more than its quota"]
+
+
+def test_a_claim_stays_reserved_for_a_job_until_the_job_is_over() -> None:
+    job = b'{"metadata": {"name": "j", "uid": "1"}, "status": {"conditions": [%b]}}'
+    reserved = b'{"status": {"allocation": {}, "reservedFor": [{"resource": "jobs", "name": "j", "uid": "1"}]}}'
+    over = b'{"type": "Complete", "status": "True"}'
+    for conditions, wrong in ((b"", True), (over, False)):
+        checker = SafetyChecker()
+        checker.on_change(CommittedChange(1, f"{JOBS}default/j", job % conditions, None))
+        checker.on_change(CommittedChange(2, f"{CLAIMS}default/c", reserved, None))
+        checker.on_change(CommittedChange(3, f"{CLAIMS}default/c", b'{"status": {"allocation": {}}}', None))
+        assert bool(checker.violations) is wrong

@@ -14,7 +14,7 @@ from dralloc.simulator.random_workload import RandomWorkload
 from dralloc.simulator.soak import HARSH, STORES, soak
 from dralloc.simulator.virtual_time import run_virtual
 
-STEPS = 200
+STEPS = 120
 
 
 @pytest.mark.slow

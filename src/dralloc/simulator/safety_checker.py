@@ -22,8 +22,11 @@ PoolKey = tuple[str, str]
 CLAIMS: Final = "/registry/resourceclaims.resource.k8s.io/"
 SLICES: Final = "/registry/resourceslices.resource.k8s.io/"
 PODS: Final = "/registry/pods/"
+JOBS: Final = "/registry/jobs.batch/"
 QUOTAS: Final = "/registry/resourcequotas/"
 CLAIM_COUNT: Final = "count/resourceclaims.resource.k8s.io"
+# Of a job that creates no more pods.
+OUTCOMES: Final = ("Complete", "Failed", "SuccessCriteriaMet", "FailureTarget")
 SUFFIXES: Final = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
 
@@ -34,6 +37,7 @@ class SafetyChecker:
         self.violations: list[str] = []
         self._claims: dict[str, Document] = {}
         self._pods: dict[str, Document] = {}
+        self._jobs: dict[str, Document] = {}
         self._users: defaultdict[str, dict[str, None]] = defaultdict(dict)
         self._slices: defaultdict[PoolKey, dict[str, Document]] = defaultdict(dict)
         self._devices: dict[PoolKey, dict[str, Document]] = {}
@@ -61,6 +65,11 @@ class SafetyChecker:
             self._report(change.revision, self._on_pod(key, _read(change.value)))
         elif key.startswith(SLICES):
             self._on_slice(key, _read(change.value))
+        elif key.startswith(JOBS):
+            job = _read(change.value)
+            self._jobs.pop(key, None)
+            if job is not None:
+                self._jobs[key] = job
         elif key.startswith(QUOTAS):
             self._on_quota(key, _read(change.value))
 
@@ -87,6 +96,7 @@ class SafetyChecker:
                 self._results[device].setdefault(key, []).append(result)
                 self._used[device[:2]][device[2]] = 1
                 touched[device] = None
+            yield from self._released_too_early(key, before, claim)
             status = claim.get("status", {})
             if status.get("reservedFor") and "allocation" not in status:
                 yield f"{_title(key)} is reserved and not allocated"
@@ -98,6 +108,14 @@ class SafetyChecker:
             yield from self._check_counters(pool)
         for pod in self._users.get(key, ()):
             yield from self._check_pod(pod)
+
+    def _released_too_early(self, key: str, before: Document | None, claim: Document) -> Iterator[str]:
+        """A job gives up a claim when it has finished or is deleted, and nothing else gives it up for the job."""
+        kept = _workloads(claim)
+        for workload in _workloads(before):
+            job = self._jobs.get(f"{JOBS}{key.split('/')[3]}/{workload[0]}", {})
+            if workload not in kept and job.get("metadata", {}).get("uid") == workload[1] and not _is_over(job):
+                yield f"{_title(key)} is no longer reserved for job {workload[0]}, which has not finished"
 
     def _check_device(self, device: DeviceKey) -> Iterator[str]:
         name = "/".join(device)
@@ -223,6 +241,19 @@ def _claims_used(pod: Document | None) -> Iterator[str]:
         name = entry.get("resourceClaimName") or made.get(entry["name"])
         if name:
             yield f"{CLAIMS}{pod['metadata']['namespace']}/{name}"
+
+
+def _workloads(claim: Document | None) -> list[tuple[str, str]]:
+    """The jobs that a claim is reserved for: names and UIDs."""
+    reserved = (claim or {}).get("status", {}).get("reservedFor", ())
+    return [(entry["name"], entry["uid"]) for entry in reserved if entry["resource"] == "jobs"]
+
+
+def _is_over(job: Document) -> bool:
+    if "deletionTimestamp" in job["metadata"]:
+        return True
+    conditions = job.get("status", {}).get("conditions", ())
+    return any(entry["type"] in OUTCOMES and entry["status"] == "True" for entry in conditions)
 
 
 def _title(key: str) -> str:

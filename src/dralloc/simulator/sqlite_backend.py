@@ -18,7 +18,7 @@ from dralloc.store.interface import Store
 from dralloc.store.records import StoreEvent
 from dralloc.store.sqlite import SqliteStore
 
-DAMAGE_PROBABILITY: Final = 0.1
+DAMAGE_PROBABILITY: Final = 0.4
 POWER_LOSS_PROBABILITY: Final = 0.5
 
 
