@@ -17,7 +17,7 @@ from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector
-from dralloc.client.transport import ClientRequest, Stream
+from dralloc.client.transport import ClientRequest, ClientResponse, Stream
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.simulator.network import Faults
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
@@ -189,6 +189,39 @@ def test_a_restored_server_is_listed_again_at_once(later: int) -> None:
             await asyncio.gather(reflecting, return_exceptions=True)
 
     run_virtual(main())
+
+
+@pytest.mark.parametrize("refused", ["list", "watch"])
+def test_lists_that_do_not_help_are_repeated_with_back_off(refused: str) -> None:
+    gone = b'{"kind":"Status","code":410,"reason":"Expired","message":"too old resource version"}'
+
+    class Refusing(InProcessTransport):
+        requests = 0
+
+        async def send(self, request: ClientRequest) -> ClientResponse:
+            self.requests += 1
+            return ClientResponse(status=410, body=gone) if refused == "list" else await super().send(request)
+
+        @asynccontextmanager
+        async def stream(self, request: ClientRequest) -> AsyncIterator[Stream]:
+            async with super().stream(ClientRequest(method="GET", path="/nowhere")) as stream:
+                stream.status, stream.pieces = 410, lambda: one_piece(gone)  # type: ignore[misc, method-assign]
+                yield stream
+
+    async def main() -> int:
+        async with api_application(clock=VirtualClock(asyncio.get_running_loop())) as application:
+            transport = Refusing(application, token=TOKEN)
+            reflecting = asyncio.ensure_future(Reflector(ApiCalls(transport), CLASSES, Informer()).run())
+            await asyncio.sleep(60)
+            reflecting.cancel()
+            await asyncio.gather(reflecting, return_exceptions=True)
+        return transport.requests
+
+    assert 2 < run_virtual(main()) < 20
+
+
+async def one_piece(piece: bytes) -> AsyncIterator[bytes]:
+    yield piece
 
 
 def test_watches_that_end_at_once_are_retried_with_back_off() -> None:

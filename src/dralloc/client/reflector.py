@@ -71,8 +71,9 @@ class Reflector(Generic[Object]):
                     await self._pause()
             except LIST_AGAIN as error:
                 self._on_problem(error)
-                self._revision = None
-                if self._just_listed:
+                # At once, unless a list did not help.
+                has_listed, self._revision = self._revision is None or self._just_listed, None
+                if has_listed:
                     await self._pause()
             except (ApiError, TransportError) as error:
                 self._on_problem(error)
