@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dralloc.api.codec import encode
+from dralloc.api.trees import ExactNumber
 from dralloc.apiserver.documents.json_patch import OPERATIONS_MAX, apply_json_patch, apply_merge_patch
 from dralloc.primitives.errors import ApiError, BadRequest, Invalid, RequestEntityTooLarge
 
@@ -196,3 +198,9 @@ def test_json_patch_agrees_with_an_independent_implementation(document: Any, ope
     except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException, TypeError):
         return
     assert apply_json_patch(document, operations) == want
+
+
+def test_a_copied_number_keeps_its_text() -> None:
+    live = {"spec": {"numbers": [ExactNumber("1.50")]}}
+    patched = apply_json_patch(live, [{"op": "copy", "from": "/spec", "path": "/more"}])
+    assert encode(patched["more"]) == b'{"numbers":[1.50]}'

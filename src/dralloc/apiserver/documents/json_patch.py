@@ -10,9 +10,13 @@ from typing import Any, Final
 
 import msgspec
 
+from dralloc.api.codec import encode
+from dralloc.api.trees import ExactNumber
 from dralloc.apiserver.documents.json_documents import Document, Json, refuses_deep_nesting, same_json
 from dralloc.apiserver.http.statuses import bad_patch
 from dralloc.primitives.errors import BadRequest, RequestEntityTooLarge
+
+_decode: Final = msgspec.json.Decoder(float_hook=ExactNumber).decode
 
 # The limits of Kubernetes.
 OPERATIONS_MAX: Final = 10_000
@@ -111,11 +115,11 @@ class _Draft:
 
     def copy(self, path: Sequence[str]) -> Json:
         """An independent copy of the value at the path."""
-        encoded = msgspec.json.encode(self.read(path))
+        encoded = encode(self.read(path))
         self._bytes_copied += len(encoded)
         if self._bytes_copied > COPIED_BYTES_MAX:
             raise _DoesNotFit(f"the patch copies more than {COPIED_BYTES_MAX} bytes")
-        return msgspec.json.decode(encoded)
+        return _decode(encoded)
 
     def _container(self, path: Sequence[str]) -> Any:
         """The object or list that contains the path's last step, copied for changes."""

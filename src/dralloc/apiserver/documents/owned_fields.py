@@ -9,15 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-import msgspec
-
+from dralloc.api.codec import encode
 from dralloc.apiserver.documents.field_sets import LEAF, SELF, FieldSet, is_member, union
 from dralloc.apiserver.documents.json_documents import Document, Json
 from dralloc.apiserver.documents.merge_rules import MergeRule
 from dralloc.primitives.errors import BadRequest
 
 _NO_RULE: Final = MergeRule()
-_encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +118,7 @@ def element_name(element: Json, rule: MergeRule) -> str:
     if rule.is_set:
         if isinstance(element, dict | list):
             raise BadRequest("a set holds text and numbers, not objects and lists")
-        return f"v:{_encode(element).decode()}"
+        return f"v:{encode(element).decode()}"
     if not isinstance(element, dict):
         raise BadRequest(f"a list with the keys {', '.join(rule.keys)} has an element that is not an object")
     keys: Document = {}
@@ -133,7 +131,7 @@ def element_name(element: Json, rule: MergeRule) -> str:
         keys[key] = value
     if not keys:
         raise BadRequest(f"a list element has none of its keys: {', '.join(rule.keys)}")
-    return f"k:{_encode(keys).decode()}"
+    return f"k:{encode(keys).decode()}"
 
 
 # --- differences ------------------------------------------------------------------------------------------

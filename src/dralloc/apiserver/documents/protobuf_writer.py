@@ -12,8 +12,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final
 
-import msgspec
-
+from dralloc.api.codec import encode
 from dralloc.api.timestamps import parse_timestamp
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.documents.protobuf_schema import MAGIC, MessageField, message_name, messages
@@ -133,7 +132,7 @@ _CONTENTS: Final[Mapping[str, Callable[[Any], bytes]]] = {
     "microtime": _time,
     "quantity": lambda value: _field(1, str(value).encode()),
     "int-or-string": _int_or_string,
-    "json": lambda value: _field(1, msgspec.json.encode(value)),
+    "json": lambda value: _field(1, encode(value)),
     "strings": lambda values: b"".join(_field(1, value.encode()) for value in values),
 }
 

@@ -237,7 +237,10 @@ async def _send_stream(
             task.cancel()
         await asyncio.gather(sending, leaving, return_exceptions=True)
     error = None if sending.cancelled() else sending.exception()
-    if error is not None and not isinstance(error, ClientGone):
+    if isinstance(error, ClientGone):
+        # Ends the response for the listener, too, which otherwise logs that it is incomplete.
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+    elif error is not None:
         raise error
 
 

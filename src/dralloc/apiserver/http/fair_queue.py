@@ -43,20 +43,20 @@ class FairQueue(Generic[T]):
         self._length -= 1
         path: list[Hashable] = []
         item = self._root.pop(path, self._weights, self._numbers)
-        if not self._length:
-            # No flow owes another anything for time that no other wanted.
-            self._root = _Flow()
         return tuple(path), item
 
     def charge(self, path: Path, cost_s: float) -> None:
-        """Count the time that an item of the flow took while others waited."""
-        if not self._length:
-            return
+        """Count the time that an item of the flow took."""
         cost_s = max(cost_s - _COST_MIN_S, 0.0)
         flow, weights = self._root, self._weights
         for key in path:
             flow = flow.charge(key, cost_s / weights.get(key, 1.0))
             weights = {}
+
+    def forget(self) -> None:
+        """Forget what was served: no flow owes another anything for time that no other wanted. The queue is empty."""
+        assert not self._length
+        self._root = _Flow()
 
 
 class _Flow(Generic[T]):

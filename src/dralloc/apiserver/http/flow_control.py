@@ -33,8 +33,8 @@ from dralloc.primitives.metrics import CounterMetric, GaugeMetric, HistogramMetr
 TURN_S: Final = 0.004
 # The longest step of a long loop.
 STEP_S: Final = 0.004
-# Requests that are woken for one turn; a short one takes a tenth of a millisecond.
-WOKEN_MAX: Final = 32
+# The least that a request takes.
+COST_MIN_S: Final = 0.0002
 # As long as Kubernetes lets a request wait.
 WAIT_MAX_S: Final = 15.0
 # Requests of one user that may wait.
@@ -227,6 +227,11 @@ class FlowControl:
         self._waiting: Counter[str] = Counter()
         self._used_s = 0.0
         self._turn_ends = False
+        # Woken, but not running yet.
+        self._starting = 0
+        self._is_contended = False
+        # What a step of a user's requests took lately.
+        self._costs_s: dict[str, float] = {}
         self._threads = _Threads()
         self._log = SheddingLog("requests")
         self.rejected = CounterMetric(
@@ -259,12 +264,13 @@ class FlowControl:
     @property
     def is_free(self) -> bool:
         """True if a request may run in this turn."""
-        return self._used_s < TURN_S and not self._queue
+        return self._used_s < TURN_S and not self._queue and not self._starting
 
     def charge(self, flow: RequestFlow, seconds: float) -> None:
         self._used_s += seconds
-        if self._queue:
+        if self._is_contended:
             self._queue.charge(flow.path, seconds)
+            self._costs_s[flow.user] = (self._costs_s.get(flow.user, seconds) + seconds) / 2
         self._end_turn_soon()
         if seconds > HELD_S:
             self.held.observe(value=seconds)
@@ -287,8 +293,13 @@ class FlowControl:
             while True:
                 turn = loop.create_future()
                 self._queue.push(flow.path, turn)
+                self._is_contended = True
                 self._end_turn_soon()
-                await turn
+                try:
+                    await turn
+                finally:
+                    if turn.done() and not turn.cancelled():
+                        self._starting -= 1
                 if flow.connection is not None and flow.connection.is_gone:
                     raise ClientGone("the client disconnected")
                 if self._used_s < TURN_S:
@@ -308,17 +319,22 @@ class FlowControl:
         self._threads.close()
 
     def _next_turn(self) -> None:
-        """Wake what waits, in fair order. Those that find the turn used up wait again."""
+        """Wake what waits, in fair order, as much as may fit into a turn. Those that find it used up wait again."""
         self._used_s = 0.0
         self._turn_ends = False
-        woken = 0
-        while self._queue and woken < WOKEN_MAX:
-            _, turn = self._queue.pop()
+        room_s = TURN_S
+        while self._queue and room_s > 0:
+            (_, user, _), turn = self._queue.pop()
             if not turn.done():
                 turn.set_result(None)
-                woken += 1
-        if self._queue:
+                self._starting += 1
+                room_s -= max(self._costs_s.get(str(user), 0.0), COST_MIN_S)
+        if self._queue or self._starting:
             self._end_turn_soon()
+        elif self._is_contended:
+            self._is_contended = False
+            self._queue.forget()
+            self._costs_s.clear()
 
     def _end_turn_soon(self) -> None:
         if not self._turn_ends:
@@ -367,6 +383,8 @@ class _Threads:
             self._running.discard(user)
             self._queue.charge((user,), perf_counter() - started)
             self._wake()
+            if not self._running and not self._waiting:
+                self._queue.forget()
 
     def close(self) -> None:
         if self._executor is not None:

@@ -43,7 +43,7 @@ HANDSHAKE_TIME_MAX_S: Final = 10.0
 # Connections that are accepted in one turn of the loop: a TLS handshake takes a millisecond or two.
 ACCEPTED_PER_TURN: Final = 8
 # Requests that a client may send on one connection before it reads the response to the first.
-PIPELINED_MAX: Final = 256
+PIPELINED_MAX: Final = 64
 # Files that are not connections: the store, logs, libraries.
 OTHER_FILES: Final = 256
 BACKLOG: Final = 4096

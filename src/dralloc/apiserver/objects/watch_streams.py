@@ -265,6 +265,8 @@ class _FanOut:
             self._ready.charge(path, now - before)
         if self._ready:
             asyncio.get_running_loop().call_soon(self._deliver)
+        else:
+            self._ready.forget()
 
 
 class _Delivery:
