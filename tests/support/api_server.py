@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 from dralloc.access.authorizer import Authorizer
-from dralloc.access.users import ADMINISTRATOR
+from dralloc.access.users import ADMINISTRATOR, User
 from dralloc.apiserver.audit.auditor import Auditor
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import Authenticator
@@ -63,10 +63,10 @@ async def api_server(
 
 
 @asynccontextmanager
-async def api_application(**settings: Any) -> AsyncIterator[ApiApplication]:
-    """A server as `api_server` makes it, with one user: the administrator, by `TOKEN`."""
+async def api_application(users: Mapping[str, User] | None = None, **settings: Any) -> AsyncIterator[ApiApplication]:
+    """A server as `api_server` makes it, for the administrator, by `TOKEN`, and other users by token."""
     async with api_server(**settings) as server:
-        yield ApiApplication(server, Authenticator({TOKEN: ADMINISTRATOR}))
+        yield ApiApplication(server, Authenticator({TOKEN: ADMINISTRATOR, **(users or {})}))
 
 
 @asynccontextmanager

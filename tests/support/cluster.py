@@ -15,6 +15,7 @@ from contextlib import aclosing, asynccontextmanager
 from random import Random
 from typing import Any, Final, TypeVar
 
+from dralloc.access.users import ADMINISTRATOR, User
 from dralloc.api.core_v1 import Event
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_claims import pod_reference
@@ -188,12 +189,18 @@ ClusterKind = TypeVar("ClusterKind", bound=TestCluster)
 
 
 @asynccontextmanager
-async def cluster_on(kind: Callable[[Transport], ClusterKind], **server: Any) -> AsyncIterator[ClusterKind]:
+async def cluster_on(
+    kind: Callable[[Transport], ClusterKind], *, components: User = ADMINISTRATOR, **server: Any
+) -> AsyncIterator[ClusterKind]:
     """A cluster inside the block, on an API server in this process; `server` are arguments of `api_server`.
 
-    No component runs yet. Those that the test starts end with the block, which fails if one of them died.
+    No component runs yet. Those that the test starts have the rights of the user `components`. They end with the block, which fails if
+    one of them died.
     """
-    async with api_application(**server) as application:
+    token = "token-of-components"
+    async with api_application({token: components}, **server) as application:
         cluster = kind(InProcessTransport(application, token=TOKEN))
+        if components is not ADMINISTRATOR:
+            cluster.network = FaultyTransport(InProcessTransport(application, token=token), Random(0), Faults())
         async with cluster.components:
             yield cluster

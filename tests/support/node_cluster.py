@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
+from dralloc.access.users import AUTHENTICATED, NODES, User
 from dralloc.api.core_v1 import Event
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import AllocationResult, ResourceClaim
@@ -182,7 +183,9 @@ async def node_cluster(
         cdi_directories=(directory / "cdi",),
         timings=timings,
     )
-    async with cluster_on(partial(NodeCluster, settings=replace(defaults, **settings))) as cluster:
+    node = User(name=f"system:node:{NODE}", groups=(NODES, AUTHENTICATED))
+    kind = partial(NodeCluster, settings=replace(defaults, **settings))
+    async with cluster_on(kind, components=node, enforces_roles=True) as cluster:
         await cluster.create(device_class(CLASS))
         if starts_agent:
             await cluster.start_agent()

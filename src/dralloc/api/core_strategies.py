@@ -109,6 +109,34 @@ class NodeStrategy(UnstructuredStrategy):
 
     rules = Rules(Node, core.validate_node_taints, status=core.validate_node_taints, namespaced=False)
 
+    def prepare_status(self, new: UnstructuredObject, old: UnstructuredObject) -> UnstructuredObject:
+        """Keeps pods away from a node that reports that it is not ready.
+
+        Schedulers read the taint, and a node may not taint itself. In Kubernetes a controller follows the condition.
+        """
+        new = super().prepare_status(new, old)
+        stated = [each for each in new.member("status").get("conditions") or () if each.get("type") == "Ready"]
+        if not stated:
+            return new
+        return _with_taint(new, _TAINT_OF_READY.get(stated[-1].get("status", "")))
+
+
+# By the status of the condition Ready.
+_TAINT_OF_READY: Final = {"False": "node.kubernetes.io/not-ready", "Unknown": "node.kubernetes.io/unreachable"}
+
+
+def _with_taint(node: UnstructuredObject, wanted: str | None) -> UnstructuredObject:
+    """The node with the wanted one of the taints that follow its condition, and without the others."""
+    before = node.member("spec").get("taints") or []
+    ours = {key for key in _TAINT_OF_READY.values() if key != wanted}
+    taints = [each for each in before if each.get("effect") != "NoSchedule" or each.get("key") not in ours]
+    if wanted and not any((each.get("key"), each.get("effect")) == (wanted, "NoSchedule") for each in taints):
+        taints.append({"key": wanted, "effect": "NoSchedule"})
+    if taints == before:
+        return node
+    spec = {name: value for name, value in node.member("spec").items() if name != "taints"}
+    return with_members(node, spec={**spec, "taints": taints} if taints else spec or None)
+
 
 class NamespaceStrategy(UnstructuredStrategy):
     """A namespace; its finalizer keeps it until everything in it is deleted."""
