@@ -130,4 +130,7 @@ def test_the_context_follows_the_files(tmp_path: Path, caplog: pytest.LogCapture
     assert served.current() is first
     assert "cannot be used yet" in caplog.text
     files.key.write_bytes(new_key)
-    assert served.current() is not first
+    second = served.current()
+    assert second is not first
+    files.certificate.unlink()
+    assert served.current() is second

@@ -11,6 +11,7 @@ import pytest
 
 from dralloc.access.users import ADMINISTRATOR, User
 from dralloc.apiserver.http.authentication import (
+    TOKEN_LENGTH_MAX,
     Authenticator,
     BadTokenFile,
     TokenFile,
@@ -59,6 +60,16 @@ def test_a_token_that_is_not_static_is_known_to_a_verifier() -> None:
     assert asyncio.run(authenticator.identify(b"Bearer secret")) == ANN
     assert asyncio.run(authenticator.identify(b"Bearer other")) is None
     assert asyncio.run(authenticator.identify(b"Basic signed")) is None
+
+
+def test_a_token_that_is_too_long_is_not_read() -> None:
+    class Verifier:
+        async def verify(self, token: str, audiences: Sequence[str] = ()) -> VerifiedToken | None:
+            return VerifiedToken(User(name="x", groups=tuple(audiences)))
+
+    authenticator = Authenticator({}, verifiers=(Verifier(),))
+    assert asyncio.run(authenticator.identify(b"Bearer " + b"x" * TOKEN_LENGTH_MAX)) is not None
+    assert asyncio.run(authenticator.identify(b"Bearer " + b"x" * (TOKEN_LENGTH_MAX + 1))) is None
 
 
 def test_a_static_token_is_meant_for_this_server_only() -> None:

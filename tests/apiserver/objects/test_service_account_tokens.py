@@ -222,6 +222,18 @@ def test_tokens_are_void_when_the_file_of_their_key_is_deleted(tmp_path: Path) -
     asyncio.run(main())
 
 
+def test_a_file_that_is_no_key_does_no_harm(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        (tmp_path / f"{'a' * 32}.pem").write_text("nonsense")
+        async with site(tmp_path) as here:
+            assert await here.holds(await here.token())
+            claims = jwt.encode({"iss": ISSUER}, "x" * 32, algorithm="HS256", headers={"kid": "a" * 32})
+            assert not await here.holds(claims)
+            assert "not used as a key" in caplog.text
+
+    asyncio.run(main())
+
+
 def test_others_find_the_keys() -> None:
     async def main() -> None:
         async with site() as here:

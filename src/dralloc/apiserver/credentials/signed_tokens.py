@@ -22,7 +22,7 @@ def unverified_token(token: str) -> tuple[Claims, Claims]:
 
     try:
         read = jwt.decode_complete(token, options={"verify_signature": False})
-    except (jwt.InvalidTokenError, ValueError) as error:
+    except (jwt.InvalidTokenError, ValueError, RecursionError) as error:
         raise UnusableToken(str(error)) from None
     return read["header"], read["payload"]
 
@@ -49,7 +49,7 @@ def verified_claims(
                 "verify_iat": False,
             },
         )
-    except (jwt.InvalidTokenError, jwt.InvalidKeyError, ValueError, TypeError) as error:
+    except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
         raise UnusableToken(str(error)) from None
     return claims
 

@@ -6,6 +6,7 @@ removes counts as soon as the directory is read again.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Mapping
@@ -24,6 +25,8 @@ ALGORITHM: Final = "ES256"
 _KEY_ID: Final = re.compile(r"[0-9a-f]{32}")
 # A signing key is replaced after this time.
 ROTATE_AFTER: Final = timedelta(days=30)
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +129,12 @@ def _load(path: Path) -> SigningKey | None:
         created = datetime.fromtimestamp(path.stat().st_mtime).astimezone()
     except FileNotFoundError:
         return None
+    except (OSError, ValueError, TypeError) as error:
+        _logger.error("%s is not used as a key of tokens: %s", path, error)
+        return None
     if not isinstance(private, ec.EllipticCurvePrivateKey) or _key_id(private) != path.stem:
-        raise ValueError(f"{path} is not a signing key of this server; move it away")
+        _logger.error("%s is not used as a key of tokens: it is not named by its ID", path)
+        return None
     return SigningKey(path.stem, private, created)
 
 

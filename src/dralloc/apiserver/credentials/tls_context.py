@@ -34,10 +34,10 @@ class ServedTls:
         return self._context
 
     def _read_again(self) -> None:
-        state = self._state_of_files()
-        if state == self._state:
-            return
         try:
+            state = self._state_of_files()
+            if state == self._state:
+                return
             self._context = _context(self._files)
         except (OSError, ssl.SSLError) as error:
             # A certificate is replaced before or after its key: the next look finds both.

@@ -89,7 +89,10 @@ class ApiApplication:
         if self._pages is not None and (page := self._pages.answer(method, path, headers)) is not None:
             return await _send_whole(send, page)
         certificate = scope.get("extensions", {}).get("user", {}).get("user")
-        user = await self._authenticator.identify(headers.get(b"authorization", b""), certificate)
+        authorization = headers.get(b"authorization", b"")
+        user = self._authenticator.user_of(authorization, certificate) or await self._authenticator.verified_user(
+            authorization
+        )
         query, (source_ip, _) = parse_query(scope["query_string"]), scope.get("client") or ("", 0)
         if user is None:
             refused = HttpRequest(method, path, query, headers, b"", ANONYMOUS, source_ip=source_ip)
@@ -132,7 +135,8 @@ class ApiApplication:
         self, method: str, path: str, query: Mapping[str, str], headers: Mapping[bytes, bytes], body: bytes
     ) -> HttpResponse:
         """The response to a request of a client in this process."""
-        user = await self._authenticator.identify(headers.get(b"authorization", b""))
+        authorization = headers.get(b"authorization", b"")
+        user = self._authenticator.user_of(authorization) or await self._authenticator.verified_user(authorization)
         if user is None:
             return self._server.refuse_unauthenticated(HttpRequest(method, path, query, headers, b"", ANONYMOUS))
         return await self.answer_as(user, method, path, query, headers, body)

@@ -23,6 +23,7 @@ from dralloc.access.users import User, authenticated
 from dralloc.apiserver.credentials.private_file import write_private
 
 KNOWN_MAX: Final = 1024
+TOKEN_LENGTH_MAX: Final = 16 * 1024
 # A changed token file counts after at most this time.
 FILE_CHECK_S: Final = 1.0
 
@@ -107,9 +108,12 @@ class Authenticator:
 
     async def identify(self, authorization: bytes, certificate_subject: User | None = None) -> User | None:
         """The user that the request's credential proves, or `None` if the request must be refused."""
-        user = self.user_of(authorization, certificate_subject)
-        if user is not None or not self._verifiers or (token := _bearer(authorization)) is None:
-            return user
+        return self.user_of(authorization, certificate_subject) or await self.verified_user(authorization)
+
+    async def verified_user(self, authorization: bytes) -> User | None:
+        """The user of a token that a verifier knows."""
+        if not self._verifiers or (token := _bearer(authorization)) is None:
+            return None
         verified = await self._verified(token, ())
         return verified.user if verified is not None else None
 
@@ -138,6 +142,9 @@ class Authenticator:
         return await self._verified(token, audiences)
 
     async def _verified(self, token: str, audiences: Sequence[str]) -> VerifiedToken | None:
+        # Reading a long token takes time, and anyone can send one.
+        if len(token) > TOKEN_LENGTH_MAX:
+            return None
         for verifier in self._verifiers:
             if (verified := await verifier.verify(token, audiences)) is not None:
                 return verified

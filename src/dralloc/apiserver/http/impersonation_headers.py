@@ -20,7 +20,8 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 def impersonation_headers(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
     """Those of the headers that ask for impersonation; names are lower case."""
-    return tuple(header for header in headers if header[0].startswith(PREFIX))
+    # Every request is looked at: slices are faster than `startswith`.
+    return tuple([header for header in headers if header[0][:12] == PREFIX])
 
 
 def wanted_user(headers: Headers) -> User | None:
