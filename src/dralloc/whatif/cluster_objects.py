@@ -173,23 +173,24 @@ def place_of(node: Node) -> NodeFacts:
 
 # --- Decoding -------------------------------------------------------------------------------------------------------------
 
-_VIEWS: Mapping[str, type[ApiObject]] = {
-    "Pod": Pod,
-    "Node": Node,
-    "Job": Job,
-    "Deployment": Deployment,
-    "DaemonSet": DaemonSet,
-    "Namespace": Namespace,
-    "ResourceQuota": ResourceQuota,
-    "PriorityClass": PriorityClass,
-    "Event": Event,
+# By API group and kind: events.k8s.io has another Event.
+_VIEWS: Mapping[tuple[str, str], type[ApiObject]] = {
+    ("", "Pod"): Pod,
+    ("", "Node"): Node,
+    ("batch", "Job"): Job,
+    ("apps", "Deployment"): Deployment,
+    ("apps", "DaemonSet"): DaemonSet,
+    ("", "Namespace"): Namespace,
+    ("", "ResourceQuota"): ResourceQuota,
+    ("scheduling.k8s.io", "PriorityClass"): PriorityClass,
+    ("", "Event"): Event,
 }
 _HUBS = (ResourceSlice, DeviceClass, ResourceClaim, ResourceClaimTemplate, DeviceTaintRule)
 
 
 def object_type_of(kind: Kind) -> type[ApiObject] | None:
     """The type that objects of the kind are decoded to; None for kinds that no answer depends on."""
-    return kind.hub if kind.hub in _HUBS else _VIEWS.get(kind.kind)
+    return kind.hub if kind.hub in _HUBS else _VIEWS.get((kind.group, kind.kind))
 
 
 def relevant_kinds() -> Iterator[tuple[type[ApiObject], Kind]]:
@@ -213,8 +214,8 @@ def decode_object(kind: Kind, version: str, body: bytes) -> ApiObject:
     """The object in the hub version, with defaults; raises `DecodeError`. Items of lists may lack apiVersion and kind."""
     served = kind.served(version)
     assert served is not None, "the kind was found by its version"
-    if kind.kind in _VIEWS:
-        obj = decode(body, _VIEWS[kind.kind])
+    if (view := _VIEWS.get((kind.group, kind.kind))) is not None:
+        obj = decode(body, view)
     else:
         obj = _defaulted(to_hub(decode(body, served.wire_type)), flattened=version == V1BETA1)
     return obj if obj.kind else replace(obj, api_version=kind.api_version(kind.hub_version), kind=kind.kind)
