@@ -19,6 +19,9 @@ PROMISES = (
     *(f"B{number}" for number in range(1, 7)),
     "W1",
     "W2",
+    "D1",
+    "D2",
+    "N1",
 )
 STATES = {"kept", "partly", "planned"}
 
@@ -42,7 +45,7 @@ def documents() -> list[Path]:
 def parity_rows() -> dict[str, tuple[str, str, str, str]]:
     rows: dict[str, tuple[str, str, str, str]] = {}
     for line in (ROOT / "docs" / "parity.md").read_text().splitlines():
-        if match := re.match(r"\| ([CPRBW]\d+) \|(.*)\|(.*)\|(.*)\|(.*)\|$", line):
+        if match := re.match(r"\| ([CPRBWDN]\d+) \|(.*)\|(.*)\|(.*)\|(.*)\|$", line):
             assert match[1] not in rows, f"{match[1]} stands twice"
             rows[match[1]] = (match[2].strip(), match[3].strip(), match[4].strip(), match[5].strip())
     return rows
