@@ -348,7 +348,7 @@ def test_the_reservation_of_a_deleted_job_is_removed(replaced: bool) -> None:
 @pytest.mark.parametrize(
     "reference",
     [
-        ConsumerReference(api_group="batch", resource="cronjobs", name="x", uid="u"),
+        ConsumerReference(api_group="batch", resource="unservedjobs", name="x", uid="u"),
         ConsumerReference(api_group="nobody.example", resource="things", name="x", uid="u"),
     ],
     ids=["an unknown resource", "an unknown group"],

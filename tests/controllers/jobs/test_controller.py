@@ -302,7 +302,7 @@ def test_the_claim_of_a_deleted_job_is_deallocated_after_its_pods() -> None:
 def test_a_job_removes_only_its_own_reservation() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         reference = await job_with_claim(cluster, parallelism=1, completions=1)
-        other = ConsumerReference(api_group="batch", resource="cronjobs", name="x", uid="u")
+        other = ConsumerReference(api_group="batch", resource="unservedjobs", name="x", uid="u")
         patch = {"status": {"reservedFor": [reference, other]}}
         await cluster.client.patch(ResourceClaim, "shared", patch, subresource="status")
         await end_pods(cluster)
@@ -335,7 +335,7 @@ async def claim_reserved_for(
 
 
 @pytest.mark.parametrize("namespace", ["default", "other"])
-@pytest.mark.parametrize("ghost", [GHOST, replace(GHOST, name="j"), replace(GHOST, resource="cronjobs")])
+@pytest.mark.parametrize("ghost", [GHOST, replace(GHOST, name="j"), replace(GHOST, resource="unservedjobs")])
 def test_a_wrong_reference_frees_no_claim_of_a_living_workload(namespace: str, ghost: ConsumerReference) -> None:
     """It has the UID of the job, but another name, kind or namespace."""
 
