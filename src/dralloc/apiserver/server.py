@@ -308,9 +308,8 @@ class ApiServer:
             case "/debug/pprof":
                 return HttpResponse(body=task_stacks().encode(), content_type=TEXT)
             case "/metrics":
-                return HttpResponse(
-                    body=self.metrics.text().encode(), content_type="text/plain; version=0.0.4; charset=utf-8"
-                )
+                text = await self.metrics.text()
+                return HttpResponse(body=text.encode(), content_type="text/plain; version=0.0.4; charset=utf-8")
             case "/.well-known/openid-configuration":
                 return _with_media_type(request, JSON, self._accounts.openid_configuration())
             case "/openid/v1/jwks":

@@ -276,7 +276,7 @@ def test_clients_that_connect_and_are_silent_do_not_keep_others_out(tmp_path: Pa
         limits = ListenerLimits(connections_max=64, silent_max=16)
         async with running(tmp_path, limits, plain=plain) as site:
             tls = None if plain else ssl.create_default_context(cafile=str(tmp_path / "tls" / "ca.crt"))
-            silent = [await site.connect() for _ in range(200)]
+            silent = [await site.connect() for _ in range(40)]
             streams = await site.connect(tls)
             bearer = "" if plain else f"Bearer {site.server.token}"
             headers: dict[str, Any] = {"authorization": bearer} if bearer else {}

@@ -100,6 +100,7 @@ async def listen(app: ApiApplication, endpoint: ListenAddress) -> AsyncIterator[
         app.end_streams()
         server.should_exit = True
         await running
+        app.flow_control.close()
 
 
 class _Server(uvicorn.Server):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import chain
 
+from dralloc.apiserver.http.flow_control import Pace, give_way
 from dralloc.apiserver.http.url_paths import ResourcePath
-from dralloc.primitives.metrics import CounterMetric, GaugeMetric, HistogramMetric, Metric, exposition
+from dralloc.primitives.metrics import CounterMetric, GaugeMetric, HistogramMetric, Metric
 
 _REQUEST_LABELS = ("verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component")
 
@@ -48,8 +49,17 @@ class ServerMetrics:
         """Expose the metrics of another component of this process as well."""
         self._included.append(others)
 
-    def text(self) -> str:
-        return exposition(tuple(chain(self.all(), *(others() for others in self._included))))
+    async def text(self) -> str:
+        """All metrics in the Prometheus text format 0.0.4; there may be thousands of series."""
+        lines: list[str] = []
+        pace = Pace()
+        for metric in tuple(chain(self.all(), *(others() for others in self._included))):
+            for line in metric.lines():
+                lines.append(f"{line}\n")
+                if pace.is_over():
+                    await give_way()
+                    pace = Pace()
+        return "".join(lines)
 
     def observe(self, verb: str, path: ResourcePath | None, *, dry_run: bool, code: int, seconds: float | None) -> None:
         """Count one response; `seconds` is `None` for a watch."""
