@@ -81,6 +81,8 @@ def test_the_server_is_unavailable_while_etcd_is_down_and_recovers(tmp_path: Pat
             refused = await api.call("POST", CLAIMS, claim_document("meanwhile"))
             assert (refused.code, refused.document["reason"]) == (503, "ServiceUnavailable")
             assert (await api.call("GET", "/readyz")).code == 503
+            for revision in ("", "1000000"):
+                assert [event async for event in api.watch(CLAIMS, resourceVersion=revision)] == []
             assert (await api.call("GET", "/livez")).code == 200
             etcd.start()
             while (await api.call("GET", "/readyz")).code != 200:

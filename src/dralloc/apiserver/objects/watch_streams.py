@@ -193,6 +193,9 @@ class WatchTable:
         except ResourceVersionTooLarge as error:
             yield frames.error(error)
             return
+        except StoreUnavailable:
+            # The client resumes at its revision.
+            return
         if self._ending:
             watch.close()
             return
