@@ -101,5 +101,5 @@ def kinds_starting_with(incomplete: str) -> list[str]:
     from dralloc.api.registry import KINDS
 
     *before, last = incomplete.split(",")
-    plurals = sorted(kind.plural for kind in KINDS if kind.plural.startswith(last))
+    plurals = sorted({kind.plural for kind in KINDS if kind.plural.startswith(last)})
     return [",".join((*before, plural)) for plural in plurals]
