@@ -28,7 +28,13 @@ def pod(name: str = "p", **claims: str) -> dict[str, Any]:
 
 
 async def bind(api: LocalApi, name: str = "p", node: str = "n") -> int:
-    return (await api.call("POST", f"{PODS}/{name}/binding", {"target": {"kind": "Node", "name": node}})).code
+    return (await api.call("POST", f"{PODS}/{name}/binding", await binding(api, name, node))).code
+
+
+async def binding(api: LocalApi, name: str = "p", node: str = "n") -> dict[str, Any]:
+    """A binding as schedulers send it."""
+    uid = (await api.get(f"{PODS}/{name}"))["metadata"]["uid"]
+    return {"metadata": {"uid": uid}, "target": {"kind": "Node", "name": node}}
 
 
 async def deallocate(api: LocalApi, name: str = "c") -> int:
@@ -96,14 +102,22 @@ async def test_a_bound_pod_stays_listed_and_a_workload_need_not(api: LocalApi) -
 async def test_a_pod_is_not_bound_without_its_devices(api: LocalApi) -> None:
     await api.create(CLAIMS, claim("c"))
     await api.create(PODS, pod())
-    answer = await api.call("POST", f"{PODS}/p/binding", {"target": {"kind": "Node", "name": "n"}})
+    answer = await api.call("POST", f"{PODS}/p/binding", await binding(api))
     assert answer.code == 409
     assert "claim c is not allocated" in answer.document["message"]
     await api.patch(f"{CLAIMS}/c/status", {"status": {"allocation": allocation("other")}})
     await api.create("/api/v1/nodes", {"metadata": {"name": "n"}})
-    answer = await api.call("POST", f"{PODS}/p/binding", {"target": {"kind": "Node", "name": "n"}})
+    answer = await api.call("POST", f"{PODS}/p/binding", await binding(api))
     assert "the devices of claim c are not available on node n" in answer.document["message"]
     assert await bind(api, node="other") == 201
+
+
+@with_api
+async def test_a_binding_without_a_uid_is_accepted_as_by_kubernetes(api: LocalApi) -> None:
+    await api.create(CLAIMS, claim("c"))
+    await api.create(PODS, pod())
+    answer = await api.call("POST", f"{PODS}/p/binding", {"target": {"kind": "Node", "name": "n"}})
+    assert answer.code == 201
 
 
 @with_api

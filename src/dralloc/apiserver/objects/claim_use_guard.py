@@ -1,6 +1,7 @@
 """The write guard of claims in use: a pod that is bound keeps the devices that it was bound with.
 
-A pod is bound only if its claims are allocated, on the node. A claim is not deallocated while a bound pod uses it that has not finished,
+A binding that states the pod's UID, as those of schedulers do, needs claims that are allocated, on the node. Without a UID, it is accepted as
+by Kubernetes, and the pod waits on its node. A claim is not deallocated while a bound pod uses it that has not finished,
 and such a pod stays in `reservedFor`. Schedulers and controllers check this, too, but from caches, and their requests can be delayed:
 only the server can order a binding and a deallocation. Kubernetes' server does not.
 """
@@ -69,8 +70,8 @@ class ClaimUseGuard:
         self._released[key] += 1
         return view.hold_fence(lambda: self._end_release(key))
 
-    async def hold_binding(self, key: str, pod: bytes) -> Hold | None:
-        """Hold the binding of the pod, which has its node already; refuse it if its claims cannot be used there."""
+    async def hold_binding(self, key: str, pod: bytes, *, by_scheduler: bool) -> Hold | None:
+        """Hold the binding of the pod, which has its node already; refuse a scheduler's if its claims cannot be used there."""
         use = _use_of(pod)
         if use is None:
             return None
@@ -79,6 +80,8 @@ class ClaimUseGuard:
             if self._released[claim_key]:
                 raise _not_bindable(use, f"claim {name_of(claim_key)} is being deallocated")
         hold = view.hold(key, use)
+        if not by_scheduler:
+            return hold
         # From now on the claims cannot be deallocated, so what they are now they stay.
         try:
             for claim_key, is_own in use.claims:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from typing import Protocol
 
 from dralloc.api.registry import POD
 from dralloc.api.timestamps import print_timestamp
@@ -12,13 +14,18 @@ from dralloc.apiserver.objects.api_resources import key_of
 from dralloc.apiserver.objects.deleter import Deleter
 from dralloc.apiserver.objects.deletion_rules import read_delete_options
 from dralloc.apiserver.objects.request_bodies import member
-from dralloc.apiserver.objects.writer import EditGuard, Writer
+from dralloc.apiserver.objects.write_guards import Hold
+from dralloc.apiserver.objects.writer import Writer
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.field_errors import FieldError, FieldPath, not_supported, required
 
 
+class BindingGuard(Protocol):
+    async def __call__(self, key: str, pod: bytes, *, by_scheduler: bool) -> Hold | None: ...
+
+
 class PodSubresources:
-    def __init__(self, writer: Writer, deleter: Deleter, clock: Clock, guard: EditGuard | None = None) -> None:
+    def __init__(self, writer: Writer, deleter: Deleter, clock: Clock, guard: BindingGuard | None = None) -> None:
         """`guard` is asked before a pod is bound."""
         self._writer = writer
         self._guard = guard
@@ -30,9 +37,8 @@ class PodSubresources:
         node, expected = _node_of(name, member(binding, "target")), member(binding, "metadata")
         now = print_timestamp(self._clock.now())
         key = key_of(POD, namespace, name)
-        await self._writer.edit(
-            POD, key, lambda pod: _bound(pod, node, expected, now), guard=self._guard, dry_run=dry_run
-        )
+        guard = partial(self._guard, by_scheduler=bool(expected.get("uid"))) if self._guard is not None else None
+        await self._writer.edit(POD, key, lambda pod: _bound(pod, node, expected, now), guard=guard, dry_run=dry_run)
 
     async def evict(self, namespace: str, name: str, eviction: Document, *, uid: str = "") -> None:
         """Delete the pod, the one with the UID if there is one, with the eviction's options. There are no disruption budgets."""
