@@ -36,7 +36,7 @@ def leaks(objects: StoredObjects) -> Iterator[str]:
         for reference in claim.status.reserved_for:
             if is_pod(reference) and reference.uid not in uids:
                 yield f"{name} is reserved for pod {reference.name}, which is deleted or finished"
-            if reference.resource == "jobs" and reference.uid not in jobs:
+            if reference.resource == "jobs" and reference.uid not in jobs and claim.metadata.name not in used:
                 yield f"{name} is reserved for job {reference.name}, which is deleted or finished"
         is_unused = not claim.status.reserved_for and claim.metadata.name not in used
         if claim.metadata.deletion_timestamp is not None and is_unused:

@@ -85,8 +85,13 @@ class RegisterHistory:
     def _explained(self, name: str, requests: list[RegisterRequest]) -> bool:
         if name in self._initial:
             return is_linearizable(requests, self._initial[name])
-        # After a restore the start is unknown: any value that was seen.
-        starts = {ABSENT, *(request.value for request in requests if request.is_read), *(r.expected for r in requests)}
+        # After a restore the start is unknown: any value that was seen, or one that was not.
+        starts = {
+            ABSENT,
+            -1,
+            *(request.value for request in requests if request.is_read),
+            *(r.expected for r in requests),
+        }
         return any(is_linearizable(requests, start) for start in sorted(starts))
 
 
