@@ -24,3 +24,11 @@ def test_a_field_error_prints_path_kind_value_and_reason() -> None:
     assert str(invalid(SPEC, None, "field is immutable")) == "spec: Invalid value: null: field is immutable"
     assert str(not_supported(SPEC, "c", ("b", "a"))) == 'spec: Unsupported value: "c": supported values: "a", "b"'
     assert str(too_many(SPEC, 9, 8)) == "spec: Too many: 9: must have at most 8 items"
+
+
+def test_values_that_contain_numbers_with_their_text_are_printed() -> None:
+    class NumberWithText(float):
+        __slots__ = ("text",)
+
+    error = invalid(FieldPath.of("spec"), {"a": [NumberWithText("1.50"), 2]}, "must be empty")
+    assert str(error) == 'spec: Invalid value: {"a":[1.5,2]}: must be empty'

@@ -177,5 +177,10 @@ def _shown(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list | tuple | dict):
-        return msgspec.json.encode(value).decode()
+        return msgspec.json.encode(value, enc_hook=_plain).decode()
     return str(value)
+
+
+def _plain(value: object) -> object:
+    """A value of a type of its own, such as a number that keeps its text, as a plain one."""
+    return float(value) if isinstance(value, float) else str(value)
