@@ -22,6 +22,7 @@ PROMISES = (
     "D1",
     "D2",
     "N1",
+    "N2",
 )
 STATES = {"kept", "partly", "planned"}
 
