@@ -1,10 +1,11 @@
-"""Access: every kind can be written, and a node's identity may write only what belongs to the node."""
+"""Access: every kind can be written; nodes and their drivers may write only what belongs to the node."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from dralloc.apiserver.server_process import ServerSettings, run_server
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.kubeconfig import ConnectionConfig
+from dralloc.client.transport import ClientRequest
 from dralloc.primitives.errors import Conflict, Forbidden, Invalid, NotFound
 from dralloc.testing.builders import (
     DRIVER,
@@ -77,41 +79,89 @@ async def test_P1_every_kind_is_created_read_changed_and_deleted(cluster: Runnin
     assert len(stored.spec.devices.requests or ()) == 1
 
 
-# --- A node's identity ----------------------------------------------------------------------------------------------
+# --- Identities of a node ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Users:
+    """Clients of one server."""
+
+    administrator: AsyncClient
+    # The node `node-a`.
+    node: AsyncClient
+    # A driver's service account, with a token that is bound to the node.
+    driver: AsyncClient
+
+
+ACCOUNT = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "driver", "namespace": "default"}}
+ROLE = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRole",
+    "metadata": {"name": "driver"},
+    "rules": [
+        {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims/status"], "verbs": ["patch"]},
+        {
+            "apiGroups": ["resource.k8s.io"],
+            "resources": ["resourceclaims/driver"],
+            "verbs": ["associated-node:patch"],
+            "resourceNames": [DRIVER],
+        },
+    ],
+}
+BINDING = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRoleBinding",
+    "metadata": {"name": "driver"},
+    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "driver"},
+    "subjects": [{"kind": "ServiceAccount", "name": "driver", "namespace": "default"}],
+}
 
 
 @asynccontextmanager
-async def administrator_and_node(directory: Path) -> AsyncIterator[tuple[AsyncClient, AsyncClient]]:
-    """Two clients of one server: an administrator, and the node `node-a`."""
+async def users_of_server(directory: Path) -> AsyncIterator[Users]:
     tokens = directory / "tokens.csv"
     tokens.write_text('node-token,system:node:node-a,1,"system:nodes"\n')
     settings = ServerSettings(
         data_dir=directory / "data", port=0, store="memory://", token_file=tokens, insecure_http=True
     )
-    async with run_server(settings) as server:
-        transports = [
-            HttpTransport(ConnectionConfig(server=server.url, token=token)) for token in (server.token, "node-token")
-        ]
-        try:
-            yield AsyncClient(transports[0]), AsyncClient(transports[1])
-        finally:
-            for transport in transports:
-                await transport.close()
+    async with run_server(settings) as server, AsyncExitStack() as stack:
+
+        def connect(token: str) -> HttpTransport:
+            transport = HttpTransport(ConnectionConfig(server=server.url, token=token))
+            stack.push_async_callback(transport.close)
+            return transport
+
+        of_administrator = connect(server.token)
+        administrator = AsyncClient(of_administrator)
+        for document in ({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}}, ACCOUNT, ROLE, BINDING):
+            await administrator.create(document)
+        driver = AsyncClient(connect(await token_of_driver(of_administrator)))
+        yield Users(administrator, AsyncClient(connect("node-token")), driver)
 
 
-Scenario = Callable[[AsyncClient, AsyncClient], Coroutine[Any, Any, None]]
+async def token_of_driver(administrator: HttpTransport) -> str:
+    asked = {"spec": {"boundObjectRef": {"apiVersion": "v1", "kind": "Node", "name": "node-a"}}}
+    path = "/api/v1/namespaces/default/serviceaccounts/driver/token"
+    headers = {"content-type": "application/json"}
+    answer = await administrator.send(
+        ClientRequest(method="POST", path=path, headers=headers, body=msgspec.json.encode(asked))
+    )
+    assert answer.status == 201, answer.body
+    token: str = msgspec.json.decode(answer.body)["status"]["token"]
+    return token
 
 
-def play(scenario: Scenario, directory: Path) -> None:
+def play(scenario: Callable[[Users], Coroutine[Any, Any, None]], directory: Path) -> None:
     async def run() -> None:
-        async with administrator_and_node(directory) as (administrator, node):
-            await scenario(administrator, node)
+        async with users_of_server(directory) as users:
+            await scenario(users)
 
     asyncio.run(run())
 
 
 def test_P34_a_node_may_write_only_its_own_slices(tmp_path: Path) -> None:
-    async def scenario(administrator: AsyncClient, node: AsyncClient) -> None:
+    async def scenario(users: Users) -> None:
+        administrator, node = users.administrator, users.node
         await node.create(resource_slice("mine", device("gpu-0"), node_name="node-a"))
         with pytest.raises(Forbidden):
             await node.create(resource_slice("other", device("gpu-0"), node_name="node-b"))
@@ -126,7 +176,7 @@ def test_P34_a_node_may_write_only_its_own_slices(tmp_path: Path) -> None:
     play(scenario, tmp_path)
 
 
-def test_S1_a_node_may_write_the_status_of_devices_allocated_on_it_and_S2_of_no_others(tmp_path: Path) -> None:
+def test_S1_a_driver_may_write_the_status_of_devices_allocated_on_its_node_and_S2_of_no_others(tmp_path: Path) -> None:
     def given_on(node: str) -> dict[str, Any]:
         field = {"key": "metadata.name", "operator": "In", "values": [node]}
         result = {"request": "request", "driver": DRIVER, "pool": node, "device": "gpu-0"}
@@ -137,18 +187,21 @@ def test_S1_a_node_may_write_the_status_of_devices_allocated_on_it_and_S2_of_no_
         entry = {"driver": DRIVER, "pool": node, "device": "gpu-0", "networkData": {"hardwareAddress": address}}
         return {"status": {"devices": [entry]}}
 
-    async def scenario(administrator: AsyncClient, node: AsyncClient) -> None:
+    async def scenario(users: Users) -> None:
+        administrator, node, driver = users.administrator, users.node, users.driver
         for name in ("node-a", "node-b"):
             await administrator.create(resource_slice(name, device("gpu-0"), pool=name, node_name=name))
             await administrator.create(claim(name, request()))
             await administrator.patch(ResourceClaim, name, given_on(name), subresource="status")
         for address in ("02:00:00:00:00:01", "02:00:00:00:00:02"):
-            stored = await node.patch(ResourceClaim, "node-a", said_on("node-a", address), subresource="status")
+            stored = await driver.patch(ResourceClaim, "node-a", said_on("node-a", address), subresource="status")
             (entry,) = stored.status.devices
             assert entry.network_data == NetworkDeviceData(hardware_address=address)
-        with pytest.raises(Invalid, match="requires permission to write resourceclaims/driver"):
-            await node.patch(ResourceClaim, "node-b", said_on("node-b", address), subresource="status")
-        with pytest.raises(Invalid, match="requires permission to write resourceclaims/binding"):
-            await node.patch(ResourceClaim, "node-a", {"status": {"allocation": None}}, subresource="status")
+        with pytest.raises(Invalid, match="resourceclaims/driver"):
+            await driver.patch(ResourceClaim, "node-b", said_on("node-b", address), subresource="status")
+        with pytest.raises(Invalid, match="resourceclaims/binding"):
+            await driver.patch(ResourceClaim, "node-a", {"status": {"allocation": None}}, subresource="status")
+        with pytest.raises(Forbidden):
+            await node.patch(ResourceClaim, "node-a", said_on("node-a", address), subresource="status")
 
     play(scenario, tmp_path)

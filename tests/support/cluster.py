@@ -53,6 +53,7 @@ class TestCluster:
         wrap: Callable[[Transport], Transport] = lambda transport: transport,
     ) -> None:
         self.clock = loop_clock()
+        self.administrator = transport
         self.client = AsyncClient(transport)
         self.network = FaultyTransport(wrap(transport), Random(seed), Faults())
         self.components = Components()

@@ -19,7 +19,8 @@ from tests.support.workloads import Document
 from tests.whatif.test_fit_and_scheduler import RandomCluster, named, objects_of
 
 SEEDS = 15
-OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "web", "controller": True}
+# Of a kind that the server does not serve: the garbage collector deletes pods of owners that do not exist.
+OWNER = {"apiVersion": "example.com/v1", "kind": "Rollout", "name": "web", "uid": "web", "controller": True}
 
 
 async def start(cluster: ScheduledCluster, seed: int) -> dict[str, Document]:

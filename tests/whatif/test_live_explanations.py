@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from dralloc.api.pod_v1 import Pod
-from dralloc.client.transport import Transport
 from dralloc.controllers.controller_set import ControllerSet
 from dralloc.primitives.features import FeatureGates
 from dralloc.rpc import plugin_services
@@ -31,8 +30,7 @@ SETTLED_S = 30.0
 
 async def explained(cluster: TestCluster, name: str = "p") -> SubjectExplanation:
     objects = ClusterObjects(FeatureGates.defaults(), "the cluster")
-    transport: Transport = cluster.network
-    for found in (await read_cluster(transport, "default")).values():
+    for found in (await read_cluster(cluster.administrator, "default")).values():
         for item in found.objects:
             objects.add(item)
     return explain_pod(Engine(objects, cluster.clock.now()), objects.find(Pod, "pod", name))

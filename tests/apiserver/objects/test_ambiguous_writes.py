@@ -238,7 +238,9 @@ def test_a_delayed_binding_or_deallocation_leaves_no_bound_pod_without_devices(
     """Two schedulers with two servers: one binds a pod while the other deallocates its claim, and one request is delayed."""
 
     async def bind(api: LocalApi) -> int:
-        return (await api.call("POST", f"{PODS}/p/binding", {"target": {"kind": "Node", "name": "n"}})).code
+        uid = (await api.get(f"{PODS}/p"))["metadata"]["uid"]
+        binding = {"metadata": {"uid": uid}, "target": {"kind": "Node", "name": "n"}}
+        return (await api.call("POST", f"{PODS}/p/binding", binding)).code
 
     async def deallocate(api: LocalApi) -> int:
         patch = {"metadata": {"annotations": {"late": "yes"}}, "status": {"allocation": None}}
