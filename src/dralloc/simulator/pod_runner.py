@@ -89,8 +89,9 @@ class PodRunner:
             self._queue.add_after(key, left_s)
 
     async def _set_phase(self, key: ObjectKey, pod: Pod, phase: str) -> None:
-        # The UID excludes a new pod of the same name.
-        patch = {"metadata": {"uid": pod.metadata.uid}, "status": {"phase": phase}}
+        # The UID excludes a new pod of the same name, the revision a delayed request that arrives after a later phase.
+        metadata = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
+        patch = {"metadata": metadata, "status": {"phase": phase}}
         await self._calls.patch(PODS, key, patch, subresource="status")
 
 
