@@ -19,7 +19,8 @@ from dralloc.apiserver.credentials.kubeconfig import UnusableKubeconfig, write_k
 from dralloc.apiserver.credentials.signing_keys import SigningKeys
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import Authenticator, TokenFile, administrator_token, kept_token
-from dralloc.apiserver.http.listener import ListenAddress, ListenerLimits, listen
+from dralloc.apiserver.http.listener import ListenAddress, listen
+from dralloc.apiserver.http.listener_limits import ListenerLimits
 from dralloc.apiserver.http.oidc_tokens import OidcSettings, OidcTokens
 from dralloc.apiserver.http.site_guard import is_loopback
 from dralloc.apiserver.http.static_pages import StaticPages

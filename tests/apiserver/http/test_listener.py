@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dralloc.apiserver.http.listener import ListenerLimits
+from dralloc.apiserver.http.listener_limits import ListenerLimits
 from dralloc.apiserver.server_process import BadServerSettings, RunningServer, ServerSettings, run_server
 from tests.support.client_certificates import client_certificate
 from tests.support.local_api import CLAIMS, claim_document

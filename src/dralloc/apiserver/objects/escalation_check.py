@@ -18,7 +18,7 @@ from dralloc.api.rbac_v1 import GROUP, ClusterRole, PolicyRule, Role, RoleBindin
 from dralloc.api.unstructured_object import UnstructuredObject, view
 from dralloc.apiserver.http.statuses import forbidden, not_found
 from dralloc.apiserver.objects.stored_policy import StoredPolicy
-from dralloc.apiserver.objects.writer import WriteTarget
+from dralloc.apiserver.objects.write_target import WriteTarget
 from dralloc.primitives.errors import ApiError, BadRequest
 
 _AGGREGATION: str = "must have cluster-admin privileges to use the aggregationRule"

@@ -49,7 +49,8 @@ from dralloc.apiserver.objects.record_lists import in_pieces, list_records
 from dralloc.apiserver.objects.request_bodies import member, read_document, read_sent, read_unstored
 from dralloc.apiserver.objects.service_account_tokens import ServiceAccountTokens
 from dralloc.apiserver.objects.stored_form import from_stored, read_metadata
-from dralloc.apiserver.objects.writer import ObjectChange, Writer, WriteTarget, Written
+from dralloc.apiserver.objects.write_target import WriteTarget
+from dralloc.apiserver.objects.writer import ObjectChange, Writer, Written
 from dralloc.primitives.errors import AlreadyExists, BadRequest, ErrorDetails
 from dralloc.store.interface import Store
 from dralloc.store.records import Record

@@ -17,7 +17,8 @@ from dralloc.apiserver.objects.api_resources import ResourceTable, name_of
 from dralloc.apiserver.objects.patch_requests import applied_change
 from dralloc.apiserver.objects.store_view import KindIndex
 from dralloc.apiserver.objects.stored_form import from_stored
-from dralloc.apiserver.objects.writer import Writer, WriteTarget
+from dralloc.apiserver.objects.write_target import WriteTarget
+from dralloc.apiserver.objects.writer import Writer
 from dralloc.primitives.errors import ApiError, NotFound
 from dralloc.store.errors import StoreClosed, StoreError
 from dralloc.store.interface import Store

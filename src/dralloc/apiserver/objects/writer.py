@@ -11,34 +11,29 @@ import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
 from secrets import choice
 from typing import Final, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dralloc.access.access_request import AccessRequest
 from dralloc.access.node_restriction import CREATE, UPDATE
 from dralloc.access.service_accounts import bound_node
-from dralloc.access.users import User
 from dralloc.api.admission import Admitted, Refused, Verb, WriteRequest, admit
 from dralloc.api.authorization import Permission, StatusRequester
-from dralloc.api.codec import encode
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
 from dralloc.api.registry import POD, Kind
 from dralloc.api.strategy import AdmissionContext
 from dralloc.api.timestamps import print_timestamp
 from dralloc.api.unstructured_object import UnstructuredObject
 from dralloc.apiserver.documents.json_documents import Document
-from dralloc.apiserver.documents.merge_rules import merge_rule
-from dralloc.apiserver.documents.server_side_apply import Authorship, is_noop_update, record_update
 from dralloc.apiserver.http.access_requests import refusal
 from dralloc.apiserver.http.flow_control import compute
 from dralloc.apiserver.http.statuses import already_exists, conflict, invalid, name_not_generated, not_found
 from dralloc.apiserver.objects.access_control import AccessControl
-from dralloc.apiserver.objects.api_resources import ApiResource, key_of, name_of
+from dralloc.apiserver.objects.api_resources import key_of, name_of
 from dralloc.apiserver.objects.deletion_rules import Removed, is_released
+from dralloc.apiserver.objects.field_ownership import is_noop, with_creator, with_owners
 from dralloc.apiserver.objects.namespaces import Namespaces
 from dralloc.apiserver.objects.node_restriction import NodeRestriction
 from dralloc.apiserver.objects.pod_priorities import PodPriorities
@@ -46,11 +41,11 @@ from dralloc.apiserver.objects.request_bodies import SentObject
 from dralloc.apiserver.objects.stored_form import (
     document_to_stored,
     from_stored,
-    read_document,
     to_stored,
     typed_document,
 )
 from dralloc.apiserver.objects.write_guards import Hold, Holds, WriteGuard, hold_all
+from dralloc.apiserver.objects.write_target import WriteTarget
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.field_errors import FieldPath
@@ -64,44 +59,6 @@ ATTEMPTS_MAX: Final = 20
 # Letters and digits that form no words and are not mistaken for each other.
 _SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH: Final = 5
-
-
-class WriteTarget(Struct, frozen=True, kw_only=True, gc=False):
-    """The object that a client writes, the client, and the options of the write."""
-
-    resource: ApiResource
-    user: User
-    namespace: str = ""
-    name: str = ""
-    subresource: str = ""
-    # As authorization names it: create, update or patch.
-    verb: str = "update"
-    # The owner of the fields that are written.
-    manager: str
-    # The client named itself, so its fields are recorded from the create on.
-    manager_named: bool = False
-    dry_run: bool = False
-
-    @property
-    def kind(self) -> Kind:
-        return self.resource.kind
-
-    @property
-    def key(self) -> str:
-        return key_of(self.kind, self.namespace, self.name)
-
-    def asks(self, verb: str, *, namespace: str, name: str, subresource: str = "") -> AccessRequest:
-        """A request of the same user for more access to the resource than the request itself needed."""
-        return AccessRequest(
-            user=self.user,
-            verb=verb,
-            group=self.kind.group,
-            version=self.resource.version,
-            resource=self.kind.plural,
-            subresource=subresource,
-            namespace=namespace,
-            name=name,
-        )
 
 
 class Written(Struct, frozen=True, gc=False):
@@ -293,7 +250,7 @@ class Writer:
         self, target: WriteTarget, sent: SentObject, labels: Mapping[str, str] | None, *, settles_owners: bool
     ) -> _MadeObject:
         admitted = self._admit(target, sent, None, labels)
-        new = admitted.stored if settles_owners else self._with_creator(target, admitted.stored)
+        new = admitted.stored if settles_owners else with_creator(target, admitted.stored, self.clock.now())
         return _MadeObject(sent, None, new, to_stored(new), (*sent.warnings, *admitted.warnings))
 
     def _make_changed(
@@ -304,9 +261,13 @@ class Writer:
         self._check_node(target, UPDATE, sent.object, old)
         _check_preconditions(target, sent.object, old, record)
         admitted = self._admit(target, sent, old, labels)
-        new = admitted.stored if change.settles_owners else self._with_owners(target, admitted.stored, old, record)
+        new = (
+            admitted.stored
+            if change.settles_owners
+            else with_owners(target, admitted.stored, old, record, self.clock.now())
+        )
         stored = to_stored(new)
-        if _is_noop(stored, record.value):
+        if is_noop(stored, record.value):
             stored = record.value
         return _MadeObject(sent, old, new, stored, (*sent.warnings, *admitted.warnings))
 
@@ -396,41 +357,6 @@ class Writer:
             old=old,
         )
 
-    # --- owners of fields -----------------------------------------------------------------------------------
-
-    def _with_creator(self, target: WriteTarget, new: ApiObject) -> ApiObject:
-        """The object with its creator as the owner of its fields, if the client named a field manager.
-
-        Other objects have no owners, and get none by updates. The first apply finds "before-first-apply" as the owner, as in
-        Kubernetes.
-        """
-        if not target.manager_named:
-            return (
-                replace(new, metadata=replace(new.metadata, managed_fields=())) if new.metadata.managed_fields else new
-            )
-        return self._with_record(target, None, new)
-
-    def _with_owners(self, target: WriteTarget, new: ApiObject, old: ApiObject, record: Record) -> ApiObject:
-        if not (old.metadata.managed_fields or new.metadata.managed_fields):
-            return new
-        return self._with_record(target, typed_document(target.kind, record.value), new)
-
-    def _with_record(self, target: WriteTarget, live: Document | None, new: ApiObject) -> ApiObject:
-        kind = target.kind
-        document = typed_document(kind, to_stored(new))
-        rule = merge_rule(kind.group, kind.kind)
-        recorded = record_update(live, document, self.authorship(target), rule, empty=empty_document(kind))
-        return replace(new, metadata=replace(new.metadata, managed_fields=_managed_fields(recorded)))
-
-    def authorship(self, target: WriteTarget) -> Authorship:
-        """The manager, version and time that `managedFields` record for the write."""
-        return Authorship(
-            manager=target.manager,
-            api_version=target.resource.api_version,
-            time=print_timestamp(self.clock.now()),
-            subresource=target.subresource,
-        )
-
 
 def _with_revision(obj: ApiObject, revision: int) -> ApiObject:
     return replace(obj, metadata=replace(obj.metadata, resource_version=str(revision)))
@@ -438,16 +364,6 @@ def _with_revision(obj: ApiObject, revision: int) -> ApiObject:
 
 def _new_suffix() -> str:
     return "".join(choice(_SUFFIX_LETTERS) for _ in range(_SUFFIX_LENGTH))
-
-
-@cache
-def empty_document(kind: Kind) -> Document:
-    """An object of the kind without any field set."""
-    return {} if kind.view is not None else read_document(encode(kind.hub()))
-
-
-def _managed_fields(document: Document) -> tuple[Document, ...]:
-    return tuple(document["metadata"].get("managedFields") or ())
 
 
 def _check_preconditions(target: WriteTarget, sent: ApiObject, old: ApiObject, record: Record) -> None:
@@ -462,15 +378,6 @@ def _check_preconditions(target: WriteTarget, sent: ApiObject, old: ApiObject, r
     if sent.metadata.uid and sent.metadata.uid != old.metadata.uid:
         why = f"Precondition failed: UID in precondition: {sent.metadata.uid}, UID in object meta: {old.metadata.uid}"
         raise conflict(target.kind.group, target.kind.plural, target.name, why)
-
-
-def _is_noop(stored: bytes, before: bytes) -> bool:
-    """True for a write that changes nothing; managedFields timestamps are ignored."""
-    if stored == before:
-        return True
-    if b'"managedFields"' not in stored:
-        return False
-    return is_noop_update(read_document(before), read_document(stored))
 
 
 def random_uid() -> str:
