@@ -291,6 +291,14 @@ GATE_TEXTS: Final[Mapping[str, str]] = {
     "DRASchedulerFilterTimeout": "A limit on the search for devices on one node. Here the limit is a number of steps.",
     "ResourceHealthStatus": "Health of devices in the status of pods.",
     "DRAReservedForWorkloads": "`spec.reservedFor` of claims: one claim for all pods of a workload (KEP-5194). No released Kubernetes has it.",
+    "DRACapacityLimits": "`capacity.limits` in requests: how far use may burst; the driver learns it from `capacityLimits` in the result.",
+    "DRAAggregatedCapacity": "`allocationMode: AggregatedCapacity`: as many devices as it takes for a total capacity. While the gate is off, the mode is refused.",
+    "DRACapacityStrategies": "`requestPolicy.strategy`: whether the first user decides if a capacity is consumed.",
+    "DRANamedRequestPolicies": "`requestPolicies` of a device and `requestPolicyName` of its capacities.",
+    "DRAZeroConsumption": "`requestPolicy.zeroConsumption`: a capacity that requests compare with and do not consume.",
+    "DRACapacityRemainder": "`remainder` of a device: what is left of its other capacities when one is used up goes to the last share.",
+    "DRADevicePreference": "`devicePreference` and `allocations` in requests, `devicePreference` of classes: which device comes first.",
+    "DRADistinctAttributes": "`distinctAttributes` of constraints: devices differ in at least one of several attributes.",
 }
 
 
@@ -299,12 +307,13 @@ def gates_page() -> Iterator[str]:
     yield "# Feature gates"
     yield "`--feature-gates NAME=true,NAME=false` of `dralloc up`, `dralloc apiserver`, `dralloc scheduler`, `dralloc controllers` and of every command that"
     yield "validates manifests or allocates devices. A gate that does not exist, is locked, or lacks a gate that it requires is an error at start-up."
+    yield "`AllAlpha=true` turns on every alpha gate that the same setting does not name."
     yield "[Operations](../operations.md#feature-gates) describes what happens to objects when a gate is turned off and on again."
     yield ""
     rows = (
         [
             f"`{gate.name}`",
-            ("on" if gate.default else "off") + (", locked" if gate.locked else ""),
+            ("on" if gate.default else "off" if gate.beta else "off, alpha") + (", locked" if gate.locked else ""),
             ", ".join(f"`{name}`" for name in gate.requires if name != "DynamicResourceAllocation"),
             GATE_TEXTS[gate.name],
         ]

@@ -23,6 +23,14 @@ class Features:
     list_attributes: bool = False
     optional_node_operations: bool = False
     derived_attributes: bool = False
+    capacity_limits: bool = False
+    aggregated_capacity: bool = False
+    capacity_strategies: bool = False
+    named_request_policies: bool = False
+    zero_consumption: bool = False
+    capacity_remainder: bool = False
+    device_preference: bool = False
+    distinct_attributes: bool = False
     # Kubernetes allocates a device with shares in use whole, if the device is not shareable any more and has enough left. The
     # scheduler does not: the owners of the shares keep the device.
     keeps_shares_whole: bool = False
@@ -78,4 +86,12 @@ def _features_of(gates: FeatureGates) -> Features:
         list_attributes="DRAListTypeAttributes" in gates,
         optional_node_operations="DRAOptionalNodeOperations" in gates,
         derived_attributes="DRADerivedAttributes" in gates,
+        capacity_limits="DRACapacityLimits" in gates,
+        aggregated_capacity="DRAAggregatedCapacity" in gates,
+        capacity_strategies="DRACapacityStrategies" in gates,
+        named_request_policies="DRANamedRequestPolicies" in gates,
+        zero_consumption="DRAZeroConsumption" in gates,
+        capacity_remainder="DRACapacityRemainder" in gates,
+        device_preference="DRADevicePreference" in gates,
+        distinct_attributes="DRADistinctAttributes" in gates,
     )

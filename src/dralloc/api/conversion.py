@@ -148,6 +148,8 @@ def _has_exact_fields(request: v1beta1.DeviceRequest) -> bool:
         or request.tolerations is not None
         or request.capacity is not None
         or request.derived_attributes is not None
+        or request.device_preference is not None
+        or request.allocations is not None
     )
 
 

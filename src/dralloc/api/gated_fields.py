@@ -14,7 +14,9 @@ from typing import Any, Final, Generic, TypeVar
 from msgspec.structs import replace
 
 from dralloc.api.resource_v1 import (
+    AGGREGATED_CAPACITY,
     AllocationResult,
+    CapacityRequestPolicy,
     Device,
     DeviceAttribute,
     DeviceCapacity,
@@ -31,6 +33,7 @@ from dralloc.api.wire import map_changed
 from dralloc.primitives.features import FeatureGates
 
 PartT = TypeVar("PartT")
+AskT = TypeVar("AskT", ExactDeviceRequest, DeviceSubRequest)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,6 +121,48 @@ def _without_policy(capacity: DeviceCapacity) -> DeviceCapacity:
     return capacity if capacity.request_policy is None else replace(capacity, request_policy=None)
 
 
+def _any_policy(uses: Callable[[CapacityRequestPolicy], bool]) -> Callable[[Device], bool]:
+    """True for devices with such a policy, named or of a capacity."""
+
+    def in_use(device: Device) -> bool:
+        for capacity in device.capacity.values():
+            if capacity.request_policy is not None and uses(capacity.request_policy):
+                return True
+        return bool(device.request_policies) and any(map(uses, device.request_policies.values()))
+
+    return in_use
+
+
+def _all_policies(**empty: Any) -> Callable[[Device], Device]:
+    def cleared(device: Device) -> Device:
+        named = {name: replace(policy, **empty) for name, policy in device.request_policies.items()}
+        capacity = {
+            name: amount
+            if amount.request_policy is None
+            else replace(amount, request_policy=replace(amount.request_policy, **empty))
+            for name, amount in device.capacity.items()
+        }
+        return replace(device, capacity=capacity, request_policies=named)
+
+    return cleared
+
+
+def _policy_fields(gate: str, **empty: Any) -> GatedFields[ResourceSliceSpec]:
+    in_use, _ = _fields(**empty)
+    return GatedFields((gate,), _any_device(_any_policy(in_use)), _all_devices(_all_policies(**empty)))
+
+
+def _has_named_policies(device: Device) -> bool:
+    return bool(device.request_policies) or any(
+        capacity.request_policy_name is not None for capacity in device.capacity.values()
+    )
+
+
+def _without_named_policies(device: Device) -> Device:
+    capacity = {name: replace(amount, request_policy_name=None) for name, amount in device.capacity.items()}
+    return replace(device, capacity=capacity, request_policies={})
+
+
 def has_list(attribute: DeviceAttribute) -> bool:
     return (
         attribute.strings is not None
@@ -167,6 +212,10 @@ SLICE_FEATURES: Final[tuple[GatedFields[ResourceSliceSpec], ...]] = (
     ),
     GatedFields(("DRAPartitionableDevicesType",), *_fields(partition_type_attribute=None)),
     GatedFields(("DRAOptionalNodeOperations",), *_fields(skip_node_operations=())),
+    _policy_fields("DRACapacityStrategies", strategy=""),
+    _policy_fields("DRAZeroConsumption", zero_consumption=None),
+    GatedFields(("DRANamedRequestPolicies",), _any_device(_has_named_policies), _all_devices(_without_named_policies)),
+    _device_fields("DRACapacityRemainder", remainder=None),
 )
 
 
@@ -174,6 +223,7 @@ SLICE_FEATURES: Final[tuple[GatedFields[ResourceSliceSpec], ...]] = (
 
 CLASS_FEATURES: Final[tuple[GatedFields[DeviceClassSpec], ...]] = (
     GatedFields(("DRAExtendedResource",), *_fields(extended_resource_name=None)),
+    GatedFields(("DRADevicePreference",), *_fields(device_preference=None)),
 )
 
 
@@ -233,6 +283,30 @@ def _without_capacities(spec: ResourceClaimSpec) -> ResourceClaimSpec:
     return replace(spec, devices=replace(spec.devices, constraints=constraints))
 
 
+def _uses_limits(spec: ResourceClaimSpec) -> bool:
+    return any(ask.capacity is not None and ask.capacity.limits for ask in _asks(spec))
+
+
+def _without_limits(request: DeviceRequest) -> DeviceRequest:
+    exactly = None if request.exactly is None else _without_ask_limits(request.exactly)
+    return replace(request, exactly=exactly, first_available=tuple(map(_without_ask_limits, request.first_available)))
+
+
+def _without_ask_limits(ask: AskT) -> AskT:
+    return ask if ask.capacity is None else replace(ask, capacity=replace(ask.capacity, limits={}))
+
+
+def _without_distinct_attributes(spec: ResourceClaimSpec) -> ResourceClaimSpec:
+    constraints = tuple(replace(constraint, distinct_attributes=()) for constraint in spec.devices.constraints)
+    return replace(spec, devices=replace(spec.devices, constraints=constraints))
+
+
+def uses_aggregated_capacity(spec: ResourceClaimSpec) -> bool:
+    return any(ask.allocation_mode == AGGREGATED_CAPACITY for ask in _asks(spec))
+
+
+# The mode AggregatedCapacity is a value, not a field: while its gate is off, validation refuses it. Without the mode,
+# the request would mean one device.
 CLAIM_SPEC_FEATURES: Final[tuple[GatedFields[ResourceClaimSpec], ...]] = (
     GatedFields(
         ("DRAPrioritizedList",),
@@ -244,6 +318,13 @@ CLAIM_SPEC_FEATURES: Final[tuple[GatedFields[ResourceClaimSpec], ...]] = (
     GatedFields(("DRAConsumableCapacity",), uses_consumable_capacity, _without_capacities),
     _ask_fields("DRADerivedAttributes", derived_attributes=()),
     GatedFields(("DRAReservedForWorkloads",), *_fields(reserved_for=None)),
+    GatedFields(("DRACapacityLimits",), _uses_limits, _all_requests(_without_limits)),
+    _ask_fields("DRADevicePreference", device_preference=None, allocations=None),
+    GatedFields(
+        ("DRADistinctAttributes",),
+        lambda spec: any(constraint.distinct_attributes for constraint in spec.devices.constraints),
+        _without_distinct_attributes,
+    ),
 )
 
 
@@ -319,4 +400,9 @@ CLAIM_STATUS_FEATURES: Final[tuple[GatedFields[ResourceClaim], ...]] = (
     _result_fields("DRADeviceBindingConditions", binding_conditions=(), binding_failure_conditions=()),
     _result_fields("DRAOptionalNodeOperations", skip_node_operations=()),
     GatedFields(("DRAReservedForWorkloads",), _is_for_any_pod, _not_for_any_pod),
+    GatedFields(
+        ("DRACapacityLimits",),
+        lambda claim: _uses_limits(claim.spec) or any(result.capacity_limits for result in _results(claim)),
+        _all_results(lambda result: replace(result, capacity_limits={})),
+    ),
 )

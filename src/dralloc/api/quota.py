@@ -103,7 +103,9 @@ def _charge(request: resource_v1.DeviceRequest) -> dict[str, int]:
 def _count(ask: resource_v1.ExactDeviceRequest | resource_v1.DeviceSubRequest) -> int | None:
     if ask.allocation_mode == resource_v1.ALL:
         return ALL_DEVICES_COUNT
-    return ask.count if ask.allocation_mode == resource_v1.EXACT_COUNT else None
+    # With summed capacity, `count` is the maximum.
+    counted = ask.allocation_mode in (resource_v1.EXACT_COUNT, resource_v1.AGGREGATED_CAPACITY)
+    return ask.count if counted else None
 
 
 def _extended_usage(devices: Mapping[str, int], facts: QuotaFacts) -> dict[str, int]:

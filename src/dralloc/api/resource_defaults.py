@@ -5,7 +5,7 @@ An object that needs no default is returned as it is, so defaulting is idempoten
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -78,9 +78,13 @@ def _default_request(request: resource_v1.DeviceRequest, *, flattened: bool) -> 
     return replace(request, exactly=exactly, first_available=alternatives)
 
 
+# All that a claim can have, for summed capacity.
+_DEFAULT_COUNTS: Final = {resource_v1.EXACT_COUNT: 1, resource_v1.AGGREGATED_CAPACITY: 32}
+
+
 def _default_count(request: CountedT) -> CountedT:
     mode = request.allocation_mode or resource_v1.EXACT_COUNT
-    count = 1 if mode == resource_v1.EXACT_COUNT and request.count == 0 else request.count
+    count = request.count or _DEFAULT_COUNTS.get(mode, 0)
     if mode == request.allocation_mode and count == request.count:
         return request
     return replace(request, allocation_mode=mode, count=count)

@@ -25,6 +25,7 @@ Bool = bool
 
 EXACT_COUNT: Final = "ExactCount"
 ALL: Final = "All"
+AGGREGATED_CAPACITY: Final = "AggregatedCapacity"
 FROM_CLASS: Final = "FromClass"
 FROM_CLAIM: Final = "FromClaim"
 EXISTS: Final = "Exists"
@@ -32,6 +33,14 @@ EQUAL: Final = "Equal"
 EFFECT_NONE: Final = "None"
 NO_SCHEDULE: Final = "NoSchedule"
 NO_EXECUTE: Final = "NoExecute"
+ALWAYS_CONSUMED: Final = "AlwaysConsumed"
+CONSUMED_OR_NEVER: Final = "ConsumedOrNever"
+BLOCK_OR_SHARE: Final = "BlockOrShare"
+KEEP: Final = "Keep"
+GIVE_TO_LAST: Final = "GiveToLast"
+FIRST_FIT: Final = "FirstFit"
+LEAST_AVAILABLE: Final = "LeastAvailable"
+MOST_AVAILABLE: Final = "MostAvailable"
 
 # --- ResourceSlice -------------------------------------------------------------------------------------
 
@@ -69,11 +78,14 @@ class CapacityRequestPolicy(Wire):
     default: Quantity | None = printed(None)
     valid_values: tuple[Quantity, ...] = ()
     valid_range: CapacityRequestPolicyRange | None = None
+    strategy: str = ""
+    zero_consumption: bool | None = None
 
 
 class DeviceCapacity(Wire):
     value: Quantity = printed(Quantity.ZERO)
     request_policy: CapacityRequestPolicy | None = None
+    request_policy_name: str | None = None
 
 
 class Counter(Wire):
@@ -132,6 +144,8 @@ class Device(Wire):
     binding_failure_conditions: tuple[str, ...] = ()
     allow_multiple_allocations: bool | None = None
     node_allocatable_resources: dict[str, NodeAllocatableResource] = field(default_factory=dict)
+    request_policies: dict[str, CapacityRequestPolicy] = field(default_factory=dict)
+    remainder: str | None = None
 
 
 class ResourceSliceSpec(Wire):
@@ -177,6 +191,7 @@ class DeviceClassSpec(Wire):
     selectors: tuple[DeviceSelector, ...] = ()
     config: tuple[DeviceClassConfiguration, ...] = ()
     extended_resource_name: str | None = None
+    device_preference: str | None = None
 
 
 class DeviceClass(ApiObject):
@@ -195,9 +210,17 @@ class DeviceToleration(Wire):
 
 
 class CapacityRequirements(Wire):
-    """The requested amount of each capacity, keyed by the capacity's name (KEP-5075)."""
+    """The requested amount of each capacity, keyed by the capacity's name (KEP-5075), and how far use may burst."""
 
     requests: dict[str, Quantity] = field(default_factory=dict)
+    limits: dict[str, Quantity] = field(default_factory=dict)
+
+
+class DeviceAllocationsRange(Wire):
+    """How often a device may be allocated already, for it to be a candidate."""
+
+    min: Int64 | None = None
+    max: Int64 | None = None
 
 
 class DeviceDerivedAttribute(Wire):
@@ -216,6 +239,8 @@ class ExactDeviceRequest(Wire):
     tolerations: tuple[DeviceToleration, ...] = ()
     capacity: CapacityRequirements | None = None
     derived_attributes: tuple[DeviceDerivedAttribute, ...] = ()
+    device_preference: str | None = None
+    allocations: DeviceAllocationsRange | None = None
 
 
 class DeviceSubRequest(Wire):
@@ -229,6 +254,8 @@ class DeviceSubRequest(Wire):
     tolerations: tuple[DeviceToleration, ...] = ()
     capacity: CapacityRequirements | None = None
     derived_attributes: tuple[DeviceDerivedAttribute, ...] = ()
+    device_preference: str | None = None
+    allocations: DeviceAllocationsRange | None = None
 
 
 class DeviceRequest(Wire):
@@ -243,6 +270,7 @@ class DeviceConstraint(Wire):
     requests: tuple[str, ...] = ()
     match_attribute: str | None = None
     distinct_attribute: str | None = None
+    distinct_attributes: tuple[str, ...] = ()
 
 
 class DeviceClaimConfiguration(Wire):
@@ -284,6 +312,7 @@ class DeviceRequestAllocationResult(Wire):
     share_id: str | None = field(default=None, name="shareID")
     consumed_capacity: dict[str, Quantity] = field(default_factory=dict)
     skip_node_operations: tuple[str, ...] = ()
+    capacity_limits: dict[str, Quantity] = field(default_factory=dict)
 
 
 class DeviceAllocationConfiguration(Wire):

@@ -26,6 +26,8 @@ class BasicDevice(Wire):
     binding_failure_conditions: tuple[str, ...] = ()
     allow_multiple_allocations: bool | None = None
     node_allocatable_resources: dict[str, hub.NodeAllocatableResource] = field(default_factory=dict)
+    request_policies: dict[str, hub.CapacityRequestPolicy] = field(default_factory=dict)
+    remainder: str | None = None
 
 
 class Device(Wire):
@@ -63,6 +65,8 @@ class DeviceRequest(Wire):
     tolerations: tuple[hub.DeviceToleration, ...] | None = None
     capacity: hub.CapacityRequirements | None = None
     derived_attributes: tuple[hub.DeviceDerivedAttribute, ...] | None = None
+    device_preference: str | None = None
+    allocations: hub.DeviceAllocationsRange | None = None
 
 
 class DeviceClaim(Wire):

@@ -11,15 +11,21 @@ from msgspec import Struct
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """A gate: its default, whether it is locked, and the gates that it depends on."""
+    """A gate: its default, whether it is locked, and the gates that it depends on. `beta`: off by default, but not alpha."""
 
     name: str
     default: bool
     locked: bool = False
     requires: tuple[str, ...] = ()
+    beta: bool = False
 
 
 _DRA: Final = ("DynamicResourceAllocation",)
+_CAPACITY: Final = ("DRAConsumableCapacity",)
+
+# A setting for all alpha gates that the same settings do not name. A gate that is off by default is alpha, unless it
+# says otherwise.
+ALL_ALPHA: Final = "AllAlpha"
 
 # The gates of Kubernetes 1.37, then our own. `DRAPrioritizedList` is locked there; here it can be turned off, because
 # KEP-4816 describes that upgrade path.
@@ -36,7 +42,7 @@ GATES: Final[Mapping[str, Gate]] = {
             requires=(*_DRA, "DRAResourceClaimDeviceStatus"),
         ),
         Gate("DRAConsumableCapacity", default=True, requires=_DRA),
-        Gate("DRAFractionalCapacityRange", default=False, requires=("DRAConsumableCapacity",)),
+        Gate("DRAFractionalCapacityRange", default=False, requires=_CAPACITY, beta=True),
         Gate("DRAPartitionableDevices", default=True, requires=_DRA),
         Gate("DRAPartitionableDevicesType", default=False, requires=(*_DRA, "DRAPartitionableDevices")),
         Gate("DRADeviceCompatibilityGroups", default=False, requires=(*_DRA, "DRAPartitionableDevices")),
@@ -51,6 +57,14 @@ GATES: Final[Mapping[str, Gate]] = {
         Gate("DRASchedulerFilterTimeout", default=True, requires=_DRA),
         Gate("ResourceHealthStatus", default=True, requires=_DRA),
         Gate("DRAReservedForWorkloads", default=True, requires=_DRA),
+        Gate("DRACapacityLimits", default=False, requires=_CAPACITY),
+        Gate("DRAAggregatedCapacity", default=False, requires=_CAPACITY),
+        Gate("DRACapacityStrategies", default=False, requires=_CAPACITY),
+        Gate("DRANamedRequestPolicies", default=False, requires=_CAPACITY),
+        Gate("DRAZeroConsumption", default=False, requires=_CAPACITY),
+        Gate("DRACapacityRemainder", default=False, requires=_CAPACITY),
+        Gate("DRADevicePreference", default=False, requires=_CAPACITY),
+        Gate("DRADistinctAttributes", default=False, requires=_CAPACITY),
     )
 }
 
@@ -79,6 +93,7 @@ class FeatureGates(Struct, frozen=True):
         return cls.defaults().override(_parse_settings(text))
 
     def override(self, settings: Mapping[str, bool]) -> Self:
+        settings = _with_alpha_gates(settings)
         for name, value in settings.items():
             _check_setting(name, value)
         enabled = (self.enabled | {name for name, on in settings.items() if on}) - {
@@ -102,6 +117,13 @@ def _parse_settings(text: str) -> dict[str, bool]:
             raise UnknownGate(f"feature gate {entry!r}: write NAME=true or NAME=false")
         settings[name] = value.lower() == "true"
     return settings
+
+
+def _with_alpha_gates(settings: Mapping[str, bool]) -> Mapping[str, bool]:
+    if ALL_ALPHA not in settings:
+        return settings
+    named = {name: on for name, on in settings.items() if name != ALL_ALPHA}
+    return {gate.name: settings[ALL_ALPHA] for gate in GATES.values() if not gate.default and not gate.beta} | named
 
 
 def _check_setting(name: str, value: bool) -> None:

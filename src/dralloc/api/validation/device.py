@@ -6,7 +6,16 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from dralloc.api.gated_fields import has_list
-from dralloc.api.resource_v1 import Counter, Device, DeviceAttribute, DeviceCounterConsumption, NodeAllocatableResource
+from dralloc.api.resource_v1 import (
+    GIVE_TO_LAST,
+    KEEP,
+    Counter,
+    Device,
+    DeviceAttribute,
+    DeviceCapacity,
+    DeviceCounterConsumption,
+    NodeAllocatableResource,
+)
 from dralloc.api.validation import formats
 from dralloc.api.validation.conditions import validate_binding_conditions
 from dralloc.api.validation.context import ValidationContext
@@ -24,6 +33,7 @@ from dralloc.primitives.field_errors import (
     too_many,
 )
 from dralloc.primitives.names import length_in_bytes
+from dralloc.primitives.quantity import INT64_MAX, Quantity
 from dralloc.primitives.semver import fits_semver_grammar
 
 ATTRIBUTES_AND_CAPACITIES_COUNT_MAX: Final = 32
@@ -33,6 +43,8 @@ TAINTS_COUNT_MAX: Final = 16
 CONSUMES_COUNTERS_COUNT_MAX: Final = 2
 COUNTERS_COUNT_MAX: Final = 32
 COMPATIBILITY_GROUPS_COUNT_MAX: Final = 2
+REQUEST_POLICIES_COUNT_MAX: Final = 8
+REMAINDERS: Final = (GIVE_TO_LAST, KEEP)
 
 # How much of a map key a path shows.
 ATTRIBUTE_KEY_SHOWN_MAX: Final = 63 + 1 + 32
@@ -57,8 +69,12 @@ def validate_device(
         if attribute.string is not None or attribute.version is not None or has_list(attribute):
             where = path.child("attributes").key(formats.shortened(name, ATTRIBUTE_KEY_SHOWN_MAX))
             yield from _validate_attribute(attribute, where)
-    if old is None or old.capacity != device.capacity:
+    if old is None or old.capacity != device.capacity or old.request_policies != device.request_policies:
         yield from _validate_capacities(device, path.child("capacity"), context)
+        if device.request_policies:
+            yield from _validate_named_policies(device, path.child("requestPolicies"), context)
+    if device.remainder is not None:
+        yield from _validate_remainder(device, path.child("remainder"))
     if old is None or old.taints != device.taints:
         yield from _validate_taints(device, path.child("taints"))
     if len(device.consumes_counters) <= CONSUMES_COUNTERS_COUNT_MAX:
@@ -149,13 +165,52 @@ def _validate_capacities(device: Device, path: FieldPath, context: ValidationCon
     for name, capacity in device.capacity.items():
         if not formats.is_plain_name(name):
             yield from formats.validate_qualified_name(name, path)
+        if capacity.request_policy is None and capacity.request_policy_name is None:
+            continue
+        where = path.key(formats.shortened(name, ATTRIBUTE_KEY_SHOWN_MAX))
+        if capacity.request_policy_name is not None:
+            yield from _validate_policy_name(capacity, device, where.child("requestPolicyName"))
         if capacity.request_policy is None:
             continue
-        where = path.key(formats.shortened(name, ATTRIBUTE_KEY_SHOWN_MAX)).child("requestPolicy")
         if device.allow_multiple_allocations:
-            yield from validate_request_policy(capacity, where, context.gates)
+            yield from validate_request_policy(
+                capacity.request_policy, capacity.value, where.child("requestPolicy"), context.gates
+            )
         else:
-            yield forbidden(where, "a request policy requires allowMultipleAllocations")
+            yield forbidden(where.child("requestPolicy"), "a request policy requires allowMultipleAllocations")
+
+
+def _validate_policy_name(capacity: DeviceCapacity, device: Device, path: FieldPath) -> Iterator[FieldError]:
+    name = capacity.request_policy_name
+    if capacity.request_policy is not None:
+        yield forbidden(path, "requestPolicy and requestPolicyName exclude each other")
+    if name not in device.request_policies:
+        yield not_found(path, name)
+
+
+def _validate_named_policies(device: Device, path: FieldPath, context: ValidationContext) -> Iterator[FieldError]:
+    """Every policy must fit every capacity that uses it."""
+    if not device.allow_multiple_allocations:
+        yield forbidden(path, "request policies require allowMultipleAllocations")
+        return
+    if len(device.request_policies) > REQUEST_POLICIES_COUNT_MAX:
+        yield too_many(path, len(device.request_policies), REQUEST_POLICIES_COUNT_MAX)
+        return
+    for name, policy in device.request_policies.items():
+        yield from formats.validate_dns_label(name, path)
+        users = [capacity.value for capacity in device.capacity.values() if capacity.request_policy_name == name]
+        faults = (
+            fault
+            for value in users or (Quantity.of(INT64_MAX),)
+            for fault in validate_request_policy(policy, value, path.key(name), context.gates)
+        )
+        yield from {str(fault): fault for fault in faults}.values()
+
+
+def _validate_remainder(device: Device, path: FieldPath) -> Iterator[FieldError]:
+    yield from formats.validate_choice(device.remainder or "", path, REMAINDERS)
+    if not device.allow_multiple_allocations:
+        yield forbidden(path, "a remainder requires allowMultipleAllocations")
 
 
 def _validate_taints(device: Device, path: FieldPath) -> Iterator[FieldError]:

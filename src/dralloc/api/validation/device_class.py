@@ -10,6 +10,7 @@ from dralloc.api.validation.configuration import CONFIG_COUNT_MAX, validate_opaq
 from dralloc.api.validation.context import ValidationContext
 from dralloc.api.validation.formats import validate_format
 from dralloc.api.validation.metadata import validate_metadata, validate_metadata_update
+from dralloc.api.validation.requested_capacity import validate_device_preference
 from dralloc.api.validation.selectors import validate_selectors, validate_selectors_size
 from dralloc.primitives import names
 from dralloc.primitives.field_errors import FieldError, FieldPath, too_many
@@ -42,6 +43,8 @@ def _validate_spec(
     if spec.extended_resource_name is not None:
         path = SPEC.child("extendedResourceName")
         yield from validate_format(spec.extended_resource_name, path, names.extended_resource_name)
+    if spec.device_preference is not None:
+        yield from validate_device_preference(spec.device_preference, SPEC.child("devicePreference"))
 
 
 def _validate_config(

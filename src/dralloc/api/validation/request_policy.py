@@ -11,28 +11,33 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from dralloc.api.resource_v1 import CapacityRequestPolicy, DeviceCapacity
-from dralloc.api.validation.formats import validate_unique
+from dralloc.api.resource_v1 import ALWAYS_CONSUMED, BLOCK_OR_SHARE, CONSUMED_OR_NEVER, CapacityRequestPolicy
+from dralloc.api.validation.formats import validate_choice, validate_unique
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.field_errors import FieldError, FieldPath, forbidden, invalid, required, too_many
 from dralloc.primitives.quantity import INT64_MAX, NANOS, Quantity
 
 VALID_VALUES_COUNT_MAX: Final = 10
+STRATEGIES: Final = (ALWAYS_CONSUMED, BLOCK_OR_SHARE, CONSUMED_OR_NEVER)
 
 
-def validate_request_policy(capacity: DeviceCapacity, path: FieldPath, gates: FeatureGates) -> Iterator[FieldError]:
+def validate_request_policy(
+    policy: CapacityRequestPolicy, capacity: Quantity, path: FieldPath, gates: FeatureGates
+) -> Iterator[FieldError]:
     """Validates the policy of a shareable device's capacity. A policy without values and without a range is always
     valid.
     """
-    policy = capacity.request_policy
-    assert policy is not None, "the caller looks for capacities that have a policy"
+    if policy.strategy:
+        yield from validate_choice(policy.strategy, path.child("strategy"), STRATEGIES)
+    if policy.zero_consumption is not None:
+        yield from _validate_zero_consumption(policy, path)
     if policy.valid_values and policy.valid_range is not None:
         yield forbidden(path, "validValues and validRange exclude each other")
     elif policy.valid_values:
         if policy.default is None:
             yield required(path.child("default"), "required when validValues is set")
         else:
-            values = _Values(policy.valid_values, policy.default, capacity.value, path.child("validValues"))
+            values = _Values(policy.valid_values, policy.default, capacity, path.child("validValues"))
             yield from _validate_values(values, is_exact="DRAFractionalCapacityRange" in gates)
     elif policy.valid_range is not None:
         if policy.default is None:
@@ -40,7 +45,15 @@ def validate_request_policy(capacity: DeviceCapacity, path: FieldPath, gates: Fe
         elif policy.valid_range.min is None:
             yield required(path.child("validRange", "min"), "required when validRange is set")
         else:
-            yield from _Range.of(policy, policy.default, policy.valid_range.min, capacity.value, path, gates).validate()
+            yield from _Range.of(policy, policy.default, policy.valid_range.min, capacity, path, gates).validate()
+
+
+def _validate_zero_consumption(policy: CapacityRequestPolicy, path: FieldPath) -> Iterator[FieldError]:
+    if not policy.zero_consumption:
+        yield invalid(path.child("zeroConsumption"), False, "must be unset or true")
+    if policy != CapacityRequestPolicy(zero_consumption=policy.zero_consumption):
+        detail = "default, validValues, validRange and strategy exclude zeroConsumption"
+        yield forbidden(path.child("zeroConsumption"), detail)
 
 
 # --- Listed values ---------------------------------------------------------------------------------------------

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from msgspec.structs import replace
+
+from dralloc.api.gated_fields import uses_aggregated_capacity
 from dralloc.api.resource_v1 import (
+    AGGREGATED_CAPACITY,
     ALL,
     EXACT_COUNT,
     ConsumerReference,
@@ -24,14 +28,25 @@ from dralloc.api.validation.configuration import CONFIG_COUNT_MAX, validate_opaq
 from dralloc.api.validation.context import ValidationContext
 from dralloc.api.validation.derived_attributes import validate_derived_attributes
 from dralloc.api.validation.metadata import validate_metadata, validate_metadata_update, validate_template_metadata
+from dralloc.api.validation.requested_capacity import validate_requested_capacity
 from dralloc.api.validation.selectors import validate_selectors, validate_selectors_size
 from dralloc.api.validation.taints import validate_toleration_choices, validate_toleration_value
-from dralloc.primitives.field_errors import FieldError, FieldPath, invalid, not_supported, required, too_many
+from dralloc.primitives.features import FeatureGates
+from dralloc.primitives.field_errors import (
+    FieldError,
+    FieldPath,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+    too_many,
+)
 
 REQUESTS_COUNT_MAX: Final = 32
 CONSTRAINTS_COUNT_MAX: Final = 32
 ALTERNATIVES_COUNT_MAX: Final = 8
-MODES: Final = (ALL, EXACT_COUNT)
+DISTINCT_ATTRIBUTES_COUNT_MIN: Final = 2
+DISTINCT_ATTRIBUTES_COUNT_MAX: Final = 8
 
 SPEC: Final = FieldPath.of("spec")
 
@@ -60,7 +75,11 @@ def validate_resource_claim_template(
 def validate_resource_claim_template_update(
     new: ResourceClaimTemplate, old: ResourceClaimTemplate, *, spec_changed: bool, context: ValidationContext
 ) -> Iterator[FieldError]:
-    """Unlike a claim, a template is validated again as if it were new, although its spec is immutable."""
+    """Unlike a claim, a template is validated again as if it were new, although its spec is immutable. A mode that it
+    uses stays valid while the gate is off.
+    """
+    if uses_aggregated_capacity(old.spec.spec):
+        context = replace(context, gates=FeatureGates(context.gates.enabled | {"DRAAggregatedCapacity"}))
     yield from validate_resource_claim_template(new, context)
     yield from validate_metadata_update(new.metadata, old.metadata)
     if spec_changed:
@@ -103,9 +122,9 @@ def _validate_request(request: DeviceRequest, path: FieldPath, context: Validati
     yield from formats.validate_dns_label(request.name, path.child("name"))
     exactly, alternatives = request.exactly, request.first_available
     if exactly is not None:
-        yield from _validate_declared_request(exactly, context.declared_request(path))
+        yield from _validate_declared_request(exactly, context.declared_request(path), context)
     if alternatives:
-        yield from _validate_declared_alternatives(alternatives, path.child("firstAvailable"))
+        yield from _validate_declared_alternatives(alternatives, path.child("firstAvailable"), context)
     if exactly is None and not alternatives:
         yield required(path, "one of exactly and firstAvailable is required")
     elif exactly is not None and alternatives:
@@ -117,16 +136,22 @@ def _validate_request(request: DeviceRequest, path: FieldPath, context: Validati
             yield from _validate_alternative(alternative, path.child("firstAvailable").index(position), context)
 
 
-def _validate_declared_request(request: ExactDeviceRequest | DeviceSubRequest, path: FieldPath) -> Iterator[FieldError]:
+def _modes(context: ValidationContext) -> tuple[str, ...]:
+    return (AGGREGATED_CAPACITY, ALL, EXACT_COUNT) if "DRAAggregatedCapacity" in context.gates else (ALL, EXACT_COUNT)
+
+
+def _validate_declared_request(
+    request: ExactDeviceRequest | DeviceSubRequest, path: FieldPath, context: ValidationContext
+) -> Iterator[FieldError]:
     yield from validate_selectors_size(request.selectors, path.child("selectors"))
     if request.allocation_mode:
-        yield from formats.validate_choice(request.allocation_mode, path.child("allocationMode"), MODES)
+        yield from formats.validate_choice(request.allocation_mode, path.child("allocationMode"), _modes(context))
     for position, toleration in enumerate(request.tolerations):
         yield from validate_toleration_choices(toleration, path.child("tolerations").index(position))
 
 
 def _validate_declared_alternatives(
-    alternatives: tuple[DeviceSubRequest, ...], path: FieldPath
+    alternatives: tuple[DeviceSubRequest, ...], path: FieldPath, context: ValidationContext
 ) -> Iterator[FieldError]:
     if len(alternatives) > ALTERNATIVES_COUNT_MAX:
         yield too_many(path, len(alternatives), ALTERNATIVES_COUNT_MAX)
@@ -134,7 +159,7 @@ def _validate_declared_alternatives(
     for position, alternative in enumerate(alternatives):
         where = path.index(position)
         yield from formats.validate_required_subdomain(alternative.device_class_name, where.child("deviceClassName"))
-        yield from _validate_declared_request(alternative, where)
+        yield from _validate_declared_request(alternative, where, context)
     yield from formats.validate_unique(alternatives, path, lambda alternative: alternative.name)
 
 
@@ -155,13 +180,14 @@ def _validate_ask(
 ) -> Iterator[FieldError]:
     yield from validate_selectors(request.selectors, path.child("selectors"), context)
     if not request.allocation_mode:
-        yield not_supported(path.child("allocationMode"), "", MODES)
+        yield not_supported(path.child("allocationMode"), "", _modes(context))
     elif request.allocation_mode == EXACT_COUNT and request.count <= 0:
         yield invalid(path.child("count"), request.count, "must be greater than zero")
     elif request.allocation_mode == ALL and request.count != 0:
         yield invalid(path.child("count"), request.count, "must not be set when allocationMode is All")
     for position, toleration in enumerate(request.tolerations):
         yield from validate_toleration_value(toleration, path.child("tolerations").index(position))
+    yield from validate_requested_capacity(request, path)
 
 
 # --- References to requests ------------------------------------------------------------------------------------
@@ -219,11 +245,29 @@ def _validate_attributes(
         yield from formats.validate_fully_qualified_name(constraint.match_attribute, path.child("matchAttribute"))
     if constraint.distinct_attribute is not None:
         yield from formats.validate_fully_qualified_name(constraint.distinct_attribute, path.child("distinctAttribute"))
-    if constraint.match_attribute is None and constraint.distinct_attribute is None:
-        if "DRAConsumableCapacity" in context.gates:
+    if constraint.distinct_attributes:
+        yield from _validate_distinct_attributes(constraint, path)
+    elif constraint.match_attribute is None and constraint.distinct_attribute is None:
+        if "DRADistinctAttributes" in context.gates:
+            yield required(path, "one of matchAttribute, distinctAttribute and distinctAttributes is required")
+        elif "DRAConsumableCapacity" in context.gates:
             yield required(path, "one of matchAttribute and distinctAttribute is required")
         else:
             yield required(path.child("matchAttribute"))
+
+
+def _validate_distinct_attributes(constraint: DeviceConstraint, path: FieldPath) -> Iterator[FieldError]:
+    names, where = constraint.distinct_attributes, path.child("distinctAttributes")
+    if constraint.match_attribute is not None or constraint.distinct_attribute is not None:
+        yield forbidden(where, "matchAttribute and distinctAttribute exclude distinctAttributes")
+    if len(names) < DISTINCT_ATTRIBUTES_COUNT_MIN:
+        yield invalid(where, names, "must have at least two attributes; use distinctAttribute for one")
+    elif len(names) > DISTINCT_ATTRIBUTES_COUNT_MAX:
+        yield too_many(where, len(names), DISTINCT_ATTRIBUTES_COUNT_MAX)
+        return
+    for position, name in enumerate(names):
+        yield from formats.validate_fully_qualified_name(name, where.index(position))
+    yield from formats.validate_unique(names, where, lambda name: name)
 
 
 def _validate_config(

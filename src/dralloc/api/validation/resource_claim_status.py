@@ -23,6 +23,7 @@ from dralloc.api.validation.taints import validate_toleration_choices, validate_
 from dralloc.primitives import names
 from dralloc.primitives.field_errors import FieldError, FieldPath, forbidden, invalid, required, too_long, too_many
 from dralloc.primitives.names import length_in_bytes
+from dralloc.primitives.quantity import Quantity
 
 RESULTS_COUNT_MAX: Final = 32
 # From the classes and from the claim.
@@ -137,6 +138,11 @@ def _validate_result(
     if result.skip_node_operations:
         yield from validate_skipped_operations(result.skip_node_operations, path.child("skipNodeOperations"))
         yield from validate_unprepare_skipped(result.skip_node_operations, path.child("skipNodeOperations"))
+    for name, limit in result.capacity_limits.items():
+        consumed = result.consumed_capacity.get(name, Quantity.ZERO)
+        if limit.sign < 0 or limit < consumed:
+            detail = f"must be greater than or equal to the consumed capacity, {consumed}"
+            yield invalid(path.child("capacityLimits").key(name), limit, detail)
 
 
 def _validate_config(

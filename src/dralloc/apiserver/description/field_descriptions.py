@@ -9,12 +9,14 @@ _REQUEST: Final = {
     "name": "The name by which constraints, configuration and containers refer to the request.",
     "deviceClassName": "The DeviceClass that the devices must belong to.",
     "selectors": "Selectors that every device must match, in addition to those of its class.",
-    "allocationMode": "ExactCount allocates `count` devices, All every matching device. The default is ExactCount.",
-    "count": "The number of devices with mode ExactCount. The default is 1.",
+    "allocationMode": "ExactCount allocates `count` devices, All every matching device, AggregatedCapacity as many as the requested capacities need in total (gate DRAAggregatedCapacity). The default is ExactCount.",
+    "count": "The number of devices with mode ExactCount, by default 1, and the most devices with mode AggregatedCapacity, by default 32.",
     "adminAccess": "Access to devices that are in use, for monitoring. Only in namespaces with the admin-access label.",
     "tolerations": "Taints of devices that the request tolerates.",
     "capacity": "The requested capacity of each device. A device that allows multiple allocations is consumed by this amount.",
     "derivedAttributes": "Attributes that are computed from a device's attributes.",
+    "devicePreference": "Which of the matching devices is tried first: FirstFit, LeastAvailable or MostAvailable. Without it, the preference of the class. Alpha: gate DRADevicePreference.",
+    "allocations": "How often a device may be allocated already, for the request to use it. Alpha: gate DRADevicePreference.",
 }
 
 _DEVICE: Final = {
@@ -30,6 +32,8 @@ _DEVICE: Final = {
     "bindingFailureConditions": "Conditions that deallocate the claim if one is true.",
     "allowMultipleAllocations": "Whether several claims can share the device within its capacity.",
     "nodeAllocatableResources": "The node resources that the device provides or consumes.",
+    "requestPolicies": "Request policies by name, for the capacities of the device; at most 8. Alpha: gate DRANamedRequestPolicies.",
+    "remainder": "Keep or GiveToLast: what becomes of the other capacities when one is used up. The default is Keep. Alpha: gate DRACapacityRemainder.",
 }
 
 DESCRIPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -116,11 +120,14 @@ DESCRIPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "DeviceCapacity": {
         "value": "The amount.",
         "requestPolicy": "How requested amounts are rounded, and the default amount.",
+        "requestPolicyName": "The name of a policy of the device, instead of requestPolicy. Alpha: gate DRANamedRequestPolicies.",
     },
     "CapacityRequestPolicy": {
         "default": "The amount that a request without an amount consumes.",
         "validValues": "The amounts that can be consumed; requests are rounded up.",
         "validRange": "The range of amounts that can be consumed.",
+        "strategy": "AlwaysConsumed, ConsumedOrNever or BlockOrShare: what the first user without an amount means for others. The default is AlwaysConsumed. Alpha: gate DRACapacityStrategies.",
+        "zeroConsumption": "Nothing is consumed; a requested amount is the least that a device must have. It excludes all other fields. Alpha: gate DRAZeroConsumption.",
     },
     "CapacityRequestPolicyRange": {
         "min": "The minimum amount.",
@@ -159,6 +166,7 @@ DESCRIPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "selectors": "Selectors that every device of the class matches.",
         "config": "Configuration for the drivers of the class's devices.",
         "extendedResourceName": "The extended resource name by which pods can request devices of the class.",
+        "devicePreference": "The preference of requests that have none: FirstFit, LeastAvailable or MostAvailable. Alpha: gate DRADevicePreference.",
     },
     "DeviceSelector": {"cel": "A CEL expression."},
     "CELDeviceSelector": {"expression": "True for devices that match. The variable is `device`."},
@@ -191,7 +199,14 @@ DESCRIPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         **_REQUEST,
         "name": "The name of the alternative; references have the form `request/alternative`.",
     },
-    "CapacityRequirements": {"requests": "The requested amount of each capacity."},
+    "CapacityRequirements": {
+        "requests": "The requested amount of each capacity; with mode AggregatedCapacity, the total of all devices.",
+        "limits": "How far use may burst above the request. A device must have this much; it is not consumed. Alpha: gate DRACapacityLimits.",
+    },
+    "DeviceAllocationsRange": {
+        "min": "The device must be allocated at least this often already.",
+        "max": "The device may be allocated this often already; 0 asks for an unused device.",
+    },
     "DeviceToleration": {
         "key": "The taint's key; empty matches all keys.",
         "operator": "Exists or Equal. The default is Equal.",
@@ -207,6 +222,7 @@ DESCRIPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "requests": "The requests that the constraint applies to; all if empty.",
         "matchAttribute": "All devices must have the same value of this attribute.",
         "distinctAttribute": "Every device must have a different value of this attribute.",
+        "distinctAttributes": "Every two devices must differ in at least one of these 2 to 8 attributes. Alpha: gate DRADistinctAttributes.",
     },
     "DeviceClaimConfiguration": {
         "requests": "The requests that the configuration applies to; all if empty.",
@@ -245,6 +261,7 @@ DESCRIPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "shareID": "The unique ID of this share of the device.",
         "consumedCapacity": "The consumed amount of each capacity.",
         "skipNodeOperations": "Driver calls that the node agent skips.",
+        "capacityLimits": "How far use of each capacity may burst, for the driver. Alpha: gate DRACapacityLimits.",
     },
     "DeviceAllocationConfiguration": {
         "source": "FromClass or FromClaim.",
