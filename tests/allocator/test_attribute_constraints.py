@@ -1,4 +1,4 @@
-"""matchAttribute and distinctAttribute."""
+"""matchAttribute, distinctAttribute and distinctAttributes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def accepted(constraint: Constraint, *devices: Device) -> list[bool]:
 
 
 def constraint(*, equal: bool, lists: bool = False, attribute: str = NUMA) -> Constraint:
-    return Constraint(attribute=attribute, wants_equal=equal, requests=frozenset(), accepts_lists=lists)
+    return Constraint(attributes=(attribute,), wants_equal=equal, requests=frozenset(), accepts_lists=lists)
 
 
 def with_numa(*values: AttributeValue | None) -> list[Device]:
@@ -80,6 +80,49 @@ def test_which_devices_satisfy_a_constraint_together(case: Case) -> None:
     assert accepted(constraint(equal=False, lists=case.lists), *devices) == case.distinct
 
 
+MODEL = f"{DRIVER}/model"
+
+
+@dataclass(frozen=True)
+class CaseOfSeveral:
+    """`values` has the NUMA node and the model of each device."""
+
+    id: str
+    values: tuple[tuple[AttributeValue | None, AttributeValue | None], ...]
+    want: list[bool]
+    lists: bool = False
+
+
+CASES_OF_SEVERAL = [
+    CaseOfSeveral("one differs", ((0, "a"), (0, "b")), [True, True]),
+    CaseOfSeveral("both differ", ((0, "a"), (1, "b")), [True, True]),
+    CaseOfSeveral("none differs", ((0, "a"), (0, "a")), [True, False]),
+    CaseOfSeveral("each pair has to differ", ((0, "a"), (0, "b"), (1, "a"), (0, "b")), [True, True, True, False]),
+    CaseOfSeveral("one is missing, also on the first", ((0, None), (0, "a"), (None, "b")), [False, True, False]),
+    CaseOfSeveral("of another type", ((0, "a"), ("0", "a")), [True, True]),
+    CaseOfSeveral("a value of no kind is never accepted", ((0, DeviceAttribute()), (0, "a")), [False, True]),
+    CaseOfSeveral("a list is never accepted while lists are off", ((ints(0), "a"), (0, "a")), [False, True]),
+    CaseOfSeveral("lists on: disjoint in one", ((ints(0, 1), "a"), (ints(2), "a")), [True, True], lists=True),
+    CaseOfSeveral("lists on: common in both", ((ints(0, 1), "a"), (ints(1, 2), "a")), [True, False], lists=True),
+    CaseOfSeveral(
+        "lists on: common in each with another device",
+        ((ints(0), "a"), (ints(1), "b"), (ints(0, 1), "c"), (ints(0, 1), "b")),
+        [True, True, True, False],
+        lists=True,
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES_OF_SEVERAL, ids=lambda case: case.id)
+def test_devices_that_must_differ_in_one_of_several_attributes(case: CaseOfSeveral) -> None:
+    devices = [
+        device("d", attributes={name: value for name, value in (("numa", numa), ("model", model)) if value is not None})
+        for numa, model in case.values
+    ]
+    several = Constraint(attributes=(NUMA, MODEL), wants_equal=False, requests=frozenset(), accepts_lists=case.lists)
+    assert accepted(several, *devices) == case.want
+
+
 def test_an_attribute_is_looked_up_by_its_full_name_first() -> None:
     both = device("d", attributes={"numa": 1, NUMA: 2})
     assert constraint(equal=True).values_of(DRIVER, both) == frozenset({("int", 2)})
@@ -92,7 +135,7 @@ def test_an_attribute_is_looked_up_by_its_full_name_first() -> None:
 
 def test_requests_are_covered_by_name_or_by_alternative() -> None:
     requests = frozenset({RequestName("a"), RequestName("b", "x")})
-    named = Constraint(attribute=NUMA, wants_equal=True, requests=requests, accepts_lists=False)
+    named = Constraint(attributes=(NUMA,), wants_equal=True, requests=requests, accepts_lists=False)
     covered = [named.covers(RequestName.parse(text)) for text in ("a/y", "b/x", "b/y", "c")]
     assert covered == [True, True, False, False]
     assert constraint(equal=True).covers(RequestName("any"))

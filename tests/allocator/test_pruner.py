@@ -37,6 +37,7 @@ from dralloc.testing.builders import (
 from tests.support.allocations import allocate_world, as_plain, problem_of
 from tests.support.plain_allocator import PlainOutcome, allocate_plainly
 from tests.support.plain_pools import World
+from tests.support.random_extensions import with_distinct_attributes
 from tests.support.random_worlds import random_world, with_derived_attributes
 
 BATCHES = 20
@@ -44,6 +45,9 @@ BATCH_SIZE = 120
 STEPS_MAX = 2_000
 # Problems that end within these steps leave little to prune.
 EASY_STEPS = 20
+
+Extension = Callable[[World, int], World]
+EXTENSIONS: list[Extension] = [with_distinct_attributes]
 
 PLAIN = StepBudget(steps_max=10**6, plain=10**6)
 PRUNED = StepBudget(steps_max=20_000, plain=0, pruned=20_000)
@@ -93,11 +97,21 @@ def test_random_problems_with_derived_attributes(batch: int) -> None:
         compare_world(with_derived_attributes(random_world(seed), seed), seed)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("extend", EXTENSIONS)
+@pytest.mark.parametrize("batch", range(3))
+def test_random_problems_with_features_that_are_off_by_default(batch: int, extend: Extension) -> None:
+    for seed in range(batch * BATCH_SIZE, (batch + 1) * BATCH_SIZE):
+        compare_world(extend(random_world(seed), seed), seed)
+
+
 @pytest.mark.fuzz
-@given(st.integers(10**6, 10**9), st.booleans())
-def test_more_random_problems(seed: int, is_derived: bool) -> None:
+@given(st.integers(10**6, 10**9), st.lists(st.sampled_from([with_derived_attributes, *EXTENSIONS]), unique=True))
+def test_more_random_problems(seed: int, extensions: list[Extension]) -> None:
     world = random_world(seed)
-    compare_world(with_derived_attributes(world, seed) if is_derived else world, seed)
+    for extend in extensions:
+        world = extend(world, seed)
+    compare_world(world, seed)
 
 
 def compare(seed: int) -> None:

@@ -28,6 +28,8 @@ from tests.support import plain_pools
 
 Candidate = tuple[plain_pools.PlainPool, ResourceSlice, Device]
 DeviceKey = tuple[str, str, str]
+# The attributes of one device that a constraint compares.
+Compared = tuple[DeviceAttribute | None, ...]
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class State:
     shares: Mapping[DeviceKey, Mapping[str, int]] = field(default_factory=dict)
     drawn: Mapping[tuple[plain_pools.PoolKey, tuple[str, str]], int] = field(default_factory=dict)
     # By claim and constraint, the attributes of the devices taken so far.
-    seen: Mapping[tuple[int, int], tuple[DeviceAttribute, ...]] = field(default_factory=dict)
+    seen: Mapping[tuple[int, int], tuple[Compared, ...]] = field(default_factory=dict)
 
 
 class PlainRules:
@@ -230,20 +232,21 @@ class PlainRules:
         for number, constraint in enumerate(constraints):
             if constraint not in way.constraints:
                 continue
-            attribute = self._compared(way, constraint, each, device)
+            compared = tuple(
+                self._compared(way, name, each, device)
+                for name in constraint.distinct_attributes
+                or (constraint.match_attribute or constraint.distinct_attribute or "",)
+            )
             before = seen.get((way.claim, number), ())
-            if attribute is None or not _agrees(constraint, before, attribute):
+            if None in compared or not _agrees(constraint, before, compared):
                 if way.takes_all:
                     at = f"{each.spec.driver}/{each.spec.pool.name}/{device.name}"
                     raise plain_pools.PlainFatal(self.claim_name(way.claim), way.name, at)
                 return None
-            seen[way.claim, number] = (*before, attribute)
+            seen[way.claim, number] = (*before, compared)
         return seen
 
-    def _compared(
-        self, way: Way, constraint: DeviceConstraint, each: ResourceSlice, device: Device
-    ) -> DeviceAttribute | None:
-        name = constraint.match_attribute or constraint.distinct_attribute
+    def _compared(self, way: Way, name: str, each: ResourceSlice, device: Device) -> DeviceAttribute | None:
         for derived in way.stated.derived_attributes:
             if derived.name == name:
                 try:
@@ -252,7 +255,7 @@ class PlainRules:
                     at = f"{each.spec.driver}/{each.spec.pool.name}/{device.name}"
                     raise plain_pools.PlainFatal(self.claim_name(way.claim), way.name, at) from None
                 return convert({member: value}, DeviceAttribute)
-        return _attribute(constraint, each.spec.driver, device)
+        return _attribute(name, each.spec.driver, device)
 
     def _fits(self, key: DeviceKey, device: Device, taken: Mapping[str, int], state: State) -> bool:
         for name, amount in taken.items():
@@ -275,17 +278,25 @@ def _view(each: ResourceSlice, device: Device) -> DeviceView:
     )
 
 
-def _attribute(constraint: DeviceConstraint, driver: str, device: Device) -> DeviceAttribute | None:
-    name = constraint.match_attribute or constraint.distinct_attribute or ""
+def _attribute(name: str, driver: str, device: Device) -> DeviceAttribute | None:
     domain, _, identifier = name.partition("/")
     found = device.attributes.get(name)
     return found if found is not None or domain != driver else device.attributes.get(identifier)
 
 
-def _agrees(constraint: DeviceConstraint, before: tuple[DeviceAttribute, ...], attribute: DeviceAttribute) -> bool:
+def _agrees(constraint: DeviceConstraint, before: tuple[Compared, ...], compared: Compared) -> bool:
+    if constraint.distinct_attributes:
+        return all(map(_is_scalar, compared)) and all(
+            any(one != other for one, other in zip(compared, taken, strict=True)) for taken in before
+        )
     if not before:
         return True
-    is_scalar = any(value is not None for value in (attribute.string, attribute.int, attribute.bool, attribute.version))
     if constraint.match_attribute is not None:
-        return is_scalar and attribute == before[0]
-    return is_scalar and attribute not in before
+        return _is_scalar(compared[0]) and compared == before[0]
+    return _is_scalar(compared[0]) and compared not in before
+
+
+def _is_scalar(attribute: DeviceAttribute | None) -> bool:
+    return attribute is not None and any(
+        value is not None for value in (attribute.string, attribute.int, attribute.bool, attribute.version)
+    )

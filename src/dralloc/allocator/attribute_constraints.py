@@ -1,12 +1,17 @@
-"""Constraints of a claim on an attribute: matchAttribute (devices agree) and distinctAttribute (all devices differ).
+"""Constraints of a claim on attributes: matchAttribute (devices agree), distinctAttribute (all devices differ) and
+distinctAttributes (all devices differ in at least one of several attributes).
 
 Monotonic: a device that a constraint refuses is also refused after more devices are taken. The state of a constraint is a set
-of attribute values: those common to all devices (matchAttribute) or those taken (distinctAttribute); None before the first.
+of attribute values: those common to all devices (matchAttribute) or those taken (the others); None before the first. With
+several attributes, a value is a tuple with the values of each attribute.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import starmap
+from operator import and_
 
 from msgspec.structs import replace
 
@@ -16,8 +21,8 @@ from dralloc.cel.derived_attribute import compile_derived
 from dralloc.cel.errors import CelError
 from dralloc.snapshot.slices import DeviceShape, IndexedSlice
 
-# A value with its type, so that 1 and "1" differ.
-Value = tuple[str, object]
+# A value with its type, so that 1 and "1" differ; for several attributes, the values of each.
+Value = tuple[object, ...]
 Values = frozenset[Value]
 
 _SCALARS = ("string", "int", "bool", "version")
@@ -31,24 +36,42 @@ _INCOMPARABLE: Values = frozenset({("", None)})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constraint:
-    attribute: str
+    attributes: tuple[str, ...]
     wants_equal: bool
     requests: frozenset[RequestName]
     accepts_lists: bool
     # The position among all constraints of a demand. A constraint has one state for all requests that it covers.
     number: int = 0
-    # What a request derives the attribute from, instead of the device's own.
-    expression: str | None = None
+    # What a request derives the attributes from, instead of the device's own; None for those that it does not derive.
+    expressions: tuple[str | None, ...] = ()
 
     def covers(self, request: RequestName) -> bool:
         return not self.requests or request.is_in(self.requests)
 
+    @property
+    def label(self) -> str:
+        return ", ".join(self.attributes)
+
+    @property
+    def is_derived(self) -> bool:
+        return any(expression is not None for expression in self.expressions)
+
     def values_at(self, indexed: IndexedSlice, bit: int) -> Values | None:
         """The values of a device; None if the device can never satisfy the constraint. Raises CelError if a derived
         attribute cannot be evaluated."""
-        if self.expression is None:
+        if not self.is_derived:
             return self.values_of(indexed.pool_id.driver, indexed.devices[bit])
-        return self._values(_derived(indexed.shape(bit), self.expression))
+        driver, device, shape = indexed.pool_id.driver, indexed.devices[bit], indexed.shape(bit)
+        return self._values(
+            [
+                _lookup(driver, device, attribute) if expression is None else _derived(shape, expression)
+                for attribute, expression in zip(self.attributes, self.expressions, strict=True)
+            ]
+        )
+
+    def values_of(self, driver: str, device: Device) -> Values | None:
+        """The values of the device's own attributes."""
+        return self._values([_lookup(driver, device, attribute) for attribute in self.attributes])
 
     def known_values_at(self, indexed: IndexedSlice, bit: int) -> Values | None:
         """Like `values_at`, for explanations: None if a derived attribute cannot be evaluated."""
@@ -57,16 +80,10 @@ class Constraint:
         except CelError:
             return None
 
-    def values_of(self, driver: str, device: Device) -> Values | None:
-        """The values of the device's own attribute."""
-        return self._values(self._lookup(driver, device))
-
-    def _values(self, attribute: DeviceAttribute | None) -> Values | None:
-        if attribute is None:
-            return None
-        if self.accepts_lists:
-            return _elements(attribute) or None
-        return _scalar(attribute)
+    def unknown_values(self, position: int) -> Values:
+        """Values for a device whose attributes cannot be derived: no other device has them."""
+        unknown: Value = ("", position)
+        return frozenset({unknown if len(self.attributes) == 1 else (frozenset({unknown}),) * len(self.attributes)})
 
     def after(self, state: Values | None, values: Values) -> Values | None:
         """The state after a device with these values is taken; None if the constraint refuses the device."""
@@ -76,15 +93,35 @@ class Constraint:
             return None
         if self.wants_equal:
             return (state & values) or None
-        return None if state & values else state | values
+        is_refused = state & values if len(self.attributes) == 1 else _has_equals(state, values)
+        return None if is_refused else state | values
 
-    def _lookup(self, driver: str, device: Device) -> DeviceAttribute | None:
-        attributes = device.attributes
-        found = attributes.get(self.attribute)
-        if found is not None:
-            return found
-        domain, slash, identifier = self.attribute.partition("/")
-        return attributes.get(identifier) if slash and domain == driver else None
+    def _values(self, found: Sequence[DeviceAttribute | None]) -> Values | None:
+        values = [self._values_of_one(attribute) for attribute in found]
+        if len(values) == 1:
+            return values[0]
+        return None if None in values or _INCOMPARABLE in values else frozenset({tuple(values)})
+
+    def _values_of_one(self, attribute: DeviceAttribute | None) -> Values | None:
+        if attribute is None:
+            return None
+        if self.accepts_lists:
+            return _elements(attribute) or None
+        return _scalar(attribute)
+
+
+def _has_equals(state: Values, values: Values) -> bool:
+    """True if a device that is taken has values in common with this one in every attribute."""
+    return any(all(starmap(and_, zip(taken, value, strict=True))) for value in values for taken in state)
+
+
+def _lookup(driver: str, device: Device, attribute: str) -> DeviceAttribute | None:
+    attributes = device.attributes
+    found = attributes.get(attribute)
+    if found is not None:
+        return found
+    domain, slash, identifier = attribute.partition("/")
+    return attributes.get(identifier) if slash and domain == driver else None
 
 
 def _derived(shape: DeviceShape, expression: str) -> DeviceAttribute:

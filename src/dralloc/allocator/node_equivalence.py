@@ -156,14 +156,16 @@ def _names_read(demand: Demand) -> frozenset[str] | None:
     for alternative in demand.alternatives:
         criteria = alternative.criteria
         selectors = (*criteria.class_selectors, *criteria.request_selectors)
-        derived = [found.expression for found in alternative.constraints if found.expression is not None]
+        derived = [each for found in alternative.constraints for each in found.expressions if each is not None]
         for reads in (*map(_selector_reads, selectors), *map(_derived_reads, derived)):
             if reads is None:
                 continue
             if not reads.is_exact:
                 return None
             names.update(name for _, name in reads.attributes)
-        names.update(constraint.attribute.rpartition("/")[2] for constraint in alternative.constraints)
+        names.update(
+            each.rpartition("/")[2] for constraint in alternative.constraints for each in constraint.attributes
+        )
     return frozenset(names)
 
 

@@ -71,6 +71,7 @@ class FatalCause(Enum):
 
     TOO_MANY_DEVICES = f"asks for at least {{}} devices; a claim can have {RESULTS_MAX}"
     UNKNOWN_CONSTRAINT = "constraint #{} is of no known kind"
+    DISTINCT_ATTRIBUTES_OFF = "constraint #{} has distinctAttributes, but the feature DRADistinctAttributes is off"
     UNKNOWN_REQUEST = "has neither `exactly` nor `firstAvailable`, and no other kind of request is supported"
     PRIORITIZED_LIST_OFF = "has alternatives, but the feature DRAPrioritizedList is off"
     CONSUMABLE_CAPACITY_OFF = "asks for capacity, but the feature DRAConsumableCapacity is off"

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 from functools import cached_property
 from itertools import accumulate
-from typing import Final
 
 from dralloc.allocator.attribute_constraints import Constraint, Values
 from dralloc.allocator.consumable_capacity import Charge
@@ -23,9 +22,6 @@ from dralloc.snapshot.slices import bits_of
 
 CounterKey = tuple[PoolId, CounterId]
 Draws = tuple[tuple[CounterKey, int], ...]
-
-# The kind of a value that cannot be derived.
-_UNKNOWN: Final = "unknown"
 
 
 class ProblemSurvey:
@@ -220,13 +216,15 @@ class ProblemSurvey:
         try:
             return self._supply.values(constraint, self.candidates[position])
         except CelError:
-            return frozenset({(_UNKNOWN, position)})
+            self._underived.add(constraint)
+            return constraint.unknown_values(position)
 
     def _cannot_derive(self, constraint: Constraint) -> bool:
         """True if the constraint's attribute cannot be derived from some device."""
-        if constraint.expression is None:
+        if not constraint.is_derived:
             return False
-        return any(kind == _UNKNOWN for values in self.devices_by_values(constraint) for kind, _ in values)
+        self.devices_by_values(constraint)
+        return constraint in self._underived
 
     def devices_by_values(self, constraint: Constraint) -> dict[Values, int]:
         """The devices by their values of the constraint's attribute, without those that can never satisfy it."""
@@ -239,6 +237,11 @@ class ProblemSurvey:
                 if values is not None:
                     known[values] = known.get(values, 0) | 1 << position
         return known
+
+    @cached_property
+    def _underived(self) -> set[Constraint]:
+        """Constraints with an attribute that cannot be derived from some device."""
+        return set()
 
     @cached_property
     def _by_values(self) -> dict[Constraint, dict[Values, int]]:

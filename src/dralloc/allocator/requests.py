@@ -104,6 +104,12 @@ def request_fault(request: DeviceRequest, features: Features) -> FatalCause | No
     return None
 
 
+def attributes_of(constraint: DeviceConstraint) -> tuple[str, ...]:
+    """The attributes that a constraint compares; none if it is of no known kind."""
+    attribute = constraint.match_attribute or constraint.distinct_attribute
+    return constraint.distinct_attributes if attribute is None else (attribute,)
+
+
 def class_names(request: DeviceRequest) -> Iterator[tuple[RequestName, str]]:
     """The device class of each alternative, in their order."""
     for stated in _stated(request):
@@ -122,8 +128,8 @@ class _Compiler:
         self._features = features
         self._alternatives = 0
         self._constraints_count = 0
-        # Constraints on derived attributes, by the number of the constraint and the expression.
-        self._variants: dict[tuple[int, str], Constraint] = {}
+        # Constraints on derived attributes, by the number of the constraint and the expressions.
+        self._variants: dict[tuple[int, tuple[str | None, ...]], Constraint] = {}
 
     def claim(self, index: int, devices: DeviceClaim) -> ClaimDemand:
         constraints, fault = self._constraints(index, devices.constraints)
@@ -136,13 +142,16 @@ class _Compiler:
         fault = None
         constraints: list[Constraint] = []
         for position, constraint in enumerate(stated):
-            attribute = constraint.match_attribute or constraint.distinct_attribute
-            if attribute is None:
-                fault = fault or Fatal(FatalCause.UNKNOWN_CONSTRAINT, position, claim)
+            attributes = attributes_of(constraint)
+            cause = None if attributes else FatalCause.UNKNOWN_CONSTRAINT
+            if constraint.distinct_attributes and not self._features.distinct_attributes:
+                cause = FatalCause.DISTINCT_ATTRIBUTES_OFF
+            if cause is not None:
+                fault = fault or Fatal(cause, position, claim)
                 continue
             constraints.append(
                 Constraint(
-                    attribute=attribute,
+                    attributes=attributes,
                     wants_equal=constraint.match_attribute is not None,
                     requests=frozenset(map(RequestName.parse, constraint.requests)),
                     accepts_lists=self._features.list_attributes,
@@ -186,11 +195,8 @@ class _Compiler:
         if not expressions:
             return constraints
         return tuple(
-            self._variants.setdefault(
-                (constraint.number, expressions[constraint.attribute]),
-                replace(constraint, expression=expressions[constraint.attribute]),
-            )
-            if constraint.attribute in expressions
+            self._variants.setdefault((constraint.number, derived), replace(constraint, expressions=derived))
+            if any(derived := tuple(map(expressions.get, constraint.attributes)))
             else constraint
             for constraint in constraints
         )

@@ -209,7 +209,7 @@ class Supply:
     def derived_fault(
         self, alternative: Alternative, constraint: Constraint, candidate: DeviceCandidate, error: CelError
     ) -> SearchAborted:
-        detail = f"derived attribute {constraint.attribute}: {error}"
+        detail = f"derived attribute {constraint.label}: {error}"
         device_id = candidate.strip.slice.device_id(candidate.bit)
         cause = FatalCause.EVALUATION_ERROR
         return SearchAborted(Fatal(cause, detail, alternative.claim, alternative.name, device=device_id))

@@ -199,6 +199,11 @@ def distinct(attribute: str, *requests: str) -> resource_v1.DeviceConstraint:
     return resource_v1.DeviceConstraint(distinct_attribute=attribute, requests=requests)
 
 
+def distinct_in_any(attributes: Sequence[str], *requests: str) -> resource_v1.DeviceConstraint:
+    """The devices of these requests (default: all) must differ in at least one of the attributes."""
+    return resource_v1.DeviceConstraint(distinct_attributes=tuple(attributes), requests=requests)
+
+
 def claim(
     name: str = "claim",
     *requests: resource_v1.DeviceRequest,

@@ -20,7 +20,7 @@ from dralloc.allocator.diagnosis.device_survey import Survey
 from dralloc.allocator.diagnosis.obstacles import obstacle
 from dralloc.allocator.diagnosis.reasons import Reason, ReasonCause, counted, distance, listed
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, FatalCause, Impossible, Outcome
-from dralloc.allocator.requests import ClaimDemand, Demand, RequestDemand, compile_demand
+from dralloc.allocator.requests import ClaimDemand, Demand, RequestDemand, attributes_of, compile_demand
 from dralloc.allocator.solver import StepBudget
 from dralloc.api.resource_v1 import DeviceConstraint, ResourceClaim, ResourceClaimSpec
 from dralloc.devices.identity import ClaimId, DeviceId
@@ -142,7 +142,7 @@ class Diagnoser:
         self, node: NodeFacts, stated: DeviceConstraint, requests: Sequence[RequestDemand]
     ) -> Reason:
         """That these requests find no devices that agree, or differ, in an attribute."""
-        attribute = stated.match_attribute or stated.distinct_attribute or ""
+        attributes = attributes_of(stated)
         devices: dict[DeviceId, Spot] = {}
         values: dict[DeviceId, Values] = {}
         wanted = 0
@@ -151,7 +151,7 @@ class Diagnoser:
                 (alternative, constraint)
                 for alternative in request.alternatives
                 for constraint in alternative.constraints
-                if constraint.attribute == attribute
+                if constraint.attributes == attributes
             ]
             funnels = [self.survey.funnel(node, alternative) for alternative, _ in covered]
             wanted += min((funnel.wanted for funnel in funnels), default=0)
@@ -163,7 +163,7 @@ class Diagnoser:
         is_shared = any(spot.device.allow_multiple_allocations for spot in devices.values())
         return Reason(
             cause=ReasonCause.CONSTRAINT,
-            subject=attribute,
+            subject=" or ".join(attributes),
             claim=requests[0].claim,
             request=requests[0].name if len(requests) == 1 else None,
             asked="agree" if wants_equal else "differ",

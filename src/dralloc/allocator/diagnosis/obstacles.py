@@ -232,6 +232,6 @@ _DESCRIPTIONS: Final[Mapping[Hurdle, Callable[[_Loss], Reason]]] = {
     Hurdle.TAINT: _taint,
     Hurdle.NODE_OPERATIONS: lambda loss: loss.reason(ReasonCause.NODE_OPERATIONS),
     Hurdle.CONSTRAINT: lambda loss: loss.reason(
-        ReasonCause.NO_ATTRIBUTE, loss.alternative.constraints[loss.drop.position].attribute
+        ReasonCause.NO_ATTRIBUTE, loss.alternative.constraints[loss.drop.position].label
     ),
 }

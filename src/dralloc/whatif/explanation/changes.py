@@ -133,9 +133,9 @@ def correct_class_selector(device_class: DeviceClass, position: int, what: str, 
     return Change("CorrectClassSelector", 0, text, objects, Fraction(size))
 
 
-def correct_constraint(claim: ClaimEditor, position: int, member: str, name: str, was: str) -> Change:
+def correct_constraint(claim: ClaimEditor, steps: Sequence[str | int], name: str, was: str) -> Change:
     text = f"use the attribute {name} instead of {was} in a constraint of claim {claim.claim_id}"
-    return Change("CorrectConstraint", 0, text, claim.change((name, ("constraints", position, member))))
+    return Change("CorrectConstraint", 0, text, claim.change((name, ("constraints", *steps))))
 
 
 def together(corrections: Sequence[Change]) -> Change:

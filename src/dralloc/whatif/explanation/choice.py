@@ -161,7 +161,7 @@ class _Retelling:
             values = constraint.known_values_at(spot.slice, spot.bit) or frozenset()
             if constraint.after(taken.states.get(constraint.number), values) is None:
                 verb = "differs from" if constraint.wants_equal else "equals"
-                return f"its {constraint.attribute} {verb} that of devices taken before"
+                return f"its {constraint.label} {verb} that of devices taken before"
         amounts = taken.amounts.get(spot.device_id)
         if amounts is not None and self._is_short(alternative, spot, amounts):
             return "earlier requests left too little of it"

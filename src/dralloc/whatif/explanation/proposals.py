@@ -15,7 +15,7 @@ from dralloc.allocator.diagnosis.device_funnel import Funnel, Hurdle, Spot, spot
 from dralloc.allocator.diagnosis.device_survey import Survey
 from dralloc.allocator.headroom import largest_request
 from dralloc.allocator.outcome import RESULTS_MAX
-from dralloc.allocator.requests import Alternative
+from dralloc.allocator.requests import Alternative, attributes_of
 from dralloc.api.inventory import QualifiedName, split_name
 from dralloc.api.pod_claims import claims_of, controller_of
 from dralloc.api.pod_v1 import Pod
@@ -44,6 +44,9 @@ _GATES: Final[Mapping[str, str]] = {
     "consumable_capacity": "DRAConsumableCapacity",
     "partitionable_devices": "DRAPartitionableDevices",
     "binding_conditions": "DRADeviceBindingConditions",
+    "aggregated_capacity": "DRAAggregatedCapacity",
+    "device_preference": "DRADevicePreference",
+    "distinct_attributes": "DRADistinctAttributes",
 }
 
 # Changes of one kind, the smallest first: if one of them helps, those after it help, too.
@@ -151,13 +154,15 @@ class _Proposer:
     def _known_constraints(self) -> Iterator[Change]:
         for editor, claim in zip(self._claims, self._situation.claims, strict=True):
             for position, constraint in enumerate(claim.spec.devices.constraints):
-                for member, name in (
-                    ("matchAttribute", constraint.match_attribute),
-                    ("distinctAttribute", constraint.distinct_attribute),
-                ):
+                stated: list[tuple[str | None, tuple[str | int, ...]]] = [
+                    (constraint.match_attribute, ("matchAttribute",)),
+                    (constraint.distinct_attribute, ("distinctAttribute",)),
+                    *((name, ("distinctAttributes", at)) for at, name in enumerate(constraint.distinct_attributes)),
+                ]
+                for name, steps in stated:
                     meant = self._changeable.vocabulary.attribute_for(split_name(name, "")) if name else None
                     if name and meant is not None:
-                        yield changes.correct_constraint(editor, position, member, "/".join(meant), name)
+                        yield changes.correct_constraint(editor, (position, *steps), "/".join(meant), name)
 
     def _known_selectors(self, request: RequestEditor, alternative: Alternative) -> Iterator[Change]:
         vocabulary = self._changeable.vocabulary
@@ -264,8 +269,8 @@ class _Proposer:
     def fewer_constraints(self) -> Iterator[Ladder]:
         for editor, claim in zip(self._claims, self._demand.claims, strict=True):
             for position, constraint in enumerate(claim.devices.constraints):
-                attribute = constraint.match_attribute or constraint.distinct_attribute or "nothing"
-                yield [changes.remove_constraint(editor, position, attribute)]
+                attributes = ", ".join(attributes_of(constraint)) or "nothing"
+                yield [changes.remove_constraint(editor, position, attributes)]
 
     def no_capacity(self) -> Iterator[Ladder]:
         for request, alternative, _ in self._requests:
