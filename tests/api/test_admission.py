@@ -365,7 +365,7 @@ def writes(draw: st.DrawFn) -> WriteRequest:
     )
 
 
-ALL_ON: Final = "DRAListTypeAttributes=true,DRANodeAllocatableResources=true,DRAOptionalNodeOperations=true,DRADerivedAttributes=true,DRADeviceCompatibilityGroups=true,DRAPartitionableDevicesType=true,DRAFractionalCapacityRange=true"
+ALL_ON: Final = "AllAlpha=true,DRAFractionalCapacityRange=true"
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +53,14 @@ class Case:
 
 DEVICE = ("spec", "devices", 0)
 EXACTLY = ("spec", "devices", "requests", 0, "exactly")
+
+POLICY = (*DEVICE, "capacity", "m", "requestPolicy")
+NAMED = {"allowMultipleAllocations": True, "capacity": {"m": {"value": "1", "requestPolicyName": "a"}}}
+
+
+def policy_of(policy: dict[str, Any]) -> dict[str, Any]:
+    return slice_of({"allowMultipleAllocations": True, "capacity": {"m": {"value": "1", "requestPolicy": policy}}})
+
 
 CASES = [
     Case("taints", "DRADeviceTaints", slice_of({"taints": [{"key": "k", "effect": "None"}]}), (*DEVICE, "taints")),
@@ -108,6 +117,50 @@ CASES = [
             "spec": {"extendedResourceName": "a.b/c"},
         },
         ("spec", "extendedResourceName"),
+    ),
+    Case(
+        "limits",
+        "DRACapacityLimits",
+        claim_of({"capacity": {"requests": {"m": "1"}, "limits": {"m": "2"}}}),
+        (*EXACTLY, "capacity", "limits"),
+    ),
+    Case("strategies", "DRACapacityStrategies", policy_of({"strategy": "BlockOrShare"}), (*POLICY, "strategy")),
+    Case("zero consumption", "DRAZeroConsumption", policy_of({"zeroConsumption": True}), (*POLICY, "zeroConsumption")),
+    Case(
+        "named policies",
+        "DRANamedRequestPolicies",
+        slice_of(NAMED | {"requestPolicies": {"a": {"default": "1"}}}),
+        (*DEVICE, "requestPolicies"),
+    ),
+    Case(
+        "names of policies",
+        "DRANamedRequestPolicies",
+        slice_of(NAMED | {"requestPolicies": {"a": {"default": "1"}}}),
+        (*DEVICE, "capacity", "m", "requestPolicyName"),
+    ),
+    Case(
+        "remainders",
+        "DRACapacityRemainder",
+        slice_of({"allowMultipleAllocations": True, "remainder": "GiveToLast"}),
+        (*DEVICE, "remainder"),
+    ),
+    Case(
+        "preferences",
+        "DRADevicePreference",
+        claim_of({"devicePreference": "MostAvailable"}),
+        (*EXACTLY, "devicePreference"),
+    ),
+    Case("allocations", "DRADevicePreference", claim_of({"allocations": {"max": 0}}), (*EXACTLY, "allocations")),
+    Case(
+        "preferences of classes",
+        "DRADevicePreference",
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "DeviceClass",
+            "metadata": {"name": "c"},
+            "spec": {"devicePreference": "FirstFit"},
+        },
+        ("spec", "devicePreference"),
     ),
 ]
 
@@ -180,6 +233,37 @@ def test_share_ids_are_dropped_from_a_new_allocation_and_kept_in_a_claim_with_ca
     assert document_of(kept.stored)["status"]["allocation"]["devices"]["results"][0]["shareID"] == SHARE
 
 
+def test_limits_are_dropped_from_an_allocation_unless_the_claim_asks_for_them() -> None:
+    off, on = admission_context(""), admission_context("DRACapacityLimits=true")
+    status = copy.deepcopy(STATUS)
+    status["allocation"]["devices"]["results"][0]["capacityLimits"] = {"m": "2"}
+    plain, bursting = stored(claim_of()), stored(claim_of({"capacity": {"limits": {"m": "2"}}}), on)
+    for claim, context, want in ((plain, off, None), (plain, on, {"m": "2"}), (bursting, off, {"m": "2"})):
+        outcome = update_status({**document_of(claim), "status": status}, claim, context)
+        assert isinstance(outcome, Admitted), causes(outcome)
+        result = document_of(outcome.stored)["status"]["allocation"]["devices"]["results"][0]
+        assert result.get("capacityLimits") == want
+
+
+def test_a_dropped_strategy_leaves_the_rest_of_its_policy() -> None:
+    document = policy_of({"default": "1", "strategy": "ConsumedOrNever"})
+    assert value_at(document_of(stored(document)), POLICY) == {"default": "1"}
+
+
+def test_summed_capacity_takes_32_devices_at_most_unless_it_says_otherwise() -> None:
+    document = claim_of({"allocationMode": "AggregatedCapacity", "capacity": {"requests": {"m": "1"}}})
+    claim = stored(document, admission_context("DRAAggregatedCapacity=true"))
+    assert value_at(document_of(claim), (*EXACTLY, "count")) == 32
+
+
+def test_all_alpha_gates_are_set_together_and_single_settings_win() -> None:
+    alpha = FeatureGates.parse("AllAlpha=true")
+    assert {"DRACapacityLimits", "DRADerivedAttributes", "DRADistinctAttributes"} <= alpha.enabled
+    assert "DRAFractionalCapacityRange" not in alpha
+    assert FeatureGates.parse("DRACapacityLimits=false,AllAlpha=true").enabled == alpha.enabled - {"DRACapacityLimits"}
+    assert FeatureGates.parse("AllAlpha=false") == FeatureGates.defaults()
+
+
 def test_without_its_gate_a_claim_is_reserved_only_for_the_listed_pods() -> None:
     off = admission_context("DRAReservedForWorkloads=false")
     plain = stored(claim_of())
@@ -195,6 +279,7 @@ def test_without_its_gate_a_claim_is_reserved_only_for_the_listed_pods() -> None
         ("DRAConsumableCapacity", "write NAME=true"),
         ("DynamicResourceAllocation=false", "locked"),
         ("DRADeviceTaints=false", "needs DRADeviceTaints"),
+        ("AllAlpha=true,DRAConsumableCapacity=false", "needs DRAConsumableCapacity"),
     ],
 )
 def test_invalid_gate_settings_are_rejected(text: str, words: str) -> None:

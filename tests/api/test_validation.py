@@ -18,6 +18,8 @@ from tests.support.admission import admission_context, causes, create, document_
 PYTHON_VALUE: Final = re.compile(r"\w\(\w+=|: (\(|'|(None|True|False)\b)")
 CASES: Final = Path(__file__).parents[1] / "cases" / "api"
 
+TABLES: Final = ("slices.yaml", "claims.yaml", "other_kinds.yaml", "design_features.yaml")
+
 
 def _load(name: str) -> list[Any]:
     table = yaml.load((CASES / name).read_text(), _Loader)
@@ -62,7 +64,7 @@ def _stored_before(case: dict[str, Any]) -> ApiObject:
     return outcome.stored
 
 
-@pytest.mark.parametrize("case", [*_load("slices.yaml"), *_load("claims.yaml"), *_load("other_kinds.yaml")])
+@pytest.mark.parametrize("case", [case for name in TABLES for case in _load(name)])
 def test_every_field_error_is_reported(case: dict[str, Any]) -> None:
     context = admission_context(case.get("gates", ""))
     changes = case.get("set", {})

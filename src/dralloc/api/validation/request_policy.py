@@ -29,6 +29,10 @@ def validate_request_policy(
     """
     if policy.strategy:
         yield from validate_choice(policy.strategy, path.child("strategy"), STRATEGIES)
+    if policy.strategy == BLOCK_OR_SHARE and policy.default is not None and policy.default.sign <= 0:
+        yield invalid(
+            path.child("default"), policy.default, f"must be greater than zero with strategy {BLOCK_OR_SHARE}"
+        )
     if policy.zero_consumption is not None:
         yield from _validate_zero_consumption(policy, path)
     if policy.valid_values and policy.valid_range is not None:
