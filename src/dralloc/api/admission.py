@@ -19,6 +19,7 @@ from dralloc.api.meta_v1 import ApiObject, ObjectMeta
 from dralloc.api.registry import Kind
 from dralloc.api.strategy import AdmissionContext, StatusStrategy, Strategy
 from dralloc.api.timestamps import BadTimestamp, print_timestamp
+from dralloc.api.unstructured_object import UnstructuredObject
 from dralloc.api.validation.metadata import validate_managed_fields
 from dralloc.primitives.errors import BadRequest
 from dralloc.primitives.field_errors import FieldError, FieldPath, invalid
@@ -80,7 +81,7 @@ def admit(request: WriteRequest, context: AdmissionContext) -> Admitted | Refuse
 def _read(request: WriteRequest) -> ApiObject:
     kind = request.kind
     try:
-        new = with_canonical_times(to_hub(request.new))
+        new = with_canonical_times(to_hub(_in_stored_form(request)))
     except BadTimestamp as error:
         raise BadRequest(
             f'{kind.kind} in version "{request.version}" cannot be handled as a {kind.kind}: {error}'
@@ -89,6 +90,13 @@ def _read(request: WriteRequest) -> ApiObject:
     if (new.api_version, new.kind) == (api_version, kind.kind):
         return new
     return replace(new, api_version=api_version, kind=kind.kind)
+
+
+def _in_stored_form(request: WriteRequest) -> ApiObject:
+    served = request.kind.served(request.version)
+    if served is None or served.forms is None or not isinstance(request.new, UnstructuredObject):
+        return request.new
+    return replace(request.new, content=served.forms.to_stored(request.new.content))
 
 
 def _without_repetitions(faults: tuple[FieldError, ...]) -> tuple[FieldError, ...]:
@@ -120,6 +128,8 @@ def _prepare_and_validate(
         new = strategy.prepare_status(_with_metadata_of_status(request, new, old), old)
         return new, (*faults, *strategy.validate_status(new, old))
     new = strategy.prepare_update(_with_updated_metadata(request, new, old), old)
+    if request.subresource in strategy.parts:
+        return new, (*faults, *strategy.validate_part(request.subresource, new, old))
     return new, (*faults, *strategy.validate_update(new, old))
 
 

@@ -22,7 +22,7 @@ from dralloc.api.scheduling_v1 import PREEMPT_LOWER, PriorityClass
 from dralloc.api.storage_v1 import CSINode
 from dralloc.api.strategy import StatusStrategy, with_generation
 from dralloc.api.unstructured_object import UnstructuredObject, view
-from dralloc.api.validation import configuration_data, core, installation, roles
+from dralloc.api.validation import configuration_data, core, ephemeral_containers, installation, roles
 from dralloc.api.validation.job_update import validate_job_spec_update
 from dralloc.api.validation.metadata import validate_metadata, validate_metadata_update
 from dralloc.api.validation.pod import SPEC, validate_pod, validate_pod_status
@@ -328,6 +328,7 @@ _USUAL_PRIORITY: Final = {"priority": 0, "preemptionPolicy": PREEMPT_LOWER}
 class PodStrategy(UnstructuredStrategy):
     rules = Rules(Pod, validate_pod, status=validate_pod_status)
     has_generation = True
+    parts = frozenset({"ephemeralcontainers"})
 
     def default(self, obj: UnstructuredObject) -> UnstructuredObject:
         return with_members(obj, spec=default_pod_spec(obj.member("spec")))
@@ -342,6 +343,15 @@ class PodStrategy(UnstructuredStrategy):
 
     def initial_status(self, new: UnstructuredObject) -> dict[str, Any]:
         return {"phase": PENDING, "qosClass": quality_of_service(view(new, Pod).spec)}
+
+    def validate_create(self, new: UnstructuredObject) -> Iterator[FieldError]:
+        yield from super().validate_create(new)
+        if new.member("spec").get("ephemeralContainers"):
+            yield forbidden(ephemeral_containers.PATH, "cannot be set on create")
+
+    def validate_part(self, part: str, new: UnstructuredObject, old: UnstructuredObject) -> Iterator[FieldError]:  # noqa: ARG002 - there is one
+        yield from validate_metadata_update(new.metadata, old.metadata)
+        yield from ephemeral_containers.validate_ephemeral_containers(new.member("spec"), old.member("spec"))
 
     def validate_update(self, new: UnstructuredObject, old: UnstructuredObject) -> Iterator[FieldError]:
         yield from super().validate_update(new, old)

@@ -24,8 +24,9 @@ from dralloc.api import (
 )
 from dralloc.api.codec import decode, encode
 from dralloc.api.conversion import V1, V1BETA1, V1BETA2
+from dralloc.api.member_forms import EVENT_FORMS, MemberForms
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.stored_kinds import STORED_KINDS, StoredKind, strategy_of
+from dralloc.api.stored_kinds import NEW_EVENT_ROW, STORED_KINDS, StoredKind, strategy_of
 from dralloc.api.strategy import Strategy
 from dralloc.api.unstructured_object import UnstructuredObject, print_unstructured, read_unstructured
 
@@ -40,6 +41,8 @@ class ServedVersion:
     removed_in: str = ""
     # Whether an update without `resourceVersion` is accepted, and replaces whatever is stored.
     unconditional_update: bool = True
+    # For a kind that we model only in part: the members of an object in this version, and in the hub's.
+    forms: MemberForms | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +64,8 @@ class Kind:
     kept_only: str = ""
     # An update of an object that does not exist creates it.
     created_by_update: bool = False
+    # The kind of another group whose objects these are; they are stored as that kind.
+    stored_as: Kind | None = None
 
     @property
     def singular(self) -> str:
@@ -185,15 +190,19 @@ def _core_kind(
     group: str = "",
     version: str = V1,
     unconditional_update: bool = True,
+    forms: MemberForms | None = None,
+    also: tuple[ServedVersion, ...] = (),
     **options: Any,
 ) -> Kind:
-    """A kind that we model only in part; it has one version."""
-    served = ServedVersion(version=version, wire_type=UnstructuredObject, unconditional_update=unconditional_update)
+    """A kind that we model only in part; most have one version."""
+    served = ServedVersion(
+        version=version, wire_type=UnstructuredObject, unconditional_update=unconditional_update, forms=forms
+    )
     return Kind(
         group=group,
         kind=strategy.rules.view_type.__name__,
         namespaced=strategy.rules.namespaced,
-        versions=(served,),
+        versions=(served, *also),
         strategy=strategy,
         hub=UnstructuredObject,
         view=strategy.rules.view_type,
@@ -201,9 +210,11 @@ def _core_kind(
     )
 
 
-POD: Final = _core_kind(
-    core_strategies.PodStrategy, subresources=("binding", "eviction", "status"), short_names=("po",)
-)
+# Answered by the pod's node.
+POD_CONNECTIONS: Final = ("attach", "exec", "log", "portforward")
+POD_SUBRESOURCES: Final = ("binding", "ephemeralcontainers", "eviction", "status", *POD_CONNECTIONS)
+
+POD: Final = _core_kind(core_strategies.PodStrategy, subresources=POD_SUBRESOURCES, short_names=("po",))
 NODE: Final = _core_kind(core_strategies.NodeStrategy, subresources=("status",), short_names=("no",))
 NAMESPACE: Final = _core_kind(
     core_strategies.NamespaceStrategy, subresources=("finalize", "status"), short_names=("ns",)
@@ -239,7 +250,7 @@ _NOT_RUN: Final = "is stored, but no controller creates its pods"
 DEPLOYMENT: Final = _core_kind(
     core_strategies.DeploymentStrategy,
     group=apps_v1.GROUP,
-    subresources=("status",),
+    subresources=("scale", "status"),
     short_names=("deploy",),
     kept_only=f"a Deployment {_NOT_RUN}",
 )
@@ -262,17 +273,33 @@ CLUSTER_ROLE: Final = _rights_kind(core_strategies.ClusterRoleStrategy)
 CLUSTER_ROLE_BINDING: Final = _rights_kind(core_strategies.ClusterRoleBindingStrategy)
 
 
+def _other_versions(row: StoredKind) -> tuple[ServedVersion, ...]:
+    return tuple(
+        ServedVersion(version=version, wire_type=UnstructuredObject, forms=forms) for version, forms in row.also.items()
+    )
+
+
 def _stored_kind(row: StoredKind) -> Kind:
     status = ("status",) if "status" in row.members else ()
     return _core_kind(
         strategy_of(row),
         group=row.group,
         version=row.version,
-        subresources=status,
+        subresources=(*row.subresources, *status),
         short_names=row.short_names,
         kept_only=row.kept_only,
+        also=_other_versions(row),
     )
 
+
+# Both groups show the same events.
+NEW_EVENT: Final = _core_kind(
+    strategy_of(NEW_EVENT_ROW),
+    group=NEW_EVENT_ROW.group,
+    forms=EVENT_FORMS,
+    short_names=("ev",),
+    stored_as=EVENT,
+)
 
 KINDS: Final[tuple[Kind, ...]] = (
     RESOURCE_SLICE,
@@ -299,6 +326,7 @@ KINDS: Final[tuple[Kind, ...]] = (
     ROLE_BINDING,
     CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,
+    NEW_EVENT,
     *map(_stored_kind, STORED_KINDS),
 )
 

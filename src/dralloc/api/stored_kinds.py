@@ -5,11 +5,13 @@ A kind is a row of data. Its metadata is validated as in Kubernetes; its other m
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final, NamedTuple, cast
 
 import msgspec
 
 from dralloc.api.core_strategies import Rules, UnstructuredStrategy, no_rules
+from dralloc.api.member_forms import AUTOSCALER_FORMS, MemberForms
 from dralloc.api.meta_v1 import ApiObject
 
 
@@ -23,12 +25,17 @@ class StoredKind(NamedTuple):
     # Changes of the spec are counted.
     has_generation: bool = False
     version: str = "v1"
+    # Other versions, and how their objects differ.
+    also: Mapping[str, MemberForms] = {}
+    # Besides the status.
+    subresources: tuple[str, ...] = ()
     # The warning for objects that look as if something would act on them.
     kept_only: str = ""
 
 
 _NOT_RUN: Final = "is stored, but no controller creates its pods"
 _SPEC: Final = ("spec",)
+_SCALE: Final = ("scale",)
 _EVENT_MEMBERS: Final = (
     *(
         "action",
@@ -45,6 +52,8 @@ _STORAGE_CLASS_MEMBERS: Final = (
     "volumeBindingMode",
 )
 
+NEW_EVENT_ROW: Final = StoredKind("events.k8s.io", "Event", _EVENT_MEMBERS)
+
 STORED_KINDS: Final = (
     StoredKind("", "PersistentVolume", namespaced=False, short_names=("pv",)),
     StoredKind("", "PersistentVolumeClaim", short_names=("pvc",)),
@@ -53,13 +62,28 @@ STORED_KINDS: Final = (
         "ReplicationController",
         short_names=("rc",),
         has_generation=True,
+        subresources=_SCALE,
         kept_only=f"a ReplicationController {_NOT_RUN}",
     ),
     StoredKind("", "Endpoints", ("subsets",), short_names=("ep",)),
     StoredKind("", "PodTemplate", ("template",)),
     StoredKind("", "LimitRange", _SPEC, short_names=("limits",)),
-    StoredKind("apps", "ReplicaSet", short_names=("rs",), has_generation=True, kept_only=f"a ReplicaSet {_NOT_RUN}"),
-    StoredKind("apps", "StatefulSet", short_names=("sts",), has_generation=True, kept_only=f"a StatefulSet {_NOT_RUN}"),
+    StoredKind(
+        "apps",
+        "ReplicaSet",
+        short_names=("rs",),
+        has_generation=True,
+        subresources=_SCALE,
+        kept_only=f"a ReplicaSet {_NOT_RUN}",
+    ),
+    StoredKind(
+        "apps",
+        "StatefulSet",
+        short_names=("sts",),
+        has_generation=True,
+        subresources=_SCALE,
+        kept_only=f"a StatefulSet {_NOT_RUN}",
+    ),
     StoredKind("apps", "ControllerRevision", ("data", "revision")),
     StoredKind("batch", "CronJob", short_names=("cj",), has_generation=True, kept_only=f"a CronJob {_NOT_RUN}"),
     StoredKind("policy", "PodDisruptionBudget", short_names=("pdb",), has_generation=True),
@@ -76,16 +100,33 @@ STORED_KINDS: Final = (
     ),
     StoredKind("node.k8s.io", "RuntimeClass", ("handler", "overhead", "scheduling"), namespaced=False),
     StoredKind("discovery.k8s.io", "EndpointSlice", ("addressType", "endpoints", "ports")),
-    StoredKind("events.k8s.io", "Event", _EVENT_MEMBERS, short_names=("ev",)),
-    StoredKind("certificates.k8s.io", "CertificateSigningRequest", namespaced=False, short_names=("csr",)),
-    StoredKind("autoscaling", "HorizontalPodAutoscaler", short_names=("hpa",), version="v2"),
+    StoredKind(
+        "certificates.k8s.io",
+        "CertificateSigningRequest",
+        namespaced=False,
+        short_names=("csr",),
+        subresources=("approval",),
+    ),
+    StoredKind("networking.k8s.io", "Ingress", short_names=("ing",), has_generation=True),
+    StoredKind("networking.k8s.io", "IngressClass", _SPEC, namespaced=False, has_generation=True),
+    StoredKind("networking.k8s.io", "NetworkPolicy", _SPEC, short_names=("netpol",), has_generation=True),
+    StoredKind(
+        "autoscaling", "HorizontalPodAutoscaler", short_names=("hpa",), version="v2", also={"v1": AUTOSCALER_FORMS}
+    ),
 )
+
+
+class StoredObject(ApiObject):
+    """An object of a stored kind: its type has the first part of the kind's group."""
+
+    GROUP: ClassVar[str]
 
 
 def view_of(row: StoredKind) -> type[ApiObject]:
     """The type of the kind's objects, of which only the metadata is read."""
-    namespace = {"UNREAD": row.members, "__annotations__": {"UNREAD": ClassVar[Any]}}
-    return cast("type[ApiObject]", msgspec.defstruct(row.kind, (), bases=(ApiObject,), namespace=namespace))
+    constants = {"UNREAD": row.members, "GROUP": row.group.partition(".")[0] or "core"}
+    namespace = {**constants, "__annotations__": dict.fromkeys(constants, ClassVar[Any])}
+    return cast("type[ApiObject]", msgspec.defstruct(row.kind, (), bases=(StoredObject,), namespace=namespace))
 
 
 def strategy_of(row: StoredKind) -> type[UnstructuredStrategy]:

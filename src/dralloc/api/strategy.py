@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -43,6 +43,9 @@ class Strategy(ABC, Generic[ObjectT]):
 
     __slots__ = ("admission", "context")
 
+    # Subresources that write fields of the spec that an update may not change.
+    parts: ClassVar[frozenset[str]] = frozenset()
+
     def __init__(self, admission: AdmissionContext, *, flattened: bool = False) -> None:
         self.admission = admission
         self.context = ValidationContext(gates=admission.gates, flattened=flattened)
@@ -63,6 +66,10 @@ class Strategy(ABC, Generic[ObjectT]):
 
     @abstractmethod
     def validate_update(self, new: ObjectT, old: ObjectT) -> Iterator[FieldError]: ...
+
+    def validate_part(self, part: str, new: ObjectT, old: ObjectT) -> Iterator[FieldError]:  # noqa: ARG002
+        """Yields the errors of a write of one of `parts`."""
+        raise AssertionError(f"no part of this kind: {part}")
 
     def warnings(self, new: ObjectT) -> Iterator[str]:  # noqa: ARG002
         """Yields warnings about values that are accepted but probably mistakes."""

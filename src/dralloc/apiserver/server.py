@@ -122,7 +122,8 @@ class ApiServer:
         self._reviews = Reviews(self._access, (authenticator or Authenticator({}, verifiers=(self._accounts,))).review)
         priorities, limits, classes = PodPriorities(store), QuotaLimits(store), ExtendedResourceNames(store)
         devices, uses = DeviceGuard(store), ClaimUseGuard(store)
-        quotas = {kind.resource: QuotaGuard(store, kind, limits, classes, gates) for kind in KINDS if kind.namespaced}
+        limited = [kind for kind in KINDS if kind.namespaced and kind.stored_as is None]
+        quotas = {kind.resource: QuotaGuard(store, kind, limits, classes, gates) for kind in limited}
         guards: dict[str, tuple[WriteGuard, ...]] = {name: (quota,) for name, quota in quotas.items()}
         if guards_devices:
             guards[RESOURCE_CLAIM.resource] += (devices, uses)

@@ -55,8 +55,42 @@ def test_an_object_is_created_changed_watched_and_deleted(kind: Kind) -> None:
 
 
 @with_api
-async def test_events_of_both_groups_are_kept_apart(api: LocalApi) -> None:
+async def test_both_groups_show_the_same_events(api: LocalApi) -> None:
+    new, core = "/apis/events.k8s.io/v1/namespaces/default/events", "/api/v1/namespaces/default/events"
     regarding = {"kind": "Pod", "name": "p", "namespace": "default"}
     event = {"metadata": {"name": "e"}, "regarding": regarding, "note": "n", "reason": "R", "type": "Normal"}
-    await api.create("/apis/events.k8s.io/v1/namespaces/default/events", event)
-    assert (await api.get("/api/v1/namespaces/default/events"))["items"] == []
+    created = await api.create(new, {**event, "reportingController": "c", "series": {"count": 2}})
+    assert (created["apiVersion"], created["regarding"], created["note"]) == ("events.k8s.io/v1", regarding, "n")
+    (listed,) = (await api.get(core, fieldSelector="involvedObject.name=p"))["items"]
+    assert (listed["involvedObject"], listed["message"], listed["reportingComponent"]) == (regarding, "n", "c")
+    changed = await api.call("PATCH", f"{core}/e", {"message": "m", "count": 3}, content_type=MERGE_PATCH)
+    assert changed.code == 200
+    (shown,) = (await api.get(new, fieldSelector="regarding.name=p,reason=R"))["items"]
+    assert (shown["note"], shown["deprecatedCount"]) == ("m", 3)
+    assert "message" not in shown
+    await api.delete(f"{new}/e")
+    assert (await api.get(core))["items"] == []
+
+
+@with_api
+async def test_autoscalers_have_two_versions(api: LocalApi) -> None:
+    path = "/apis/autoscaling/{}/namespaces/default/horizontalpodautoscalers"
+    target = {"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"}
+    spec = {"scaleTargetRef": target, "maxReplicas": 3, "targetCPUUtilizationPercentage": 80}
+    created = await api.create(path.format("v1"), {"metadata": {"name": "h"}, "spec": spec})
+    assert (created["apiVersion"], created["spec"]) == ("autoscaling/v1", spec)
+    newer = await api.get(f"{path.format('v2')}/h")
+    cpu = {
+        "type": "Resource",
+        "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
+    }
+    memory = {"type": "Resource", "resource": {"name": "memory", "target": {"type": "Utilization"}}}
+    assert newer["spec"]["metrics"] == [cpu]
+    newer["spec"]["metrics"] = [memory, cpu]
+    await api.call("PUT", f"{path.format('v2')}/h", newer)
+    older = await api.get(f"{path.format('v1')}/h")
+    assert older["spec"]["targetCPUUtilizationPercentage"] == 80
+    await api.call("PUT", f"{path.format('v1')}/h", older)
+    kept = await api.get(f"{path.format('v2')}/h")
+    assert memory in kept["spec"]["metrics"]
+    assert cpu in kept["spec"]["metrics"]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
+from dralloc.api.member_forms import EVENT_FORMS
 from dralloc.api.timestamps import BadTimestamp, parse_timestamp
 from dralloc.apiserver.description.table_columns import (
     AGE,
@@ -262,6 +264,30 @@ _BINDING: Final = (
 )
 
 
+_EVENT: Final = (
+    Column("Last Seen", _last_seen, "When this was last seen."),
+    Column("Type", field("type", absent=""), "Normal, or a warning."),
+    Column("Reason", field("reason", absent=""), "What happened, in a word."),
+    Column("Object", _event_object, "What it happened to."),
+    Column(
+        "Subobject",
+        field("involvedObject", "fieldPath", absent=""),
+        "The part of the object that the event is about.",
+        WIDE,
+    ),
+    Column("Source", _event_source, "Who saw it.", WIDE),
+    Column("Message", _event_message, "What happened."),
+    Column("First Seen", _first_seen, "When this was first seen.", WIDE),
+    Column("Count", _event_count, "How often this was seen.", WIDE, "integer"),
+    Column("Name", NAME.cell, NAME.description, WIDE, format="name"),
+)
+
+
+def _of_new_event(column: Column) -> Column:
+    """The column for an event in the form of events.k8s.io."""
+    return replace(column, cell=lambda event, now: column.cell(EVENT_FORMS.to_stored(event), now))
+
+
 CORE_COLUMNS: Final[Mapping[tuple[str, str], tuple[Column, ...]]] = {
     ("", "Pod"): (
         NAME,
@@ -302,23 +328,8 @@ CORE_COLUMNS: Final[Mapping[tuple[str, str], tuple[Column, ...]]] = {
         Column("Status", field("status", "phase", absent=""), "The namespace's phase."),
         AGE,
     ),
-    ("", "Event"): (
-        Column("Last Seen", _last_seen, "When this was last seen."),
-        Column("Type", field("type", absent=""), "Normal, or a warning."),
-        Column("Reason", field("reason", absent=""), "What happened, in a word."),
-        Column("Object", _event_object, "What it happened to."),
-        Column(
-            "Subobject",
-            field("involvedObject", "fieldPath", absent=""),
-            "The part of the object that the event is about.",
-            WIDE,
-        ),
-        Column("Source", _event_source, "Who saw it.", WIDE),
-        Column("Message", _event_message, "What happened."),
-        Column("First Seen", _first_seen, "When this was first seen.", WIDE),
-        Column("Count", _event_count, "How often this was seen.", WIDE, "integer"),
-        Column("Name", NAME.cell, NAME.description, WIDE, format="name"),
-    ),
+    ("", "Event"): _EVENT,
+    ("events.k8s.io", "Event"): tuple(map(_of_new_event, _EVENT)),
     ("", "ResourceQuota"): (
         NAME,
         Column("Request", _quota(is_limit=False), "Used requests of the hard limits."),
@@ -336,11 +347,7 @@ CORE_COLUMNS: Final[Mapping[tuple[str, str], tuple[Column, ...]]] = {
         Column("Data", _count("data"), "The number of keys.", type="integer"),
         AGE,
     ),
-    ("", "ServiceAccount"): (
-        NAME,
-        Column("Secrets", _count("secrets"), "The number of secrets.", type="integer"),
-        AGE,
-    ),
+    ("", "ServiceAccount"): (NAME, AGE),
     ("rbac.authorization.k8s.io", "Role"): _ROLE,
     ("rbac.authorization.k8s.io", "ClusterRole"): _ROLE,
     ("rbac.authorization.k8s.io", "RoleBinding"): _BINDING,

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from msgspec import NODEFAULT, inspect
 
+from dralloc.api.stored_kinds import StoredObject
 from dralloc.apiserver.description.field_descriptions import describe_field, describe_type
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.documents.merge_rules import MergeRule
@@ -178,6 +179,8 @@ def _schema_name(wire_type: type, version: str) -> str:
         return f"io.k8s.api.core.v1.{name}"
     if module == "meta_v1":
         return f"{_META}.{name}"
+    if issubclass(wire_type, StoredObject):
+        return f"io.k8s.api.{wire_type.GROUP}.{version}.{name}"
     group, _, fixed_version = module.rpartition("_")
     # Versions of the resource group share a module.
     return f"io.k8s.api.{group or 'resource'}.{version if group in ('', 'resource') else fixed_version}.{name}"

@@ -1,6 +1,6 @@
 """Objects as tables, which `kubectl get` prints.
 
-`resource_columns` and `core_columns` define the columns. Kubernetes' columns keep their names and order; additional ones stand between
+`resource_columns`, `core_columns` and `stored_columns` define the columns. Kubernetes' columns keep their names and order; additional ones stand between
 them. Columns of priority 1 are for `kubectl get -o wide`.
 """
 
@@ -13,13 +13,18 @@ from typing import Any, Final
 
 from dralloc.apiserver.description.core_columns import CORE_COLUMNS
 from dralloc.apiserver.description.resource_columns import RESOURCE_COLUMNS
+from dralloc.apiserver.description.stored_columns import STORED_COLUMNS
 from dralloc.apiserver.description.table_columns import AGE, NAME, UNKNOWN, Cell, Column
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.primitives.errors import BadRequest
 
 API_VERSION: Final = "meta.k8s.io/v1"
 
-_COLUMNS: Final[Mapping[tuple[str, str], tuple[Column, ...]]] = {**RESOURCE_COLUMNS, **CORE_COLUMNS}
+_COLUMNS: Final[Mapping[tuple[str, str], tuple[Column, ...]]] = {
+    **RESOURCE_COLUMNS,
+    **CORE_COLUMNS,
+    **STORED_COLUMNS,
+}
 _ANY_KIND: Final = (NAME, AGE)
 
 

@@ -56,6 +56,7 @@ class ResourceTable:
 
 def prefix_of(kind: Kind, namespace: str = "") -> str:
     """The key prefix of all objects of a kind, or of those in one namespace."""
+    kind = kind.stored_as or kind
     root = f"/registry/{kind.plural}.{kind.group}/" if kind.group else f"/registry/{kind.plural}/"
     return f"{root}{namespace}/" if kind.namespaced and namespace else root
 

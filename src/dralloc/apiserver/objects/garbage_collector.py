@@ -57,7 +57,7 @@ class GarbageCollector:
         self._store = store
         self._writer = writer
         self._deleter = deleter
-        self._kinds = {prefix_of(kind): kind for kind in KINDS}
+        self._kinds = {prefix_of(kind): kind for kind in KINDS if kind.stored_as is None}
         # Keys of dependents by their owner, and owners by the dependent's key; ordered, so that runs are deterministic. Users write
         # references, so an owner is a key and a UID: a UID alone could be that of an object of another namespace.
         self._dependents: defaultdict[_OwnerId, dict[str, None]] = defaultdict(dict)

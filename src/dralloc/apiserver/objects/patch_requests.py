@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from dralloc.api.registry import Kind
 from dralloc.apiserver.documents.json_documents import Document, Json
 from dralloc.apiserver.documents.json_patch import apply_json_patch, apply_merge_patch
 from dralloc.apiserver.documents.merge_rules import merge_rule
@@ -32,15 +33,11 @@ _APPLY_ATTEMPTS_MAX: Final = 5
 
 async def patch_object(writer: Writer, target: WriteTarget, request: HttpRequest, options: WriteOptions) -> Written:
     """Patch an object; an apply creates it if it does not exist."""
-    media_type = request.media_type
-    if media_type == APPLY_PATCH:
+    if request.media_type == APPLY_PATCH:
         # YAML takes twenty times as long as JSON, and merging by owners four times as long as a plain write.
         applied = await compute(20 * len(request.body), lambda: read_json(yaml_to_json(request.body)))
         return await _apply(writer, target, applied, options, 4 * len(request.body))
-    if media_type not in PATCHES:
-        raise unreadable_body(PATCHES)
-    patch = await compute(len(request.body), read_json, request.body)
-    patched = _patcher(media_type, target, patch)
+    patched = await document_patcher(request, target.kind)
 
     def make(record: Record) -> SentObject:
         live = target.resource.presentation.document(record.value, record.revision)
@@ -49,12 +46,16 @@ async def patch_object(writer: Writer, target: WriteTarget, request: HttpRequest
     return await writer.change(target, ObjectChange(make=make, repeatable=True, size=2 * len(request.body)))
 
 
-def _patcher(media_type: str, target: WriteTarget, patch: Json) -> Callable[[Document], Document]:
-    if media_type == JSON_PATCH:
+async def document_patcher(request: HttpRequest, kind: Kind) -> Callable[[Document], Document]:
+    """The function that applies the request's patch, which is not an apply, to a document of the kind."""
+    if request.media_type not in PATCHES or request.media_type == APPLY_PATCH:
+        raise unreadable_body(PATCHES)
+    patch = await compute(len(request.body), read_json, request.body)
+    if request.media_type == JSON_PATCH:
         return lambda live: apply_json_patch(live, patch)
-    if media_type == MERGE_PATCH:
+    if request.media_type == MERGE_PATCH:
         return lambda live: apply_merge_patch(live, patch)
-    rule = merge_rule(target.kind.group, target.kind.kind)
+    rule = merge_rule(kind.group, kind.kind)
     return lambda live: apply_strategic_merge_patch(live, patch, rule)
 
 

@@ -14,6 +14,7 @@ from dralloc.access.users import node_of
 from dralloc.api.authentication_v1 import TokenRequest
 from dralloc.api.codec import encode
 from dralloc.api.registry import NAMESPACE, POD
+from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.documents.server_side_apply import manager_of_user_agent
 from dralloc.apiserver.http.access_requests import access_request, verb_of_method
 from dralloc.apiserver.http.field_terms import escape_value
@@ -42,13 +43,21 @@ from dralloc.apiserver.objects.deleter import Deleter
 from dralloc.apiserver.objects.deletion_rules import read_delete_options
 from dralloc.apiserver.objects.namespaces import with_finalizers
 from dralloc.apiserver.objects.node_restriction import NodeRestriction
-from dralloc.apiserver.objects.patch_requests import APPLY_PATCH, patch_object
+from dralloc.apiserver.objects.patch_requests import APPLY_PATCH, document_patcher, patch_object
 from dralloc.apiserver.objects.pod_subresources import PodSubresources
 from dralloc.apiserver.objects.reader import Collection, Reader, select
 from dralloc.apiserver.objects.record_lists import in_pieces, list_records
-from dralloc.apiserver.objects.request_bodies import member, read_document, read_sent, read_unstored
+from dralloc.apiserver.objects.request_bodies import (
+    SentObject,
+    decode_document,
+    member,
+    read_document,
+    read_sent,
+    read_unstored,
+)
 from dralloc.apiserver.objects.service_account_tokens import ServiceAccountTokens
 from dralloc.apiserver.objects.stored_form import from_stored, read_metadata
+from dralloc.apiserver.objects.subresource_parts import PARTS
 from dralloc.apiserver.objects.write_target import WriteTarget
 from dralloc.apiserver.objects.writer import ObjectChange, Writer, Written
 from dralloc.primitives.errors import AlreadyExists, BadRequest, ErrorDetails
@@ -107,12 +116,14 @@ class ResourceEndpoints:
             "PATCH": self._patch,
             "DELETE": self._delete,
         }
+        part: Mapping[str, Handler] = {"GET": self._get_part, "PUT": self._update_part, "PATCH": self._patch_part}
         self._on_subresource: Mapping[str, Mapping[str, Handler]] = {
             "status": {"GET": self._get, "PUT": self._update, "PATCH": self._patch},
             "binding": {"POST": self._bind},
             "eviction": {"POST": self._evict},
             "finalize": {"PUT": self._finalize},
             "token": {"POST": self._issue_token},
+            **dict.fromkeys(PARTS, part),
         }
 
     def handler_of(self, method: str, resource: ApiResource, path: ResourcePath) -> Handler:
@@ -192,6 +203,47 @@ class ResourceEndpoints:
             require_field_manager(options)
         target = _target(request, resource, path, options)
         return _written(resource, await patch_object(self._writer, target, request, options))
+
+    # --- parts of objects -----------------------------------------------------------------------------------
+
+    async def _get_part(self, _: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
+        record = await self._store.get(key_of(resource.kind, path.namespace, path.name))
+        if record is None:
+            raise not_found(resource.group, resource.plural, path.name)
+        document = resource.presentation.document(record.value, record.revision)
+        return HttpResponse(body=encode(PARTS[path.subresource].show(document)))
+
+    async def _update_part(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
+        options = write_options(request.query, "UpdateOptions")
+        sent = await read_document(request)
+        return await self._write_part(request, resource, path, options, lambda _: sent)
+
+    async def _patch_part(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
+        options = write_options(request.query, "PatchOptions")
+        patched = await document_patcher(request, resource.kind)
+        return await self._write_part(request, resource, path, options, patched)
+
+    async def _write_part(
+        self,
+        request: HttpRequest,
+        resource: ApiResource,
+        path: ResourcePath,
+        options: WriteOptions,
+        changed: Callable[[Document], Document],
+    ) -> HttpResponse:
+        """Write what `changed` makes of the part that is stored."""
+        part = PARTS[path.subresource]
+        target = structs.replace(_target(request, resource, path, options), subresource=part.admitted_as)
+
+        def make(record: Record) -> SentObject:
+            stored = resource.presentation.document(record.value, record.revision)
+            merged = part.merge(stored, changed(part.show(stored)))
+            return decode_document(merged, resource, options.field_validation)
+
+        change = ObjectChange(make=make, repeatable=request.method == "PATCH", size=len(request.body))
+        written = await self._writer.change(target, change)
+        shown = part.show(resource.presentation.document(written.stored, written.revision))
+        return HttpResponse(body=encode(shown))
 
     # --- deletions ------------------------------------------------------------------------------------------
 

@@ -292,5 +292,20 @@ _FIELDS: Final[Mapping[tuple[str, str], Mapping[str, FieldGetter]]] = {
         ),
         "source": _event_source,
     },
+    # Stored as core events.
+    ("events.k8s.io", "Event"): {
+        **_METADATA_FIELDS,
+        **{
+            f"regarding.{name}": _at("involvedObject", name)
+            for name in ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+        },
+        "reason": _at("reason"),
+        "reportingController": _event_source,
+        "type": _at("type"),
+    },
+    ("apps", "ReplicaSet"): {**_METADATA_FIELDS, "status.replicas": _at("status", "replicas", absent="0")},
+    ("", "ReplicationController"): {**_METADATA_FIELDS, "status.replicas": _at("status", "replicas", absent="0")},
+    ("certificates.k8s.io", "CertificateSigningRequest"): _plain("spec.signerName"),
+    ("", "Secret"): _plain("type"),
     ("batch", "Job"): {**_METADATA_FIELDS, "status.successful": _at("status", "succeeded", absent="0")},
 }

@@ -71,15 +71,16 @@ def read_metadata(stored: bytes) -> ObjectMeta:
 class Presentation:
     """Renders the stored objects of one kind in one version."""
 
-    __slots__ = ("_before_revision", "_kind", "_version", "api_version")
+    __slots__ = ("_before_revision", "_forms", "_kind", "_version", "api_version")
 
     def __init__(self, kind: Kind, version: str) -> None:
         served = kind.served(version)
         assert served is not None, f"{kind.kind} is not served in {version}"
         self.api_version = kind.api_version(version)
         self._kind = kind
+        self._forms = served.forms
         # Versions that share the hub's type need no conversion.
-        self._version = None if served.wire_type is kind.hub else version
+        self._version = None if served.wire_type is kind.hub and served.forms is None else version
         type_ = b'{"kind":%b,"apiVersion":%b,"metadata":{' % (encode(kind.kind), encode(self.api_version))
         self._before_revision = type_ + _REVISION
 
@@ -101,6 +102,9 @@ class Presentation:
     def _converted(self, stored: bytes) -> bytes:
         if self._version is None:
             return stored
+        if self._forms is not None:
+            tree = read_document(stored)
+            return _join(encode(tree.pop("metadata")), encode(self._forms.from_stored(tree)))
         return to_stored(from_hub(decode(stored, self._kind.hub), self._version))
 
 
