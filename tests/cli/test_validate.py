@@ -304,3 +304,48 @@ def test_text_that_the_terminal_cannot_show_is_escaped(tmp_path: Path) -> None:
     )
     assert finished.returncode == 1
     assert b"\\xe4\\u2603" in finished.stdout
+
+
+GATED = """\
+apiVersion: resource.k8s.io/v1beta1
+kind: ResourceClaim
+metadata: {name: a}
+spec:
+  devices:
+    requests:
+    - name: gpu
+      deviceClassName: gpu.example.com
+      devicePreference: MostAvailable
+      capacity:
+        requests: {memory: 1Gi}
+        limits: {memory: 2Gi}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: s}
+spec:
+  driver: gpu.example.com
+  nodeName: node-a
+  pool: {name: p, generation: 1, resourceSliceCount: 1}
+  devices:
+  - name: gpu-0
+    allowMultipleAllocations: true
+    remainder: GiveToLast
+    capacity:
+      memory: {value: 10Gi, requestPolicy: {zeroConsumption: true}}
+      limits: {value: 10Gi, requestPolicy: {default: 1Gi, strategy: BlockOrShare}}
+"""
+
+
+def test_fields_that_a_server_drops_are_warned_of_where_they_are_written() -> None:
+    result = run("-", stdin=GATED)
+    assert result.exit_code == 0, result.output
+    dropped = [line.split(": ") for line in result.stdout.splitlines() if ": dropped, " in line]
+    assert [(parts[0].removeprefix("<stdin>:"), parts[2], parts[3].split()[5]) for parts in dropped] == [
+        ("9:7", "spec.devices.requests[0].exactly.devicePreference", "DRADevicePreference"),
+        ("12:9", "spec.devices.requests[0].exactly.capacity.limits", "DRACapacityLimits"),
+        ("24:5", "spec.devices[0].remainder", "DRACapacityRemainder"),
+        ("26:45", "spec.devices[0].capacity[memory].requestPolicy.zeroConsumption", "DRAZeroConsumption"),
+        ("27:59", "spec.devices[0].capacity[limits].requestPolicy.strategy", "DRACapacityStrategies"),
+    ]
+    assert "dropped" not in run("-", "--feature-gates", "AllAlpha=true", stdin=GATED).output

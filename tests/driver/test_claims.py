@@ -29,7 +29,13 @@ def config(
 
 def claim_with(*configs: DeviceAllocationConfiguration) -> ResourceClaim:
     results = (
-        held("gpu-0", request="gpu/large", share_id=SHARE, consumed={"memory": "10Gi", "slots": "0"}),
+        held(
+            "gpu-0",
+            request="gpu/large",
+            share_id=SHARE,
+            consumed={"memory": "10Gi", "slots": "0"},
+            limits={"memory": "20Gi"},
+        ),
         held("nic-0", request="nic", driver="nic.example.com"),
         held("gpu-1", request="extra", admin=True),
     )
@@ -50,6 +56,8 @@ def test_a_driver_gets_its_own_devices_with_shares_and_capacity() -> None:
     large, extra = told.devices
     assert (large.request, large.alternative, large.name, large.share_id) == ("gpu", "large", "gpu-0", SHARE)
     assert {name: str(amount) for name, amount in large.consumed.items()} == {"memory": "10Gi", "slots": "0"}
+    assert {name: str(amount) for name, amount in large.limits.items()} == {"memory": "20Gi"}
+    assert extra.limits == {}
     assert (extra.request, extra.alternative, extra.share_id, extra.admin_access) == ("extra", None, None, True)
 
 

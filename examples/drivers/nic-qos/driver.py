@@ -112,7 +112,9 @@ class NicQosDriver(Driver):
         enforced = "False" if self._commands.is_dry else "True"
         name = f"NIC_QOS_{share.share_id[:8].upper()}"
         return allocated.prepared(
-            env={name: f"interface={share.name},on={share.interface},bits={share.rate_bits}"},
+            env={
+                name: f"interface={share.name},on={share.interface},bits={share.rate_bits},ceiling={share.ceiling_bits}"
+            },
             net_devices=[NetDevice(host_interface_name=share.name, name=share.name)] if self._moves else [],
             network=NetworkDeviceData(interface_name=share.name, hardware_address=share.address),
             conditions=[
@@ -123,11 +125,12 @@ class NicQosDriver(Driver):
 
     def _share(self, allocated: AllocatedDevice, number: int) -> Share:
         interface = next(name for name in self._interfaces if name.lower() == allocated.name)
+        limit = allocated.limits.get("bandwidth")
         return Share(
             interface=interface,
             share_id=allocated.share_id or allocated.name,
             rate_bits=allocated.consumed["bandwidth"].value,
-            line_bits=self._line_of(interface),
+            ceiling_bits=self._line_of(interface) if limit is None else limit.value,
             class_number=number,
         )
 

@@ -47,7 +47,8 @@ class Share:
     interface: str
     share_id: str
     rate_bits: int
-    line_bits: int
+    # What it may borrow up to.
+    ceiling_bits: int
     class_number: int
 
     @property
@@ -88,7 +89,7 @@ def add_share(share: Share) -> Iterator[Command]:
         *("ip", "link", "add", "link", share.interface, "name", share.name, "address", share.address),
         *("type", "macvlan", "mode", "bridge"),
     )
-    yield _class("replace", share.interface, f"{ROOT}{LINE}", share.class_id, share.rate_bits, share.line_bits)
+    yield _class("replace", share.interface, f"{ROOT}{LINE}", share.class_id, share.rate_bits, share.ceiling_bits)
     yield (
         *("tc", "filter", "add", "dev", share.interface, "parent", ROOT, "protocol", "all"),
         *("pref", str(share.class_number), "u32", "match", "ether", "src", share.address, "flowid", share.class_id),

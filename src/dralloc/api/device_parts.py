@@ -42,16 +42,41 @@ def capacity(
     minimum: Amount | None = None,
     maximum: Amount | None = None,
     step: Amount | None = None,
+    strategy: str = "",
+    consumed: bool = True,
+    policy_name: str | None = None,
 ) -> DeviceCapacity:
-    """An amount and, for a shareable device, the policy for how much of it one claim may take."""
+    """An amount and, for a shareable device, the policy for how much of it one claim may take.
+
+    With `consumed=False` claims only compare with the amount; `policy_name` is one of the device's policies.
+    """
+    policy = request_policy(
+        default=default, valid=valid, minimum=minimum, maximum=maximum, step=step, strategy=strategy, consumed=consumed
+    )
+    return DeviceCapacity(
+        value=Quantity.parse(value),
+        request_policy=policy if policy != CapacityRequestPolicy() else None,
+        request_policy_name=policy_name,
+    )
+
+
+def request_policy(
+    *,
+    default: Amount | None = None,
+    valid: Sequence[Amount] = (),
+    minimum: Amount | None = None,
+    maximum: Amount | None = None,
+    step: Amount | None = None,
+    strategy: str = "",
+    consumed: bool = True,
+) -> CapacityRequestPolicy:
     valid_range = CapacityRequestPolicyRange(min=_quantity(minimum), max=_quantity(maximum), step=_quantity(step))
-    policy = CapacityRequestPolicy(
+    return CapacityRequestPolicy(
         default=_quantity(default),
         valid_values=tuple(map(Quantity.parse, valid)),
         valid_range=valid_range if valid_range != CapacityRequestPolicyRange() else None,
-    )
-    return DeviceCapacity(
-        value=Quantity.parse(value), request_policy=policy if policy != CapacityRequestPolicy() else None
+        strategy=strategy,
+        zero_consumption=None if consumed else True,
     )
 
 

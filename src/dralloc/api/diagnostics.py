@@ -18,7 +18,8 @@ from msgspec.structs import replace
 from dralloc.api.admin_access import ADMIN_ACCESS_LABEL
 from dralloc.api.admission import Admitted, Refused, Verb, WriteRequest, admit
 from dralloc.api.codec import DecodeError
-from dralloc.api.conversion import V1BETA1
+from dralloc.api.conversion import V1BETA1, to_hub
+from dralloc.api.gate_warnings import warn_of_dropped_fields
 from dralloc.api.manifests import Document, Manifest, read_manifest
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.positions import Position, Steps, nearest
@@ -110,6 +111,7 @@ def _diagnose_document(document: Document, context: AdmissionContext) -> tuple[l
         return findings or [_Finding(document, Severity.ERROR, str(error))], ()
     except BadRequest as error:
         return [*findings, _Finding(document, Severity.ERROR, str(error))], ()
+    findings.extend(_warning(document, text) for text in warn_of_dropped_fields(to_hub(sent), context.gates))
     if isinstance(outcome, Refused):
         faults = _faults(document, outcome, Severity.ERROR)
         return [*findings, *(fault for fault in faults if not _is_about(fault.steps, unreadable))], ()

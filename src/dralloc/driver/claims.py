@@ -118,6 +118,8 @@ class AllocatedDevice:
     request: str
     alternative: str | None = None
     consumed: Mapping[str, Quantity] = field(default_factory=dict)
+    # How far use of a capacity may burst; never less than what is consumed of it.
+    limits: Mapping[str, Quantity] = field(default_factory=dict)
     configs: tuple[Config, ...] = ()
     admin_access: bool = False
     result: DeviceRequestAllocationResult = field(default_factory=DeviceRequestAllocationResult)
@@ -217,6 +219,7 @@ def _device(result: DeviceRequestAllocationResult, configs: Iterable[DeviceAlloc
         request=name.main,
         alternative=name.sub,
         consumed=result.consumed_capacity,
+        limits=result.capacity_limits,
         configs=tuple(_configs_for(result, configs)),
         admin_access=bool(result.admin_access),
         result=result,

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from dralloc.api import device_parts as parts
 from dralloc.api.device_parts import Amount, AttributeValue
 from dralloc.api.meta_v1 import NodeSelector
-from dralloc.api.resource_v1 import CounterSet, Device, DeviceCapacity, DeviceCounterConsumption, DeviceTaint
+from dralloc.api.resource_v1 import (
+    CapacityRequestPolicy,
+    CounterSet,
+    Device,
+    DeviceCapacity,
+    DeviceCounterConsumption,
+    DeviceTaint,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +48,14 @@ def device(
     shareable: bool = False,
     draws: Mapping[str, Mapping[str, Amount]] | None = None,
     taints: Iterable[DeviceTaint] = (),
+    policies: Mapping[str, CapacityRequestPolicy] | None = None,
+    remainder: str | None = None,
 ) -> Device:
-    """A device. `shareable` allows multiple allocations, each with a part of its capacity; `draws` are consumed counters by set."""
+    """A device. `shareable` allows multiple allocations, each with a part of its capacity; `draws` are consumed counters by set.
+
+    `policies` are request policies for `capacity(..., policy_name=...)`; with `remainder="GiveToLast"`, the share that uses up one
+    capacity gets what is left of the others.
+    """
     return Device(
         name=name,
         attributes={key: parts.attribute(value) for key, value in (attributes or {}).items()},
@@ -53,6 +66,8 @@ def device(
             for key, amounts in (draws or {}).items()
         ),
         taints=tuple(taints),
+        request_policies=dict(policies or {}),
+        remainder=remainder,
     )
 
 

@@ -233,6 +233,7 @@ def held(
     request: str = "request",
     share_id: str | None = None,
     consumed: Mapping[str, str] | None = None,
+    limits: Mapping[str, str] | None = None,
     admin: bool | None = None,
 ) -> resource_v1.DeviceRequestAllocationResult:
     """The allocation result of a device or, with a share ID, of a share."""
@@ -243,6 +244,7 @@ def held(
         device=device,
         share_id=share_id,
         consumed_capacity={name: Quantity.parse(amount) for name, amount in (consumed or {}).items()},
+        capacity_limits={name: Quantity.parse(amount) for name, amount in (limits or {}).items()},
         admin_access=admin,
     )
 

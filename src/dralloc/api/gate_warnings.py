@@ -1,0 +1,66 @@
+"""Warnings about fields that a server drops, because their feature gate is off. The server itself drops them silently."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from dralloc.api import gated_fields
+from dralloc.api.codec import encode
+from dralloc.api.gated_fields import GatedFields
+from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from dralloc.primitives.features import FeatureGates
+
+# The fields of a device that have names of the user's for keys.
+_IS_MAP: Final = re.compile(r"spec\.devices\[\d+\]\.(capacity|requestPolicies)$")
+
+
+def warn_of_dropped_fields(obj: ApiObject, gates: FeatureGates) -> Iterator[str]:
+    """Yields a warning for each field of the object, in the hub's shape, that a creation drops."""
+    match obj:
+        case ResourceSlice():
+            yield from _warn(gated_fields.SLICE_FEATURES, obj.spec, "spec", gates)
+        case DeviceClass():
+            yield from _warn(gated_fields.CLASS_FEATURES, obj.spec, "spec", gates)
+        case ResourceClaim():
+            yield from _warn(gated_fields.CLAIM_SPEC_FEATURES, obj.spec, "spec", gates)
+        case ResourceClaimTemplate():
+            yield from _warn(gated_fields.CLAIM_SPEC_FEATURES, obj.spec.spec, "spec.spec", gates)
+        case _:
+            return
+
+
+def _warn(features: tuple[GatedFields[Any], ...], part: Any, path: str, gates: FeatureGates) -> Iterator[str]:
+    warned: set[str] = set()
+    for feature in features:
+        off = [gate for gate in feature.gates if gate not in gates]
+        if not off or not feature.in_use(part):
+            continue
+        for field in _lost(_tree(part), _tree(feature.cleared(part)), path):
+            # A field of a field that another gate drops.
+            if not any(field.startswith(outer) for outer in warned):
+                warned.add(field)
+                yield f"{field}: dropped, because the feature gate {' and '.join(off)} is off"
+
+
+def _tree(part: Any) -> Any:
+    return msgspec.json.decode(encode(part))
+
+
+def _lost(before: Any, after: Any, path: str) -> Iterator[str]:
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name, value in before.items():
+            where = f"{path}[{name}]" if _IS_MAP.search(path) else f"{path}.{name}"
+            if name not in after:
+                yield where
+            else:
+                yield from _lost(value, after[name], where)
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for position, (value, kept) in enumerate(zip(before, after, strict=True)):
+            yield from _lost(value, kept, f"{path}[{position}]")
+    elif before != after:
+        yield path
