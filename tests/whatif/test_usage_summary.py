@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from dralloc.allocator.features import Features
@@ -41,7 +43,7 @@ def share(name: str, device: str, memory: str) -> ResourceClaim:
     return claim(name, asked, allocation=allocation(held(device, share_id=f"s-{name}", consumed={"memory": memory})))
 
 
-def shareable(*names: str, **policy: str) -> list[ResourceSlice]:
+def shareable(*names: str, **policy: Any) -> list[ResourceSlice]:
     memory = capacity("80Gi", **policy)
     return [resource_slice("s", *(device(name, capacity={"memory": memory}, shareable=True) for name in names))]
 
