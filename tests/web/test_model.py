@@ -152,7 +152,7 @@ def odd_capacity(random: Random) -> DeviceCapacity:
             valid = sorted({default, minimum, maximum}, key=lambda text: Quantity.parse(text).nanos)
             return parts.capacity(value, default=valid[0], valid=valid)
         case _:
-            stated = {"minimum": minimum, "maximum": maximum, "step": step}
+            stated: dict[str, Any] = {"minimum": minimum, "maximum": maximum, "step": step}
             some = {part: amount for part, amount in stated.items() if random.random() < 0.6}
             return parts.capacity(value, default=default, **some)
 
