@@ -6,10 +6,11 @@ the allocator only functions that have tests of their own (charges, tolerations,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.support.plain_pools import PlainFatal, PlainPools, World
-from tests.support.plain_rules import Given, PlainRules, State, Way
+from tests.support.plain_rules import Candidate, Given, PlainRules, State, Way
 
 RESULTS_MAX = 32
 
@@ -78,7 +79,9 @@ class _PlainSearch:
             raise _OverLimit
         return None
 
-    def _fill(self, index: int, way: Way, slot: int, start: int, state: State) -> State | None:
+    def _fill(
+        self, index: int, way: Way, slot: int, start: int, state: State, order: Sequence[Candidate] = ()
+    ) -> State | None:
         """Solves the request from this slot on, and all later requests."""
         self._step()
         size = self._rules.size(way)
@@ -97,11 +100,14 @@ class _PlainSearch:
         if way.takes_all:
             taken = self._rules.take(way, self._rules.everything(way)[slot], state)
             return taken and self._fill(index, way, slot + 1, 0, taken)
-        for at, candidate in enumerate(self._rules.candidates[start:], start):
+        if slot == 0:
+            # Later slots keep the order: their devices were not touched since.
+            order = self._rules.ordered(way, state)
+        for at, candidate in enumerate(order[start:], start):
             if not self._rules.may_try(way, candidate, state):
                 continue
             taken = self._rules.take(way, candidate, state)
-            solution = taken and self._fill(index, way, slot + 1, at + 1, taken)
+            solution = taken and self._fill(index, way, slot + 1, at + 1, taken, order)
             if solution is not None:
                 return solution
         return None

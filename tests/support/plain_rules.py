@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from math import inf
 from typing import Any
 
 from msgspec import convert
@@ -11,6 +13,8 @@ from msgspec import convert
 from dralloc.allocator.consumable_capacity import CapacityError, Charge, charge_for
 from dralloc.api.resource_v1 import (
     ALL,
+    FIRST_FIT,
+    MOST_AVAILABLE,
     Device,
     DeviceAttribute,
     DeviceConstraint,
@@ -69,6 +73,8 @@ class State:
     drawn: Mapping[tuple[plain_pools.PoolKey, tuple[str, str]], int] = field(default_factory=dict)
     # By claim and constraint, the attributes of the devices taken so far.
     seen: Mapping[tuple[int, int], tuple[Compared, ...]] = field(default_factory=dict)
+    # The devices taken so far, once for each time. Admin access does not count.
+    taken: tuple[DeviceKey, ...] = ()
 
 
 class PlainRules:
@@ -126,7 +132,9 @@ class PlainRules:
     def may_try(self, way: Way, candidate: Candidate, state: State) -> bool:
         """True if the search tries to take the device."""
         pool, each, device = candidate
-        if self._is_in_use(way, pool, device, state) or not self._is_selected(way, each, device):
+        if self._is_in_use(way, pool, device, state) or not self._is_allocated_enough(way, candidate, state):
+            return False
+        if not self._is_selected(way, each, device):
             return False
         return not isinstance(self._charge(way, each, device), str)
 
@@ -169,10 +177,61 @@ class PlainRules:
             at = f"{each.spec.driver}/{each.spec.pool.name}/{device.name}"
             raise plain_pools.PlainFatal(self.claim_name(way.claim), way.name, at) from None
 
+    def ordered(self, way: Way, state: State) -> list[Candidate]:
+        """All devices in the order that the request prefers; those that cannot be evaluated come last."""
+        preference = way.stated.device_preference
+        if preference is None:
+            preference = self._world.classes[way.stated.device_class_name].spec.device_preference
+        if preference in (None, FIRST_FIT):
+            return self.candidates
+        is_most = preference == MOST_AVAILABLE
+
+        def rank(candidate: Candidate) -> tuple[bool, float | Fraction, int]:
+            available = self._available(way, candidate, state)
+            count = self._allocations(candidate, state)
+            if available is None:
+                return True, 0, 0
+            return (False, -available, count) if is_most else (False, available, -count)
+
+        return sorted(self.candidates, key=rank)
+
+    def _available(self, way: Way, candidate: Candidate, state: State) -> float | Fraction | None:
+        """How often the device has what the request asks for, or what it takes if it asks for nothing; None if that cannot be
+        evaluated."""
+        pool, each, device = candidate
+        try:
+            self._is_selected(way, each, device)
+            charge = self._charge(way, each, device)
+        except plain_pools.PlainFatal:
+            return None
+        asked = way.stated.capacity.requests if way.stated.capacity is not None else {}
+        units = {name: amount.nanos for name, amount in asked.items() if amount.nanos}
+        if not units and isinstance(charge, Charge):
+            units = {name: nanos for name, nanos in zip(device.capacity, charge.nanos, strict=False) if nanos}
+        key = (*pool.key, device.name)
+        left = [
+            Fraction(device.capacity[name].value.nanos - self._used(key, name, state), unit)
+            for name, unit in units.items()
+            if name in device.capacity
+        ]
+        return min(left, default=inf)
+
+    def _allocations(self, candidate: Candidate, state: State) -> int:
+        pool, _, device = candidate
+        key = (*pool.key, device.name)
+        return len(self.held.get(key, ())) + state.taken.count(key)
+
+    def _is_allocated_enough(self, way: Way, candidate: Candidate, state: State) -> bool:
+        limits = way.stated.allocations
+        if limits is None:
+            return True
+        count = self._allocations(candidate, state)
+        return (limits.min or 0) <= count and (limits.max is None or count <= limits.max)
+
     def take(self, way: Way, candidate: Candidate, state: State) -> State | None:
         pool, each, device = candidate
         key = (*pool.key, device.name)
-        if self._is_in_use(way, pool, device, state):
+        if self._is_in_use(way, pool, device, state) or not self._is_allocated_enough(way, candidate, state):
             return None
         is_share = bool(device.allow_multiple_allocations) and self._world.features.consumable_capacity
         drawn = self._draw(pool, device, is_share, state)
@@ -194,7 +253,8 @@ class PlainRules:
                 sorted((name, str(amount)) for name, amount in zip(device.capacity, charge.amounts, strict=True))
             )
         given = (*state.given, (way.claim, Given(way.name, key, consumed)))
-        return replace(state, takers=takers, given=given, shares=shares, drawn=drawn, seen=seen)
+        taken_devices = state.taken if way.is_admin else (*state.taken, key)
+        return replace(state, takers=takers, given=given, shares=shares, drawn=drawn, seen=seen, taken=taken_devices)
 
     def _draw(
         self, pool: plain_pools.PlainPool, device: Device, is_share: bool, state: State
@@ -259,14 +319,17 @@ class PlainRules:
 
     def _fits(self, key: DeviceKey, device: Device, taken: Mapping[str, int], state: State) -> bool:
         for name, amount in taken.items():
-            used = state.shares.get(key, {}).get(name, 0) + sum(
-                result.consumed_capacity[name].nanos
-                for result in self.held.get(key, ())
-                if result.share_id and name in result.consumed_capacity
-            )
-            if used + amount > device.capacity[name].value.nanos:
+            if self._used(key, name, state) + amount > device.capacity[name].value.nanos:
                 return False
         return True
+
+    def _used(self, key: DeviceKey, name: str, state: State) -> int:
+        held: Iterator[int] = (
+            result.consumed_capacity[name].nanos
+            for result in self.held.get(key, ())
+            if result.share_id and name in result.consumed_capacity
+        )
+        return state.shares.get(key, {}).get(name, 0) + sum(held)
 
 
 def _view(each: ResourceSlice, device: Device) -> DeviceView:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 from msgspec.structs import replace
 
 from dralloc.api import resource_v1
 from tests.support.plain_pools import World
-from tests.support.random_worlds import MODEL, NUMA
+from tests.support.random_worlds import MODEL, NUMA, Stated
 
 
 def with_distinct_attributes(world: World, seed: int) -> World:
@@ -24,6 +25,46 @@ def with_distinct_attributes(world: World, seed: int) -> World:
 
     changed = _with_claims(world, lambda devices: replace(devices, constraints=tuple(map(change, devices.constraints))))
     return dataclasses.replace(changed, features=dataclasses.replace(world.features, distinct_attributes=True))
+
+
+def with_preferences(world: World, seed: int) -> World:
+    """Requests and classes prefer devices, and some ask how often a device is allocated."""
+    random = Random(seed)
+    values = (None, resource_v1.FIRST_FIT, resource_v1.LEAST_AVAILABLE, resource_v1.MOST_AVAILABLE)
+    is_conditional = random.random() < 0.5
+
+    def prefer(stated: Stated) -> Stated:
+        limits = None
+        if is_conditional and random.random() < 0.5 and stated.allocation_mode != resource_v1.ALL:
+            limits = random.choice(((0, 0), (1, None), (None, 1), (1, 2), (None, 0), (2, None)))
+        return replace(
+            stated,
+            device_preference=random.choice(values),
+            allocations=limits and resource_v1.DeviceAllocationsRange(min=limits[0], max=limits[1]),
+        )
+
+    changed = _with_requests(world, prefer)
+    classes = {
+        name: replace(each, spec=replace(each.spec, device_preference=random.choice(values)))
+        for name, each in world.classes.items()
+    }
+    features = dataclasses.replace(world.features, device_preference=True)
+    return dataclasses.replace(changed, features=features, classes=classes)
+
+
+def _with_requests(world: World, change: Callable[[Any], Any]) -> World:
+    def change_all(devices: resource_v1.DeviceClaim) -> resource_v1.DeviceClaim:
+        requests = tuple(
+            replace(
+                request,
+                exactly=request.exactly and change(request.exactly),
+                first_available=tuple(map(change, request.first_available)),
+            )
+            for request in devices.requests or ()
+        )
+        return replace(devices, requests=requests)
+
+    return _with_claims(world, change_all)
 
 
 def _with_claims(world: World, change: Callable[[resource_v1.DeviceClaim], resource_v1.DeviceClaim]) -> World:

@@ -33,7 +33,9 @@ class Pick(NamedTuple):
 
 class Ledger:
     __slots__ = (
+        "_counts_allocations",
         "_journal",
+        "allocations",
         "chosen",
         "counters",
         "free",
@@ -45,13 +47,16 @@ class Ledger:
         "taken_by_claim",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, *, counts_allocations: bool = False) -> None:
+        self._counts_allocations = counts_allocations
         self._journal: list[tuple[dict[Any, Any], Any, Any]] = []
         # Devices taken whole, as a mask for each strip: by any claim, and by claim.
         self.taken: dict[int, int] = {}
         self.taken_by_claim: dict[tuple[int, int], int] = {}
         # The capacity that shares taken by this search leave of a device, by the device's position in the total order.
         self.free: dict[int, tuple[int, ...]] = {}
+        # How often a device is taken, by its position, where that matters. Admin access does not count.
+        self.allocations: dict[int, int] = {}
         # What is left of the counters that devices were charged to.
         self.counters: dict[tuple[PoolId, CounterId], int] = {}
         # The compatibility groups that all devices of a counter set have in common.
@@ -80,11 +85,20 @@ class Ledger:
         self._journal.append((table, key, table.get(key, _ABSENT)))
         table[key] = value
 
+    def taken_for(self, alternative: Alternative, strip: int) -> int:
+        """Devices of a strip that earlier picks exclude. Admin access is excluded only by picks of its own claim."""
+        if alternative.is_admin:
+            return self.taken_by_claim.get((alternative.claim, strip), 0)
+        return self.taken.get(strip, 0)
+
     def record(self, pick: Pick) -> None:
         """Records a pick whose counters, constraints and capacity are taken already."""
         claim = pick.alternative.claim
         self.put(self.picks, len(self.picks), pick)
         self.put(self.recorded, claim, self.recorded.get(claim, 0) + 1)
+        if self._counts_allocations and not pick.alternative.is_admin:
+            position = pick.candidate.position
+            self.put(self.allocations, position, self.allocations.get(position, 0) + 1)
         if not pick.is_share:
             number, mask = pick.candidate.strip.number, 1 << pick.candidate.bit
             self.put(self.taken, number, self.taken.get(number, 0) | mask)

@@ -81,6 +81,7 @@ class NodeEquivalence:
         self._visibility = demand.features.visibility
         self._snapshot = snapshot
         self._is_read = _ReadNames(demand)
+        self._counts_allocations = demand.counts_allocations
 
     def key(self, node: NodeFacts) -> Hashable:
         """Equal for two nodes only if the allocator gives both the same answer, except for the names of devices."""
@@ -109,8 +110,10 @@ class NodeEquivalence:
         if usage is None:
             return devices, operations
         dedicated, shared = usage.dedicated[strip.slice_index], usage.shared[strip.slice_index]
-        consumed = [tuple(sorted(usage.of(strip.slice.devices[bit].name).consumed.items())) for bit in bits_of(shared)]
-        return devices, operations, dedicated, shared, *consumed
+        used = [usage.of(strip.slice.devices[bit].name) for bit in bits_of(shared)]
+        consumed = [tuple(sorted(each.consumed.items())) for each in used]
+        counts = [each.shares for each in used] if self._counts_allocations else ()
+        return devices, operations, dedicated, shared, *consumed, *counts
 
     def _device_key(self, device: Device) -> Hashable:
         return (

@@ -81,6 +81,9 @@ class FatalCause(Enum):
     NO_CLASS_NAME = "names no device class"
     CLASS_MISSING = "device class {} does not exist"
     UNKNOWN_ALLOCATION_MODE = "has the unknown allocation mode {!r}"
+    UNKNOWN_PREFERENCE = "has the unknown device preference {!r}"
+    DEVICE_PREFERENCE_OFF = "has the device preference {}, but the feature DRADevicePreference is off"
+    ALLOCATIONS_OFF = "has a condition on allocations, but the feature DRADevicePreference is off"
     POOL_NOT_READY = "asks for all devices, but pool {}"
     # A selector, a capacity or a node selector that fails to evaluate.
     EVALUATION_ERROR = "{}"

@@ -116,6 +116,19 @@ class ProblemSurvey:
         return bool(self.limited_claims) and self.next_error[0] < len(self.demand.requests)
 
     @cached_property
+    def allocations_matter(self) -> bool:
+        """True if it matters how often a device is allocated: to a condition, or to the order where that matters."""
+        alternatives = self.demand.alternatives
+        return any(found.allocations is not None for found in alternatives) or (
+            self.order_matters and self.demand.counts_allocations
+        )
+
+    @cached_property
+    def can_become_possible(self) -> bool:
+        """True if taking a device may make another request possible, which requires that a device is allocated."""
+        return any(found.allocations is not None and found.allocations.min for found in self.demand.alternatives)
+
+    @cached_property
     def representatives(self) -> tuple[int, ...]:
         """For each alternative, the number of the first one with the same request."""
         first: dict[Hashable, int] = {}
@@ -124,7 +137,15 @@ class ProblemSurvey:
     def _request_key(self, alternative: Alternative) -> Hashable:
         # Admin access excludes devices only within its claim.
         claim = alternative.claim if alternative.is_admin else None
-        return alternative.criteria, alternative.takes_all, alternative.count, alternative.constraints, claim
+        return (
+            alternative.criteria,
+            alternative.takes_all,
+            alternative.count,
+            alternative.constraints,
+            alternative.preference,
+            alternative.allocations,
+            claim,
+        )
 
     @cached_property
     def has_admin_access(self) -> bool:
@@ -273,7 +294,8 @@ class ProblemSurvey:
         is_shareable = bool(self.shareable >> position & 1)
         pool_id = strip.pool.pool_id if strip.slice.counting >> bit & 1 else None
         groups = strip.slice.groups[bit] if pool_id is not None else ()
-        return is_shareable, self.free.get(position), self.draws.get(position), pool_id, groups
+        allocations = self._supply.allocations(self.candidates[position]) if self.allocations_matter else 0
+        return is_shareable, self.free.get(position), self.draws.get(position), pool_id, groups, allocations
 
     def _refined(self, kinds: dict[int, int], alternative: Alternative) -> dict[int, int]:
         return dict(self._numbered((at, (kind, self._key_for(alternative, at))) for at, kind in kinds.items()))

@@ -64,21 +64,24 @@ class Pruner:
     def key(self, cursor: Cursor) -> Hashable:
         survey, ledger = self._survey, self._ledger
         claim = survey.demand.requests[cursor.request].claim
-        after = cursor.after.position if cursor.after is not None else -1
+        rest = cursor.rest
         return (
             cursor.request,
             survey.representatives[cursor.alternative.number] if cursor.alternative is not None else -1,
             cursor.slot,
-            after,
+            rest,
             ledger.recorded.get(claim, 0) if claim in survey.limited_claims else 0,
-            tuple(sorted(self._used(cursor, claim, after))),
+            tuple(sorted(self._used(cursor, claim, rest))),
             tuple(sorted(item for item in ledger.counters.items() if item[0] in survey.counters_ahead[cursor.request])),
             frozenset(ledger.groups.items()),
             tuple(map(ledger.states.get, survey.constraints_ahead[cursor.request])),
         )
 
-    def _used(self, cursor: Cursor, claim: int, after: int) -> Iterator[tuple[int, bool, bool, tuple[int, ...]]]:
-        """The kinds of the devices ahead that were taken from; which of equivalent devices it was does not matter."""
+    def _used(self, cursor: Cursor, claim: int, rest: int) -> Iterator[tuple[int, bool, bool, int, tuple[int, ...]]]:
+        """The kinds of the devices ahead that were taken from; which of equivalent devices it was does not matter.
+
+        `rest` are the devices that the current request has not passed.
+        """
         survey, ledger = self._survey, self._ledger
         ahead, kinds = survey.ahead[cursor.request], survey.kinds[cursor.request]
         own = (
@@ -87,12 +90,17 @@ class Pruner:
             else 0
         )
         for position in bits_of(survey.flat(ledger.taken.items()) & ahead):
-            yield kinds[position], position > after, bool(own >> position & 1), ()
+            yield kinds[position], bool(rest >> position & 1), bool(own >> position & 1), 1, ()
         for position, left in ledger.free.items():
             if ahead >> position & 1:
-                yield kinds[position], position > after, False, left
+                yield kinds[position], bool(rest >> position & 1), False, self._allocations(position), left
 
     def equivalence(self, cursor: Cursor, candidate: DeviceCandidate) -> Hashable:
         position = candidate.position
         is_taken = self._ledger.taken.get(candidate.strip.number, 0) >> candidate.bit & 1
-        return self._survey.kinds[cursor.request][position], self._ledger.free.get(position), is_taken
+        kind = self._survey.kinds[cursor.request][position]
+        return kind, self._ledger.free.get(position), is_taken, self._allocations(position)
+
+    def _allocations(self, position: int) -> int:
+        """How often the search has taken the device, where that matters."""
+        return self._ledger.allocations.get(position, 0) if self._survey.allocations_matter else 0

@@ -71,8 +71,8 @@ class RemainingDemand:
         devices = survey.usable[alternative.number] & ~gone
         if alternative.takes_all:
             devices &= survey.everything(alternative, cursor.slot)
-        elif cursor.after is not None:
-            devices &= -2 << cursor.after.position
+        else:
+            devices &= cursor.rest
         for constraint in alternative.constraints:
             devices &= self._admitted(constraint)
         spare = devices.bit_count() - need

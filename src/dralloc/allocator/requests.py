@@ -18,7 +18,11 @@ from dralloc.api.request_name import RequestName
 from dralloc.api.resource_v1 import (
     ALL,
     EXACT_COUNT,
+    FIRST_FIT,
+    LEAST_AVAILABLE,
+    MOST_AVAILABLE,
     CapacityRequirements,
+    DeviceAllocationsRange,
     DeviceClaim,
     DeviceClass,
     DeviceConstraint,
@@ -48,6 +52,9 @@ class Alternative:
     tolerations: tuple[DeviceToleration, ...]
     # The claim's constraints that cover the alternative.
     constraints: tuple[Constraint, ...]
+    # Which devices are tried first, and how often a device may be allocated already.
+    preference: str = FIRST_FIT
+    allocations: DeviceAllocationsRange | None = None
     fault: Fatal | None = None
 
 
@@ -76,12 +83,16 @@ class Demand:
     # The requests of all claims, in the order in which they are served.
     requests: tuple[RequestDemand, ...] = field(init=False)
     alternatives: tuple[Alternative, ...] = field(init=False)
+    # True if the answer depends on how often devices are allocated.
+    counts_allocations: bool = field(init=False)
 
     def __post_init__(self) -> None:
         requests = tuple(request for claim in self.claims for request in claim.requests)
         object.__setattr__(self, "requests", requests)
         alternatives = tuple(alternative for request in requests for alternative in request.alternatives)
         object.__setattr__(self, "alternatives", alternatives)
+        counts = any(found.preference != FIRST_FIT or found.allocations is not None for found in alternatives)
+        object.__setattr__(self, "counts_allocations", counts)
 
 
 def compile_demand(claims: Iterable[ResourceClaim], classes: Mapping[str, DeviceClass], features: Features) -> Demand:
@@ -185,8 +196,10 @@ class _Compiler:
             count=stated.count,
             is_admin=isinstance(stated, ExactDeviceRequest) and bool(stated.admin_access),
             tolerations=stated.tolerations,
+            preference=_preference(stated, device_class or _NO_CLASS),
+            allocations=stated.allocations,
             constraints=self._derived(stated, tuple(found for found in constraints if found.covers(name))),
-            fault=_fatal(cause, claim, name, stated) if cause is not None else None,
+            fault=_fatal(cause, claim, name, stated, device_class or _NO_CLASS) if cause is not None else None,
         )
 
     def _derived(self, stated: _SubRequest, constraints: tuple[Constraint, ...]) -> tuple[Constraint, ...]:
@@ -218,7 +231,16 @@ class _Compiler:
             return FatalCause.CLASS_MISSING
         if stated.allocation_mode not in (EXACT_COUNT, ALL):
             return FatalCause.UNKNOWN_ALLOCATION_MODE
-        return None
+        return self._fault_of_preference(stated, _preference(stated, device_class))
+
+    def _fault_of_preference(self, stated: _SubRequest, preference: str) -> FatalCause | None:
+        if preference not in (FIRST_FIT, LEAST_AVAILABLE, MOST_AVAILABLE):
+            return FatalCause.UNKNOWN_PREFERENCE
+        if self._features.device_preference:
+            return None
+        if stated.allocations is not None:
+            return FatalCause.ALLOCATIONS_OFF
+        return FatalCause.DEVICE_PREFERENCE_OFF if preference != FIRST_FIT else None
 
     def _profile(self, stated: _SubRequest, device_class: DeviceClass) -> DeviceCriteria:
         features = self._features
@@ -242,15 +264,25 @@ def _name_of(request: DeviceRequest, stated: _SubRequest) -> RequestName:
     return RequestName(request.name, stated.name if isinstance(stated, DeviceSubRequest) else None)
 
 
-def _fatal(cause: FatalCause, claim: int, name: RequestName, stated: _SubRequest) -> Fatal:
+def _fatal(cause: FatalCause, claim: int, name: RequestName, stated: _SubRequest, device_class: DeviceClass) -> Fatal:
     class_name = stated.device_class_name
     match cause:
         case FatalCause.CLASS_MISSING:
             return Fatal(cause, class_name, claim, name, device_class=class_name)
         case FatalCause.UNKNOWN_ALLOCATION_MODE:
             return Fatal(cause, stated.allocation_mode, claim, name)
+        case FatalCause.UNKNOWN_PREFERENCE | FatalCause.DEVICE_PREFERENCE_OFF:
+            of_class = None if stated.device_preference else class_name
+            return Fatal(cause, _preference(stated, device_class), claim, name, device_class=of_class)
         case _:
             return Fatal(cause, claim=claim, request=name)
+
+
+def _preference(stated: _SubRequest, device_class: DeviceClass) -> str:
+    """The preference of the request, else that of its class. A request for all devices has none to prefer."""
+    if stated.allocation_mode == ALL:
+        return FIRST_FIT
+    return stated.device_preference or device_class.spec.device_preference or FIRST_FIT
 
 
 def _expressions(selectors: tuple[DeviceSelector, ...]) -> tuple[str, ...]:

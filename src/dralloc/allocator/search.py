@@ -15,11 +15,13 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 
 from dralloc.allocator.device_picker import DevicePicker
+from dralloc.allocator.device_preference import PreferredOrder, is_allocated_enough
 from dralloc.allocator.ledger import Ledger
 from dralloc.allocator.outcome import RESULTS_MAX
 from dralloc.allocator.requests import Alternative, Demand
 from dralloc.allocator.supply import DeviceCandidate, Supply
-from dralloc.snapshot.cluster import Strip
+from dralloc.api.resource_v1 import FIRST_FIT
+from dralloc.snapshot.slices import bits_of
 
 
 class SearchStatus(Enum):
@@ -41,6 +43,15 @@ class Cursor(NamedTuple):
     slot: int = 0
     # Devices of one request are taken in ascending order: only devices after this one are tried.
     after: DeviceCandidate | None = None
+    # The order that the request prefers; None for the total order.
+    order: PreferredOrder | None = None
+
+    @property
+    def rest(self) -> int:
+        """The devices that the request has not passed, and others, as a mask over the total order."""
+        if self.after is None:
+            return -1
+        return -2 << self.after.position if self.order is None else self.order.mask_after(self.after)
 
 
 class Pruning(Protocol):
@@ -82,7 +93,7 @@ class ChoicePoint:
 
 class Search:
     def __init__(self, demand: Demand, supply: Supply, steps_max: int) -> None:
-        self.ledger = Ledger()
+        self.ledger = Ledger(counts_allocations=demand.counts_allocations)
         self.steps = 0
         self._steps_max = steps_max
         self._requests = demand.requests
@@ -146,7 +157,7 @@ class Search:
         assert cursor.alternative is not None, "a candidate is an option only where an alternative is chosen"
         if not self._picker.take(cursor.alternative, option):
             return SearchStatus.DEAD
-        return self._open(Cursor(cursor.request, cursor.alternative, cursor.slot + 1, option))
+        return self._open(Cursor(cursor.request, cursor.alternative, cursor.slot + 1, option, cursor.order))
 
     def _open(self, cursor: Cursor) -> SearchStatus | None:
         """Pushes the choice at the cursor; if there is none, returns how the search ends there."""
@@ -168,6 +179,8 @@ class Search:
             cursor = Cursor(cursor.request + 1)
         if self.ledger.recorded.get(request.claim, 0) + wanted - cursor.slot > RESULTS_MAX:
             return SearchStatus.OVER_LIMIT
+        if alternative.preference != FIRST_FIT and cursor.order is None:
+            cursor = cursor._replace(order=PreferredOrder(alternative, self._supply, self.ledger))
         return self._push(cursor, self._candidates(alternative, cursor))
 
     def _push(self, cursor: Cursor, options: Iterator[Alternative | DeviceCandidate]) -> SearchStatus | None:
@@ -186,32 +199,54 @@ class Search:
     # --- Devices ----------------------------------------------------------------------------------------------
 
     def _candidates(self, alternative: Alternative, cursor: Cursor) -> Iterator[DeviceCandidate]:
-        """The devices to try, in the total order. Raises a device's fatal error when the search reaches the device."""
+        """The devices to try, in order. Raises a device's fatal error when the search reaches the device."""
         if alternative.takes_all:
-            candidate = self._supply.everything_for(alternative)[cursor.slot]
-            stock = self._supply.stock(alternative, candidate.strip)
-            if (stock.usable & ~self._taken(alternative, candidate.strip)) >> candidate.bit & 1:
+            return self._of_everything(alternative, cursor.slot)
+        if cursor.order is not None:
+            return self._in_preferred_order(alternative, cursor.order, cursor.after)
+        return self._in_total_order(alternative, cursor.after)
+
+    def _of_everything(self, alternative: Alternative, slot: int) -> Iterator[DeviceCandidate]:
+        candidate = self._supply.everything_for(alternative)[slot]
+        stock = self._supply.stock(alternative, candidate.strip)
+        mask = stock.usable & ~self.ledger.taken_for(alternative, candidate.strip.number)
+        if mask >> candidate.bit & 1 and is_allocated_enough(alternative, candidate, self._supply, self.ledger):
+            yield candidate
+
+    def _in_preferred_order(
+        self, alternative: Alternative, order: PreferredOrder, after: DeviceCandidate | None
+    ) -> Iterator[DeviceCandidate]:
+        """Devices on which the request fails come last: it prefers every other."""
+        for candidate in order.after(after):
+            strip, bit = candidate
+            usable = self._supply.stock(alternative, strip).usable & ~self.ledger.taken_for(alternative, strip.number)
+            if usable >> bit & 1 and is_allocated_enough(alternative, candidate, self._supply, self.ledger):
                 yield candidate
-            return
-        after = cursor.after
+        for strip in self._supply.strips:
+            faulty = self._supply.stock(alternative, strip).faulty
+            for bit in bits_of(faulty & ~self.ledger.taken_for(alternative, strip.number)):
+                candidate = DeviceCandidate(strip, bit)
+                if is_allocated_enough(alternative, candidate, self._supply, self.ledger):
+                    raise self._supply.fault(alternative, candidate)
+
+    def _in_total_order(self, alternative: Alternative, after: DeviceCandidate | None) -> Iterator[DeviceCandidate]:
         strips = self._supply.strips
+        is_conditional = alternative.allocations is not None
         for number in range(after.strip.number if after is not None else 0, len(strips)):
             strip = strips[number]
             stock = self._supply.stock(alternative, strip)
-            mask = (stock.usable | stock.faulty) & ~self._taken(alternative, strip)
+            mask = (stock.usable | stock.faulty) & ~self.ledger.taken_for(alternative, number)
             if after is not None and after.strip is strip:
                 mask &= -2 << after.bit
             while mask:
                 lowest = mask & -mask
                 mask ^= lowest
                 bit = lowest.bit_length() - 1
+                if is_conditional and not is_allocated_enough(
+                    alternative, DeviceCandidate(strip, bit), self._supply, self.ledger
+                ):
+                    continue
                 if stock.faulty & lowest:
                     raise self._supply.fault(alternative, DeviceCandidate(strip, bit))
                 if not (stock.shared & lowest and self._supply.lacks_capacity(stock, strip, bit)):
                     yield DeviceCandidate(strip, bit)
-
-    def _taken(self, alternative: Alternative, strip: Strip) -> int:
-        """Devices that earlier picks exclude. Admin access is excluded only by picks of its own claim."""
-        if alternative.is_admin:
-            return self.ledger.taken_by_claim.get((alternative.claim, strip.number), 0)
-        return self.ledger.taken.get(strip.number, 0)

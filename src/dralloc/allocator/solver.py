@@ -50,6 +50,8 @@ def solve(demand: Demand, supply: Supply, budget: StepBudget) -> Solution:
         steps += search.steps
         if status is not SearchStatus.OUT_OF_STEPS or steps >= budget.steps_max:
             break
+        if survey.can_become_possible:
+            continue
         steps += _find_unsatisfiable(survey, supply, knowledge, min(budget.pruned, budget.steps_max - steps))
     return Solution(status, search.ledger, steps)
 

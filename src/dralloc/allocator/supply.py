@@ -152,6 +152,12 @@ class Supply:
         consumed = self.usage(candidate.strip.pool).of(device.name).consumed
         return tuple([each.value.nanos - consumed.get(name, 0) for name, each in device.capacity.items()])
 
+    def allocations(self, candidate: DeviceCandidate) -> int:
+        """How often claims of the cluster have the device."""
+        strip, bit = candidate
+        usage = self.usage(strip.pool).of(strip.slice.devices[bit].name)
+        return usage.dedicated + usage.shares
+
     def lacks_capacity(self, stock: Stock, strip: Strip, bit: int) -> bool:
         """True if shares in use leave too little capacity of the device."""
         device = strip.slice.devices[bit]

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from dralloc.api.resource_v1 import DeviceRequestAllocationResult
 from dralloc.devices.device_usage import FREE, DeviceUsage
 from dralloc.primitives.persistent_map import PersistentMap
-from dralloc.snapshot.slices import IndexedSlice
+from dralloc.snapshot.slices import Answers, IndexedSlice
 
 
 class PoolUsage(Struct, frozen=True, eq=False, gc=False):
@@ -22,6 +22,8 @@ class PoolUsage(Struct, frozen=True, eq=False, gc=False):
     devices: PersistentMap[str, DeviceUsage] = field(default_factory=PersistentMap)
     dedicated: tuple[int, ...] = ()
     shared: tuple[int, ...] = ()
+    # What other modules compute about the usage.
+    answers: Answers = field(default_factory=Answers)
 
     @classmethod
     def unused(cls, slices: tuple[IndexedSlice, ...]) -> PoolUsage:

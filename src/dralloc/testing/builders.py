@@ -136,9 +136,12 @@ def taint_rule(
 
 
 def device_class(
-    name: str = CLASS, where: Expressions = (), config: Sequence[resource_v1.DeviceClassConfiguration] = ()
+    name: str = CLASS,
+    where: Expressions = (),
+    config: Sequence[resource_v1.DeviceClassConfiguration] = (),
+    prefer: str | None = None,
 ) -> resource_v1.DeviceClass:
-    spec = resource_v1.DeviceClassSpec(selectors=_selectors(where), config=tuple(config))
+    spec = resource_v1.DeviceClassSpec(selectors=_selectors(where), config=tuple(config), device_preference=prefer)
     return resource_v1.DeviceClass(metadata=ObjectMeta(name=name), spec=spec)
 
 
@@ -152,15 +155,21 @@ def request(
     capacity: Mapping[str, str] | None = None,
     tolerations: Sequence[resource_v1.DeviceToleration] = (),
     admin: bool | None = None,
+    prefer: str | None = None,
+    allocations: tuple[int | None, int | None] | None = None,
+    together: bool = False,
 ) -> resource_v1.DeviceRequest:
+    """A request for `count` devices, for `everything`, or for at most `count` that have the capacity `together`."""
     exactly = resource_v1.ExactDeviceRequest(
         device_class_name=device_class,
         selectors=_selectors(where),
-        allocation_mode=resource_v1.ALL if everything else resource_v1.EXACT_COUNT,
+        allocation_mode=_mode(everything, together),
         count=0 if everything else count,
         admin_access=admin,
         tolerations=tuple(tolerations),
         capacity=_requirements(capacity),
+        device_preference=prefer,
+        allocations=_range(allocations),
     )
     return resource_v1.DeviceRequest(name=name, exactly=exactly)
 
@@ -174,15 +183,20 @@ def alternative(
     where: Expressions = (),
     capacity: Mapping[str, str] | None = None,
     tolerations: Sequence[resource_v1.DeviceToleration] = (),
+    prefer: str | None = None,
+    allocations: tuple[int | None, int | None] | None = None,
+    together: bool = False,
 ) -> resource_v1.DeviceSubRequest:
     return resource_v1.DeviceSubRequest(
         name=name,
         device_class_name=device_class,
         selectors=_selectors(where),
-        allocation_mode=resource_v1.ALL if everything else resource_v1.EXACT_COUNT,
+        allocation_mode=_mode(everything, together),
         count=0 if everything else count,
         tolerations=tuple(tolerations),
         capacity=_requirements(capacity),
+        device_preference=prefer,
+        allocations=_range(allocations),
     )
 
 
@@ -255,6 +269,16 @@ def _selectors(where: Expressions) -> tuple[resource_v1.DeviceSelector, ...]:
         resource_v1.DeviceSelector(cel=resource_v1.CELDeviceSelector(expression=expression))
         for expression in expressions
     )
+
+
+def _mode(everything: bool, together: bool) -> str:
+    if everything:
+        return resource_v1.ALL
+    return resource_v1.AGGREGATED_CAPACITY if together else resource_v1.EXACT_COUNT
+
+
+def _range(limits: tuple[int | None, int | None] | None) -> resource_v1.DeviceAllocationsRange | None:
+    return None if limits is None else resource_v1.DeviceAllocationsRange(min=limits[0], max=limits[1])
 
 
 def _requirements(asked: Mapping[str, str] | None) -> resource_v1.CapacityRequirements | None:
