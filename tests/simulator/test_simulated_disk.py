@@ -9,7 +9,7 @@ import pytest
 
 from dralloc.simulator.simulated_disk import DATABASE, SimulatedDisk
 from dralloc.simulator.virtual_time import run_virtual
-from dralloc.store.errors import LostWrites, StoreError, StoreFull
+from dralloc.store.errors import LostWrites, StoreError, StoreFull, StoreUnavailable
 from dralloc.store.sqlite import SqliteStore
 
 SEEDS = range(20)
@@ -84,6 +84,45 @@ def test_writes_behind_one_that_was_not_synced_survive(disks: Callable[[int], Si
     for seed in SEEDS:
         # The write that was not acknowledged may have happened.
         assert run_virtual(run(disks(seed))) in (10, 11)
+
+
+@pytest.mark.parametrize("ending", ["killed", "closed", "killed, disk full"])
+def test_what_a_server_served_after_a_failed_sync_survives(disks: Callable[[int], SimulatedDisk], ending: str) -> None:
+    async def run(disk: SimulatedDisk) -> tuple[int, int]:
+        store = await SqliteStore.open(DATABASE, disk=disk)
+        await write_some(store, 5)
+        disk.fails_to_sync = True
+        with pytest.raises(StoreError):
+            await write_some(store, 1, "/unsynced/")
+        if ending == "closed":
+            await store.close()
+            disk.fails_to_sync = False
+        else:
+            await crash(store, disk, power_loss=False)
+        disk.is_full = "full" in ending
+        store = await SqliteStore.open(DATABASE, disk=disk)
+        served = len((await store.list_prefix("/")).records)
+        disk.is_full, disk.fails_to_sync = False, True
+        with pytest.raises(StoreError):
+            await write_some(store, 1, "/also-unsynced/")
+        await crash(store, disk, power_loss=True)
+        return served, await keys_after_restart(disk)
+
+    for seed in SEEDS:
+        served, kept = run_virtual(run(disks(seed)))
+        assert kept >= served
+
+
+def test_a_server_that_cannot_sync_its_log_at_the_start_serves_nothing(disks: Callable[[int], SimulatedDisk]) -> None:
+    async def run(disk: SimulatedDisk) -> None:
+        store = await SqliteStore.open(DATABASE, disk=disk)
+        await write_some(store, 5)
+        await crash(store, disk, power_loss=False)
+        disk.fails_to_sync = True
+        with pytest.raises(StoreUnavailable):
+            await SqliteStore.open(DATABASE, disk=disk)
+
+    run_virtual(run(disks(0)))
 
 
 def test_a_full_disk_refuses_writes_until_it_has_room(disks: Callable[[int], SimulatedDisk]) -> None:

@@ -198,6 +198,16 @@ class SimulatedDisk(Disk):
         replaced.sync()
         self._files[path] = replaced
 
+    def write_again(self, path: Path) -> None:
+        content = self._files.get(path)
+        if content is None:
+            return
+        content.write(0, bytes(content.seen))
+        if self.fails_to_sync:
+            content.fail_to_sync()
+            raise OSError(errno.EIO, "input/output error", str(path))
+        content.sync()
+
     def rename(self, path: Path, to: Path) -> None:
         self._files[to] = self._files.pop(path)
 

@@ -20,7 +20,7 @@ from dralloc.store.errors import StoreError, StoreInUse
 from dralloc.store.high_water_mark import mark_path, read_mark, write_mark
 from dralloc.store.interface import PageToken, Store
 from dralloc.store.records import Record
-from dralloc.store.sqlite_file import SqliteFile, first_of_history
+from dralloc.store.sqlite_file import SqliteFile, first_of_history, log_path
 
 FORMAT: Final = "dralloc-backup"
 VERSION: Final = 1
@@ -121,7 +121,7 @@ def restore_sqlite(path: Path, header: Header, records: Iterable[Record], *, clo
     known = read_mark(path, disk)
     _check_unused(path, disk)
     unfinished = path.with_name(f"{path.name}.restoring")
-    for each in (unfinished, log_of(unfinished), mark_path(unfinished)):
+    for each in (unfinished, log_path(unfinished), mark_path(unfinished)):
         disk.remove(each)
     newest = max(header.revision, known.revision if known else 0)
     file = SqliteFile(unfinished, disk=disk)
@@ -130,13 +130,9 @@ def restore_sqlite(path: Path, header: Header, records: Iterable[Record], *, clo
     finally:
         file.close()
     write_mark(path, mark, disk)
-    disk.remove(log_of(path))
+    disk.remove(log_path(path))
     disk.rename(unfinished, path)
     return mark.revision
-
-
-def log_of(database: Path) -> Path:
-    return database.with_name(f"{database.name}-wal")
 
 
 def _check_unused(path: Path, disk: Disk) -> None:

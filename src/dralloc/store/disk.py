@@ -8,6 +8,8 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
+PIECE_BYTES = 1 << 20
+
 
 class DiskFile:
     """A file of constant size, open for writing."""
@@ -79,6 +81,23 @@ class Disk:
             with contextlib.suppress(OSError):
                 os.unlink(unfinished)
             raise
+
+    def write_again(self, path: Path) -> None:
+        """Writes the content of a file, if it exists, where it stands and syncs it, also if an earlier sync failed and the system
+        considers it written. It takes no room.
+        """
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            offset = 0
+            while piece := os.pread(descriptor, PIECE_BYTES, offset):
+                offset += os.pwrite(descriptor, piece, offset)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        _sync_directory(path.parent)
 
     def rename(self, path: Path, to: Path) -> None:
         """Renames a file, durably."""

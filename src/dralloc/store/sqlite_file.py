@@ -62,6 +62,10 @@ CORRUPTION_ERRORS = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR", "SQLITE_
 _logger = logging.getLogger(__name__)
 
 
+def log_path(database: Path) -> Path:
+    return database.with_name(f"{database.name}-wal")
+
+
 def first_of_history(newest_known: int, now: datetime) -> int:
     """Returns the first revision of a new history that follows one of which this revision is the newest known.
 
@@ -100,7 +104,6 @@ class SqliteFile:
         self._clock = clock or SystemClock()
         self._disk = disk = disk or Disk()
         self._survivors = 0
-        self._log_is_sound = False
         self._failure: StoreError | None = None
         self._mark: MarkFile | None = None
         with self._explaining_errors():
@@ -139,32 +142,12 @@ class SqliteFile:
                 records = revisioned.page("", revision=None, limit=None, token=None).records
                 found = self.begin_history(records, first_revision=first_of_history(newest, self._clock.now()))
                 revisioned = self._load(limits)
-            is_synced = self._try_to_empty_log()
             if mark is None or mark.identity != found.identity:
                 write_mark(self._path, found, self._disk)
             self._mark = MarkFile(self._path, self._disk)
-            if is_synced:
-                # Readers see writes that were committed before a kill and never acknowledged.
-                self.mark(revisioned.revision)
+            # Readers see writes that were committed before a kill and never acknowledged.
+            self.mark(revisioned.revision)
         return revisioned
-
-    def _try_to_empty_log(self) -> bool:
-        """A store on a full disk can still be read."""
-        try:
-            self._empty_log()
-        except sqlite3.Error as error:
-            if _name(error) not in HARMLESS_ERRORS:
-                raise
-        return self._log_is_sound
-
-    def _empty_log(self) -> None:
-        """Moves the write-ahead log into the database and syncs it. Nothing is committed before.
-
-        If an earlier process failed to sync, the system may show writes of the log that will never be on the disk. Later writes behind
-        them would be lost with the power.
-        """
-        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        self._log_is_sound = True
 
     def begin_history(self, records: Iterable[Record], *, first_revision: int) -> Mark:
         """Replaces everything in the file by these records, with revisions from the first one on in their old order, and a new
@@ -208,8 +191,6 @@ class SqliteFile:
             raise self._failure.with_traceback(None)
         with self._explaining_errors():
             try:
-                if not self._log_is_sound:
-                    self._empty_log()
                 self._connection.execute("BEGIN IMMEDIATE")
                 self._append(events)
                 if compaction is not None:
@@ -237,14 +218,22 @@ class SqliteFile:
                 self._mark.sync()
 
     def close(self) -> None:
+        if self._failure is not None:
+            # SQLite would move writes that are not on the disk into the database, and delete a log that a power failure brings back
+            # without them.
+            self.close_unchanged()
+        else:
+            self._close()
+
+    def _close(self) -> None:
         self._connection.close()
         if self._mark is not None:
             self._mark.close()
 
     def close_unchanged(self) -> None:
         """Closes a file that cannot be used, for a person to look at: SQLite would delete its log."""
-        with self._disk.keeping(self._path.with_name(f"{self._path.name}-wal")):
-            self.close()
+        with self._disk.keeping(log_path(self._path)):
+            self._close()
 
     @contextlib.contextmanager
     def _without_mark_on_failure(self) -> Iterator[None]:
@@ -261,7 +250,7 @@ class SqliteFile:
         if mark is not None and mark.revision > FIRST_REVISION and not self._accepts_loss:
             raise self._lost(
                 f"it is empty, but writes up to revision {mark.revision} were acknowledged: the file or its write-ahead log "
-                f"{self._path.name}-wal is missing or damaged"
+                f"{log_path(self._path).name} is missing or damaged"
             )
 
     def _prepare(self, synchronous: str) -> None:
@@ -294,6 +283,9 @@ class SqliteFile:
             self._connection.executescript(SCHEMA)
         execute("BEGIN IMMEDIATE")
         execute("COMMIT")
+        # If an earlier process failed to sync, the system shows writes of the log that are not on the disk and that no later sync
+        # writes there. Nothing is served or committed before the disk has all that the log shows.
+        self._disk.write_again(log_path(self._path))
 
     def _identity(self) -> bytes:
         """Returns the identity of the store; gives one to a file that has none: it is new, or of an earlier version."""
@@ -320,7 +312,7 @@ class SqliteFile:
             )
         return (
             f"it ends at revision {found.revision}, but writes up to revision {mark.revision} were acknowledged: "
-            f"the end of the write-ahead log {self._path.name}-wal is missing or damaged"
+            f"the end of the write-ahead log {log_path(self._path).name} is missing or damaged"
         )
 
     def _compaction(self) -> tuple[int, int]:
