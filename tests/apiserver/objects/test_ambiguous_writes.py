@@ -243,15 +243,20 @@ def test_a_delayed_binding_or_deallocation_leaves_no_bound_pod_without_devices(
         return (await api.call("POST", f"{PODS}/p/binding", binding)).code
 
     async def deallocate(api: LocalApi) -> int:
-        patch = {"metadata": {"annotations": {"late": "yes"}}, "status": {"allocation": None}}
+        patch = {
+            "metadata": {"annotations": {"late": "yes"}},
+            "status": {"allocation": None, "reservedFor": None},
+        }
         return (await api.call("PATCH", f"{CLAIMS}/a/status", patch, content_type=MERGE_PATCH)).code
 
     async def run(on: Cluster) -> None:
         await prepare(on.api)
         document = pod_document("p")
         document["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "a"}]
-        await on.api.create(PODS, document)
+        uid = (await on.api.create(PODS, document))["metadata"]["uid"]
         assert await allocate(on.api, "a") == 200
+        reserved = {"reservedFor": [{"resource": "pods", "name": "p", "uid": uid}]}
+        await on.api.patch(f"{CLAIMS}/a/status", {"status": reserved})
         on.proxy.delay_requests_at(b"fence/claim-use")
         delayed = asyncio.create_task((bind if binds_first else deallocate)(on.api))
         await on.proxy.struck.wait()

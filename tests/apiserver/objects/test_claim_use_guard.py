@@ -106,6 +106,12 @@ async def test_a_pod_is_not_bound_without_its_devices(api: LocalApi) -> None:
     assert answer.code == 409
     assert "claim c is not allocated" in answer.document["message"]
     await api.patch(f"{CLAIMS}/c/status", {"status": {"allocation": allocation("other")}})
+    answer = await api.call("POST", f"{PODS}/p/binding", await binding(api))
+    assert answer.code == 409
+    assert "claim c is not reserved for it" in answer.document["message"]
+    uid = (await api.get(f"{PODS}/p"))["metadata"]["uid"]
+    reserved = [{"resource": "pods", "name": "p", "uid": uid}]
+    await api.patch(f"{CLAIMS}/c/status", {"status": {"reservedFor": reserved}})
     await api.create("/api/v1/nodes", {"metadata": {"name": "n"}})
     answer = await api.call("POST", f"{PODS}/p/binding", await binding(api))
     assert "the devices of claim c are not available on node n" in answer.document["message"]

@@ -104,6 +104,18 @@ class LedgerMachine(RuleBasedStateMachine):
         self.events.clear()
         self.ledger.reset(list(self.stored.values()), self.revision)
 
+    @rule(lost=st.sets(KEYS))
+    def restore(self, lost: set[str]) -> None:
+        """A backup, in which objects have lower revisions than were known, replaces everything, at a higher revision."""
+        for write in list(self.writes):
+            write.revision = None
+            self.end(write)
+        kept = [record for key, record in self.stored.items() if key not in lost]
+        self.stored = {record.key: Record(key=record.key, value=b"7", revision=record.revision - 1) for record in kept}
+        self.revision += 1000
+        self.start_over()
+        assert self.total == sum(int(record.value) for record in self.stored.values())
+
     @invariant()
     def counts_never_too_little(self) -> None:
         assert self.total >= sum(int(record.value) for record in self.stored.values())
@@ -118,3 +130,13 @@ class LedgerMachine(RuleBasedStateMachine):
 
 TestLedger = LedgerMachine.TestCase
 TestLedger.settings = settings(stateful_step_count=30)
+
+
+def test_records_of_a_restored_store_replace_newer_ones() -> None:
+    machine = LedgerMachine()
+    machine.begin()
+    for key in ("a", "b"):
+        machine.store(key, 3)
+        machine.deliver()
+    machine.restore(lost={"b"})
+    assert machine.total == 7

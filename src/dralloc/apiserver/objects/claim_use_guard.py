@@ -1,6 +1,6 @@
 """The write guard of claims in use: a pod that is bound keeps the devices that it was bound with.
 
-A binding that states the pod's UID, as those of schedulers do, needs claims that are allocated, on the node. Without a UID, it is accepted as
+A binding that states the pod's UID, as those of schedulers do, needs claims that are allocated, on the node, and reserved for the pod. Without a UID, it is accepted as
 by Kubernetes, and the pod waits on its node. A claim is not deallocated while a bound pod uses it that has not finished,
 and such a pod stays in `reservedFor`. Schedulers and controllers check this, too, but from caches, and their requests can be delayed:
 only the server can order a binding and a deallocation. Kubernetes' server does not.
@@ -113,6 +113,9 @@ class ClaimUseGuard:
             return
         if allocation is None:
             raise _not_bindable(use, f"claim {name_of(claim_key)} is not allocated")
+        listed = (consumer.uid for consumer in claim.status.reserved_for)
+        if not allocation.reserved_for_any_pod and use.uid not in listed:
+            raise _not_bindable(use, f"claim {name_of(claim_key)} is not reserved for it")
         if allocation.node_selector is None or (node := await self._store.get(key_of(NODE, "", use.node))) is None:
             return
         if not matches(allocation.node_selector, NodeFacts(use.node, _read_metadata(node.value).labels)):

@@ -125,7 +125,8 @@ class GuardLedger(Generic[T]):
         """Start over with the records at a revision."""
         listed = {record.key: record for record in records}
         for key, (known_at, _) in list(self._stored.items()):
-            if key not in listed and known_at <= revision:
+            # A record can also have a lower revision than was known, in a store that was restored from a backup.
+            if known_at <= revision and (key not in listed or listed[key].revision < known_at):
                 self._set(key, revision, None)
         for record in listed.values():
             self._learn(record.key, record.revision, record)
