@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from random import Random
@@ -177,12 +178,16 @@ def test_a_restored_server_is_listed_again_at_once(later: int) -> None:
             await asyncio.sleep(10)
             for number in range(later):
                 await AsyncClient(restored).create(DeviceClass(metadata=ObjectMeta(name=f"after-{number}")))
+            lists: list[int] = []
+            informer.subscribe_to_lists(lists.append)
             began = clock.now()
             transport.become(restored)
             before.end_streams()
             await until(lambda: {item.metadata.name for item in informer.all()} == {f"after-{n}" for n in range(later)})
             # Without a back-off; `until` looks every 50 ms.
             assert (clock.now() - began).total_seconds() <= 0.05
+            # Revisions that went back outdate everything that was known.
+            assert (lists == [sys.maxsize]) == (later == 2)
             await AsyncClient(restored).create(DeviceClass(metadata=ObjectMeta(name="newest")))
             await until(lambda: informer.get("newest") is not None)
             reflecting.cancel()

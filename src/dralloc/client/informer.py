@@ -17,6 +17,10 @@ Index = Callable[[Object], Iterable[Hashable]]
 # Called after the cache is updated: `before` is None for a new object, `after` for a deleted one.
 Handler = Callable[[Object | None, Object | None], None]
 
+# Called after a list replaced the contents, with the revision up to which the list is all that is true: what was learned from other
+# answers at such revisions and is not in the list was undone by a restored backup.
+ListHandler = Callable[[int], None]
+
 
 class Informer(Generic[Object]):
     """The cache. Reads are immediate; `synced` is set after the first list."""
@@ -26,6 +30,7 @@ class Informer(Generic[Object]):
         self._indices = dict(indices or {})
         self._indexed: dict[str, dict[Hashable, dict[ObjectKey, Object]]] = {name: {} for name in self._indices}
         self._handlers: list[Handler[Object]] = []
+        self._list_handlers: list[ListHandler] = []
         self.synced = asyncio.Event()
 
     def __len__(self) -> int:
@@ -47,15 +52,21 @@ class Informer(Generic[Object]):
         for item in self._objects.values():
             handler(None, item)
 
+    def subscribe_to_lists(self, handler: ListHandler) -> None:
+        """Calls the handler after every list from now on."""
+        self._list_handlers.append(handler)
+
     # --- Fed by the reflector -------------------------------------------------------------------------------------
 
-    def replace(self, items: Iterable[Object]) -> None:
-        """Replaces the contents with this list."""
+    def replace(self, items: Iterable[Object], *, revision: int = 0) -> None:
+        """Replaces the contents with this list, which is the truth up to the revision."""
         listed = {key_of(item): item for item in items}
         for key in [key for key in self._objects if key not in listed]:
             self.remove(key)
         for item in listed.values():
             self.put(item)
+        for handler in self._list_handlers:
+            handler(revision)
         self.synced.set()
 
     def put(self, item: Object) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable
 from typing import Any, Final, Generic
 
@@ -53,6 +54,8 @@ class Reflector(Generic[Object]):
         self._label_selector = label_selector
         self._on_problem = on_problem
         self._revision: str | None = None
+        # Of the newest list or event, as a number.
+        self._seen = 0
         # True until the server accepts the revision of the newest list.
         self._just_listed = False
         self._failures = 0
@@ -90,8 +93,10 @@ class Reflector(Generic[Object]):
             field_selector=self._field_selector,
             label_selector=self._label_selector,
         )
-        self._informer.replace(items)
-        self._revision, self._just_listed = revision, True
+        listed_at = int(revision) if revision.isdecimal() else 0
+        # A store whose revisions went back was restored: nothing that was known is true.
+        self._informer.replace(items, revision=listed_at if listed_at >= self._seen else sys.maxsize)
+        self._revision, self._seen, self._just_listed = revision, listed_at, True
 
     async def _watch(self) -> bool:
         """Returns true if the watch was useful: a server that ends watches immediately is shutting down, and needs a
@@ -118,3 +123,5 @@ class Reflector(Generic[Object]):
         # Advance only after the change is applied: a cancellation in between repeats the event, which is a no-op, and
         # loses none.
         self._revision = event.object.metadata.resource_version
+        if self._revision.isdecimal():
+            self._seen = int(self._revision)

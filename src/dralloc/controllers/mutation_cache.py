@@ -23,6 +23,7 @@ class MutationCache(Generic[Object]):
         self._informer = informer
         self._written: dict[ObjectKey, tuple[Object, float]] = {}
         informer.subscribe(self._learn)
+        informer.subscribe_to_lists(self._forget)
 
     def get(self, name: str, namespace: str = "") -> Object | None:
         written = self._written.get(ObjectKey(namespace, name))
@@ -35,6 +36,10 @@ class MutationCache(Generic[Object]):
         key, known = key_of(item), self._informer.get(item.metadata.name, item.metadata.namespace)
         if known is None or _revision(known) < _revision(item):
             self._written[key] = (item, asyncio.get_running_loop().time() + KEPT_S)
+
+    def _forget(self, revision: int) -> None:
+        """After a list that is the truth up to the revision, an older write is in the list, or was undone by a restored backup."""
+        self._written = {key: kept for key, kept in self._written.items() if _revision(kept[0]) > revision}
 
     def _learn(self, before: Object | None, after: Object | None) -> None:
         current = after if after is not None else before

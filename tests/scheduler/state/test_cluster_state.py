@@ -1,16 +1,21 @@
-"""The cluster state: pods on nodes count with their current size."""
+"""The cluster state: pods on nodes count with their current size, and claims are those of the newest list."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import pytest
+from msgspec.structs import replace
 
 from dralloc.api.codec import decode, encode
 from dralloc.api.core_v1 import Node
+from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.devices.identity import ClaimId
 from dralloc.primitives.quantity import Quantity
-from dralloc.scheduler.state.cluster_events import NODE_RESOURCES_FREED
+from dralloc.scheduler.state.cluster_events import DEVICES_FREED, NODE_RESOURCES_FREED
 from dralloc.scheduler.state.cluster_state import ClusterState
+from dralloc.testing.builders import allocation, claim, held, request
 from tests.support.scheduled_cluster import node
 from tests.support.workloads import Document, pod, seen
 
@@ -65,3 +70,22 @@ def test_a_resized_pod_counts_with_its_current_size(case: ResizeCase) -> None:
     counted.node_changed(None, decode(encode(node("a")), Node))
     assert cluster.nodes["a"].load == counted.nodes["a"].load
     assert cluster.nodes["a"].load.amounts["cpu"] == Quantity.parse(case.want).nanos
+
+
+def claim_at(revision: int, *, device: str = "") -> ResourceClaim:
+    made = claim("c", request(), allocation=allocation(held(device)) if device else None)
+    return replace(made, metadata=replace(made.metadata, uid="u", resource_version=str(revision)))
+
+
+@pytest.mark.parametrize("revision", [500, sys.maxsize], ids=["higher revisions", "lower revisions"])
+def test_a_restored_backup_undoes_what_was_known_of_claims(revision: int) -> None:
+    cluster = ClusterState()
+    cluster.claim_changed(None, claim_at(5))
+    cluster.claim_written(claim_at(9, device="gpu-0"))
+    # A list from before the write, as after a broken watch.
+    assert cluster.claims_listed([claim_at(5)], 8) == ()
+    assert cluster.snapshot.claims
+    assert DEVICES_FREED in cluster.claims_listed([claim_at(5)], revision)
+    known = cluster.tracked_claim(ClaimId.of(claim_at(5)))
+    assert known is not None
+    assert known.effective.status.allocation is None

@@ -66,7 +66,10 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
     def _on_pod(self, before: Pod | None, after: Pod | None) -> None:
         pod = after or before
         assert pod is not None, "a change has an object"
-        if after is None:
+        if before is None:
+            # A restored backup brings deleted pods back.
+            self._gone.pop(pod.metadata.uid, None)
+        elif after is None:
             self._gone[pod.metadata.uid] = None
             if len(self._gone) > GONE_REMEMBERED_MAX:
                 self._gone.popitem(last=False)

@@ -236,6 +236,16 @@ class ClusterState:
             return (claim_changed(claim_id),)
         return self._update_claim(tracked, after) if revision_of(after) > revision_of(tracked.stored) else ()
 
+    def claims_listed(self, claims: Iterable[ResourceClaim], revision: int) -> Events:
+        """Takes all claims from a list that is the truth up to the revision: after a restore, claims have lower revisions again."""
+        return tuple(
+            event
+            for claim in claims
+            if (tracked := self._claims.get(ClaimId.of(claim))) is not None
+            and revision_of(claim) < revision_of(tracked.stored) <= revision
+            for event in self._update_claim(tracked, claim)
+        )
+
     def claim_written(self, claim: ResourceClaim) -> Events:
         """Takes the response to a write of ours, which may arrive before or after the watch delivers the same revision."""
         tracked = self._claims.get(ClaimId.of(claim))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
@@ -45,7 +46,9 @@ class Watches:
         self._follow(tasks, resource_for(ResourceSlice), Informer(), cluster.slice_changed)
         if taint_rules and (rules := await self._served_rules()) is not None:
             self._follow(tasks, rules, Informer(), cluster.rule_changed)
-        self._follow(tasks, resource_for(ResourceClaim), Informer(), self._claim_changed)
+        claims: Informer[ResourceClaim] = Informer()
+        claims.subscribe_to_lists(lambda revision: self._report(self._claims_listed(claims.all(), revision)))
+        self._follow(tasks, resource_for(ResourceClaim), claims, self._claim_changed)
         self._follow(tasks, resource_for(Pod), self.pods, cluster.pod_changed)
         for informer in self._informers:
             await informer.synced.wait()
@@ -89,3 +92,8 @@ class Watches:
         if after is not None:
             self.progress.advance(after.metadata.resource_version)
         return events
+
+    def _claims_listed(self, claims: Collection[ResourceClaim], revision: int) -> Collection[ClusterEvent]:
+        if revision == sys.maxsize:
+            self.progress.restart()
+        return self._cluster.claims_listed(claims, revision)
