@@ -401,7 +401,7 @@ class RandomWorkload:
         return fault()
 
     async def _back_up(self) -> str:
-        return "backed up" if self._cluster.backend.back_up() else "no back-up of this store"
+        return "backed up" if await self._cluster.backend.back_up() else "no back-up of this store"
 
     async def _restore(self) -> str:
         if not self._cluster.backend.has_back_up:

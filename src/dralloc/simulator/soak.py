@@ -120,10 +120,13 @@ async def _check_idle_cluster(cluster: SimulatedCluster, record: _Record) -> Non
     """
     await cluster.heal()
     await asyncio.sleep(REST_S)
+    due = [observer.due() for observer in cluster.observers]
+    # Leases change all the time.
+    await asyncio.sleep(SOON_S)
     cluster.check()
     cluster.registers.check()
     objects = cluster.objects()
-    missed = [told for observer in cluster.observers if (told := observer.missed())]
+    missed = [told for observer, count in zip(cluster.observers, due, strict=True) if (told := observer.missed(count))]
     stuck = stuck_pods(objects, cluster.clock.now())
     record.check((*cluster.violations(), *missed, *leaks(objects), *stuck))
 

@@ -13,10 +13,12 @@ from dralloc.simulator.recorded_store import RecordedStore
 from dralloc.simulator.simulated_disk import DATABASE, LOG, SimulatedDisk
 from dralloc.simulator.store_backends import SHORT_HISTORY, StoreBackend, record
 from dralloc.simulator.virtual_time import VirtualClock
+from dralloc.store.backup import backup_pieces, read_backup, restore_sqlite
 from dralloc.store.errors import CorruptStore
 from dralloc.store.interface import Store
 from dralloc.store.records import StoreEvent
 from dralloc.store.sqlite import SqliteStore
+from dralloc.store.sqlite_file import HISTORY_GAP
 
 DAMAGE_PROBABILITY: Final = 0.4
 POWER_LOSS_PROBABILITY: Final = 0.5
@@ -29,7 +31,8 @@ class SqliteBackend(StoreBackend):
         self._history = history
         self._random = random
         self._disk = SimulatedDisk(Random(random.random()))
-        self._back_up: dict[Path, bytes] | None = None
+        self._back_up: dict[Path, bytes] | list[bytes] | None = None
+        self._store: SqliteStore | None = None
         self._restored = False
         # The files before they were damaged.
         self._undamaged: dict[Path, bytes] | None = None
@@ -54,6 +57,7 @@ class SqliteBackend(StoreBackend):
         self._undamaged = None
         await self._compare(store)
         store.history = self._history
+        self._store = store
         return RecordedStore(store, self._history)
 
     @property
@@ -61,6 +65,7 @@ class SqliteBackend(StoreBackend):
         return self._disk.fails_to_sync
 
     def on_killed(self) -> None:
+        self._store = None
         power_loss = self._random.random() < POWER_LOSS_PROBABILITY
         self._disk.crash(power_loss=power_loss)
         if not power_loss and self._random.random() < DAMAGE_PROBABILITY:
@@ -71,8 +76,12 @@ class SqliteBackend(StoreBackend):
     def faults(self) -> Sequence[tuple[str, Callable[[], str]]]:
         return (("fill", self._fill), ("fsync", self._fail_to_sync))
 
-    def back_up(self) -> bool:
-        self._back_up = self._disk.image()
+    async def back_up(self) -> bool:
+        """Copy the files, or use `dralloc backup` if the server runs."""
+        if self._store is None or self._random.random() < 0.3:
+            self._back_up = self._disk.image()
+        else:
+            self._back_up = [piece async for piece in backup_pieces(self._store)]
         return True
 
     @property
@@ -81,7 +90,14 @@ class SqliteBackend(StoreBackend):
 
     def restore(self) -> None:
         assert self._back_up is not None, "a back-up was taken"
-        # The mark is not part of a back-up: it knows what the store had acknowledged.
+        self._disk.is_full = False
+        if isinstance(self._back_up, list):
+            header, records = read_backup(b"".join(self._back_up).splitlines())
+            clock = VirtualClock(asyncio.get_running_loop())
+            restore_sqlite(DATABASE, header, records, clock=clock, disk=self._disk)
+            self._undamaged, self._restored = None, True
+            return
+        # The mark is not part of copied files: it knows what the store had acknowledged.
         mark = {path: content for path, content in self._disk.image().items() if path not in (DATABASE, LOG)}
         self._disk.load({**self._back_up, **mark})
         self._undamaged, self._restored = None, True
@@ -96,8 +112,9 @@ class SqliteBackend(StoreBackend):
         """What a server finds when it starts is what was acknowledged, and perhaps writes that were under way."""
         history = self._history
         revision = await store.current_revision()
-        if self._restored:
-            self._restored = False
+        is_restored, self._restored = self._restored, False
+        # Copied files are those that the store had, unless something was written since.
+        if is_restored and revision > history.revision + HISTORY_GAP // 2:
             records = (await store.list_prefix("/")).records
             history.restore({record.key: StoredVersion(record.revision, record.value) for record in records}, revision)
             return

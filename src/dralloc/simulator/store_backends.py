@@ -27,7 +27,8 @@ from dralloc.store.records import StoreEvent
 
 # So short that a watch that was interrupted finds its revision compacted.
 SHORT_HISTORY: Final = HistoryLimits(events_max=50)
-# More than were ever written between a back-up and its restore, as etcd's documentation asks for.
+# More than were ever written between two restores. Each restore adds it once more, so that revisions grow even if the same back-up is
+# restored twice, as etcd's documentation asks for.
 BUMP: Final = 1_000_000
 ETCD: Final = EtcdAddress(endpoints=("simulated:2379",))
 
@@ -37,6 +38,8 @@ class StoreBackend(ABC):
 
     # How many servers can use it at the same time.
     servers_max = 1
+    # Servers can go on while it is restored.
+    restores_under_servers = False
 
     @abstractmethod
     async def open(self, server: str) -> Store:
@@ -58,8 +61,8 @@ class StoreBackend(ABC):
         """What can happen to the storage itself, each with the line to log."""
         return ()
 
-    def back_up(self) -> bool:
-        """Take a back-up; False if this storage has none."""
+    async def back_up(self) -> bool:
+        """Take a back-up; False if that is not possible."""
         return False
 
     @property
@@ -67,7 +70,7 @@ class StoreBackend(ABC):
         return False
 
     def restore(self) -> None:
-        """Replace everything by the last back-up, while no server runs."""
+        """Replace everything by the last back-up. Servers run meanwhile only if `restores_under_servers`."""
         raise AssertionError("there is no back-up")
 
     def heal(self) -> None:  # noqa: B027
@@ -115,6 +118,7 @@ class EtcdBackend(StoreBackend):
     """One etcd for several servers, each with a link of its own."""
 
     servers_max = 2
+    restores_under_servers = True
 
     def __init__(self, history: StoreHistory, network: Network, random: Random) -> None:
         self._history = history
@@ -123,6 +127,7 @@ class EtcdBackend(StoreBackend):
         self._host = EtcdHost(SimulatedEtcd(history))
         self._background = asyncio.ensure_future(self._host.etcd.notify_progress())
         self._snapshot: EtcdSnapshot | None = None
+        self._restores = 0
 
     async def open(self, server: str) -> Store:
         channel = EtcdChannel(self._network, server, self._host, self._link_faults)
@@ -132,7 +137,7 @@ class EtcdBackend(StoreBackend):
     def faults(self) -> Sequence[tuple[str, Callable[[], str]]]:
         return (("compact", self._compact), ("break", self._break_streams), ("cut", self._cut), ("pause", self._pause))
 
-    def back_up(self) -> bool:
+    async def back_up(self) -> bool:
         self._snapshot = self._host.etcd.snapshot()
         return True
 
@@ -142,7 +147,8 @@ class EtcdBackend(StoreBackend):
 
     def restore(self) -> None:
         assert self._snapshot is not None, "a back-up was taken"
-        self._host.etcd.restore(self._snapshot, bump=BUMP)
+        self._restores += 1
+        self._host.etcd.restore(self._snapshot, bump=self._restores * BUMP)
 
     async def close(self) -> None:
         self._background.cancel()

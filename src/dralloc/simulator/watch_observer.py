@@ -51,9 +51,13 @@ class WatchObserver:
                 return
             await asyncio.sleep(self._random.random())
 
-    def missed(self) -> str | None:
-        """What an observer in an idle cluster has not been told."""
-        if self._epoch != self._history.epoch or self._place < len(self._log.changes):
+    def due(self) -> int:
+        """The number of changes that it is to be told, of those until now."""
+        return len(self._history.log_of(self._prefix).changes)
+
+    def missed(self, due: int) -> str | None:
+        """What an observer of a cluster without faults has not been told some time after so many changes."""
+        if self._epoch != self._history.epoch or self._place < due:
             return f"watch of {self._path}: at revision {self._revision}, and does not get later changes"
         return None
 
