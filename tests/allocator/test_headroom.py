@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dralloc.allocator.consumable_capacity import CapacityError, Charge, charge_for
-from dralloc.allocator.headroom import largest_request
+from dralloc.allocator.headroom import Room
 from dralloc.api import device_parts as parts
 from dralloc.api.resource_v1 import DeviceCapacity
 from dralloc.primitives.quantity import NANOS, Quantity, quantity_like
@@ -41,14 +41,14 @@ GI = 2**30
 )
 def test_largest_request(found: DeviceCapacity, free: str, want: str | None) -> None:
     left = [Quantity.parse(free).nanos]
-    largest = largest_request({"memory": found}, "memory", left, fractional_ranges=False)
+    largest = Room({"memory": found}, left).largest_request("memory")
     assert (None if largest is None else str(largest)) == want
 
 
 def test_nothing_is_left_if_another_capacity_is_used_up() -> None:
     found = {"memory": parts.capacity("40Gi"), "slots": parts.capacity("2", default="1", valid=("1", "2"))}
-    assert largest_request(found, "memory", (40 * GI * NANOS, 0), fractional_ranges=False) is None
-    assert largest_request(found, "memory", (40 * GI * NANOS, NANOS), fractional_ranges=False) is not None
+    assert Room(found, (40 * GI * NANOS, 0)).largest_request("memory") is None
+    assert Room(found, (40 * GI * NANOS, NANOS)).largest_request("memory") is not None
 
 
 amounts = st.integers(0, 12)
@@ -103,7 +103,7 @@ def test_no_larger_request_fits(
     most = max(
         (got for ask in asks if (got := taken(found, free, ask, fractional=fractional)) is not None), default=None
     )
-    largest = largest_request(found, "memory", free, fractional_ranges=fractional)
+    largest = Room(found, free, fractional_ranges=fractional).largest_request("memory")
     assert (None if largest is None else largest.nanos) == most
 
 

@@ -37,6 +37,7 @@ from dralloc.testing.builders import (
 from tests.support.allocations import allocate_world, as_plain, problem_of
 from tests.support.plain_allocator import PlainOutcome, allocate_plainly
 from tests.support.plain_pools import World
+from tests.support.random_capacity import with_capacity_features
 from tests.support.random_extensions import with_distinct_attributes, with_preferences
 from tests.support.random_worlds import random_world, with_derived_attributes
 
@@ -47,7 +48,7 @@ STEPS_MAX = 2_000
 EASY_STEPS = 20
 
 Extension = Callable[[World, int], World]
-EXTENSIONS: list[Extension] = [with_distinct_attributes, with_preferences]
+EXTENSIONS: list[Extension] = [with_distinct_attributes, with_preferences, with_capacity_features]
 
 PLAIN = StepBudget(steps_max=10**6, plain=10**6)
 PRUNED = StepBudget(steps_max=20_000, plain=0, pruned=20_000)
@@ -103,6 +104,16 @@ def test_random_problems_with_derived_attributes(batch: int) -> None:
 def test_random_problems_with_features_that_are_off_by_default(batch: int, extend: Extension) -> None:
     for seed in range(batch * BATCH_SIZE, (batch + 1) * BATCH_SIZE):
         compare_world(extend(random_world(seed), seed), seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", range(3))
+def test_random_problems_with_all_features(batch: int) -> None:
+    for seed in range(batch * BATCH_SIZE, (batch + 1) * BATCH_SIZE):
+        world = with_derived_attributes(random_world(seed), seed)
+        for extend in EXTENSIONS:
+            world = extend(world, seed)
+        compare_world(world, seed)
 
 
 @pytest.mark.fuzz

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from tests.support.allocations import as_plain
 from tests.support.plain_allocator import PlainOutcome, allocate_plainly
 from tests.support.plain_pools import PlainFatal, PlainPools, World
 from tests.support.plain_rules import PlainRules, State, Way
+from tests.support.plain_shares import PlainShare
 from tests.support.random_worlds import random_world
 
 VECTORS = Path(__file__).parent.parent / "vectors"
@@ -158,7 +159,7 @@ class Decider:
         values: dict[object, object] = {}
         for at, (pool, _, device) in enumerate(self._rules.candidates):
             key = (*pool.key, device.name)
-            shares = tuple(sorted(state.shares[key].items())) if key in state.shares else None
+            shares = _sums(state.shares[key]) if key in state.shares else None
             past = tuple(task.is_past(at) for task in tasks)
             value = self._value(at)
             by_value.setdefault(str(value), Counter())[self._natures[at], taken[key], shares, past] += 1
@@ -171,6 +172,13 @@ class Decider:
         exact = None if self._attribute is not None else str(state.seen)
         counts = Counter(claim for claim, _ in state.given)
         return frozenset(groups.items()), exact, frozenset(state.drawn.items()), frozenset(counts.items())
+
+
+def _sums(shares: Iterable[PlainShare]) -> Hashable:
+    sums: Counter[str] = Counter()
+    for share in shares:
+        sums.update({name: amount.nanos for name, amount in share.items()})
+    return tuple(sorted(sums.items()))
 
 
 def world_of(problem: AllocationProblem, claims: tuple[ResourceClaim, ...]) -> World:

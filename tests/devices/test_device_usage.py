@@ -15,7 +15,7 @@ from dralloc.testing.builders import DRIVER, POOL, allocation, claim, held
 def test_shares_consume_capacity_and_whole_devices_do_not() -> None:
     usage = FREE.changed_by(held("d", share_id="a", consumed={"memory": "4", "slots": "0"}), 1)
     usage = usage.changed_by(held("d", share_id="b", consumed={"memory": "2"}), 1)
-    assert usage == DeviceUsage(shares=2, consumed={"memory": 6 * NANOS})
+    assert usage == DeviceUsage(shares=2, consumed={"memory": 6 * NANOS, "slots": 0}, without={"slots": 1})
     assert FREE.changed_by(held("d", consumed={"memory": "4"}), 1) == DeviceUsage(dedicated=1)
 
 

@@ -30,7 +30,9 @@ def test_shares_add_up() -> None:
     first = claim("one", allocation=allocation(held("gpu-0", share_id="a", consumed={"memory": "4", "slots": "0"})))
     second = claim("two", allocation=allocation(held("gpu-0", share_id="b", consumed={"memory": "2"})))
     snapshot = Snapshot.of(claims=[first, second])
-    assert usage_of(snapshot, "gpu-0") == DeviceUsage(shares=2, consumed={"memory": 6 * NANOS})
+    assert usage_of(snapshot, "gpu-0") == DeviceUsage(
+        shares=2, consumed={"memory": 6 * NANOS, "slots": 0}, without={"slots": 1}
+    )
     assert usage_of(snapshot.without_claim(ClaimId.of(first)), "gpu-0") == DeviceUsage(
         shares=1, consumed={"memory": 2 * NANOS}
     )

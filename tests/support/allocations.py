@@ -49,6 +49,7 @@ def _given(allocation: ClaimAllocation) -> tuple[Given, ...]:
             tuple(sorted((name, str(amount)) for name, amount in found.consumed_capacity.items()))
             if found.is_share
             else None,
+            tuple(sorted((name, str(amount)) for name, amount in found.capacity_limits.items())),
         )
         for found in allocation.devices
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import convert
 
-from dralloc.allocator.consumable_capacity import CapacityError, Charge, charge_for
+from dralloc.allocator.consumable_capacity import CapacityError
 from dralloc.api.resource_v1 import (
     ALL,
     FIRST_FIT,
@@ -27,8 +27,10 @@ from dralloc.cel.device import DeviceView
 from dralloc.cel.errors import CelError
 from dralloc.cel.program import compile_selector
 from dralloc.devices.taints import repels
+from dralloc.primitives.quantity import Quantity
 from dralloc.snapshot.node_selectors import NodeSelectorError
-from tests.support import plain_pools
+from tests.support import plain_pools, plain_shares
+from tests.support.plain_shares import PlainShare
 
 Candidate = tuple[plain_pools.PlainPool, ResourceSlice, Device]
 DeviceKey = tuple[str, str, str]
@@ -50,6 +52,15 @@ class Way:
         return isinstance(self.stated, ExactDeviceRequest) and bool(self.stated.admin_access)
 
     @property
+    def limits(self) -> Mapping[str, Quantity]:
+        return self.stated.capacity.limits if self.stated.capacity is not None else {}
+
+    @property
+    def asked(self) -> Mapping[str, Quantity]:
+        """The requests, and the limits of what is not requested."""
+        return {**self.limits, **(self.stated.capacity.requests if self.stated.capacity is not None else {})}
+
+    @property
     def takes_all(self) -> bool:
         return self.stated.allocation_mode == ALL
 
@@ -61,6 +72,7 @@ class Given:
     request: str
     device: DeviceKey
     consumed: tuple[tuple[str, str], ...] | None
+    limits: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -68,8 +80,8 @@ class State:
     # Devices taken as a whole, with the claim of this pod that took them.
     takers: tuple[tuple[DeviceKey, int], ...] = ()
     given: tuple[tuple[int, Given], ...] = ()
-    # Amounts taken of shared devices and of counters.
-    shares: Mapping[DeviceKey, Mapping[str, int]] = field(default_factory=dict)
+    # What each share takes of its device, and what is drawn from counters.
+    shares: Mapping[DeviceKey, tuple[PlainShare, ...]] = field(default_factory=dict)
     drawn: Mapping[tuple[plain_pools.PoolKey, tuple[str, str]], int] = field(default_factory=dict)
     # By claim and constraint, the attributes of the devices taken so far.
     seen: Mapping[tuple[int, int], tuple[Compared, ...]] = field(default_factory=dict)
@@ -167,12 +179,14 @@ class PlainRules:
         except (CelError, NodeSelectorError):
             raise plain_pools.PlainFatal(*at) from None
 
-    def _charge(self, way: Way, each: ResourceSlice, device: Device) -> Charge | str:
-        if not self._world.features.consumable_capacity:
-            return Charge((), ())
-        asked = way.stated.capacity.requests if way.stated.capacity is not None else {}
+    def _charge(self, way: Way, each: ResourceSlice, device: Device) -> dict[str, Quantity] | str:
+        """What an unused device would give, without strategies, or why it cannot."""
+        if not self._world.features.consumable_capacity or plain_shares.missing_gate(device, self._world.features):
+            return {}
         try:
-            return charge_for(device.capacity, asked, fractional_ranges=self._world.features.fractional_ranges)
+            return plain_shares.charge(
+                device, way.asked, way.limits, fractional_ranges=self._world.features.fractional_ranges
+            )
         except CapacityError:
             at = f"{each.spec.driver}/{each.spec.pool.name}/{device.name}"
             raise plain_pools.PlainFatal(self.claim_name(way.claim), way.name, at) from None
@@ -204,10 +218,9 @@ class PlainRules:
             charge = self._charge(way, each, device)
         except plain_pools.PlainFatal:
             return None
-        asked = way.stated.capacity.requests if way.stated.capacity is not None else {}
-        units = {name: amount.nanos for name, amount in asked.items() if amount.nanos}
-        if not units and isinstance(charge, Charge):
-            units = {name: nanos for name, nanos in zip(device.capacity, charge.nanos, strict=False) if nanos}
+        units = {name: amount.nanos for name, amount in way.asked.items() if amount.nanos}
+        if not units and not isinstance(charge, str):
+            units = {name: amount.nanos for name, amount in charge.items() if amount.nanos}
         key = (*pool.key, device.name)
         left = [
             Fraction(device.capacity[name].value.nanos - self._used(key, name, state), unit)
@@ -237,22 +250,31 @@ class PlainRules:
         drawn = self._draw(pool, device, is_share, state)
         if drawn is None or self._is_repelled(way, each, device):
             return None
+        if plain_shares.missing_gate(device, self._world.features):
+            return None
         seen = self._satisfy(way, each, device, state)
         charge = self._charge(way, each, device)
-        assert isinstance(charge, Charge)
-        taken = {name: amount.nanos for name, amount in zip(device.capacity, charge.amounts, strict=False)}
-        if seen is None or not self._fits(key, device, taken, state):
+        assert isinstance(charge, dict)
+        living = (*self._living_shares(key), *state.shares.get(key, ()))
+        if is_share:
+            share = plain_shares.share(device, way.asked, charge, living)
+        else:
+            share = charge if plain_shares.fits(device, charge, living) else None
+        if seen is None or share is None:
             return None
         consumed = None
         takers, shares = (*state.takers, (key, way.claim)), state.shares
         if is_share:
-            before = state.shares.get(key, {})
             takers = state.takers
-            shares = {**state.shares, key: {name: before.get(name, 0) + amount for name, amount in taken.items()}}
-            consumed = tuple(
-                sorted((name, str(amount)) for name, amount in zip(device.capacity, charge.amounts, strict=True))
+            shares = {**state.shares, key: (*state.shares.get(key, ()), share)}
+            consumed = tuple(sorted((name, str(amount)) for name, amount in share.items()))
+        limits = tuple(
+            sorted(
+                (name, str(max(limit, share.get(name, limit) if is_share else limit)))
+                for name, limit in way.limits.items()
             )
-        given = (*state.given, (way.claim, Given(way.name, key, consumed)))
+        )
+        given = (*state.given, (way.claim, Given(way.name, key, consumed, limits)))
         taken_devices = state.taken if way.is_admin else (*state.taken, key)
         return replace(state, takers=takers, given=given, shares=shares, drawn=drawn, seen=seen, taken=taken_devices)
 
@@ -317,19 +339,12 @@ class PlainRules:
                 return convert({member: value}, DeviceAttribute)
         return _attribute(name, each.spec.driver, device)
 
-    def _fits(self, key: DeviceKey, device: Device, taken: Mapping[str, int], state: State) -> bool:
-        for name, amount in taken.items():
-            if self._used(key, name, state) + amount > device.capacity[name].value.nanos:
-                return False
-        return True
+    def _living_shares(self, key: DeviceKey) -> Iterator[PlainShare]:
+        return (result.consumed_capacity for result in self.held.get(key, ()) if result.share_id)
 
     def _used(self, key: DeviceKey, name: str, state: State) -> int:
-        held: Iterator[int] = (
-            result.consumed_capacity[name].nanos
-            for result in self.held.get(key, ())
-            if result.share_id and name in result.consumed_capacity
-        )
-        return state.shares.get(key, {}).get(name, 0) + sum(held)
+        living = (*self._living_shares(key), *state.shares.get(key, ()))
+        return sum(share[name].nanos for share in living if name in share)
 
 
 def _view(each: ResourceSlice, device: Device) -> DeviceView:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
+from dralloc.allocator.consumable_capacity import Charge
 from dralloc.allocator.features import Features
 from dralloc.allocator.ledger import Pick
 from dralloc.allocator.outcome import ClaimAllocation, DeviceAllocation, Fatal, FatalCause, SearchAborted
@@ -15,8 +16,10 @@ from dralloc.api.request_name import RequestName
 from dralloc.api.resource_v1 import (
     FROM_CLAIM,
     FROM_CLASS,
+    Device,
     DeviceAllocationConfiguration,
 )
+from dralloc.primitives.quantity import Quantity
 from dralloc.snapshot.node_selectors import NAME_FIELD, NodeFacts
 
 
@@ -36,11 +39,15 @@ class AllocationAssembler(Struct, frozen=True):
         alternative, (strip, bit) = pick.alternative, pick.candidate
         device = strip.slice.devices[bit]
         is_bound = self.features.binding_conditions
+        consumed = _consumed(device, pick.charge) if pick.is_share else {}
         return DeviceAllocation(
             request=alternative.name,
             device=strip.slice.device_id(bit),
             is_share=pick.is_share,
-            consumed_capacity=dict(zip(device.capacity, pick.charge.amounts, strict=True)) if pick.is_share else {},
+            consumed_capacity=consumed,
+            capacity_limits={
+                name: max(limit, consumed.get(name, limit)) for name, limit in alternative.criteria.limits.items()
+            },
             admin_access=alternative.is_admin,
             tolerations=alternative.tolerations,
             binding_conditions=device.binding_conditions if is_bound else (),
@@ -72,6 +79,11 @@ class AllocationAssembler(Struct, frozen=True):
     def _only_here(self) -> NodeSelector:
         here = NodeSelectorRequirement(key=NAME_FIELD, operator="In", values=(self.node.name,))
         return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(here,)),))
+
+
+def _consumed(device: Device, charge: Charge) -> dict[str, Quantity]:
+    amounts = zip(device.capacity, charge.amounts, strict=True)
+    return {name: amount for name, amount in amounts if amount is not None}
 
 
 def _too_many_terms(pick: Pick) -> SearchAborted:

@@ -119,7 +119,7 @@ def _capacities(survey: ProblemSurvey) -> Iterator[Dimension]:
         for alternative in survey.demand.alternatives:
             for position, index in indices.items():
                 if survey.usable[alternative.number] >> position & 1:
-                    amount = survey.charge(alternative, position).nanos[index]
+                    amount = survey.least_charge(alternative, position)[index]
                     if amount:
                         takings.setdefault(alternative.number, {})[position] = amount
         yield Dimension(_CapacityStores(survey, indices), takings, survey.whole)

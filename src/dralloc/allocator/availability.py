@@ -81,6 +81,8 @@ class PoolAvailability:
         """True if nothing but use can exclude a device of the slice, as with most slices."""
         if indexed.selects_per_device or self._features.is_experimental:
             return False
+        if not self._features.device_gates_off.isdisjoint(indexed.gated):
+            return False
         if next(indexed.taints_from(self._snapshot.rules), None) is not None:
             return False
         return not any(each.taints or each.consumes_counters or each.binding_conditions for each in indexed.devices)
@@ -93,6 +95,11 @@ class PoolAvailability:
             return Block(BlockCause.TAINTS, f"taint {', '.join(repelling)}")
         if not features.binding_conditions and indexed.binding >> bit & 1:
             return Block(BlockCause.FEATURES, "binding conditions are off")
+        gates = features.device_gates_off
+        if (
+            gate := next((gate for gate, mask in indexed.gated.items() if mask >> bit & 1 and gate in gates), "")
+        ) != "":
+            return Block(BlockCause.FEATURES, f"the feature {gate} is off")
         if not features.partitionable_devices and indexed.counting >> bit & 1:
             return Block(BlockCause.FEATURES, "partitionable devices are off")
         if not indexed.devices_for(self._node)[0] >> bit & 1:
@@ -139,6 +146,7 @@ def _demand_for_anything(features: Features) -> Demand:
         allows_counters=features.partitionable_devices,
         fractional_ranges=features.fractional_ranges,
         skips_negative_amounts=features.skips_negative_amounts,
+        gates_off=features.device_gates_off,
     )
     alternative = Alternative(
         number=0,

@@ -13,9 +13,10 @@ from enum import Enum
 from msgspec import Struct
 
 from dralloc.allocator.consumable_capacity import NO_CHARGE, CapacityError, Charge, charge_for
-from dralloc.api.resource_v1 import DeviceToleration
+from dralloc.api.resource_v1 import Device, DeviceToleration
 from dralloc.cel.errors import CelError
 from dralloc.cel.program import compile_selector
+from dralloc.devices.request_policies import capacities_of
 from dralloc.devices.taints import repels
 from dralloc.primitives.quantity import Quantity
 from dralloc.snapshot.slices import DeviceShape, IndexedSlice, bits_of
@@ -32,6 +33,8 @@ class DeviceCriteria:
         "asked",
         "class_selectors",
         "fractional_ranges",
+        "gates_off",
+        "limits",
         "request_selectors",
         "skips_negative_amounts",
         "tolerations",
@@ -50,6 +53,10 @@ class DeviceCriteria:
         allows_counters: bool,
         fractional_ranges: bool,
         skips_negative_amounts: bool,
+        # Sorted names and amounts, which `capacity` has, too, where it does not request less.
+        limits: tuple[tuple[str, str], ...] = (),
+        # Devices that need one of these gates are left alone.
+        gates_off: frozenset[str] = frozenset(),
     ) -> None:
         self.class_selectors = class_selectors
         self.request_selectors = request_selectors
@@ -61,8 +68,10 @@ class DeviceCriteria:
         self.asked: Mapping[str, Quantity] | None = None
         if capacity is not None:
             self.asked = {name: Quantity.parse(text) for name, text in capacity}
+        self.limits = {name: Quantity.parse(text) for name, text in limits}
+        self.gates_off = gates_off
         flags = (allows_binding, allows_counters, fractional_ranges, skips_negative_amounts)
-        self._key = (class_selectors, request_selectors, capacity, tolerations, flags)
+        self._key = (class_selectors, request_selectors, capacity, limits, tolerations, flags, gates_off)
         self._hash = hash(self._key)
 
     def __eq__(self, other: object) -> bool:
@@ -136,20 +145,26 @@ def match_device(
             return verdict
         if (verdict := _select(shape, MatchStage.REQUEST_SELECTOR, criteria.request_selectors)) is not None:
             return verdict
-    if criteria.asked is None:
+    if criteria.asked is None or gate_off(indexed, bit, criteria) is not None:
         return NO_CHARGE
     if known is not None:
         return known
     try:
         charge = charge_for(
-            indexed.devices[bit].capacity,
+            capacities_of(indexed.devices[bit]),
             criteria.asked,
+            limits=criteria.limits,
             fractional_ranges=criteria.fractional_ranges,
             skips_negative_amounts=criteria.skips_negative_amounts,
         )
     except CapacityError as error:
         return DeviceError(MatchStage.CAPACITY, 0, str(error))
     return charge if isinstance(charge, Charge) else DeviceMismatch(MatchStage.CAPACITY, detail=charge)
+
+
+def gate_off(indexed: IndexedSlice, bit: int, criteria: DeviceCriteria) -> str | None:
+    """A feature gate that the device needs and that is off."""
+    return next((gate for gate, mask in indexed.gated.items() if mask >> bit & 1 and gate in criteria.gates_off), None)
 
 
 def is_repelled(indexed: IndexedSlice, bit: int, criteria: DeviceCriteria) -> bool:
@@ -166,9 +181,7 @@ def _match_slice(indexed: IndexedSlice, criteria: DeviceCriteria) -> SliceMatche
     for bit, device in enumerate(indexed.devices):
         known = charges.get(bit - 1)
         # Charges have the order of the capacities.
-        is_alike = known is not None and list(device.capacity.items()) == list(
-            indexed.devices[bit - 1].capacity.items()
-        )
+        is_alike = known is not None and _has_equal_capacities(device, indexed.devices[bit - 1])
         match match_device(indexed, bit, criteria, known if is_alike else None):
             case Charge() as charge:
                 matched |= 1 << bit
@@ -184,7 +197,17 @@ def _match_slice(indexed: IndexedSlice, criteria: DeviceCriteria) -> SliceMatche
     barred = sum(1 << bit for bit in bits_of(indexed.tainted) if is_repelled(indexed, bit, criteria))
     if not criteria.allows_counters:
         barred |= indexed.counting
+    for gate, mask in indexed.gated.items():
+        if gate in criteria.gates_off:
+            barred |= mask
     return SliceMatches(matched, barred, faulty_selection, faulty_capacity, faults, charges)
+
+
+def _has_equal_capacities(device: Device, other: Device) -> bool:
+    return (
+        list(device.capacity.items()) == list(other.capacity.items())
+        and device.request_policies == other.request_policies
+    )
 
 
 # --- Selectors --------------------------------------------------------------------------------------------------

@@ -1,17 +1,25 @@
 """Consumable capacity (KEP-5075): how much of a device's capacity a request consumes.
 
 A requested amount is rounded up to what the capacity's request policy allows; without a request, the policy's default is
-consumed, or else everything. Every capacity of the device is consumed, requested or not.
+consumed, or else everything. Every capacity of the device is consumed, requested or not, unless its policy says that nothing
+is. A limit is not consumed: the device must have it. Where other shares matter, `devices/share_terms` decides what a share
+really takes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from dralloc.api.resource_v1 import CapacityRequestPolicy, CapacityRequestPolicyRange, DeviceCapacity
-from dralloc.primitives.quantity import INT64_MAX, NANOS, NANOS_PER_MILLI, Quantity
+from dralloc.api.resource_v1 import (
+    BLOCK_OR_SHARE,
+    CapacityRequestPolicy,
+    CapacityRequestPolicyRange,
+    DeviceCapacity,
+)
+from dralloc.devices.share_terms import Amounts
+from dralloc.primitives.quantity import INT64_MAX, NANOS, NANOS_PER_MILLI, Quantity, quantity_like
 
 
 class CapacityError(ValueError):
@@ -19,10 +27,27 @@ class CapacityError(ValueError):
 
 
 class Charge(Struct, frozen=True, gc=False):
-    """What one allocation consumes of a device, in the order of the device's capacities; `nanos` are the same amounts."""
+    """What one allocation consumes of a device, in the order of the device's capacities; `nanos` are the same amounts.
 
-    amounts: tuple[Quantity, ...]
+    An amount is None where a share does not consume the capacity. `unasked` is the mask of capacities that are not requested.
+    """
+
+    amounts: tuple[Quantity | None, ...]
     nanos: tuple[int, ...]
+    unasked: int = 0
+
+    def taking(self, nanos: Amounts, capacities: Iterable[DeviceCapacity]) -> Charge:
+        """The charge with other amounts, in the notation of the charge or, where they differ, of the capacity."""
+        entries = zip(self.amounts, nanos, capacities, strict=True)
+        amounts = tuple(
+            None
+            if taken is None
+            else amount
+            if amount is not None and amount.nanos == taken
+            else quantity_like(capacity.value, taken)
+            for amount, taken, capacity in entries
+        )
+        return Charge(amounts, tuple(taken or 0 for taken in nanos), self.unasked)
 
 
 NO_CHARGE = Charge((), ())
@@ -32,11 +57,13 @@ def charge_for(
     capacities: Mapping[str, DeviceCapacity],
     asked: Mapping[str, Quantity],
     *,
+    limits: Mapping[str, Quantity] | None = None,
     fractional_ranges: bool,
     skips_negative_amounts: bool = False,
 ) -> Charge | str:
     """What a request consumes of a device, or why even an unused device cannot serve it.
 
+    `capacities` have the policies that apply to them. A capacity in `limits` is also in `asked`.
     Raises CapacityError before any comparison with the capacity, as Kubernetes does. With `skips_negative_amounts`, a negative
     amount that the device itself states is only a reason not to use the device.
     """
@@ -55,17 +82,43 @@ def charge_for(
                 return f"negative amount {amount} of {name}"
         raise
     for (name, capacity), amount in zip(capacities.items(), amounts, strict=True):
-        policy = capacity.request_policy
-        if policy is not None and not _allows(policy, amount, fractional_ranges):
-            return f"request policy of {name} does not allow {amount}"
-        if amount > capacity.value:
-            return f"insufficient {name}: requested {amount}, capacity {capacity.value}"
-    return Charge(amounts, tuple(amount.nanos for amount in amounts))
+        refusal = _refusal(name, capacity, amount, asked.get(name), fractional_ranges)
+        if refusal:
+            return refusal
+    for name, limit in limits.items() if limits else ():
+        if limit > capacities[name].value:
+            return f"insufficient {name}: limit {limit}, capacity {capacities[name].value}"
+    unasked = sum(1 << index for index, name in enumerate(capacities) if name not in asked)
+    return Charge(amounts, tuple([amount.nanos for amount in amounts]), unasked)
+
+
+def _refusal(
+    name: str, capacity: DeviceCapacity, amount: Quantity, asked: Quantity | None, fractional_ranges: bool
+) -> str:
+    """Why the device cannot give the amount that a request for `asked` consumes; empty if it can."""
+    policy = capacity.request_policy
+    if policy is None:
+        if capacity.request_policy_name is not None:
+            return f"has no request policy {capacity.request_policy_name}"
+    elif policy.zero_consumption:
+        # What is asked is only a condition.
+        if asked is not None and asked > capacity.value:
+            return f"insufficient {name}: requested {asked}, capacity {capacity.value}"
+        return ""
+    elif not _allows(policy, amount, fractional_ranges) or (
+        policy.strategy == BLOCK_OR_SHARE and asked is not None and not amount
+    ):
+        return f"request policy of {name} does not allow {amount}"
+    if amount > capacity.value:
+        return f"insufficient {name}: requested {amount}, capacity {capacity.value}"
+    return ""
 
 
 def default_amount(capacity: DeviceCapacity) -> Quantity:
     """The amount that a request consumes if it does not name the capacity."""
     policy = capacity.request_policy
+    if policy is not None and policy.zero_consumption:
+        return Quantity.ZERO
     return policy.default if policy is not None and policy.default is not None else capacity.value
 
 
@@ -82,6 +135,8 @@ def _amount(name: str, capacity: DeviceCapacity, asked: Quantity | None, fractio
 
 def _rounded_up(policy: CapacityRequestPolicy, asked: Quantity, fractional_ranges: bool) -> Quantity:
     """The least amount that the policy allows and that is not less than requested; if there is none, the requested one."""
+    if policy.zero_consumption:
+        return Quantity.ZERO
     if (allowed := policy.valid_range) is not None:
         if allowed.min is None:
             return asked

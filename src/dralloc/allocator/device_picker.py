@@ -14,6 +14,7 @@ from dralloc.allocator.partitionable_devices import draw_counters
 from dralloc.allocator.requests import Alternative
 from dralloc.allocator.supply import DeviceCandidate, Supply
 from dralloc.cel.errors import CelError
+from dralloc.devices.share_terms import ShareTerms
 
 
 class DevicePicker:
@@ -27,7 +28,13 @@ class DevicePicker:
         if not draw_counters(self._supply, self._ledger, candidate) or not self._satisfy(alternative, candidate):
             return False
         charge = self._supply.stock(alternative, candidate.strip).matches.charges[candidate.bit]
-        if not self._consume(candidate, charge, is_share):
+        terms = self._supply.terms(*candidate) if is_share else None
+        if terms is not None:
+            taken = self._consume_by(terms, candidate, charge)
+            if taken is None:
+                return False
+            charge = taken
+        elif not self._consume(candidate, charge, is_share):
             return False
         self._ledger.record(Pick(alternative, candidate, charge, is_share))
         return True
@@ -46,6 +53,16 @@ class DevicePicker:
                 return False
             ledger.put(ledger.states, constraint.number, after)
         return True
+
+    def _consume_by(self, terms: ShareTerms, candidate: DeviceCandidate, charge: Charge) -> Charge | None:
+        """Takes what a share consumes beside the others that the device has; None if it has no room for it."""
+        position = candidate.position
+        state = self._ledger.free.get(position) or self._supply.free(candidate)
+        taken = terms.amounts(state, charge.nanos, charge.unasked)
+        if taken is None:
+            return None
+        self._ledger.put(self._ledger.free, position, terms.after(state, taken))
+        return charge.taking(taken, candidate.strip.slice.devices[candidate.bit].capacity.values())
 
     def _consume(self, candidate: DeviceCandidate, charge: Charge, is_share: bool) -> bool:
         """Takes from the device's capacity. A device that is taken whole only needs to have enough left."""

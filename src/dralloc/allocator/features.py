@@ -5,6 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
+from dralloc.devices.request_policies import (
+    NAMED_POLICIES_GATE,
+    REMAINDER_GATE,
+    STRATEGIES_GATE,
+    ZERO_CONSUMPTION_GATE,
+)
 from dralloc.primitives.features import FeatureGates
 from dralloc.snapshot.pools import Visibility
 
@@ -53,6 +59,16 @@ class Features:
         return dedicated | (shared & ~shareable if self.keeps_shares_whole else 0)
 
     @property
+    def device_gates_off(self) -> frozenset[str]:
+        """The gates that are off and without which devices that need them are left alone."""
+        return _gates_off(
+            (STRATEGIES_GATE, self.capacity_strategies),
+            (NAMED_POLICIES_GATE, self.named_request_policies),
+            (ZERO_CONSUMPTION_GATE, self.zero_consumption),
+            (REMAINDER_GATE, self.capacity_remainder),
+        )
+
+    @property
     def visibility(self) -> Visibility:
         return _visibility(self.partitionable_devices, self.compatibility_groups)
 
@@ -69,6 +85,11 @@ class Features:
 
 # One instance of each: it is part of the cache key of views.
 _visibility = cache(Visibility)
+
+
+@cache
+def _gates_off(*states: tuple[str, bool]) -> frozenset[str]:
+    return frozenset(gate for gate, is_on in states if not is_on)
 
 
 @lru_cache(maxsize=64)

@@ -6,55 +6,91 @@ The counterpart of `consumable_capacity`, for messages that say what would fit.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
 
 from dralloc.allocator.consumable_capacity import CapacityError, Charge, charge_for
-from dralloc.api.resource_v1 import CapacityRequestPolicy, DeviceCapacity
+from dralloc.allocator.features import Features
+from dralloc.api.resource_v1 import CapacityRequestPolicy, Device, DeviceCapacity
+from dralloc.devices.device_usage import DeviceUsage
+from dralloc.devices.request_policies import capacities_of
+from dralloc.devices.share_terms import Refusal, ShareTerms, terms_of
 from dralloc.primitives.quantity import NANOS, NANOS_PER_MILLI, Quantity, quantity_like
 
+_LEAST: Final = Quantity.parse("1n")
 
-def largest_request(
-    capacities: Mapping[str, DeviceCapacity], name: str, free: Sequence[int], *, fractional_ranges: bool
-) -> Quantity | None:
-    """The most of one capacity that a request could get of a device, if it asks for as little as it can of the others.
 
-    `free` is what is left, in nanos, in the order of the capacities. None if no request fits: of another capacity even
-    the least is more than is left, or the policy has no amount that is small enough.
+class Room(Struct, frozen=True, gc=False):
+    """What shares leave of a device: in nanos, in the order of the capacities; with `terms`, the state of the device.
+
+    `capacities` have the policies that apply to them.
     """
-    left = dict(zip(capacities, free, strict=True))
-    others = (other for other in capacities if other != name)
-    if not all(accepts(capacities[other], left[other], fractional_ranges=fractional_ranges) for other in others):
+
+    capacities: Mapping[str, DeviceCapacity]
+    state: Sequence[int]
+    terms: ShareTerms | None = None
+    fractional_ranges: bool = False
+
+    @classmethod
+    def of(cls, device: Device, usage: DeviceUsage, features: Features) -> Room:
+        capacities = capacities_of(device)
+        terms = terms_of(device) if features.consumable_capacity else None
+        left = [each.value.nanos - usage.consumed.get(name, 0) for name, each in capacities.items()]
+        state = left if terms is None else terms.state(usage)
+        return cls(capacities, state, terms, features.fractional_ranges)
+
+    def largest_request(self, name: str) -> Quantity | None:
+        """The most of one capacity that a request could get of a device, if it asks for as little as it can of the others.
+
+        None if no request fits: of another capacity even the least is more than is left, or the policy has no amount that
+        is small enough, or the capacity is not consumable.
+        """
+        if not all(self._accepts(other) for other in self.capacities if other != name):
+            return None
+        capacity = self.capacities[name]
+        have = self.state[list(self.capacities).index(name)]
+        policy = capacity.request_policy
+        if policy is not None and policy.zero_consumption:
+            have = capacity.value.nanos
+        for amount in _amounts_within(capacity, min(have, capacity.value.nanos)):
+            if amount.nanos >= 0 and self._fits(name, amount):
+                return amount
         return None
-    for amount in _amounts_within(capacities[name], min(left[name], capacities[name].value.nanos)):
-        if amount.nanos >= 0 and _fits(name, capacities[name], amount, left[name], fractional_ranges):
-            return amount
-    return None
 
+    def accepts_something(self) -> bool:
+        """True if some request takes no more than is left of each capacity."""
+        return all(map(self._accepts, self.capacities))
 
-def accepts(capacity: DeviceCapacity, left: int, *, fractional_ranges: bool) -> bool:
-    """True if some request takes no more of the capacity than is left: one without an amount, or with the least amount."""
-    policy = capacity.request_policy
-    amounts = [None, Quantity.ZERO]
-    if policy is not None:
-        amounts += policy.valid_values
-    return any(_fits("", capacity, amount, left, fractional_ranges) for amount in amounts)
+    def fits_unasked(self) -> bool:
+        """True if a request that names no amounts takes no more than is left."""
+        return all(self._fits(name, None) for name in self.capacities)
 
+    def _accepts(self, name: str) -> bool:
+        """True if a request without an amount, or with the least amount, takes no more of the capacity than is left."""
+        policy = self.capacities[name].request_policy
+        amounts = [None, Quantity.ZERO]
+        if policy is not None:
+            amounts += policy.valid_values
+        if self.terms is not None:
+            # A strategy can exclude an amount of zero.
+            amounts.append(_LEAST)
+        return any(self._fits(name, amount) for amount in amounts)
 
-def fits_unasked(capacities: Mapping[str, DeviceCapacity], left: Sequence[int], *, fractional_ranges: bool) -> bool:
-    """True if a request that names no amounts takes no more than is left."""
-    return all(
-        _fits("", capacity, None, nanos, fractional_ranges)
-        for capacity, nanos in zip(capacities.values(), left, strict=True)
-    )
-
-
-def _fits(name: str, capacity: DeviceCapacity, amount: Quantity | None, left: int, fractional_ranges: bool) -> bool:
-    """True if a request for the amount, or without one, takes no more than is left."""
-    asked = {} if amount is None else {name: amount}
-    try:
-        charge = charge_for({name: capacity}, asked, fractional_ranges=fractional_ranges)
-    except CapacityError:
-        return False
-    return isinstance(charge, Charge) and charge.nanos[0] <= left
+    def _fits(self, name: str, amount: Quantity | None) -> bool:
+        """True if a request for the amount, or without one, takes no more than is left."""
+        asked = {} if amount is None else {name: amount}
+        try:
+            charge = charge_for({name: self.capacities[name]}, asked, fractional_ranges=self.fractional_ranges)
+        except CapacityError:
+            return False
+        if not isinstance(charge, Charge):
+            return False
+        index = list(self.capacities).index(name)
+        if self.terms is None:
+            return charge.nanos[0] <= self.state[index]
+        taken = self.terms.amount(index, tuple(self.state), charge.nanos[0], is_asked=amount is not None)
+        return not isinstance(taken, Refusal)
 
 
 def _amounts_within(capacity: DeviceCapacity, have: int) -> list[Quantity]:

@@ -20,6 +20,7 @@ from dralloc.cel.derived_attribute import compile_derived
 from dralloc.cel.errors import CelError
 from dralloc.cel.program import compile_selector
 from dralloc.devices.identity import PoolId
+from dralloc.devices.request_policies import capacities_of
 from dralloc.snapshot.cluster import NodeView, Snapshot, Strip, VisiblePool
 from dralloc.snapshot.node_selectors import NodeFacts
 from dralloc.snapshot.pool_usage import PoolUsage
@@ -111,14 +112,15 @@ class NodeEquivalence:
             return devices, operations
         dedicated, shared = usage.dedicated[strip.slice_index], usage.shared[strip.slice_index]
         used = [usage.of(strip.slice.devices[bit].name) for bit in bits_of(shared)]
-        consumed = [tuple(sorted(each.consumed.items())) for each in used]
+        amounts = [(tuple(sorted(each.consumed.items())), tuple(sorted(each.without.items()))) for each in used]
         counts = [each.shares for each in used] if self._counts_allocations else ()
-        return devices, operations, dedicated, shared, *consumed, *counts
+        return devices, operations, dedicated, shared, *amounts, *counts
 
     def _device_key(self, device: Device) -> Hashable:
         return (
             self._attributes(device),
-            tuple(device.capacity.items()),
+            tuple(capacities_of(device).items()),
+            device.remainder,
             device.allow_multiple_allocations,
             tuple(
                 (use.counter_set, tuple(use.counters.items()), use.compatibility_groups)

@@ -30,6 +30,7 @@ class DeviceAllocation(Struct, frozen=True, gc=False):
     device: DeviceId
     is_share: bool
     consumed_capacity: dict[str, Quantity]
+    capacity_limits: dict[str, Quantity]
     admin_access: bool
     tolerations: tuple[DeviceToleration, ...]
     binding_conditions: tuple[str, ...]
@@ -75,6 +76,7 @@ class FatalCause(Enum):
     UNKNOWN_REQUEST = "has neither `exactly` nor `firstAvailable`, and no other kind of request is supported"
     PRIORITIZED_LIST_OFF = "has alternatives, but the feature DRAPrioritizedList is off"
     CONSUMABLE_CAPACITY_OFF = "asks for capacity, but the feature DRAConsumableCapacity is off"
+    CAPACITY_LIMITS_OFF = "has capacity limits, but the feature DRACapacityLimits is off"
     DERIVED_ATTRIBUTES = "has derived attributes, but the feature DRADerivedAttributes is off"
     UNKNOWN_SELECTOR = "has a selector of no known kind"
     ADMIN_ACCESS_OFF = "asks for admin access, but the feature DRAAdminAccess is off"

@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import accumulate
 
 from dralloc.allocator.attribute_constraints import Constraint, Values
-from dralloc.allocator.consumable_capacity import Charge
+from dralloc.allocator.consumable_capacity import NO_CHARGE, Charge
 from dralloc.allocator.outcome import RESULTS_MAX
 from dralloc.allocator.requests import Alternative, Demand
 from dralloc.allocator.supply import DeviceCandidate, Supply
@@ -192,11 +192,26 @@ class ProblemSurvey:
         return tuple(
             mask_union(
                 1 << at
-                for at, charge in self._charges[alternative.number].items()
-                if any(have < take for have, take in zip(self.free.get(at, ()), charge.nanos, strict=False))
+                for at in self._charges[alternative.number]
+                if at in self.free and self.lacks_capacity(alternative, at, self.free[at])
             )
             for alternative in self.demand.alternatives
         )
+
+    def lacks_capacity(self, alternative: Alternative, position: int, left: tuple[int, ...]) -> bool:
+        """True if the device has too little capacity left. It will not have more later in a search: a device with share
+        terms has room for everything that matches until its first share, which settles the terms for the later ones."""
+        charge = self._charges[alternative.number][position]
+        terms = self._supply.terms(*self.candidates[position])
+        if terms is not None:
+            return terms.amounts(left, charge.nanos, charge.unasked) is None
+        return any(have < take for have, take in zip(left, charge.nanos, strict=False))
+
+    def least_charge(self, alternative: Alternative, position: int) -> tuple[int, ...]:
+        """What a share of the device takes at least, whatever other shares there are."""
+        charge = self._charges[alternative.number][position]
+        terms = self._supply.terms(*self.candidates[position])
+        return charge.nanos if terms is None else terms.least(charge.nanos, charge.unasked)
 
     @cached_property
     def draws(self) -> dict[int, Draws]:
@@ -294,8 +309,9 @@ class ProblemSurvey:
         is_shareable = bool(self.shareable >> position & 1)
         pool_id = strip.pool.pool_id if strip.slice.counting >> bit & 1 else None
         groups = strip.slice.groups[bit] if pool_id is not None else ()
+        terms = self._supply.terms(strip, bit)
         allocations = self._supply.allocations(self.candidates[position]) if self.allocations_matter else 0
-        return is_shareable, self.free.get(position), self.draws.get(position), pool_id, groups, allocations
+        return is_shareable, self.free.get(position), terms, self.draws.get(position), pool_id, groups, allocations
 
     def _refined(self, kinds: dict[int, int], alternative: Alternative) -> dict[int, int]:
         return dict(self._numbered((at, (kind, self._key_for(alternative, at))) for at, kind in kinds.items()))
@@ -308,8 +324,13 @@ class ProblemSurvey:
             return None
         # The order of devices decides whether a violated constraint is met, which is fatal, or never evaluated.
         order = position if alternative.takes_all and alternative.constraints else None
-        nanos = self.charge(alternative, position).nanos if position in self.free else ()
-        return nanos, order, tuple(self.values(constraint, position) for constraint in alternative.constraints)
+        charge = self.charge(alternative, position) if position in self.free else NO_CHARGE
+        return (
+            charge.nanos,
+            charge.unasked,
+            order,
+            tuple(self.values(constraint, position) for constraint in alternative.constraints),
+        )
 
     @staticmethod
     def _numbered(entries: Iterator[tuple[int, Hashable]]) -> Iterator[tuple[int, int]]:

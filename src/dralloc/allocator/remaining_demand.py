@@ -114,10 +114,8 @@ class RemainingDemand:
         full = self._survey.too_full[alternative.number]
         usable = self._survey.usable[alternative.number]
         for position, left in self._ledger.free.items():
-            if usable >> position & 1:
-                nanos = self._survey.charge(alternative, position).nanos
-                if any(have < take for have, take in zip(left, nanos, strict=True)):
-                    full |= 1 << position
+            if usable >> position & 1 and self._survey.lacks_capacity(alternative, position, left):
+                full |= 1 << position
         return full
 
     def _admitted(self, constraint: Constraint) -> int:

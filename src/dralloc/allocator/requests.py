@@ -112,6 +112,8 @@ def request_fault(request: DeviceRequest, features: Features) -> FatalCause | No
         return FatalCause.PRIORITIZED_LIST_OFF
     if not features.consumable_capacity and any(entry.capacity is not None for entry in stated):
         return FatalCause.CONSUMABLE_CAPACITY_OFF
+    if not features.capacity_limits and any(entry.capacity is not None and entry.capacity.limits for entry in stated):
+        return FatalCause.CAPACITY_LIMITS_OFF
     return None
 
 
@@ -248,6 +250,8 @@ class _Compiler:
             class_selectors=_expressions(device_class.spec.selectors),
             request_selectors=_expressions(stated.selectors),
             capacity=_capacity(stated.capacity) if features.consumable_capacity else None,
+            limits=_limits(stated.capacity) if features.consumable_capacity else (),
+            gates_off=features.device_gates_off,
             tolerations=stated.tolerations if features.device_taints else None,
             allows_binding=features.binding_conditions,
             allows_counters=features.partitionable_devices,
@@ -290,5 +294,11 @@ def _expressions(selectors: tuple[DeviceSelector, ...]) -> tuple[str, ...]:
 
 
 def _capacity(stated: CapacityRequirements | None) -> tuple[tuple[str, str], ...]:
-    asked = stated.requests if stated is not None else {}
+    """What is requested. A limit without a request is a request for as much."""
+    asked = {**stated.limits, **stated.requests} if stated is not None else {}
     return tuple(sorted((name, quantity.exact_text) for name, quantity in asked.items()))
+
+
+def _limits(stated: CapacityRequirements | None) -> tuple[tuple[str, str], ...]:
+    limits = stated.limits if stated is not None else {}
+    return tuple(sorted((name, quantity.exact_text) for name, quantity in limits.items()))

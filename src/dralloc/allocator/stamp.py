@@ -35,5 +35,6 @@ def _device_result(allocated: DeviceAllocation, share_ids: Callable[[], str]) ->
         binding_failure_conditions=allocated.binding_failure_conditions,
         share_id=share_ids() if allocated.is_share else None,
         consumed_capacity=allocated.consumed_capacity,
+        capacity_limits=allocated.capacity_limits,
         skip_node_operations=allocated.skip_node_operations,
     )

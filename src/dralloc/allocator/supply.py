@@ -17,6 +17,7 @@ from dralloc.cel.errors import CelError
 from dralloc.devices.compatibility_groups import Groups
 from dralloc.devices.counters import CounterId
 from dralloc.devices.identity import PoolId
+from dralloc.devices.share_terms import ShareTerms
 from dralloc.devices.taints import repels
 from dralloc.snapshot.cluster import NodeView, Snapshot, Strip, VisiblePool
 from dralloc.snapshot.pool_usage import PoolUsage
@@ -147,9 +148,15 @@ class Supply:
         return usage
 
     def free(self, candidate: DeviceCandidate) -> tuple[int, ...]:
-        """The capacity that shares in use leave of the device, in the order of its capacities."""
+        """The capacity that shares in use leave of the device, in the order of its capacities.
+
+        For a device with share terms, this is the beginning of its state.
+        """
         device = candidate.strip.slice.devices[candidate.bit]
-        consumed = self.usage(candidate.strip.pool).of(device.name).consumed
+        usage = self.usage(candidate.strip.pool).of(device.name)
+        if (terms := self.terms(candidate.strip, candidate.bit)) is not None:
+            return terms.state(usage)
+        consumed = usage.consumed
         return tuple([each.value.nanos - consumed.get(name, 0) for name, each in device.capacity.items()])
 
     def allocations(self, candidate: DeviceCandidate) -> int:
@@ -158,10 +165,18 @@ class Supply:
         usage = self.usage(strip.pool).of(strip.slice.devices[bit].name)
         return usage.dedicated + usage.shares
 
+    def terms(self, strip: Strip, bit: int) -> ShareTerms | None:
+        """None if what a share of the device consumes does not depend on other shares."""
+        return strip.slice.terms.get(bit) if self.features.consumable_capacity else None
+
     def lacks_capacity(self, stock: Stock, strip: Strip, bit: int) -> bool:
         """True if shares in use leave too little capacity of the device."""
         device = strip.slice.devices[bit]
-        consumed = self.usage(strip.pool).of(device.name).consumed
+        usage = self.usage(strip.pool).of(device.name)
+        if (terms := self.terms(strip, bit)) is not None:
+            charge = stock.matches.charges[bit]
+            return terms.amounts(terms.state(usage), charge.nanos, charge.unasked) is None
+        consumed = usage.consumed
         for (name, capacity), amount in zip(device.capacity.items(), stock.matches.charges[bit].nanos, strict=False):
             if capacity.value.nanos - consumed.get(name, 0) < amount:
                 return True

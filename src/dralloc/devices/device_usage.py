@@ -11,21 +11,37 @@ from dralloc.devices.identity import DeviceId, PoolId
 
 
 class DeviceUsage(Struct, frozen=True, gc=False):
-    """How one device is used. `consumed` is the sum over all shares, in nanos."""
+    """How one device is used. `consumed` is the sum over all shares that have an entry for the capacity, in nanos.
+
+    `without` is, by the names in `consumed`, the number of shares that have no entry, if there is one.
+    """
 
     dedicated: int = 0
     shares: int = 0
     consumed: Mapping[str, int] = field(default_factory=dict)
+    without: Mapping[str, int] = field(default_factory=dict)
 
     def changed_by(self, result: DeviceRequestAllocationResult, count: int) -> DeviceUsage:
         """The usage with the result allocated (`count` is 1) or released (-1)."""
         if result.share_id is None:
-            return DeviceUsage(self.dedicated + count, self.shares, self.consumed)
-        consumed = dict(self.consumed)
-        for name, amount in result.consumed_capacity.items():
-            consumed[name] = consumed.get(name, 0) + count * amount.nanos
-        nonzero = {name: nanos for name, nanos in consumed.items() if nanos}
-        return DeviceUsage(self.dedicated, self.shares + count, nonzero)
+            return DeviceUsage(self.dedicated + count, self.shares, self.consumed, self.without)
+        shares, amounts, consumed = self.shares + count, result.consumed_capacity, self.consumed
+        if shares and not self.without and consumed.keys() == amounts.keys():
+            sums = {name: nanos + count * amounts[name].nanos for name, nanos in consumed.items()}
+            return DeviceUsage(self.dedicated, shares, sums)
+        sums, without = {}, {}
+        for name in (*consumed, *(name for name in amounts if name not in consumed)):
+            lacking = self.without.get(name, 0) if name in consumed else self.shares
+            nanos = consumed.get(name, 0)
+            if name in amounts:
+                nanos += count * amounts[name].nanos
+            else:
+                lacking += count
+            if lacking < shares:
+                sums[name] = nanos
+                if lacking:
+                    without[name] = lacking
+        return DeviceUsage(self.dedicated, shares, sums, without)
 
     @property
     def is_free(self) -> bool:

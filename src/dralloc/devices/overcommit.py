@@ -36,9 +36,20 @@ def exceeded_capacities(usage: DeviceUsage, published: PublishedDevice | None) -
             yield name, Overcommit(used, capacity[name])
 
 
+def divided_capacities(usage: DeviceUsage, published: PublishedDevice | None) -> Iterator[str]:
+    """The capacities that some shares of the device consume and others do not, although the first share decides for all."""
+    for name in published.undivided if published is not None else ():
+        if name in usage.without:
+            yield name
+
+
 def is_overcommitted(usage: DeviceUsage, published: PublishedDevice | None) -> bool:
     """True if the device cannot serve all its users."""
-    return is_allocated_twice(usage, published) or any(True for _ in exceeded_capacities(usage, published))
+    return (
+        is_allocated_twice(usage, published)
+        or any(True for _ in exceeded_capacities(usage, published))
+        or any(True for _ in divided_capacities(usage, published))
+    )
 
 
 def exceeded_counters(

@@ -12,25 +12,35 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from dralloc.api.resource_v1 import Device, ResourceSlice
+from dralloc.api.resource_v1 import CONSUMED_OR_NEVER, Device, ResourceSlice
 from dralloc.devices.counters import CounterId, Draws, amounts_of, draws_of
 from dralloc.devices.identity import PoolId
 from dralloc.devices.pool_generation import newest
+from dralloc.devices.request_policies import capacities_of
 
 
 class PublishedDevice(Struct, frozen=True, gc=False):
-    """A device that is not shareable has no capacity here: it is allocated whole."""
+    """A device that is not shareable has no capacity here: it is allocated whole.
+
+    `undivided` are capacities that either all shares consume or none (strategy `ConsumedOrNever`).
+    """
 
     is_shareable: bool = False
     capacity: Mapping[str, int] = field(default_factory=dict)
     draws: Draws = ()
+    undivided: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, device: Device) -> PublishedDevice:
         if not device.allow_multiple_allocations:
             return cls(draws=draws_of(device)) if device.consumes_counters else _PLAIN
         capacity = {name: capacity.value.nanos for name, capacity in device.capacity.items()}
-        return cls(is_shareable=True, capacity=capacity, draws=draws_of(device))
+        undivided = tuple(
+            name
+            for name, each in capacities_of(device).items()
+            if each.request_policy is not None and each.request_policy.strategy == CONSUMED_OR_NEVER
+        )
+        return cls(is_shareable=True, capacity=capacity, draws=draws_of(device), undivided=undivided)
 
 
 # Shared by the many devices that are neither shareable nor partitions.

@@ -22,6 +22,8 @@ from dralloc.devices.counters import Draws, draws_of
 from dralloc.devices.identity import DeviceId, PoolId
 from dralloc.devices.pool_generation import newest
 from dralloc.devices.published_slice import PublishedSlice
+from dralloc.devices.request_policies import gates_needed
+from dralloc.devices.share_terms import ShareTerms, terms_of
 from dralloc.devices.taint_rules import TaintRules
 from dralloc.snapshot import node_selectors
 from dralloc.snapshot.node_selectors import ANYWHERE, Anchor, NodeFacts, NodeSelectorError
@@ -218,6 +220,23 @@ class IndexedSlice:
     @cached_property
     def _shapes(self) -> dict[int, DeviceShape]:
         return {}
+
+    # --- Capacities -----------------------------------------------------------------------------------------
+
+    @cached_property
+    def terms(self) -> Mapping[int, ShareTerms]:
+        """The devices of which a share consumes what depends on other shares."""
+        found = ((bit, terms_of(device)) for bit, device in enumerate(self.devices) if device.capacity)
+        return {bit: terms for bit, terms in found if terms is not None}
+
+    @cached_property
+    def gated(self) -> Mapping[str, int]:
+        """The devices that need optional feature gates, by gate."""
+        masks: dict[str, int] = {}
+        for bit, device in enumerate(self.devices):
+            for gate in gates_needed(device) if device.capacity or device.remainder else ():
+                masks[gate] = masks.get(gate, 0) | 1 << bit
+        return masks
 
     # --- Counters -------------------------------------------------------------------------------------------
 

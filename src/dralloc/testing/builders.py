@@ -39,6 +39,8 @@ def device(
     all_nodes: bool | None = None,
     binds_to_node: bool | None = None,
     binding_conditions: Sequence[str] = (),
+    policies: Mapping[str, resource_v1.CapacityRequestPolicy] | None = None,
+    remainder: str | None = None,
 ) -> resource_v1.Device:
     """A device. `draws` gives, by counter set, the counters that it consumes."""
     return resource_v1.Device(
@@ -51,6 +53,8 @@ def device(
             for counter_set, counters in (draws or {}).items()
         ),
         taints=tuple(taints),
+        request_policies=dict(policies or {}),
+        remainder=remainder,
         node_name=node_name,
         node_selector=node_selector,
         all_nodes=all_nodes,
@@ -153,6 +157,7 @@ def request(
     everything: bool = False,
     where: Expressions = (),
     capacity: Mapping[str, str] | None = None,
+    limits: Mapping[str, str] | None = None,
     tolerations: Sequence[resource_v1.DeviceToleration] = (),
     admin: bool | None = None,
     prefer: str | None = None,
@@ -167,7 +172,7 @@ def request(
         count=0 if everything else count,
         admin_access=admin,
         tolerations=tuple(tolerations),
-        capacity=_requirements(capacity),
+        capacity=_requirements(capacity, limits),
         device_preference=prefer,
         allocations=_range(allocations),
     )
@@ -182,6 +187,7 @@ def alternative(
     everything: bool = False,
     where: Expressions = (),
     capacity: Mapping[str, str] | None = None,
+    limits: Mapping[str, str] | None = None,
     tolerations: Sequence[resource_v1.DeviceToleration] = (),
     prefer: str | None = None,
     allocations: tuple[int | None, int | None] | None = None,
@@ -194,7 +200,7 @@ def alternative(
         allocation_mode=_mode(everything, together),
         count=0 if everything else count,
         tolerations=tuple(tolerations),
-        capacity=_requirements(capacity),
+        capacity=_requirements(capacity, limits),
         device_preference=prefer,
         allocations=_range(allocations),
     )
@@ -257,8 +263,8 @@ def held(
         pool=pool,
         device=device,
         share_id=share_id,
-        consumed_capacity={name: Quantity.parse(amount) for name, amount in (consumed or {}).items()},
-        capacity_limits={name: Quantity.parse(amount) for name, amount in (limits or {}).items()},
+        consumed_capacity=_quantities(consumed or {}),
+        capacity_limits=_quantities(limits or {}),
         admin_access=admin,
     )
 
@@ -281,7 +287,13 @@ def _range(limits: tuple[int | None, int | None] | None) -> resource_v1.DeviceAl
     return None if limits is None else resource_v1.DeviceAllocationsRange(min=limits[0], max=limits[1])
 
 
-def _requirements(asked: Mapping[str, str] | None) -> resource_v1.CapacityRequirements | None:
-    if asked is None:
+def _requirements(
+    asked: Mapping[str, str] | None, limits: Mapping[str, str] | None
+) -> resource_v1.CapacityRequirements | None:
+    if asked is None and limits is None:
         return None
-    return resource_v1.CapacityRequirements(requests={name: Quantity.parse(amount) for name, amount in asked.items()})
+    return resource_v1.CapacityRequirements(requests=_quantities(asked or {}), limits=_quantities(limits or {}))
+
+
+def _quantities(amounts: Mapping[str, str]) -> dict[str, Quantity]:
+    return {name: Quantity.parse(amount) for name, amount in amounts.items()}

@@ -330,7 +330,8 @@ class _Stranding:
             whole = {name: capacity.value for name, capacity in device.capacity.items()}
             return _StrandedDevice(rank, node, reason, whole) if not shares else None
         charge = matches_of(spot.slice, alternative.criteria).charges[spot.bit]
-        amounts = zip(device.capacity.items(), survey.free(spot), charge.nanos, strict=True)
+        # A device that needs a feature which is off has no charge.
+        amounts = zip(device.capacity.items(), survey.free(spot), charge.nanos, strict=False)
         taken = [(name, capacity.value, have) for (name, capacity), have, take in amounts if take > 0]
         if any(have <= 0 for _, _, have in taken):
             return None

@@ -11,13 +11,14 @@ from typing import NamedTuple
 
 from dralloc.allocator.availability import Block, BlockCause, PoolAvailability
 from dralloc.allocator.features import Features
-from dralloc.allocator.headroom import accepts, fits_unasked, largest_request
+from dralloc.allocator.headroom import Room
 from dralloc.api.core_v1 import Node
 from dralloc.api.resource_v1 import Device, DeviceTaint
 from dralloc.devices.counters import CounterId
 from dralloc.devices.device_usage import DeviceUsage
 from dralloc.devices.identity import DeviceId, PoolId
 from dralloc.devices.published_slice import draws_together
+from dralloc.devices.request_policies import capacities_of
 from dralloc.primitives.quantity import quantity_like
 from dralloc.scheduler.decide.node_fit import REPELLING
 from dralloc.snapshot.cluster import Snapshot
@@ -291,8 +292,8 @@ class _PoolReporter:
     def _capacities(self, device: Device, usage: DeviceUsage, is_open: bool) -> tuple[tuple[CapacityReport, ...], bool]:
         """What is used of the capacities, and whether they have room for a request."""
         consumed = tuple(sorted(usage.consumed.items())) if usage.consumed else ()
-        used = (usage.dedicated > 0, usage.shares > 0, consumed)
-        key = (tuple(device.capacity.items()), is_open, used)
+        used = (usage.dedicated > 0, usage.shares > 0, consumed, tuple(sorted(usage.without.items())))
+        key = (tuple(capacities_of(device).items()), device.remainder, is_open, used)
         known = self._capacities_known.get(key)
         if known is None:
             known = self._capacities_known[key] = self._work_out_capacities(device, usage, is_open)
@@ -301,26 +302,26 @@ class _PoolReporter:
     def _work_out_capacities(
         self, device: Device, usage: DeviceUsage, is_open: bool
     ) -> tuple[tuple[CapacityReport, ...], bool]:
-        left = [capacity.value.nanos - usage.consumed.get(name, 0) for name, capacity in device.capacity.items()]
-        has_room = self._has_room(device, usage, left)
-        fractional = self._features.fractional_ranges
+        room = Room.of(device, usage, self._features)
+        has_room = self._has_room(room, usage)
         reports: list[CapacityReport] = []
-        for (name, capacity), nanos in zip(device.capacity.items(), left, strict=True):
+        for (name, capacity), nanos in zip(device.capacity.items(), room.state, strict=False):
             used = capacity.value if usage.dedicated else quantity_like(capacity.value, capacity.value.nanos - nanos)
             free, largest = quantity_like(capacity.value, 0), None
             if is_open and has_room:
-                free = quantity_like(capacity.value, nanos)
-                largest = largest_request(device.capacity, name, left, fractional_ranges=fractional)
+                largest = room.largest_request(name)
+                # No request gets any of a capacity that is not consumable.
+                is_available = largest is not None or room.terms is None
+                free = quantity_like(capacity.value, nanos if is_available else 0)
             reports.append(CapacityReport(name, capacity.value, used, free, largest))
         return tuple(reports), has_room
 
-    def _has_room(self, device: Device, usage: DeviceUsage, left: Sequence[int]) -> bool:
+    def _has_room(self, room: Room, usage: DeviceUsage) -> bool:
         """True if a request for something, or one that names no amounts, takes no more than is left."""
         if not self._features.consumable_capacity:
             return True
-        fractional = self._features.fractional_ranges
-        pairs = list(zip(device.capacity.values(), left, strict=True))
-        if not all(accepts(capacity, nanos, fractional_ranges=fractional) for capacity, nanos in pairs):
+        if not room.accepts_something():
             return False
+        pairs = list(zip(room.capacities.values(), room.state, strict=False))
         is_exhausted = bool(pairs) and all(not nanos and capacity.value for capacity, nanos in pairs)
-        return not (usage.shares and is_exhausted) or fits_unasked(device.capacity, left, fractional_ranges=fractional)
+        return not (usage.shares and is_exhausted) or room.fits_unasked()

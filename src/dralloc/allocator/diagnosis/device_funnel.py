@@ -29,6 +29,8 @@ class Hurdle(Enum):
     FAULT = "fault"
     # What the device has, were it empty, is not what is asked.
     SIZE = "size"
+    # It needs a feature that is off.
+    FEATURE = "feature"
     IN_USE = "in use"
     # What is left of it is not enough.
     CAPACITY = "capacity"
@@ -148,6 +150,7 @@ class Funnel:
 # What says more, where as many devices are lost to one as to another; the most telling last.
 _TELLING = (
     Hurdle.NODE_OPERATIONS,
+    Hurdle.FEATURE,
     Hurdle.CONSTRAINT,
     Hurdle.TAINT,
     Hurdle.IN_USE,

@@ -18,6 +18,7 @@ from dralloc.api.resource_v1 import DeviceTaint
 from dralloc.devices.counters import CounterId
 from dralloc.devices.device_usage import FREE, DeviceUsage
 from dralloc.devices.identity import PoolId
+from dralloc.devices.share_terms import Refusal, RefusalCause
 from dralloc.devices.taints import repels
 from dralloc.snapshot.cluster import NodeView, Snapshot, VisiblePool
 from dralloc.snapshot.node_selectors import NodeFacts, NodeSelectorError, anchors_of_node
@@ -130,6 +131,9 @@ class Survey:
         for hurdle, position, mask in _screen(indexed, alternative.criteria):
             # A device in use is not looked at any closer, so it cannot fail either.
             sieve.drop(hurdle, position, mask & ~in_use if hurdle is Hurdle.FAULT else mask)
+        for gate, mask in indexed.gated.items():
+            if gate in alternative.criteria.gates_off:
+                sieve.drop(Hurdle.FEATURE, 0, mask)
         sieve.drop(Hurdle.IN_USE, 0, in_use)
         sieve.drop(Hurdle.CAPACITY, 0, self._lacking_capacity(sieve, alternative))
         sieve.drop(Hurdle.COUNTERS, 0, self._lacking_counters(sieve, pool))
@@ -156,8 +160,23 @@ class Survey:
             1 << bit
             for bit in bits_of(sieve.rest)
             if usage.of(sieve.slice.devices[bit].name).shares
-            and _is_short(self.free(Spot(sieve.slice, bit)), charges[bit])
+            and self._lacks_capacity(Spot(sieve.slice, bit), charges[bit])
         )
+
+    def _lacks_capacity(self, spot: Spot, charge: Charge) -> bool:
+        return next(self.shortages(spot, charge), None) is not None
+
+    def shortages(self, spot: Spot, charge: Charge) -> Iterator[tuple[str, Refusal]]:
+        """The capacities that a share with this charge cannot get, and why."""
+        terms = spot.slice.terms.get(spot.bit)
+        state = self.free(spot) if terms is None else terms.state(self.usage(spot))
+        for index, (name, nanos) in enumerate(zip(spot.device.capacity, charge.nanos, strict=True)):
+            if terms is not None:
+                taken = terms.amount(index, state, nanos, is_asked=not charge.unasked >> index & 1)
+                if isinstance(taken, Refusal):
+                    yield name, taken
+            elif state[index] < nanos:
+                yield name, Refusal(RefusalCause.SHORT, nanos)
 
     def _lacking_counters(self, sieve: _Sieve, pool: VisiblePool) -> int:
         drawing = sieve.rest & sieve.slice.counting
@@ -240,10 +259,6 @@ def _is_for(indexed: IndexedSlice, node: NodeFacts) -> bool:
 def _depends_on_node(indexed: IndexedSlice) -> bool:
     """Whether two nodes that see the slice may differ in which of its devices they can use."""
     return indexed.selects_per_device or bool(indexed.source.spec.skip_node_operations)
-
-
-def _is_short(free: tuple[int, ...], charge: Charge) -> bool:
-    return any(have < take for have, take in zip(free, charge.nanos, strict=True))
 
 
 # --- What a slice and a request alone decide ---------------------------------------------------------------------------

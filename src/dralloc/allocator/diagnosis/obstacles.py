@@ -7,15 +7,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from dralloc.allocator.candidate_devices import matches_of
+from dralloc.allocator.candidate_devices import gate_off, matches_of
 from dralloc.allocator.consumable_capacity import charge_for
 from dralloc.allocator.diagnosis.device_funnel import Drop, Funnel, Hurdle, Spot, is_selection, spots
 from dralloc.allocator.diagnosis.device_survey import Survey
 from dralloc.allocator.diagnosis.reasons import Reason, ReasonCause, counted, text_of_loss
-from dralloc.allocator.headroom import largest_request
+from dralloc.allocator.headroom import Room
 from dralloc.allocator.outcome import RESULTS_MAX
 from dralloc.allocator.requests import Alternative
 from dralloc.devices.counters import CounterId
+from dralloc.devices.request_policies import capacities_of
+from dralloc.devices.share_terms import RefusalCause
 from dralloc.devices.taints import text_of_taint
 from dralloc.primitives.quantity import Quantity, quantity_like
 from dralloc.snapshot.node_selectors import NodeFacts
@@ -146,8 +148,8 @@ def _size(loss: _Loss) -> Reason:
 
 def _add_misfit(shortages: _Shortages, loss: _Loss, spot: Spot) -> None:
     """Which of the device's capacities, were it empty, does not do."""
-    asked = loss.alternative.criteria.asked or {}
-    capacities = spot.device.capacity
+    asked, limits = loss.alternative.criteria.asked or {}, loss.alternative.criteria.limits
+    capacities = capacities_of(spot.device)
     missing = next((name for name in asked if name not in capacities), None)
     if missing is not None:
         shortages.add(ReasonCause.NO_CAPACITY, missing, asked[missing])
@@ -162,8 +164,13 @@ def _add_misfit(shortages: _Shortages, loss: _Loss, spot: Spot) -> None:
             if name in asked and asked[name] > capacity.value:
                 shortages.add(ReasonCause.SIZE, name, asked[name], most=capacity.value, example=example)
             else:
-                most = largest_request({name: capacity}, name, (capacity.value.nanos,), fractional_ranges=fractional)
+                room = Room({name: capacity}, (capacity.value.nanos,), fractional_ranges=fractional)
+                most = room.largest_request(name)
                 shortages.add(ReasonCause.POLICY, name, asked.get(name), most=most, example=example)
+            return
+        if name in limits and limits[name] > capacity.value:
+            example = str(spot.device_id)
+            shortages.add(ReasonCause.CAPACITY_LIMIT, name, limits[name], most=capacity.value, example=example)
             return
 
 
@@ -173,18 +180,36 @@ def _capacity(loss: _Loss) -> Reason:
     shortages = _Shortages()
     for spot in loss.spots():
         charge = matches_of(spot.slice, criteria).charges[spot.bit]
-        amounts = zip(spot.device.capacity.items(), loss.survey.free(spot), charge.amounts, strict=True)
-        for (name, capacity), have, take in amounts:
-            if have < take.nanos:
-                shortages.add(
-                    ReasonCause.CAPACITY,
-                    name,
-                    asked.get(name),
-                    most=quantity_like(capacity.value, have),
-                    takes="" if asked.get(name) == take else str(take),
-                    example=str(spot.device_id),
-                )
+        amounts = dict(zip(spot.device.capacity, charge.amounts, strict=True))
+        free = dict(zip(spot.device.capacity, loss.survey.free(spot), strict=True))
+        for name, (cause, needed) in loss.survey.shortages(spot, charge):
+            value = spot.device.capacity[name].value
+            take = amounts[name]
+            if take is None or take.nanos != needed:
+                take = quantity_like(value, needed)
+            is_short = cause is RefusalCause.SHORT
+            shortages.add(
+                _CAUSES[cause],
+                name,
+                asked.get(name),
+                most=quantity_like(value, free[name] if is_short else 0),
+                takes="" if asked.get(name) == take else str(take),
+                example=str(spot.device_id),
+            )
     return shortages.reason(loss)
+
+
+_CAUSES: Final = {
+    RefusalCause.SHORT: ReasonCause.CAPACITY,
+    RefusalCause.NOT_CONSUMABLE: ReasonCause.NOT_CONSUMABLE,
+    RefusalCause.DIVIDED: ReasonCause.DIVIDED,
+}
+
+
+def _feature(loss: _Loss) -> Reason:
+    criteria = loss.alternative.criteria
+    gates = Counter(gate for spot in loss.spots() if (gate := gate_off(spot.slice, spot.bit, criteria)) is not None)
+    return loss.reason(ReasonCause.FEATURE_OFF, gates.most_common(1)[0][0])
 
 
 def _counters(loss: _Loss) -> Reason:
@@ -226,6 +251,7 @@ _DESCRIPTIONS: Final[Mapping[Hurdle, Callable[[_Loss], Reason]]] = {
     ),
     Hurdle.FAULT: _fault,
     Hurdle.SIZE: _size,
+    Hurdle.FEATURE: _feature,
     Hurdle.IN_USE: lambda loss: loss.reason(ReasonCause.IN_USE),
     Hurdle.CAPACITY: _capacity,
     Hurdle.COUNTERS: _counters,

@@ -34,8 +34,13 @@ class ReasonCause(Enum):
     NO_CAPACITY = "NoSuchCapacity"
     SIZE = "TooSmall"
     POLICY = "RequestPolicy"
+    CAPACITY_LIMIT = "LimitTooLarge"
+    FEATURE_OFF = "FeatureOff"
     IN_USE = "InUse"
     CAPACITY = "CapacityShort"
+    # Strategy ConsumedOrNever: no share consumes the capacity while the first one lives; or some do and some do not.
+    NOT_CONSUMABLE = "CapacityNotConsumable"
+    DIVIDED = "CapacityDivided"
     COUNTERS = "CountersShort"
     # Allocated devices consume more than the pool has, which blocks every device that consumes its counters.
     OVERDRAWN = "CountersOverdrawn"
@@ -354,7 +359,17 @@ _TEXTS: Final[Mapping[ReasonCause, Callable[[Reason], str]]] = {
     ),
     ReasonCause.SIZE: lambda reason: _insufficient(reason, reason.subject, "the largest device has"),
     ReasonCause.POLICY: _policy,
+    ReasonCause.CAPACITY_LIMIT: lambda reason: (
+        f"insufficient {reason.subject}: limit {reason.asked}, the largest device has {reason.most}"
+    ),
+    ReasonCause.FEATURE_OFF: lambda reason: f"devices need the feature {reason.subject}, which is off",
     ReasonCause.IN_USE: _in_use,
+    ReasonCause.NOT_CONSUMABLE: lambda reason: (
+        f"{reason.subject} is not consumable while shares without a request for it are in use"
+    ),
+    ReasonCause.DIVIDED: lambda reason: (
+        f"some shares consume {reason.subject} and others do not; no more shares until one kind is released"
+    ),
     ReasonCause.CAPACITY: lambda reason: _insufficient(reason, reason.subject, "available"),
     ReasonCause.COUNTERS: lambda reason: _insufficient(reason, f"counter {reason.subject}", "available"),
     ReasonCause.OVERDRAWN: lambda reason: f"counter {reason.subject} is overcommitted by allocated devices",
@@ -379,6 +394,7 @@ _LOSSES: Final[Mapping[ReasonCause, str]] = {
     ReasonCause.CLASS_SELECTOR: "not of class {}",
     ReasonCause.CLAIM_SELECTOR: "do not match {}",
     ReasonCause.NO_CAPACITY: "have no capacity {}",
+    ReasonCause.FEATURE_OFF: "need the feature {}, which is off",
     ReasonCause.IN_USE: "in use",
     ReasonCause.PARTITIONS_OFF: f"consume counters, but {_PARTITIONS_OFF}",
     ReasonCause.NODE_OPERATIONS: "skip node operations, which the node does not support",

@@ -112,6 +112,9 @@ class DeviceGuard:
             if requested := own.consumed.get(name):
                 model = next(result.consumed_capacity[name] for result in mine if name in result.consumed_capacity)
                 self._refuse(key, f"device {device}: {_insufficient(name, requested, excess, model)}")
+        for name in overcommit.divided_capacities(usage, published):
+            why = "shares without a request for it are in use" if name in own.consumed else "other shares consume it"
+            self._refuse(key, f"device {device}: {name} is consumed by all shares or by none, and {why}")
 
     def _check_counters(self, key: str, wanted: Iterable[DeviceId]) -> None:
         by_pool: defaultdict[PoolId, list[str]] = defaultdict(list)

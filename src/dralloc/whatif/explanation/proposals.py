@@ -13,7 +13,7 @@ from dralloc.allocator.consumable_capacity import default_amount
 from dralloc.allocator.diagnosis.claim_edits import Slot, slots
 from dralloc.allocator.diagnosis.device_funnel import Funnel, Hurdle, Spot, spots
 from dralloc.allocator.diagnosis.device_survey import Survey
-from dralloc.allocator.headroom import largest_request
+from dralloc.allocator.headroom import Room
 from dralloc.allocator.outcome import RESULTS_MAX
 from dralloc.allocator.requests import Alternative, attributes_of
 from dralloc.api.inventory import QualifiedName, split_name
@@ -22,6 +22,13 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceTaint, ResourceClaim, ResourceClaimTemplate
 from dralloc.cel.errors import CelError
 from dralloc.devices.identity import ClaimId, DeviceId
+from dralloc.devices.request_policies import (
+    NAMED_POLICIES_GATE,
+    REMAINDER_GATE,
+    STRATEGIES_GATE,
+    ZERO_CONSUMPTION_GATE,
+    capacities_of,
+)
 from dralloc.primitives.quantity import Quantity
 from dralloc.snapshot.pools import PoolStatus
 from dralloc.snapshot.slices import DeviceShape, newest_indexed
@@ -47,6 +54,11 @@ _GATES: Final[Mapping[str, str]] = {
     "aggregated_capacity": "DRAAggregatedCapacity",
     "device_preference": "DRADevicePreference",
     "distinct_attributes": "DRADistinctAttributes",
+    "capacity_limits": "DRACapacityLimits",
+    "capacity_strategies": STRATEGIES_GATE,
+    "named_request_policies": NAMED_POLICIES_GATE,
+    "zero_consumption": ZERO_CONSUMPTION_GATE,
+    "capacity_remainder": REMAINDER_GATE,
 }
 
 # Changes of one kind, the smallest first: if one of them helps, those after it help, too.
@@ -234,10 +246,11 @@ class _Proposer:
 
     def _amounts(self, spot: Spot, alternative: Alternative, name: str) -> Iterator[Quantity]:
         """The largest amounts that could be requested of the device, if none, one or all of the other requests use it, too."""
-        capacities = spot.device.capacity
-        if name not in capacities:
+        if name not in spot.device.capacity:
             return
-        free = self._survey.free(spot)
+        room = Room.of(spot.device, self._survey.usage(spot), self._demand.features)
+        count = len(spot.device.capacity)
+        free = tuple(room.state[:count])
         others = [
             charge.nanos
             for other in self._demand.alternatives
@@ -247,8 +260,8 @@ class _Proposer:
         together = tuple(map(sum, zip(*others, strict=True))) if others else ()
         for taken in {(0,) * len(free), *others, *((together,) if together else ())}:
             left = tuple(have - take for have, take in zip(free, taken, strict=True))
-            fractional = self._demand.features.fractional_ranges
-            if (amount := largest_request(capacities, name, left, fractional_ranges=fractional)) is not None:
+            rest = Room(room.capacities, (*left, *room.state[count:]), room.terms, room.fractional_ranges)
+            if (amount := rest.largest_request(name)) is not None:
                 yield amount
 
     def fewer_devices(self) -> Iterator[Ladder]:
@@ -280,7 +293,9 @@ class _Proposer:
     def _default(self, alternative: Alternative, name: str) -> Quantity | None:
         """What is consumed of the capacity if a request omits it; None if matching devices differ in that."""
         funnel = self._survey.funnel(self._situation.node, alternative)
-        found = {default_amount(spot.device.capacity[name]) for spot in _sized(funnel) if name in spot.device.capacity}
+        found = {
+            default_amount(capacities_of(spot.device)[name]) for spot in _sized(funnel) if name in spot.device.capacity
+        }
         return found.pop() if len(found) == 1 else None
 
     def fewer_requests(self) -> Iterator[Ladder]:
