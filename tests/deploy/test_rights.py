@@ -20,7 +20,7 @@ import yaml
 import dralloc.assembly
 from dralloc.access.access_request import AccessRequest
 from dralloc.api.batch_v1 import Job
-from dralloc.api.core_v1 import Event
+from dralloc.api.core_v1 import Event, Node
 from dralloc.api.pod_claims import pod_reference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.registry import KINDS
@@ -309,6 +309,24 @@ async def jobs(here: World) -> None:
     await here.client.delete(Job, "shares")
 
 
+async def silent_nodes(here: World) -> None:
+    """A node falls silent, and is deleted at last; its pod goes with it."""
+    ready = {"type": "Ready", "status": "True"}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "silent"}, "status": {"conditions": [ready]}}
+    await here.client.create(node)
+    await here.client.create(gpu_pod("left", node="silent"))
+
+    async def is_evicting() -> bool:
+        return any(each.effect == "NoExecute" for each in (await here.client.get(Node, "silent")).spec.taints)
+
+    async def is_gone() -> bool:
+        return "left" not in {each.metadata.name for each in await here.client.list(Pod)}
+
+    await here.until(is_evicting, "the silent node evicts its pods")
+    await here.client.delete(Node, "silent")
+    await here.until(is_gone, "the pod of the deleted node is gone")
+
+
 async def everything(here: World) -> None:
     """All scenarios together need all rights of the scheduler and of the controllers."""
     await here.client.create(quota("limit", {"count/pods": "100"}))
@@ -316,6 +334,7 @@ async def everything(here: World) -> None:
     await shared_claims_and_templates(here)
     await jobs(here)
     await evictions(here)
+    await silent_nodes(here)
 
 
 def test_scheduler_and_controllers_use_exactly_their_permissions() -> None:

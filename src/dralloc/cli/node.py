@@ -20,7 +20,16 @@ if TYPE_CHECKING:
     from dralloc.node.agent import AgentSettings
 
 
-_FOR_AN_AGENT = ("name", "plugin_dir", "runtime", "cdi_dir", "host_ip", "call_timeout", "keep_containers")
+_FOR_AN_AGENT = (
+    "name",
+    "plugin_dir",
+    "runtime",
+    "cdi_dir",
+    "host_ip",
+    "call_timeout",
+    "unprepare_timeout",
+    "keep_containers",
+)
 _FOR_SIMULATED_NODES = ("profile", "prefix", "heartbeats")
 
 
@@ -49,6 +58,16 @@ def node(
     call_timeout: Annotated[
         float, typer.Option(metavar="SECONDS", help="The timeout of a call to a driver.", min=0.1)
     ] = 45.0,
+    unprepare_timeout: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS", help="How long a pod that ends waits for drivers that do not unprepare.", min=0
+        ),
+    ] = 120.0,
+    lease_duration: Annotated[
+        int,
+        typer.Option(metavar="SECONDS", help="The duration of the node's lease; renewed at each quarter of it.", min=1),
+    ] = 40,
     keep_containers: Annotated[
         bool, typer.Option("--keep-containers", help="Leave containers running at the end; the next agent adopts them.")
     ] = False,
@@ -86,12 +105,14 @@ def node(
     dralloc node --fake 500 --profile gpu
     """
     from dralloc.cli.server_connection import find_server
+    from dralloc.node.timings import DEFAULT_TIMINGS
 
     gates = parse_gates(feature_gates)
+    timings = replace(DEFAULT_TIMINGS, lease_s=lease_duration, heartbeat_s=lease_duration / 4)
     connection = find_server(kubeconfig, context)
     if fake is not None:
         _refuse_without_effect(command, _FOR_AN_AGENT, "with --fake")
-        settings = replace(_fleet_settings(fake, profile, prefix, heartbeats), gates=gates)
+        settings = replace(_fleet_settings(fake, profile, prefix, heartbeats), gates=gates, timings=timings)
         _simulate(connection, settings, metrics_address)
         return
     _refuse_without_effect(command, _FOR_SIMULATED_NODES, "without --fake")
@@ -99,7 +120,6 @@ def node(
     from dralloc.kubelet.cdi import CDI_DIRECTORIES
     from dralloc.node.agent import AgentSettings
     from dralloc.node.node_object import this_machine
-    from dralloc.node.timings import DEFAULT_TIMINGS
 
     agent = AgentSettings(
         shape=this_machine(name or socket.gethostname().lower(), host_ip),
@@ -107,7 +127,7 @@ def node(
         runs_processes=runtime is RuntimeChoice.PROCESS,
         keeps_containers=keep_containers,
         cdi_directories=tuple(cdi_dir or CDI_DIRECTORIES),
-        timings=replace(DEFAULT_TIMINGS, call_s=call_timeout),
+        timings=replace(timings, call_s=call_timeout, unprepare_s=unprepare_timeout),
         gates=gates,
     )
     _be_a_node(connection, agent, metrics_address)

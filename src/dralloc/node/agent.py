@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from dralloc.api.core_v1 import Event
+from dralloc.api.core_v1 import Event, Node
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.event_recorder import EventRecorder
@@ -94,6 +94,7 @@ class Agent:
             self.metrics,
             fetch=self._fetch_claim,
             is_registered=lambda driver: self.drivers.pick(driver) is not None,
+            stage_of_pod=lambda pod_uid: self._pods.stage_of(pod_uid),
             may_skip="DRAOptionalNodeOperations" in settings.gates,
             for_workloads="DRAReservedForWorkloads" in settings.gates,
         )
@@ -132,6 +133,7 @@ class Agent:
                 self._slices.delete_all()
                 self._health.load()
                 tasks.create_task(self._heartbeat.beat())
+                tasks.create_task(self._watch_node())
                 tasks.create_task(self._health.run())
                 tasks.create_task(self._plugins.run())
                 reflector = Reflector(self._calls, NODE_PODS, informer, field_selector=f"spec.nodeName={name}")
@@ -147,18 +149,27 @@ class Agent:
                 await try_within(f"cannot mark node {name} as not ready", self._heartbeat.leave(), timings.leave_s)
             await self._close()
 
+    async def _watch_node(self) -> None:
+        """Controllers mark a node that they believe to be gone; a node that is not contradicts."""
+        nodes: Informer[Node] = Informer()
+        nodes.subscribe(self._heartbeat.node_changed)
+        name = self._settings.shape.name
+        await Reflector(self._calls, resource_for(Node), nodes, field_selector=f"metadata.name={name}").run()
+
     async def _reconcile(self) -> None:
         """Unprepare the claims of deleted pods: periodically, and when a driver registers that may be needed for it."""
         while True:
-            for pod_uid in self._book.pods() - self._pods.pods():
-                try:
-                    await self.claims.unprepare(pod_uid)
-                except ClaimsFailed as failed:
-                    _logger.warning("cannot unprepare the claims of deleted pod %s: %s", pod_uid, failed)
+            await asyncio.gather(*map(self._unprepare_deleted, self._book.pods() - self._pods.pods()))
             self._driver_registration.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.timings.reconcile_s):
                     await self._driver_registration.wait()
+
+    async def _unprepare_deleted(self, pod_uid: str) -> None:
+        try:
+            await self.claims.unprepare(pod_uid)
+        except ClaimsFailed as failed:
+            _logger.warning("cannot unprepare the claims of deleted pod %s: %s", pod_uid, failed)
 
     async def _fetch_claim(self, key: ObjectKey) -> ResourceClaim:
         return await self._calls.get(resource_for(ResourceClaim), key)
