@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dralloc.cli.options import Context, Gates, Kubeconfig, LeaderElect, MetricsAddress
+from dralloc.cli.options import Context, Gates, Kubeconfig, LeaderElect, MetricsAddress, Verbosity
 from dralloc.cli.output import fail, parse_gates, say
 
 
@@ -23,6 +23,7 @@ def controllers(
     leader_elect: LeaderElect = False,
     feature_gates: Gates = "",
     metrics_address: MetricsAddress = None,
+    verbosity: Verbosity = 0,
 ) -> None:
     """Run the controllers.
 
@@ -56,4 +57,4 @@ def controllers(
         nodes=NodeLifecycleSettings(monitor_s=node_monitor_period, grace_s=node_monitor_grace_period),
     )
     say(f"working on {connection.server}: {', '.join(names)}")
-    work(chosen, leader_elect=leader_elect, metrics_address=metrics_address)
+    work(chosen, leader_elect=leader_elect, metrics_address=metrics_address, verbosity=verbosity)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dralloc.cli.options import Context, Gates, Kubeconfig, MetricsAddress, profiles_starting_with
+from dralloc.cli.options import Context, Gates, Kubeconfig, MetricsAddress, Verbosity, profiles_starting_with
 from dralloc.cli.output import fail, parse_gates, say
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ def node(
     ] = False,
     feature_gates: Gates = "",
     metrics_address: MetricsAddress = None,
+    verbosity: Verbosity = 0,
 ) -> None:
     """Run a node agent: register drivers, prepare claims, run pods.
 
@@ -113,7 +114,7 @@ def node(
     if fake is not None:
         _refuse_without_effect(command, _FOR_AN_AGENT, "with --fake")
         settings = replace(_fleet_settings(fake, profile, prefix, heartbeats), gates=gates, timings=timings)
-        _simulate(connection, settings, metrics_address)
+        _simulate(connection, settings, metrics_address, verbosity)
         return
     _refuse_without_effect(command, _FOR_SIMULATED_NODES, "without --fake")
 
@@ -130,7 +131,7 @@ def node(
         timings=replace(timings, call_s=call_timeout, unprepare_s=unprepare_timeout),
         gates=gates,
     )
-    _be_a_node(connection, agent, metrics_address)
+    _be_a_node(connection, agent, metrics_address, verbosity)
 
 
 def _refuse_without_effect(command: typer.Context, options: Iterable[str], why: str) -> None:
@@ -151,7 +152,9 @@ def _fleet_settings(count: int, profile: str, prefix: str, heartbeats: bool) -> 
     return FleetSettings(profile=loaded, profile_name=Path(profile).stem, count=count, prefix=prefix, beats=heartbeats)
 
 
-def _be_a_node(connection: ConnectionConfig, settings: AgentSettings, metrics_address: str | None) -> None:
+def _be_a_node(
+    connection: ConnectionConfig, settings: AgentSettings, metrics_address: str | None, verbosity: int
+) -> None:
     from dralloc.cli.component_runner import run_until_signal
     from dralloc.cli.metrics_endpoint import metrics_endpoint
     from dralloc.client.http_transport import HttpTransport
@@ -175,10 +178,12 @@ def _be_a_node(connection: ConnectionConfig, settings: AgentSettings, metrics_ad
     except OSError as error:
         fail(f"cannot work in {settings.directory}: {error.strerror}; choose another path with --plugin-dir")
     say(f"node {settings.shape.name} on {connection.server}, drivers register in {settings.directory}/plugins_registry")
-    run_until_signal(run, BadCheckpoint, DirectoryInUse)
+    run_until_signal(run, BadCheckpoint, DirectoryInUse, verbosity=verbosity)
 
 
-def _simulate(connection: ConnectionConfig, settings: FleetSettings, metrics_address: str | None) -> None:
+def _simulate(
+    connection: ConnectionConfig, settings: FleetSettings, metrics_address: str | None, verbosity: int
+) -> None:
     from dralloc.cli.component_runner import run_until_signal
     from dralloc.cli.metrics_endpoint import metrics_endpoint
     from dralloc.client.http_transport import HttpTransport
@@ -196,4 +201,4 @@ def _simulate(connection: ConnectionConfig, settings: FleetSettings, metrics_add
             await transport.close()
 
     say(f"publishing {settings.count} nodes after profile {settings.profile_name} on {connection.server}")
-    run_until_signal(run)
+    run_until_signal(run, verbosity=verbosity)

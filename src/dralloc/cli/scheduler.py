@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dralloc.cli.options import Context, Gates, Kubeconfig, LeaderElect, MetricsAddress
+from dralloc.cli.options import Context, Gates, Kubeconfig, LeaderElect, MetricsAddress, Verbosity
 from dralloc.cli.output import parse_gates, say
 
 
@@ -31,6 +31,7 @@ def scheduler(
     leader_elect: LeaderElect = False,
     feature_gates: Gates = "",
     metrics_address: MetricsAddress = None,
+    verbosity: Verbosity = 0,
 ) -> None:
     """Schedule pods: choose their nodes and allocate their devices.
 
@@ -43,6 +44,9 @@ def scheduler(
 
     # The only scheduler of a dralloc server, with leader election.
     dralloc scheduler --default-scheduler --leader-elect
+
+    # With a line in the log for each device that it allocates.
+    dralloc scheduler -v 7
     """
     from dralloc.api.pod_v1 import DEFAULT_SCHEDULER
     from dralloc.cli.component_runner import work
@@ -60,4 +64,4 @@ def scheduler(
     connection = find_server(kubeconfig, context)
     say(f"scheduling on {connection.server} for {', '.join(sorted(names))}")
     terms = SchedulerLoop(HttpTransport(connection), clock=SystemClock(), settings=settings)
-    work(terms, leader_elect=leader_elect, metrics_address=metrics_address)
+    work(terms, leader_elect=leader_elect, metrics_address=metrics_address, verbosity=verbosity)

@@ -95,6 +95,8 @@ class Rejection(Struct, frozen=True, gc=False):
     deallocate: ClaimId | None = None
     # The Kubernetes plugins that rejected the pod.
     plugins: frozenset[str] = frozenset({DYNAMIC_RESOURCES})
+    # True if devices that match have too little capacity left.
+    lacks_capacity: bool = False
     # Equal for pods that get the same decision; None where the decision is for this pod alone.
     equivalence_key: bytes | None = None
 

@@ -24,6 +24,7 @@ from dralloc.scheduler.decide.cycle import Cycle
 from dralloc.scheduler.queue.parked_pods import QueuedPod
 from dralloc.scheduler.queue.pending_pods import PendingPods, QueueKey, may_change_outcome, queue_key
 from dralloc.scheduler.queue.scheduling_queue import SchedulingQueue
+from dralloc.scheduler.report.decision_log import log_allocations
 from dralloc.scheduler.report.group_conditions import GroupConditions
 from dralloc.scheduler.report.metrics import SchedulerMetrics
 from dralloc.scheduler.report.pod_conditions import PodConditionWriter
@@ -164,17 +165,30 @@ class Scheduler:
         if pod is None:
             self._queue.placed(key)
             return
-        started_s = time.perf_counter()
-        decision = self._decide(pod)
-        self._report.decided(pod, decision, time.perf_counter() - started_s)
+        decision = self._decide_and_report(pod)
         if isinstance(decision, Placement):
             placement = decision.commit(self._settings.new_share_id)
+            log_allocations(pod, placement)
             self._cluster.assume(pod, placement.node, placement.allocations)
             self._queue.binding(key)
             self._slots.take()
             tasks.create_task(self._bind(pod, placement, _now_s()))
         else:
             self._end_without_node(pod, key, decision, tasks)
+
+    def _decide_and_report(self, pod: Pod) -> Decision:
+        started_s = time.perf_counter()
+        attempt = self._cycle.begin(pod)
+        begun_s = time.perf_counter()
+        self._report.begun(pod, is_over=isinstance(attempt, Rejection), seconds=begun_s - started_s)
+        if isinstance(attempt, Rejection):
+            self._report.decided(pod, attempt, begun_s - started_s)
+            return attempt
+        decision = self._cycle.conclude(attempt, self._clock.now())
+        ended_s = time.perf_counter()
+        self._report.searched(pod, decision, ended_s - begun_s)
+        self._report.decided(pod, decision, ended_s - started_s)
+        return decision
 
     def _decide(self, pod: Pod) -> Decision:
         return self._cycle.decide(pod, self._clock.now())

@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from dralloc.allocator.diagnosis.reasons import availability
+from dralloc.allocator.diagnosis.reasons import Group, ReasonCause, availability
 from dralloc.allocator.features import Features
 from dralloc.api.pod_claims import is_held_by_workload
 from dralloc.api.pod_v1 import Pod
@@ -62,7 +62,7 @@ VERDICTS_MAX: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Attempt:
+class Attempt:
     """A pod whose nodes are to be judged. `key` is equal for pods that get the same decision."""
 
     pod: Pod
@@ -84,9 +84,11 @@ class Cycle:
         self._start = 0
 
     def decide(self, pod: Pod, now: datetime) -> Decision:
-        attempt = self._begin(pod)
-        if isinstance(attempt, Rejection):
-            return attempt
+        attempt = self.begin(pod)
+        return attempt if isinstance(attempt, Rejection) else self.conclude(attempt, now)
+
+    def conclude(self, attempt: Attempt, now: datetime) -> Decision:
+        """The second step of a decision; `begin` is the first."""
         if (placement := self._placement(attempt, now)) is not None:
             return placement
         unusable = _unusable(attempt.claims, now)
@@ -98,17 +100,17 @@ class Cycle:
 
     def placement(self, pod: Pod, now: datetime) -> Placement | None:
         """The decision if it is a placement. Reasons, which cost more than a decision, are not looked for."""
-        attempt = self._begin(pod)
+        attempt = self.begin(pod)
         return None if isinstance(attempt, Rejection) else self._placement(attempt, now)
 
     def verdicts(self, pod: Pod) -> Mapping[str, NodeVerdict]:
         """The verdict of every node on the pod; empty if the pod is rejected before any node is judged."""
-        attempt = self._begin(pod)
+        attempt = self.begin(pod)
         if isinstance(attempt, Rejection):
             return {}
         return overruled(attempt.table.all_verdicts(), attempt.rules, self._view.nodes)
 
-    def _begin(self, pod: Pod) -> _Attempt | Rejection:
+    def begin(self, pod: Pod) -> Attempt | Rejection:
         """What the decision needs; or why no node need be judged."""
         view = self._view
         if asked := unsupported(pod.spec):
@@ -126,9 +128,9 @@ class Cycle:
         key = equivalence_key(pod, split, view.classes)
         table = self._table(key, pod, split)
         rules = TopologyRules.of(pod, table.requirements.node, view)
-        return _Attempt(pod, split, table, rules, key if rules is None else key + rules_key(pod))
+        return Attempt(pod, split, table, rules, key if rules is None else key + rules_key(pod))
 
-    def _placement(self, attempt: _Attempt, now: datetime) -> Placement | None:
+    def _placement(self, attempt: Attempt, now: datetime) -> Placement | None:
         claims, table = attempt.claims, attempt.table
         choice = table.best(attempt.rules) if not _unusable(claims, now) else None
         if choice is None:
@@ -142,7 +144,7 @@ class Cycle:
             allocated_at=now if self._features.binding_conditions else None,
         )
 
-    def _refuse(self, attempt: _Attempt, unusable: tuple[ResourceClaim, ...]) -> Rejection | DecisionFailure:
+    def _refuse(self, attempt: Attempt, unusable: tuple[ResourceClaim, ...]) -> Rejection | DecisionFailure:
         pod, claims, table = attempt.pod, attempt.claims, attempt.table
         if not unusable and (fault := table.fault(attempt.rules)) is not None:
             return DecisionFailure(fault.fatal.text(claims.unallocated_ids))
@@ -162,24 +164,26 @@ class Cycle:
                 f"claim {ClaimId.of(unusable[0])}: its devices could not be bound",
                 frozenset({DYNAMIC_RESOURCES}),
             )
+            groups: tuple[Group, ...] = ()
         else:
-            message, plugins = self._message(attempt), table.plugins(attempt.rules)
+            groups = table.reasons(attempt.rules)
+            message, plugins = self._message(attempt, groups), table.plugins(attempt.rules)
         return Rejection(
             message,
             waits_for,
             deallocate=self._to_deallocate(attempt, unusable),
             plugins=plugins,
+            lacks_capacity=any(group.reason.cause is ReasonCause.CAPACITY for group in groups),
         )
 
-    def _message(self, attempt: _Attempt) -> str:
+    def _message(self, attempt: Attempt, groups: tuple[Group, ...]) -> str:
         """Why no node can take the pod, with the names of its own claims."""
         if not self._view.nodes:
             return "no nodes are available"
         named = attempt.claims.unallocated_ids
-        groups = [group.named(named) for group in attempt.table.reasons(attempt.rules)]
-        return availability(groups, total=len(self._view.nodes))
+        return availability([group.named(named) for group in groups], total=len(self._view.nodes))
 
-    def _to_deallocate(self, attempt: _Attempt, unusable: tuple[ResourceClaim, ...]) -> ClaimId | None:
+    def _to_deallocate(self, attempt: Attempt, unusable: tuple[ResourceClaim, ...]) -> ClaimId | None:
         """A claim that no other pod uses and that keeps the pod from a node which could take it."""
         requirements = attempt.table.requirements
         pairs = zip(attempt.claims.allocated, requirements.held, strict=True)
@@ -224,7 +228,7 @@ def _rejection(obstacle: Obstacle) -> Rejection:
     return Rejection(obstacle.message, obstacle.waits_for, obstacle.is_early)
 
 
-def _could_take(attempt: _Attempt, fixed: Iterable[HeldClaim], node: NodeState) -> bool:
+def _could_take(attempt: Attempt, fixed: Iterable[HeldClaim], node: NodeState) -> bool:
     """True if neither the node itself nor claims that must keep their devices keep the pod from the node."""
     if misfit(attempt.table.requirements.node, node) is not None:
         return False
