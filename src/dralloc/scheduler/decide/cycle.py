@@ -62,7 +62,7 @@ VERDICTS_MAX: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class SchedulingAttempt:
     """A pod whose nodes are to be judged. `key` is equal for pods that get the same decision."""
 
     pod: Pod
@@ -87,7 +87,7 @@ class Cycle:
         attempt = self.begin(pod)
         return attempt if isinstance(attempt, Rejection) else self.conclude(attempt, now)
 
-    def conclude(self, attempt: Attempt, now: datetime) -> Decision:
+    def conclude(self, attempt: SchedulingAttempt, now: datetime) -> Decision:
         """The second step of a decision; `begin` is the first."""
         if (placement := self._placement(attempt, now)) is not None:
             return placement
@@ -110,7 +110,7 @@ class Cycle:
             return {}
         return overruled(attempt.table.all_verdicts(), attempt.rules, self._view.nodes)
 
-    def begin(self, pod: Pod) -> Attempt | Rejection:
+    def begin(self, pod: Pod) -> SchedulingAttempt | Rejection:
         """What the decision needs; or why no node need be judged."""
         view = self._view
         if asked := unsupported(pod.spec):
@@ -128,9 +128,9 @@ class Cycle:
         key = equivalence_key(pod, split, view.classes)
         table = self._table(key, pod, split)
         rules = TopologyRules.of(pod, table.requirements.node, view)
-        return Attempt(pod, split, table, rules, key if rules is None else key + rules_key(pod))
+        return SchedulingAttempt(pod, split, table, rules, key if rules is None else key + rules_key(pod))
 
-    def _placement(self, attempt: Attempt, now: datetime) -> Placement | None:
+    def _placement(self, attempt: SchedulingAttempt, now: datetime) -> Placement | None:
         claims, table = attempt.claims, attempt.table
         choice = table.best(attempt.rules) if not _unusable(claims, now) else None
         if choice is None:
@@ -144,7 +144,7 @@ class Cycle:
             allocated_at=now if self._features.binding_conditions else None,
         )
 
-    def _refuse(self, attempt: Attempt, unusable: tuple[ResourceClaim, ...]) -> Rejection | DecisionFailure:
+    def _refuse(self, attempt: SchedulingAttempt, unusable: tuple[ResourceClaim, ...]) -> Rejection | DecisionFailure:
         pod, claims, table = attempt.pod, attempt.claims, attempt.table
         if not unusable and (fault := table.fault(attempt.rules)) is not None:
             return DecisionFailure(fault.fatal.text(claims.unallocated_ids))
@@ -176,14 +176,14 @@ class Cycle:
             lacks_capacity=any(group.reason.cause is ReasonCause.CAPACITY for group in groups),
         )
 
-    def _message(self, attempt: Attempt, groups: tuple[Group, ...]) -> str:
+    def _message(self, attempt: SchedulingAttempt, groups: tuple[Group, ...]) -> str:
         """Why no node can take the pod, with the names of its own claims."""
         if not self._view.nodes:
             return "no nodes are available"
         named = attempt.claims.unallocated_ids
         return availability([group.named(named) for group in groups], total=len(self._view.nodes))
 
-    def _to_deallocate(self, attempt: Attempt, unusable: tuple[ResourceClaim, ...]) -> ClaimId | None:
+    def _to_deallocate(self, attempt: SchedulingAttempt, unusable: tuple[ResourceClaim, ...]) -> ClaimId | None:
         """A claim that no other pod uses and that keeps the pod from a node which could take it."""
         requirements = attempt.table.requirements
         pairs = zip(attempt.claims.allocated, requirements.held, strict=True)
@@ -228,7 +228,7 @@ def _rejection(obstacle: Obstacle) -> Rejection:
     return Rejection(obstacle.message, obstacle.waits_for, obstacle.is_early)
 
 
-def _could_take(attempt: Attempt, fixed: Iterable[HeldClaim], node: NodeState) -> bool:
+def _could_take(attempt: SchedulingAttempt, fixed: Iterable[HeldClaim], node: NodeState) -> bool:
     """True if neither the node itself nor claims that must keep their devices keep the pod from the node."""
     if misfit(attempt.table.requirements.node, node) is not None:
         return False
