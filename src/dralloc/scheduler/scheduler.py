@@ -18,6 +18,7 @@ from dralloc.client.api_calls import ApiCalls
 from dralloc.primitives.clock import Clock
 from dralloc.scheduler.bind.binder import Binder, BindingFailed, Bound, PodGone
 from dralloc.scheduler.bind.claim_writer import ClaimWriter
+from dralloc.scheduler.bind.volume_writer import VolumeWriter
 from dralloc.scheduler.bind.write_slots import WriteSlots
 from dralloc.scheduler.contract import CommittedPlacement, Decision, DecisionFailure, Placement, Rejection
 from dralloc.scheduler.decide.cycle import Cycle
@@ -72,11 +73,13 @@ class Scheduler:
         self._has_work = asyncio.Event()
         self._slots = WriteSlots(settings.bindings_max, self._has_work.set)
         self._writer = ClaimWriter(calls, self._cluster, self._wake)
+        volume_writer = VolumeWriter(calls, self._cluster, slots=self._slots, is_pending=self._exists)
         self._binder = Binder(
             calls,
             self._cluster,
             slots=self._slots,
             writer=self._writer,
+            volume_writer=volume_writer,
             progress=self._watches.progress,
             clock=clock,
             reporter=self._report,
@@ -96,6 +99,9 @@ class Scheduler:
         finally:
             await self._writer.close()
 
+    def _exists(self, pod: Pod) -> bool:
+        return self._pending.find(queue_key(pod)) is not None
+
     def _count_queued(self) -> Mapping[str, int]:
         counts = self._queue.counts()
         return {**counts, "gated": counts["gated"] + self._pending.gated_count}
@@ -112,6 +118,7 @@ class Scheduler:
                 self._wake((pod_changed(pod_key(after)),))
         elif before is not None:
             self._queue.discard(queue_key(before))
+            self._binder.notify(pod_changed(pod_key(before)))
             self._report.removed(before)
         self._has_work.set()
 
@@ -169,7 +176,7 @@ class Scheduler:
         if isinstance(decision, Placement):
             placement = decision.commit(self._settings.new_share_id)
             log_allocations(pod, placement)
-            self._cluster.assume(pod, placement.node, placement.allocations)
+            self._cluster.assume(pod, placement.node, placement.allocations, placement.volumes)
             self._queue.binding(key)
             self._slots.take()
             tasks.create_task(self._bind(pod, placement, _now_s()))

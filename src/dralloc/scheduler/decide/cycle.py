@@ -38,8 +38,9 @@ from dralloc.scheduler.decide.claim_checks import (
 )
 from dralloc.scheduler.decide.node_fit import misfit
 from dralloc.scheduler.decide.node_verdicts import NodeVerdict, overruled
+from dralloc.scheduler.decide.placement_rules import PlacementRules
 from dralloc.scheduler.decide.pod_requirements import ClaimSplit, HeldClaim, PodRequirements, equivalence_key
-from dralloc.scheduler.decide.topology_rules import TopologyRules, rules_key
+from dralloc.scheduler.decide.pod_volumes import VolumeObstacle, has_volumes, volume_events, volumes_of
 from dralloc.scheduler.decide.unsupported_fields import unsupported
 from dralloc.scheduler.decide.verdict_table import DEFAULT_EFFORT, SearchEffort, VerdictTable
 from dralloc.scheduler.state.binding_conditions import is_unusable
@@ -48,7 +49,6 @@ from dralloc.scheduler.state.cluster_events import (
     DEVICES_FREED,
     NODE_CHANGED,
     NODE_RESOURCES_FREED,
-    PODS_MOVED,
     claim_changed,
     class_changed,
     pod_changed,
@@ -68,7 +68,7 @@ class SchedulingAttempt:
     pod: Pod
     claims: ClaimSplit
     table: VerdictTable
-    rules: TopologyRules | None
+    rules: PlacementRules | None
     key: bytes
 
 
@@ -125,10 +125,18 @@ class Cycle:
         )
         if obstacle is not None:
             return _rejection(obstacle)
+        volumes = volumes_of(pod, view.volumes) if pod.spec.volumes and has_volumes(pod) else None
+        if isinstance(volumes, VolumeObstacle):
+            return self._reject_volumes(pod, volumes)
         key = equivalence_key(pod, split, view.classes)
         table = self._table(key, pod, split)
-        rules = TopologyRules.of(pod, table.requirements.node, view)
-        return SchedulingAttempt(pod, split, table, rules, key if rules is None else key + rules_key(pod))
+        rules = PlacementRules.of(pod, table.requirements.node, volumes, view)
+        return SchedulingAttempt(pod, split, table, rules, key if rules is None else key + rules.key())
+
+    def _reject_volumes(self, pod: Pod, obstacle: VolumeObstacle) -> Rejection:
+        message = f"0/{len(self._view.nodes)} nodes are available: {obstacle.message}"
+        waits_for = volume_events(pod) | {pod_changed(pod_key(pod))}
+        return Rejection(message, waits_for, obstacle.is_early, plugins=frozenset({obstacle.plugin}))
 
     def _placement(self, attempt: SchedulingAttempt, now: datetime) -> Placement | None:
         claims, table = attempt.claims, attempt.table
@@ -142,6 +150,7 @@ class Cycle:
             held={claim_id: allocation for claim_id, allocation in held.items() if allocation is not None},
             new=dict(zip(claims.unallocated_ids, allocations, strict=True)),
             allocated_at=now if self._features.binding_conditions else None,
+            volumes=attempt.rules.volume_plan(choice.node) if attempt.rules is not None else None,
         )
 
     def _refuse(self, attempt: SchedulingAttempt, unusable: tuple[ResourceClaim, ...]) -> Rejection | DecisionFailure:
@@ -155,7 +164,7 @@ class Cycle:
             pod_changed(pod_key(pod)),
         }
         if attempt.rules is not None:
-            waits_for |= {PODS_MOVED}
+            waits_for |= attempt.rules.waits_for
         if claims.unallocated:
             waits_for |= {DEVICES_FREED, DEVICES_CHANGED}
             waits_for |= {class_changed(name) for claim in claims.unallocated for name in classes_of(claim)}

@@ -18,8 +18,8 @@ from dralloc.allocator.requests import Demand
 from dralloc.devices.identity import ClaimId, PoolId
 from dralloc.scheduler.decide.node_fit import NodeMisfit, misfit
 from dralloc.scheduler.decide.node_scores import RawScores, least_allocated, raw_scores
+from dralloc.scheduler.decide.placement_rules import PlacementRules
 from dralloc.scheduler.decide.pod_requirements import PodRequirements
-from dralloc.scheduler.decide.topology_rules import TopologyRules
 from dralloc.scheduler.state.node_state import NodeState
 from dralloc.snapshot.cluster import Snapshot
 
@@ -67,7 +67,7 @@ NodeVerdict = Fits | Unfit | OutOfReach | Lacking | Faulty
 
 
 def overruled(
-    verdicts: Mapping[str, NodeVerdict], rules: TopologyRules | None, nodes: Mapping[str, NodeState]
+    verdicts: Mapping[str, NodeVerdict], rules: PlacementRules | None, nodes: Mapping[str, NodeState]
 ) -> Mapping[str, NodeVerdict]:
     """The verdicts under the rules, which come before all checks of devices."""
     if rules is None:

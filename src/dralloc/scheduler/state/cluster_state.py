@@ -40,6 +40,7 @@ from dralloc.scheduler.state.pod_resources import resize_fields, resources_of, r
 from dralloc.scheduler.state.pod_topology import PodTopology
 from dralloc.scheduler.state.pool_ownership import owns_every_pool
 from dralloc.scheduler.state.tracked_claim import TrackedClaim, revision_of
+from dralloc.scheduler.state.volume_state import VolumePlan, VolumeState
 from dralloc.snapshot.cluster import Snapshot
 
 Events = tuple[ClusterEvent, ...]
@@ -65,6 +66,7 @@ class ClusterState:
         self._claims: dict[ClaimId, TrackedClaim] = {}
         self._pods = PlacedPods()
         self.pod_topology = PodTopology()
+        self.volumes = VolumeState()
 
     # --- The view that decisions read -------------------------------------------------------------------------------
 
@@ -116,7 +118,13 @@ class ClusterState:
 
     # --- Decisions --------------------------------------------------------------------------------------------------
 
-    def assume(self, pod: Pod, node: str, allocations: Mapping[ClaimId, AllocationResult]) -> None:
+    def assume(
+        self,
+        pod: Pod,
+        node: str,
+        allocations: Mapping[ClaimId, AllocationResult],
+        volumes: VolumePlan | None = None,
+    ) -> None:
         """Counts the decision from now on: the pod is on the node and uses these claims with these allocations."""
         for claim_id, allocation in allocations.items():
             tracked = self._claims[claim_id]
@@ -125,15 +133,19 @@ class ClusterState:
         placed = PlacedPod(pod.metadata.uid, node, resources_of(pod.spec), tuple(allocations), is_assumed=True)
         self._place(pod_key(pod), placed)
         self.pod_topology.put(pod, node)
+        self.volumes.put(pod, node)
+        if volumes is not None:
+            self.volumes.assume(pod, node, volumes)
 
     def forget(self, pod: Pod, claims: Iterable[ClaimId]) -> Events:
         """Takes back what was assumed for the pod and is not stored."""
         key = pod_key(pod)
         known = self._pods.find(key)
-        events: list[ClusterEvent] = []
+        events: list[ClusterEvent] = [*self.volumes.forget(pod.metadata.uid)]
         if known is not None and known.is_assumed and known.uid == pod.metadata.uid:
             self._unplace(key)
             self.pod_topology.remove(key)
+            self.volumes.remove(key)
             events += (NODE_RESOURCES_FREED, PODS_MOVED)
         for claim_id in claims:
             tracked = self._claims.get(claim_id)
@@ -176,9 +188,12 @@ class ClusterState:
                 return ()
             self._unplace(key)
             self.pod_topology.remove(key)
+            self.volumes.remove(key)
             return (NODE_RESOURCES_FREED, PODS_MOVED)
         if not after.spec.node_name:
             return ()
+        self.volumes.put(after, after.spec.node_name)
+        self.volumes.forget(after.metadata.uid)
         moved = (PODS_MOVED,) if self.pod_topology.put(after, after.spec.node_name) or _is_assumed(known) else ()
         claims = claims_used_by(after)
         if known is None or (known.uid, known.node, known.claims) != (after.metadata.uid, after.spec.node_name, claims):
