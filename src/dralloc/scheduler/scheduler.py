@@ -62,6 +62,7 @@ class Scheduler:
             rank=settings.rank,
             owns_pool=settings.owns_pool,
             for_workloads="DRAReservedForWorkloads" in settings.gates,
+            class_settings=settings.class_settings,
         )
         self._cycle = Cycle(self._cluster, settings.gates)
         self._watches = Watches(calls, self._cluster, self._wake)

@@ -37,6 +37,7 @@ _KEPT: Final = _fields("""
     allocationMode matchAttribute distinctAttribute partitionTypeAttribute bindingConditions bindingFailureConditions
     accessModes volumeMode volumeBindingMode persistentVolumeReclaimPolicy provisioner attacher capacity maximumVolumeSize
     skipNodeOperations capacityKey capacityMultiplier deviceMultiplier perPod perContainer default min max step validValues value
+    devicePreference strategy remainder distinctAttributes requestPolicyName
 """)
 # A field inside of another one that is treated differently from others of its name.
 _KEPT_INSIDE: Final = frozenset(
@@ -50,6 +51,7 @@ _KEPT_INSIDE: Final = frozenset(
 )
 _QUANTITIES: Final = _fields("""
     capacity allocatable limits requests overhead hard used allocatedResources consumedCapacity counters nodeAllocatableResources
+    capacityLimits requestPolicies
 """)
 # Kinds whose names administrators chose for all users.
 _KEPT_NAMES: Final = frozenset({"CSIDriver", "DeviceClass", "PriorityClass"})

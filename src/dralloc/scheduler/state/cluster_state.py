@@ -24,6 +24,7 @@ from dralloc.api.resource_v1 import (
 from dralloc.devices.device_usage import pools_used
 from dralloc.devices.identity import ClaimId, PoolId
 from dralloc.scheduler.state.change_log import ChangeLog, EverythingChanged, NodeChanged, PoolFreed, PoolTaken
+from dralloc.scheduler.state.class_settings import NO_SETTINGS, ClassSettings, ConfiguredClasses
 from dralloc.scheduler.state.cluster_events import (
     DEVICES_CHANGED,
     DEVICES_FREED,
@@ -55,6 +56,7 @@ class ClusterState:
         rank: Callable[[str], int] = lambda _: 0,
         owns_pool: Callable[[PoolId], bool] = owns_every_pool,
         for_workloads: bool = True,
+        class_settings: Mapping[str, ClassSettings] = NO_SETTINGS,
     ) -> None:
         self.nodes: dict[str, NodeState] = {}
         self.classes: dict[str, DeviceClass] = {}
@@ -63,6 +65,7 @@ class ClusterState:
         self._rank = rank
         self._owns_pool = owns_pool
         self._for_workloads = for_workloads
+        self._configured = ConfiguredClasses(class_settings)
         self._claims: dict[ClaimId, TrackedClaim] = {}
         self._pods = PlacedPods()
         self.pod_topology = PodTopology()
@@ -304,6 +307,9 @@ class ClusterState:
     # --- Devices ----------------------------------------------------------------------------------------------------
 
     def slice_changed(self, before: ResourceSlice | None, after: ResourceSlice | None) -> Events:
+        return self._slice_changed(before, self._configured.with_strategies(before, after))
+
+    def _slice_changed(self, before: ResourceSlice | None, after: ResourceSlice | None) -> Events:
         changed = self.snapshot
         if before is not None and (after is None or not self._owns_pool(PoolId.of_slice(after))):
             changed = changed.without_slice(before.metadata.name)
@@ -330,13 +336,16 @@ class ClusterState:
         return (DEVICES_CHANGED,)
 
     def class_changed(self, before: DeviceClass | None, after: DeviceClass | None) -> Events:
+        events: Events = ()
+        for seen, amended in self._configured.class_changed(before, after):
+            events = self._slice_changed(seen, amended)
         if after is not None:
-            self.classes[after.metadata.name] = after
+            self.classes[after.metadata.name] = self._configured.with_preference(after)
             if before is None or before.spec != after.spec:
-                return (class_changed(after.metadata.name),)
+                return (*events, class_changed(after.metadata.name))
         elif before is not None:
             self.classes.pop(before.metadata.name, None)
-        return ()
+        return events
 
 
 def _is_assumed(pod: PlacedPod | None) -> bool:
