@@ -29,6 +29,7 @@ _FOR_AN_AGENT = (
     "call_timeout",
     "unprepare_timeout",
     "keep_containers",
+    "port",
 )
 _FOR_SIMULATED_NODES = ("profile", "prefix", "heartbeats")
 
@@ -55,6 +56,12 @@ def node(
         list[Path] | None, typer.Option(help="A directory of CDI files of drivers; may be given several times.")
     ] = None,
     host_ip: Annotated[str, typer.Option(help="The address of the node and of its pods.")] = "127.0.0.1",
+    port: Annotated[
+        int,
+        typer.Option(
+            help="The port of the server for logs, exec, attach and port-forward; 0: a free one.", min=0, max=65535
+        ),
+    ] = 0,
     call_timeout: Annotated[
         float, typer.Option(metavar="SECONDS", help="The timeout of a call to a driver.", min=0.1)
     ] = 45.0,
@@ -129,6 +136,8 @@ def node(
         keeps_containers=keep_containers,
         cdi_directories=tuple(cdi_dir or CDI_DIRECTORIES),
         timings=replace(timings, call_s=call_timeout, unprepare_s=unprepare_timeout),
+        client_authority=connection.authority_pem or "",
+        port=port,
         gates=gates,
     )
     _be_a_node(connection, agent, metrics_address, verbosity)
