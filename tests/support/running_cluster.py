@@ -122,18 +122,27 @@ async def running_cluster(gates: str = "") -> AsyncIterator[RunningCluster]:
         yield cluster
 
 
-def in_running_cluster(
-    test: Callable[[RunningCluster], Coroutine[Any, Any, None]],
-) -> Callable[[], None]:
+ClusterTest = Callable[[RunningCluster], Coroutine[Any, Any, None]]
+
+
+def in_running_cluster(test: ClusterTest) -> Callable[[], None]:
     """Decorates a test that gets a cluster of its own."""
+    return in_running_cluster_with("")(test)
 
-    async def main() -> None:
-        async with running_cluster() as cluster:
-            await test(cluster)
 
-    def run() -> None:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(main())
+def in_running_cluster_with(gates: str) -> Callable[[ClusterTest], Callable[[], None]]:
+    """Decorates a test that gets a cluster of its own, with these feature gates."""
 
-    run.__name__, run.__doc__, run.__module__ = test.__name__, test.__doc__, test.__module__
-    return run
+    def decorate(test: ClusterTest) -> Callable[[], None]:
+        async def main() -> None:
+            async with running_cluster(gates) as cluster:
+                await test(cluster)
+
+        def run() -> None:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(main())
+
+        run.__name__, run.__doc__, run.__module__ = test.__name__, test.__doc__, test.__module__
+        return run
+
+    return decorate
