@@ -6,6 +6,7 @@ Every way of pruning is compared with the plain allocator, alone and together, o
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dralloc.allocator.allocate import check
+from dralloc.allocator.features import Features
 from dralloc.allocator.ledger import Ledger
 from dralloc.allocator.outcome import SearchAborted
 from dralloc.allocator.problem_survey import ProblemSurvey
@@ -20,6 +22,7 @@ from dralloc.allocator.pruner import Knowledge, Pruner
 from dralloc.allocator.search import Cursor, Search, SearchStatus
 from dralloc.allocator.solver import StepBudget
 from dralloc.allocator.supply import DeviceCandidate, Supply
+from dralloc.api.device_parts import capacity
 from dralloc.api.resource_v1 import Device, ResourceClaim, ResourceSlice
 from dralloc.devices.identity import DeviceId
 from dralloc.testing.builders import (
@@ -277,6 +280,28 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_cases_for_each_part_of_a_key_or_bound(name: str) -> None:
     compare_all(CASES[name], allocate_plainly(CASES[name], 100_000), name)
+
+
+@pytest.mark.parametrize("strategy", ["ConsumedOrNever", "BlockOrShare"])
+def test_requests_that_do_not_fit_alone_can_fit_after_an_earlier_one(strategy: str) -> None:
+    """Alone, the request without an amount decides for the other; after a share with an amount it takes the default."""
+    nic = capacity("10", default="2", strategy=strategy)
+    card = device("d", attributes={"model": "d"}, shareable=True, capacity={"bandwidth": nic})
+    one_of = first_available(
+        "first",
+        alternative("other", where=model("e")),
+        alternative("same", where=model("d"), capacity={"bandwidth": "1"}),
+    )
+    asked = claim(
+        "c", one_of, request("any", where=model("d")), request("some", where=model("d"), capacity={"bandwidth": "3"})
+    )
+    found = replace(world([card, *models("e")], asked), features=Features(capacity_strategies=True))
+    want = allocate_plainly(found)
+    assert want.given is not None
+    for pruned in range(8):
+        budget = StepBudget(steps_max=1_000, plain=0, pruned=pruned)
+        assert as_plain(allocate_world(found, budget), found.claims) == want
+    compare_all(found, want, strategy)
 
 
 @pytest.mark.slow

@@ -125,8 +125,11 @@ class ProblemSurvey:
 
     @cached_property
     def can_become_possible(self) -> bool:
-        """True if taking a device may make another request possible, which requires that a device is allocated."""
-        return any(found.allocations is not None and found.allocations.min for found in self.demand.alternatives)
+        """True if taking a device may make other requests possible: one requires that a device is allocated, or the first share
+        of a device decides what later ones take."""
+        return any(
+            found.allocations is not None and found.allocations.min for found in self.demand.alternatives
+        ) or any(self._supply.terms(*candidate) is not None for candidate in self.candidates.values())
 
     @cached_property
     def representatives(self) -> tuple[int, ...]:
