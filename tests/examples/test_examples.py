@@ -25,6 +25,8 @@ from dralloc.pytest_plugin.cluster_report import describe_results
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("[0-9][0-9]-*"))
+# They use features that are off by default.
+GATED = [path for path in EXAMPLES if path.name >= "13"]
 # Too many pods for a table.
 OF_A_JOB = "12-one-claim-for-a-job"
 
@@ -73,6 +75,13 @@ def commands(example: Path) -> list[list[str]]:
     return [line.split() for line in lines]
 
 
+def gates(example: Path) -> str:
+    """The feature gates that the example needs, as its README states them."""
+    found = re.findall(r"--feature-gates (\S+?)[`\s]", (example / "README.md").read_text())
+    assert len(set(found)) <= 1, "one setting for all commands"
+    return found[0] if found else ""
+
+
 def run(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> Result:
     monkeypatch.chdir(ROOT)
     return CliRunner().invoke(app, arguments)
@@ -115,16 +124,27 @@ def test_examples_can_be_tried_together() -> None:
 
 @every_example
 def test_an_example_is_valid(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = run(["validate", str(example)], monkeypatch)
+    result = run(["validate", str(example), "--feature-gates", gates(example)], monkeypatch)
     assert result.exit_code == 0, result.output
     assert "0 errors, 0 warnings" in result.output
+
+
+@pytest.mark.parametrize("example", GATED, ids=lambda path: path.name)
+def test_an_example_needs_the_gate_that_it_names(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = gates(example).removesuffix("=true")
+    result = run(["validate", str(example)], monkeypatch)
+    # A mode is refused, a field is dropped.
+    assert f"the feature gate {gate} is off" in result.output or "Unsupported value" in result.output
 
 
 @pytest.mark.parametrize("example", [each for each in EXAMPLES if each.name != OF_A_JOB], ids=lambda path: path.name)
 def test_without_a_cluster_an_example_gets_what_its_table_says(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = next(steps(example)).expected
-    assert ["allocate", "-f", f"examples/{example.name}"] in commands(example)
-    result = run(["allocate", "-f", f"examples/{example.name}"], monkeypatch)
+    command = ["allocate", "-f", f"examples/{example.name}"]
+    if needed := gates(example):
+        command += ["--feature-gates", needed]
+    assert command in commands(example)
+    result = run(command, monkeypatch)
     assert result.exit_code == any(each.is_pending for each in expected), result.output
     given: dict[str, list[tuple[str, str]]] = {}
     for line in result.stdout.splitlines():
@@ -191,9 +211,22 @@ def do(cluster: DraCluster, command: str) -> None:
 
 
 @pytest.mark.slow
-@every_example
+@pytest.mark.parametrize("example", [each for each in EXAMPLES if each not in GATED], ids=lambda path: path.name)
 @pytest.mark.dra_cluster(nodes={})
 def test_on_a_cluster_an_example_does_what_its_tables_say(example: Path, dra_cluster: DraCluster) -> None:
+    check_on_cluster(example, dra_cluster)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", GATED, ids=lambda path: path.name)
+@pytest.mark.dra_cluster(nodes={}, feature_gates="AllAlpha=true")
+def test_on_a_cluster_with_all_features_an_example_does_what_its_tables_say(
+    example: Path, dra_cluster: DraCluster
+) -> None:
+    check_on_cluster(example, dra_cluster)
+
+
+def check_on_cluster(example: Path, dra_cluster: DraCluster) -> None:
     dra_cluster.apply(example)
     for step in steps(example):
         if step.command:

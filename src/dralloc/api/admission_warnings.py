@@ -33,7 +33,7 @@ def _warn_of_capacity(capacity: resource_v1.DeviceCapacity, path: str) -> Iterat
     if policy is None:
         return
     where, default, allowed = f"{path}.requestPolicy", policy.default, policy.valid_range
-    if default is None and allowed is None and not policy.valid_values:
+    if policy == resource_v1.CapacityRequestPolicy():
         yield f"{where}: an empty policy has no effect"
     if default is not None and default.sign < 0:
         yield f"{where}.default: {default} is negative, so the device serves no request without an amount of its own"
