@@ -18,7 +18,7 @@ from dralloc.allocator.diagnosis.claim_edits import Claims, with_requests_only, 
 from dralloc.allocator.diagnosis.device_funnel import Spot, spots
 from dralloc.allocator.diagnosis.device_survey import Survey
 from dralloc.allocator.diagnosis.obstacles import obstacle
-from dralloc.allocator.diagnosis.reasons import Reason, ReasonCause, counted, distance, listed
+from dralloc.allocator.diagnosis.reasons import Reason, ReasonCause, counted, listed
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, FatalCause, Impossible, Outcome
 from dralloc.allocator.requests import ClaimDemand, Demand, RequestDemand, attributes_of, compile_demand
 from dralloc.allocator.solver import StepBudget
@@ -77,7 +77,7 @@ class Diagnoser:
             if reason is None:
                 return None
             reasons.append(reason)
-        nearest = min(reasons, key=distance)
+        nearest = min(reasons, key=lambda reason: reason.distance)
         if len(request.alternatives) == 1:
             tells_request = _is_one_of_several(self.demand.claims[request.claim])
             return replace(nearest, tells_claim=self._has_several_claims, tells_request=tells_request)

@@ -6,9 +6,10 @@ merged when reasons are grouped; `example` names a device where there is room.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cached_property
 from typing import Final
 
 from dralloc.allocator.outcome import RESULTS_MAX
@@ -61,7 +62,7 @@ class ReasonCause(Enum):
     NODE = "Node"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Reason:
     cause: ReasonCause
     # A class, an expression, a capacity, a counter, a taint or an attribute; or the whole sentence.
@@ -93,19 +94,16 @@ class Reason:
     example: str = ""
     also: str = ""
 
-    @property
-    def key(self) -> Hashable:
+    @cached_property
+    def key(self) -> str:
         """Equal for reasons that belong to one group."""
-        return replace(
-            self,
-            most=None,
-            left=0,
-            lost=0,
-            lost_at_all=0,
-            example="",
-            also="",
-            wanted=0 if self.takes_all else self.wanted,
-        )
+        wanted = 0 if self.takes_all else self.wanted
+        return repr(replace(self, most=None, left=0, lost=0, lost_at_all=0, example="", also="", wanted=wanted))
+
+    @cached_property
+    def distance(self) -> tuple[int, int, float, int]:
+        """How far it is to a fit, for comparison: what has to change, how many devices lack, how much of one, what of it."""
+        return _remoteness(self), self.wanted - self.left, _shortage(self), -_CAUSES.index(self.cause)
 
     def named(self, claims: Sequence[ClaimId]) -> Reason:
         """The same with the names of claims in place of their indices."""
@@ -144,29 +142,26 @@ class Group:
 
 def grouped(reasons: Iterable[tuple[str, Reason]]) -> tuple[Group, ...]:
     """Nodes with their reasons, put together where these are told as one; the group that comes nearest first."""
-    members: dict[Hashable, list[tuple[str, Reason]]] = {}
+    members: dict[str, list[tuple[str, Reason]]] = {}
     for node, reason in reasons:
         members.setdefault(reason.key, []).append((node, reason))
     groups = [_group(entries) for entries in members.values()]
-    return tuple(sorted(groups, key=lambda group: (distance(group.reason), -len(group.nodes), str(group.reason))))
+    return tuple(sorted(groups, key=lambda group: (group.reason.distance, -len(group.nodes), str(group.reason))))
 
 
 def _group(entries: Sequence[tuple[str, Reason]]) -> Group:
     """The group of these nodes, whose reason has the best of what differs between them."""
-    nearest, best = min(entries, key=lambda entry: distance(entry[1]))
-    losses = {(reason.lost, reason.lost_at_all) for _, reason in entries}
+    # Many nodes share one object.
+    distinct = {id(reason): (node, reason) for node, reason in reversed(entries)}.values()
+    nearest, best = min(reversed(distinct), key=lambda entry: entry[1].distance)
+    losses = {(reason.lost, reason.lost_at_all) for _, reason in distinct}
     merged = replace(
         best,
-        left=max(reason.left for _, reason in entries),
+        left=max(reason.left for _, reason in distinct),
         lost=best.lost if len(losses) == 1 else None,
-        wanted=max(reason.wanted for _, reason in entries),
+        wanted=max(reason.wanted for _, reason in distinct),
     )
     return Group(merged, tuple(node for node, _ in entries), nearest)
-
-
-def distance(reason: Reason) -> tuple[int, int, float, int]:
-    """How far it is to a fit, for comparison: what has to change, how many devices lack, how much of one, what of it."""
-    return _remoteness(reason), reason.wanted - reason.left, _shortage(reason), -_CAUSES.index(reason.cause)
 
 
 def _remoteness(reason: Reason) -> int:
