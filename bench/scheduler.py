@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import uvloop
 
 from bench.measurement import Figure, benchmark
+from bench.mixed_trace import MixedTrace
 from dralloc.api.codec import decode, encode
 from dralloc.api.core_v1 import Node
 from dralloc.api.pod_v1 import Pod
@@ -73,6 +75,33 @@ def decisions() -> Iterator[Figure]:
             yield Figure(f"{name}: decide for a pod among {nodes:,} nodes", decision_s(name, nodes) * 1000, "ms")
 
 
+@benchmark("mixed-decisions")
+def mixed_decisions() -> Iterator[Figure]:
+    """Pods of many shapes arrive until the devices are requested 1.3 times over."""
+    small, large = mixed_s(nodes=1213, shapes=150), mixed_s(nodes=5000, shapes=500)
+    yield Figure("150 shapes on 1,213 nodes", 1 / small, "decisions/s", target=1000, more_is_better=True)
+    yield Figure("500 shapes on 5,000 nodes, time per pod relative to that", large / small, "times", target=2)
+
+
+def mixed_s(nodes: int, shapes: int) -> float:
+    """Returns the average duration of a decision, refusals with their reasons included."""
+    trace, cluster = MixedTrace(nodes, shapes), ClusterState()
+    for document in trace.cluster():
+        add(cluster, document)
+    cycle = Cycle(cluster, FeatureGates.defaults())
+    arrivals = list(trace.arrivals(1.3))
+    spent = 0.0
+    for documents in arrivals:
+        pod = pod_in(cluster, documents)
+        started = time.perf_counter()
+        decision = cycle.decide(pod, datetime(2026, 1, 1, tzinfo=UTC))
+        if isinstance(decision, Placement):
+            placement = decision.commit(lambda: "share")
+            cluster.assume(pod, placement.node, placement.allocations)
+        spent += time.perf_counter() - started
+    return spent / len(arrivals)
+
+
 def decision_s(name: str, nodes: int, pods: int = 2000) -> float:
     """Returns the average duration of a decision over many pods of one kind; the first of them evaluates all nodes."""
     workload, cluster = WORKLOADS[name], ClusterState()
@@ -90,17 +119,31 @@ def decision_s(name: str, nodes: int, pods: int = 2000) -> float:
 
 def fill(cluster: ClusterState, workload: BenchmarkWorkload, nodes: int) -> None:
     for document in workload.cluster(nodes):
-        match document["kind"]:
-            case "Node":
-                cluster.node_changed(None, decode(encode(document), Node))
-            case "ResourceSlice":
-                cluster.slice_changed(None, decode(encode(document), ResourceSlice))
-            case "DeviceClass":
-                cluster.class_changed(None, decode(encode(document), DeviceClass))
+        add(cluster, document)
+
+
+def add(cluster: ClusterState, document: Mapping[str, Any]) -> None:
+    match document["kind"]:
+        case "Node":
+            cluster.node_changed(None, decode(encode(document), Node))
+        case "ResourceSlice":
+            cluster.slice_changed(None, decode(encode(document), ResourceSlice))
+        case "DeviceClass":
+            cluster.class_changed(None, decode(encode(document), DeviceClass))
+        case "ResourceClaim":
+            claim = default_resource_claim(decode(encode(document), ResourceClaim), flattened=False)
+            cluster.claim_changed(None, claim)
 
 
 def pods_of(cluster: ClusterState, workload: BenchmarkWorkload, pods: int) -> Iterator[Pod]:
     for number in range(pods):
         claim, pod = workload.pod(number, "dralloc")
-        cluster.claim_changed(None, default_resource_claim(decode(encode(claim), ResourceClaim), flattened=False))
-        yield decode(encode({**pod, "metadata": {**pod["metadata"], "uid": str(number)}}), Pod)
+        yield pod_in(cluster, (claim, {**pod, "metadata": {**pod["metadata"], "uid": str(number)}}))
+
+
+def pod_in(cluster: ClusterState, documents: Sequence[Mapping[str, Any]]) -> Pod:
+    """Adds the claims to the cluster and returns the pod, which comes last."""
+    *claims, pod = documents
+    for claim in claims:
+        add(cluster, claim)
+    return decode(encode(pod), Pod)

@@ -193,4 +193,4 @@ def test_nodes_that_reach_the_same_devices_have_one_device_identity() -> None:
     fabric = Snapshot.of(slices=[resource_slice("fabric", device("port"), all_nodes=True)])
     identity = DeviceIdentity(demand)
     assert identity.key(build.node("a"), fabric) == identity.key(build.node("b"), fabric)
-    assert identity.pools(build.node("a"), fabric) == tuple(fabric.pools)
+    assert identity.visible(build.node("a"), fabric).pools == tuple(fabric.pools)

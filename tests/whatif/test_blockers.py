@@ -154,7 +154,7 @@ CASES: dict[str, tuple[Callable[[], tuple[ApiObject, ...]], Stage, str, str]] = 
         lambda: (pod(volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]),),
         Stage.SCHEDULING,
         "Rejected",
-        '0/1 nodes are available: persistentvolumeclaim "data" not found',
+        "this scheduler does not support volume data with a persistent volume claim",
     ),
     "the 257th pod of a claim": (
         lambda: (pod(claims=WAITING), full_claim()),

@@ -13,7 +13,7 @@ from collections.abc import Hashable
 from msgspec import Struct
 
 from dralloc.allocator.candidate_devices import matches_of
-from dralloc.allocator.requests import Demand
+from dralloc.allocator.requests import Demand, is_plain
 from dralloc.api.resource_v1 import Device, DeviceAttribute
 from dralloc.cel.attribute_reads import Reads
 from dralloc.cel.derived_attribute import compile_derived
@@ -28,12 +28,17 @@ from dralloc.snapshot.pools import PoolStatus
 from dralloc.snapshot.slices import bits_of
 
 
-class _VisibleDevices(Struct, frozen=True, eq=False, gc=False):
-    """What a node sees: the pools with candidate devices, and the part of the key that changes with slices only."""
+class VisibleDevices(Struct, frozen=True, eq=False, gc=False):
+    """What a node sees: the pools with candidate devices, and the part of the key that changes with slices only.
+
+    A pool is a candidate if a device matches a request, or if a selector fails on one.
+    """
 
     view: NodeView
     pools: tuple[PoolId, ...]
-    key: tuple[object, ...]
+    slices_key: tuple[object, ...]
+    # True if a search on these devices cannot end with an error, however many of them are in use.
+    is_faultless: bool
 
 
 class DeviceIdentity:
@@ -41,23 +46,22 @@ class DeviceIdentity:
 
     def __init__(self, demand: Demand) -> None:
         self._demand = demand
-        self._visible: dict[str, _VisibleDevices] = {}
+        self._visibility = demand.features.visibility
+        self._is_plain = is_plain(demand)
+        self._visible: dict[str, VisibleDevices] = {}
 
     def key(self, node: NodeFacts, snapshot: Snapshot) -> Hashable:
         """Equal for two nodes, or for two snapshots, only if the same devices are available."""
-        visible = self._visible_devices(node, snapshot)
-        return (snapshot.rules, node.declared_features, *visible.key, *map(snapshot.usage.get, visible.pools))
+        visible = self.visible(node, snapshot)
+        return (snapshot.rules, node.declared_features, *visible.slices_key, *map(snapshot.usage.get, visible.pools))
 
-    def pools(self, node: NodeFacts, snapshot: Snapshot) -> tuple[PoolId, ...]:
-        """The pools of the node with a device that matches a request, or on which a selector fails."""
-        return self._visible_devices(node, snapshot).pools
-
-    def _visible_devices(self, node: NodeFacts, snapshot: Snapshot) -> _VisibleDevices:
-        view = snapshot.view(node, self._demand.features.visibility)
+    def visible(self, node: NodeFacts, snapshot: Snapshot) -> VisibleDevices:
+        view = snapshot.view(node, self._visibility)
         known = self._visible.get(node.name)
         if known is None or known.view is not view:
-            known = _VisibleDevices(view, _candidate_pools(view, self._demand), _slices_key(view))
-            self._visible[node.name] = known
+            pools = _candidate_pools(view, self._demand)
+            is_faultless = self._is_plain and _is_faultless(view, self._demand)
+            known = self._visible[node.name] = VisibleDevices(view, pools, _slices_key(view), is_faultless)
         return known
 
 
@@ -65,6 +69,14 @@ def _slices_key(view: NodeView) -> tuple[object, ...]:
     # Where devices select nodes one by one, every node counts as seeing different devices.
     is_own = any(strip.slice.selects_per_device for strip in view.strips)
     return (view,) if is_own or view.fault else tuple((pool.slices, pool.layout) for pool in view.pools)
+
+
+def _is_faultless(view: NodeView, demand: Demand) -> bool:
+    """True if every device that the node sees can be evaluated for every alternative."""
+    if view.fault is not None or any(strip.slice.selects_per_device for strip in view.strips):
+        return False
+    all_criteria = {alternative.criteria for alternative in demand.alternatives}
+    return not any(matches_of(strip.slice, criteria).faults for strip in view.strips for criteria in all_criteria)
 
 
 def _candidate_pools(view: NodeView, demand: Demand) -> tuple[PoolId, ...]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from dralloc.allocator.attribute_constraints import Constraint
 from dralloc.allocator.candidate_devices import DeviceCriteria
 from dralloc.allocator.features import Features
-from dralloc.allocator.outcome import Fatal, FatalCause
+from dralloc.allocator.outcome import RESULTS_MAX, Fatal, FatalCause
 from dralloc.api.request_name import RequestName
 from dralloc.api.resource_v1 import (
     ALL,
@@ -94,10 +94,33 @@ class Demand:
         counts = any(found.preference != FIRST_FIT or found.allocations is not None for found in alternatives)
         object.__setattr__(self, "counts_allocations", counts)
 
+    @property
+    def wants_used_devices(self) -> bool:
+        """True if the claims may fit only after other claims got devices."""
+        return any(found.allocations is not None and found.allocations.min for found in self.alternatives)
+
 
 def compile_demand(claims: Iterable[ResourceClaim], classes: Mapping[str, DeviceClass], features: Features) -> Demand:
     compiler = _Compiler(classes, features)
     return Demand(tuple(compiler.claim(index, claim.spec.devices) for index, claim in enumerate(claims)), features)
+
+
+def is_plain(demand: Demand) -> bool:
+    """True if only a device can make a search end with an error, and every solution has the same score.
+
+    That holds if every request has one alternative with a fixed number of devices, and no part has an error.
+    """
+    if any(request.is_list or request.fault is not None for request in demand.requests):
+        return False
+    if any(found.fault is not None or found.takes_all for found in demand.alternatives):
+        return False
+    if any(constraint.expressions for found in demand.alternatives for constraint in found.constraints):
+        return False
+    return all(
+        claim.fault is None
+        and sum(found.count for request in claim.requests for found in request.alternatives) <= RESULTS_MAX
+        for claim in demand.claims
+    )
 
 
 # --- Checks that need no compiled demand ------------------------------------------------------------------------

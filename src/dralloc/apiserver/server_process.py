@@ -21,7 +21,6 @@ from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import Authenticator, TokenFile, administrator_token, kept_token
 from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.apiserver.http.listener_limits import ListenerLimits
-from dralloc.apiserver.http.node_connection import NodeCredentials
 from dralloc.apiserver.http.oidc_tokens import OidcSettings, OidcTokens
 from dralloc.apiserver.http.site_guard import is_loopback
 from dralloc.apiserver.http.static_pages import StaticPages
@@ -135,7 +134,6 @@ async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
             authenticator=authenticator,
             auditor=auditor,
             extensions=settings.extensions,
-            node_credentials=NodeCredentials(tls.client_certificate, tls.client_key) if tls else None,
         )
         if auditor is not None:
             server.metrics.include(auditor.metrics.all)

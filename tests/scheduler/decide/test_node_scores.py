@@ -67,4 +67,4 @@ def test_raw_scores_count_taints_and_preferences() -> None:
     taints = tuple({"key": key, "effect": "PreferNoSchedule"} for key in ("slow", "far"))
     found = node_state(node("a", labels={"zone": "east"}, taints=taints))
     wishes = NodeRequirements.of(spec(affinity=affinity, tolerations=[{"key": "far", "operator": "Exists"}]))
-    assert raw_scores(wishes, found, 8) == RawScores(taints=1, affinity=35, devices=8)
+    assert raw_scores(wishes, found.offer) == RawScores(taints=1, affinity=35)

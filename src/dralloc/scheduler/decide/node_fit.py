@@ -6,20 +6,19 @@ order. The first that fails is the reason; it names every resource that is insuf
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from dralloc.api.core_v1 import Taint
 from dralloc.api.meta_v1 import NodeSelector, NodeSelectorTerm
-from dralloc.api.node_taints import NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE, is_tolerated
 from dralloc.api.pod_v1 import PodSpec, PreferredSchedulingTerm, Toleration
-from dralloc.scheduler.state.node_state import NodeState
+from dralloc.scheduler.state.node_state import NodeOffer, NodeState
 from dralloc.scheduler.state.pod_resources import PODS, HostPort, PodResources, resources_of
 from dralloc.snapshot.node_selectors import NAME_FIELD, NodeSelectorError, matches
 
-UNSCHEDULABLE_TAINT: Final = Taint(key=UNSCHEDULABLE, effect=NO_SCHEDULE)
-REPELLING: Final = (NO_SCHEDULE, NO_EXECUTE)
+UNSCHEDULABLE_TAINT: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+REPELLING: Final = ("NoSchedule", "NoExecute")
 
 
 class NodeMisfit(NamedTuple):
@@ -76,7 +75,11 @@ def names_in(selector: NodeSelector) -> frozenset[str] | None:
 
 def misfit(requirements: NodeRequirements, node: NodeState) -> NodeMisfit | None:
     """Why the node cannot take the pod; None if it can."""
-    offer = node.offer
+    return misfit_of_offer(requirements, node.offer) or misfit_of_load(requirements.resources, node)
+
+
+def misfit_of_offer(requirements: NodeRequirements, offer: NodeOffer) -> NodeMisfit | None:
+    """Why the node cannot take the pod, whatever pods it has."""
     if offer.is_unschedulable and not is_tolerated(UNSCHEDULABLE_TAINT, requirements.tolerations):
         return NodeMisfit("NodeUnschedulable", "unschedulable")
     if requirements.node_name and requirements.node_name != offer.name:
@@ -84,32 +87,51 @@ def misfit(requirements: NodeRequirements, node: NodeState) -> NodeMisfit | None
     for taint in offer.taints:
         if taint.effect in REPELLING and not is_tolerated(taint, requirements.tolerations):
             return NodeMisfit("TaintToleration", f"taint {_shown(taint)} is not tolerated")
-    if not is_selected(requirements, node):
-        return NOT_SELECTED
-    if clash := _port_clash(requirements.resources.ports, node.load.ports):
+    return None if is_selected(requirements, offer) else NOT_SELECTED
+
+
+def misfit_of_load(resources: PodResources, node: NodeState) -> NodeMisfit | None:
+    """Why the node has no room for the pod beside its other pods."""
+    if resources.ports and (clash := _port_clash(resources.ports, node.load.ports)):
         return NodeMisfit("NodePorts", f"host port {clash.number} is in use")
-    if short := _shortage(requirements.resources, node):
-        return NodeMisfit("NodeResourcesFit", short)
+    free = node.free
+    for name, nanos in resources.amounts.items():
+        if nanos > free.get(name, 0):
+            return NodeMisfit("NodeResourcesFit", _shortage(resources, node))
     return None
 
 
-def is_selected(requirements: NodeRequirements, node: NodeState) -> bool:
+def is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
+    return any(_tolerates(toleration, taint) for toleration in tolerations)
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return bool(toleration.key) and toleration.operator in ("", "Equal") and toleration.value == taint.value
+
+
+def is_selected(requirements: NodeRequirements, offer: NodeOffer) -> bool:
     """True if the pod's node selector and required node affinity select the node."""
-    labels = node.offer.labels
+    labels = offer.labels
     if requirements.node_labels and any(labels.get(key) != value for key, value in requirements.node_labels.items()):
         return False
     if requirements.required is None:
         return True
     try:
-        return matches(requirements.required, node.offer.place)
+        return matches(requirements.required, offer.place)
     except NodeSelectorError:
         # An invalid selector matches no node, as in Kubernetes.
         return False
 
 
-def preference_matches(term: NodeSelectorTerm, node: NodeState) -> bool:
+def preference_matches(term: NodeSelectorTerm, offer: NodeOffer) -> bool:
     try:
-        return matches(NodeSelector(node_selector_terms=(term,)), node.offer.place)
+        return matches(NodeSelector(node_selector_terms=(term,)), offer.place)
     except NodeSelectorError:
         return False
 
@@ -118,14 +140,10 @@ def _port_clash(wanted: frozenset[HostPort], taken: tuple[HostPort, ...]) -> Hos
     return next((port for port in wanted if any(port.clashes_with(other) for other in taken)), None)
 
 
-def _shortage(resources: PodResources, node: NodeState) -> str | None:
-    allocatable, used = node.offer.allocatable, node.load.amounts
-    short = [name for name, nanos in resources.amounts.items() if used.get(name, 0) + nanos > allocatable.get(name, 0)]
-    if not short:
-        return None
-    if short == [PODS]:
-        return "too many pods"
-    return f"insufficient {', '.join(sorted(short))}"
+def _shortage(resources: PodResources, node: NodeState) -> str:
+    free = node.free
+    short = [name for name, nanos in resources.amounts.items() if nanos > free.get(name, 0)]
+    return "too many pods" if short == [PODS] else f"insufficient {', '.join(sorted(short))}"
 
 
 def _shown(taint: Taint) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
 from dralloc.allocator.diagnosis.diagnoser import Diagnoser
 from dralloc.allocator.diagnosis.reasons import Group, Reason, ReasonCause, grouped
 from dralloc.devices.identity import ClaimId
 from dralloc.scheduler.contract import DYNAMIC_RESOURCES
+from dralloc.scheduler.decide.device_judge import DeviceJudge
 from dralloc.scheduler.decide.node_fit import NOT_SELECTED, WRONG_NAME
 from dralloc.scheduler.decide.node_verdicts import Faulty, Fits, Lacking, NodeVerdict, OutOfReach, Unfit
 from dralloc.scheduler.decide.pod_requirements import PodRequirements
@@ -24,8 +26,9 @@ UNDIAGNOSED: Final = "cannot allocate all claims"
 class NodeReasons:
     """The reasons of nodes for one pod's requirements. Each is diagnosed once per verdict, because most do not change."""
 
-    def __init__(self, requirements: PodRequirements) -> None:
+    def __init__(self, requirements: PodRequirements, devices: DeviceJudge | None) -> None:
         self._requirements = requirements
+        self._devices = devices
         self._known: dict[str, tuple[NodeVerdict, Reason]] = {}
 
     def groups(
@@ -45,12 +48,25 @@ class NodeReasons:
         self, verdicts: Mapping[str, NodeVerdict], nodes: Mapping[str, NodeState], snapshot: Snapshot
     ) -> None:
         known = self._known
-        self._known = {name: known[name] for name in verdicts if name in known and known[name][0] is verdicts[name]}
-        new = islice((name for name in verdicts if name not in self._known), DIAGNOSED_MAX)
-        demand = self._requirements.demand
-        diagnoser = Diagnoser(demand, snapshot) if demand is not None else None
-        for name in list(new):
-            self._known[name] = verdicts[name], reason_of(verdicts[name], nodes[name], diagnoser)
+        if known.keys() - verdicts.keys():
+            known = self._known = {name: known[name] for name in verdicts if name in known}
+        changed = [name for name, verdict in verdicts.items() if name not in known or known[name][0] is not verdict]
+        for name in changed[DIAGNOSED_MAX:]:
+            known.pop(name, None)
+        diagnoser = Diagnoser(self._devices.demand, snapshot) if self._devices is not None else None
+        for name in changed[:DIAGNOSED_MAX]:
+            self._known[name] = verdicts[name], self._reason(verdicts[name], nodes[name], diagnoser)
+
+    def _reason(self, verdict: NodeVerdict, node: NodeState, diagnoser: Diagnoser | None) -> Reason:
+        """The diagnosis of devices holds for all pods with the same demand. Equal reasons are one object."""
+        if self._devices is None or not isinstance(verdict, Lacking):
+            return reason_of(verdict, node, diagnoser)
+        shared = self._devices.reasons
+        reason = shared.get(verdict.devices_key)
+        if reason is None:
+            bare = replace(reason_of(verdict, node, diagnoser), example="", also="")
+            reason = shared[verdict.devices_key] = self._devices.distinct_reasons.setdefault(bare, bare)
+        return reason
 
     def _excluded(
         self, verdicts: Mapping[str, NodeVerdict], nodes: Mapping[str, NodeState]
@@ -73,7 +89,7 @@ def reason_of(verdict: NodeVerdict, node: NodeState, diagnoser: Diagnoser | None
     match verdict:
         case Unfit() | OutOfReach():
             return reason_about_node(verdict)
-        case Lacking(outcome) | Faulty(outcome):
+        case Lacking(outcome=outcome) | Faulty(outcome):
             assert diagnoser is not None, "a verdict about devices needs a demand"
             return diagnoser.reason(node.offer.place, outcome)
         case Fits():
@@ -89,6 +105,7 @@ def reason_about_node(verdict: Unfit | OutOfReach) -> Reason:
             return _out_of_reach(claim_id, place)
 
 
+@lru_cache(maxsize=1024)
 def _about_node(sentence: str) -> Reason:
     return Reason(cause=ReasonCause.NODE, subject=sentence)
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
-from dralloc.api.node_taints import is_tolerated
 from dralloc.api.pod_v1 import PreferredSchedulingTerm, Toleration
-from dralloc.scheduler.decide.node_fit import NodeRequirements, preference_matches
-from dralloc.scheduler.state.node_state import NodeState
+from dralloc.scheduler.decide.node_fit import NodeRequirements, is_tolerated, preference_matches
+from dralloc.scheduler.state.node_state import NodeOffer, NodeState
 from dralloc.scheduler.state.pod_resources import PodResources
 
 SCORE_MAX: Final = 100
@@ -29,22 +28,20 @@ class RawScores(NamedTuple):
     devices: int = 0
 
 
-def raw_scores(requirements: NodeRequirements, node: NodeState, devices: int) -> RawScores:
+def raw_scores(requirements: NodeRequirements, offer: NodeOffer) -> RawScores:
+    """The scores of a node without its devices."""
     return RawScores(
-        taints=_untolerated_taints(node, requirements.tolerations) if node.offer.taints else 0,
-        affinity=_affinity(node, requirements.preferred) if requirements.preferred else 0,
-        devices=devices,
+        taints=_untolerated_taints(offer, requirements.tolerations) if offer.taints else 0,
+        affinity=_affinity(offer, requirements.preferred) if requirements.preferred else 0,
     )
 
 
-def _untolerated_taints(node: NodeState, tolerations: tuple[Toleration, ...]) -> int:
-    return sum(
-        taint.effect == "PreferNoSchedule" and not is_tolerated(taint, tolerations) for taint in node.offer.taints
-    )
+def _untolerated_taints(offer: NodeOffer, tolerations: tuple[Toleration, ...]) -> int:
+    return sum(taint.effect == "PreferNoSchedule" and not is_tolerated(taint, tolerations) for taint in offer.taints)
 
 
-def _affinity(node: NodeState, preferred: tuple[PreferredSchedulingTerm, ...]) -> int:
-    return sum(term.weight for term in preferred if preference_matches(term.preference, node))
+def _affinity(offer: NodeOffer, preferred: tuple[PreferredSchedulingTerm, ...]) -> int:
+    return sum(term.weight for term in preferred if preference_matches(term.preference, offer))
 
 
 def normalized(scores: Collection[RawScores]) -> Mapping[RawScores, int]:
@@ -71,10 +68,12 @@ def _portion(amount: int, most: int, of_nothing: int) -> int:
 
 def least_allocated(resources: PodResources, node: NodeState) -> int:
     """The average portion of cpu and memory that stays free on the node with the pod."""
-    parts: list[int] = []
-    for name, nanos in resources.weights.items():
-        allocatable = node.offer.allocatable.get(name, 0)
-        if allocatable:
-            left = allocatable - node.load.weights.get(name, 0) - nanos
-            parts.append(max(left, 0) * SCORE_MAX // allocatable)
-    return sum(parts) // len(parts) if parts else 0
+    counted = node.unweighted
+    if not counted:
+        return 0
+    total = 0
+    for name, (free, allocatable) in counted.items():
+        left = free - resources.weights[name]
+        if left > 0:
+            total += left * SCORE_MAX // allocatable
+    return total // len(counted)

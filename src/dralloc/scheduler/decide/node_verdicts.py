@@ -1,29 +1,21 @@
-"""The verdict of one node on a pod's requirements: its scores, or why it cannot take the pod.
-
-Searching for devices is by far the most expensive part, and its result depends only on the devices that the node sees. It is
-cached under exactly that (`DeviceIdentity.key`), so that nodes which reach the same devices share one search.
-"""
+"""The verdict of one node on a pod's requirements: its scores, or why it cannot take the pod."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from typing import Final
+from typing import NamedTuple
 
 from msgspec import Struct
 
-from dralloc.allocator.allocate import AllocationProblem, allocate
-from dralloc.allocator.node_equivalence import DeviceIdentity
-from dralloc.allocator.outcome import Allocated, BudgetExhausted, ClaimAllocation, Fatal, Impossible, Outcome
-from dralloc.allocator.requests import Demand
+from dralloc.allocator.outcome import Allocated, BudgetExhausted, ClaimAllocation, Fatal, Impossible
 from dralloc.devices.identity import ClaimId, PoolId
-from dralloc.scheduler.decide.node_fit import NodeMisfit, misfit
+from dralloc.scheduler.decide.device_judge import DeviceJudge, SearchedNode
+from dralloc.scheduler.decide.node_fit import NodeMisfit, misfit_of_load, misfit_of_offer
 from dralloc.scheduler.decide.node_scores import RawScores, least_allocated, raw_scores
-from dralloc.scheduler.decide.placement_rules import PlacementRules
 from dralloc.scheduler.decide.pod_requirements import PodRequirements
-from dralloc.scheduler.state.node_state import NodeState
+from dralloc.scheduler.decide.topology_rules import TopologyRules
+from dralloc.scheduler.state.node_state import NodeOffer, NodeState
 from dralloc.snapshot.cluster import Snapshot
-
-OUTCOMES_MAX: Final = 4096
 
 
 class Fits(Struct, frozen=True, gc=False):
@@ -55,6 +47,7 @@ class Lacking(Struct, frozen=True, gc=False):
     """The node's devices cannot serve the claims."""
 
     outcome: Impossible | BudgetExhausted
+    devices_key: Hashable = None
 
 
 class Faulty(Struct, frozen=True, gc=False):
@@ -67,7 +60,7 @@ NodeVerdict = Fits | Unfit | OutOfReach | Lacking | Faulty
 
 
 def overruled(
-    verdicts: Mapping[str, NodeVerdict], rules: PlacementRules | None, nodes: Mapping[str, NodeState]
+    verdicts: Mapping[str, NodeVerdict], rules: TopologyRules | None, nodes: Mapping[str, NodeState]
 ) -> Mapping[str, NodeVerdict]:
     """The verdicts under the rules, which come before all checks of devices."""
     if rules is None:
@@ -79,75 +72,101 @@ def overruled(
     return overruled
 
 
-class NodeJudge:
-    """Verdicts on one pod's requirements."""
+class _OfferVerdict(NamedTuple):
+    """The part of a verdict that depends on what the node offers, and not on its pods and devices."""
 
-    def __init__(self, requirements: PodRequirements) -> None:
+    offer: NodeOffer
+    misfit: Unfit | None
+    out_of_reach: OutOfReach | None
+    raw: RawScores
+
+
+class NodeJudge:
+    """Verdicts on one pod's requirements. `devices` judges the demand of the requirements."""
+
+    def __init__(self, requirements: PodRequirements, devices: DeviceJudge | None) -> None:
         self._requirements = requirements
-        self._devices = DeviceIdentity(requirements.demand) if requirements.demand is not None else None
-        # The node that was searched, and the outcome.
-        self._outcomes: dict[Hashable, tuple[str, Outcome]] = {}
+        self._resources = requirements.node.resources
+        self._devices = devices
+        self._offers: dict[str, _OfferVerdict] = {}
 
     def verdict(self, node: NodeState, snapshot: Snapshot) -> NodeVerdict:
-        requirements = self._requirements
         if (unfit := self.verdict_on_node(node)) is not None:
             return unfit
-        if requirements.demand is None or self._devices is None:
-            return self._fits(node, 0)
+        if self._devices is None:
+            return self._fits(node)
         key = self._devices.key(node.offer.place, snapshot)
-        searched, outcome = self._outcome(key, requirements.demand, node, snapshot)
-        match outcome:
-            case Allocated():
-                # An allocation may name its node, so another node's only proves that this node fits.
-                return self._fits(node, outcome.score, key, outcome if searched == node.name else None)
-            case Fatal():
-                return Faulty(outcome)
-            case _:
-                return Lacking(outcome)
+        return self._with_devices(node, key, self._devices.search(key, node.offer.place, snapshot))
+
+    def expectation(self, node: NodeState, snapshot: Snapshot) -> NodeVerdict:
+        """The verdict if it is cheap; otherwise that the node fits, for a pod to which all nodes' devices are equally good.
+
+        Such a verdict is not current: it has no key of devices.
+        """
+        if (unfit := self.verdict_on_node(node)) is not None:
+            return unfit
+        devices, place = self._devices, node.offer.place
+        if devices is None:
+            return self._fits(node)
+        key = devices.key(place, snapshot)
+        known = devices.known(key)
+        if known is None:
+            if devices.visible(place, snapshot).is_faultless:
+                return self._fits(node)
+            known = devices.search(key, place, snapshot)
+        return self._with_devices(node, key, known)
 
     def verdict_on_node(self, node: NodeState) -> Unfit | OutOfReach | None:
         """Why the node cannot take the pod, whatever devices it has; None if it can."""
-        if (unfit := misfit(self._requirements.node, node)) is not None:
-            return Unfit(unfit)
-        for held in self._requirements.held:
-            if not held.is_usable_on(node.offer.place):
-                return OutOfReach(held.claim_id, held.place)
-        return None
+        judged = self._offers.get(node.offer.name)
+        if judged is None or judged.offer is not node.offer:
+            judged = self._offers[node.offer.name] = self._judge_offer(node.offer)
+        if judged.misfit is not None:
+            return judged.misfit
+        if (short := misfit_of_load(self._resources, node)) is not None:
+            return Unfit(short)
+        return judged.out_of_reach
+
+    def _judge_offer(self, offer: NodeOffer) -> _OfferVerdict:
+        requirements = self._requirements.node
+        found = misfit_of_offer(requirements, offer)
+        away = next((held for held in self._requirements.held if not held.is_usable_on(offer.place)), None)
+        return _OfferVerdict(
+            offer,
+            Unfit(found) if found is not None else None,
+            OutOfReach(away.claim_id, away.place) if away is not None else None,
+            raw_scores(requirements, offer),
+        )
+
+    def _with_devices(self, node: NodeState, key: Hashable, searched: SearchedNode) -> NodeVerdict:
+        outcome = searched.outcome
+        match outcome:
+            case Allocated():
+                # An allocation may name its node, so another node's only proves that this node fits.
+                return self._fits(node, outcome.score, key, outcome if searched.node == node.name else None)
+            case Fatal():
+                return Faulty(outcome)
+            case _:
+                return Lacking(outcome, key)
 
     def _fits(
-        self, node: NodeState, device_score: int, key: Hashable = None, allocated: Allocated | None = None
+        self, node: NodeState, device_score: int = 0, key: Hashable = None, allocated: Allocated | None = None
     ) -> Fits:
-        requirements = self._requirements.node
-        raw = raw_scores(requirements, node, device_score)
-        return Fits(raw, least_allocated(requirements.resources, node), key, allocated)
-
-    def _outcome(self, key: Hashable, demand: Demand, node: NodeState, snapshot: Snapshot) -> tuple[str, Outcome]:
-        known = self._outcomes.get(key)
-        if known is None:
-            if len(self._outcomes) >= OUTCOMES_MAX:
-                self._outcomes.clear()
-            known = self._outcomes[key] = (node.name, _search(demand, node, snapshot))
-        return known
+        raw = self._offers[node.offer.name].raw
+        if device_score:
+            raw = raw._replace(devices=device_score)
+        return Fits(raw, least_allocated(self._resources, node), key, allocated)
 
     def allocations(self, fits: Fits, node: NodeState, snapshot: Snapshot) -> tuple[ClaimAllocation, ...]:
         """What the unallocated claims get on a node that fits, by their index."""
-        demand, allocated = self._requirements.demand, fits.allocated
-        if demand is None:
+        if self._devices is None:
             return ()
-        if allocated is None:
-            searched = _search(demand, node, snapshot)
-            assert isinstance(searched, Allocated), f"{node.name} has the devices key of a node that fits"
-            allocated = searched
-        return allocated.claims
+        return (fits.allocated or self._devices.allocated(node.offer.place, snapshot)).claims
 
     def is_current(self, fits: Fits, node: NodeState, snapshot: Snapshot) -> bool:
-        """True if the devices have not changed since the verdict."""
+        """True if the devices were searched and have not changed since."""
         return self._devices is None or fits.devices_key == self._devices.key(node.offer.place, snapshot)
 
     def pools(self, node: NodeState, snapshot: Snapshot) -> tuple[PoolId, ...]:
         """The pools whose usage the node's verdict depends on."""
-        return self._devices.pools(node.offer.place, snapshot) if self._devices is not None else ()
-
-
-def _search(demand: Demand, node: NodeState, snapshot: Snapshot) -> Outcome:
-    return allocate(AllocationProblem(demand, node.offer.place, snapshot))
+        return self._devices.visible(node.offer.place, snapshot).pools if self._devices is not None else ()

@@ -12,8 +12,7 @@ from functools import cached_property
 from msgspec import Struct
 
 from dralloc.allocator.diagnosis.reasons import first_few
-from dralloc.allocator.features import Features
-from dralloc.allocator.requests import Demand, compile_demand
+from dralloc.allocator.requests import Demand
 from dralloc.api.codec import encode
 from dralloc.api.meta_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from dralloc.api.pod_claims import is_listed
@@ -92,17 +91,12 @@ class PodRequirements:
     demand: Demand | None = None
 
     @classmethod
-    def of(
-        cls,
-        pod: Pod,
-        claims: ClaimSplit,
-        classes: Mapping[str, DeviceClass],
-        features: Features,
-    ) -> PodRequirements:
+    def of(cls, pod: Pod, claims: ClaimSplit, demand: Demand | None) -> PodRequirements:
+        """`demand` is that of the unallocated claims."""
         return cls(
             node=NodeRequirements.of(pod.spec),
             held=tuple(HeldClaim(ClaimId.of(claim), _selector(claim)) for claim in claims.allocated),
-            demand=compile_demand(claims.unallocated, classes, features) if claims.unallocated else None,
+            demand=demand,
         )
 
     def only_nodes(self) -> frozenset[str] | None:
@@ -112,8 +106,15 @@ class PodRequirements:
         return frozenset.intersection(*known) if known else None
 
 
-def equivalence_key(pod: Pod, claims: ClaimSplit, classes: Mapping[str, DeviceClass]) -> bytes:
-    """Equal for pods that get the same verdict from every node."""
+def demand_key(claims: ClaimSplit, classes: Mapping[str, DeviceClass]) -> bytes:
+    """Equal for pods whose unallocated claims have the same demand."""
+    if not claims.unallocated:
+        return b""
+    return encode([(claim.spec.devices, _versions_of(classes, claim)) for claim in claims.unallocated])
+
+
+def equivalence_key(pod: Pod, claims: ClaimSplit) -> bytes:
+    """Equal for pods that get the same verdict from every node, if their demand is the same."""
     spec = pod.spec
     return encode(
         (
@@ -123,8 +124,6 @@ def equivalence_key(pod: Pod, claims: ClaimSplit, classes: Mapping[str, DeviceCl
             spec.affinity.node_affinity if spec.affinity is not None else None,
             # Whether the pod is listed decides whether the claim may be deallocated.
             [(ClaimId.of(claim), _selector(claim), is_listed(claim, pod)) for claim in claims.allocated],
-            [claim.spec.devices for claim in claims.unallocated],
-            [_versions_of(classes, claim) for claim in claims.unallocated],
         )
     )
 

@@ -9,10 +9,9 @@ from functools import cached_property
 from math import log
 from typing import Final
 
-from dralloc.api.node_taints import is_tolerated
 from dralloc.api.pod_v1 import Pod, TopologySpreadConstraint
 from dralloc.scheduler.contract import ClusterView
-from dralloc.scheduler.decide.node_fit import REPELLING, NodeMisfit, NodeRequirements, is_selected
+from dralloc.scheduler.decide.node_fit import REPELLING, NodeMisfit, NodeRequirements, is_selected, is_tolerated
 from dralloc.scheduler.decide.node_scores import SCORE_MAX
 from dralloc.scheduler.state.node_state import NodeState
 from dralloc.scheduler.state.pod_selection import PodSelection
@@ -97,7 +96,7 @@ class _Constraint:
         return counts
 
     def _is_counted(self, node: NodeState) -> bool:
-        if self._honors_affinity and not is_selected(self._requirements, node):
+        if self._honors_affinity and not is_selected(self._requirements, node.offer):
             return False
         return not self._honors_taints or all(
             taint.effect not in REPELLING or is_tolerated(taint, self._requirements.tolerations)

@@ -25,13 +25,24 @@ from dralloc.allocator.diagnosis.reasons import Group
 from dralloc.allocator.node_equivalence import NodeEquivalence
 from dralloc.devices.identity import PoolId
 from dralloc.scheduler.contract import ClusterView
+from dralloc.scheduler.decide.device_judge import DeviceJudge
 from dralloc.scheduler.decide.node_reasons import NodeReasons, plugins
 from dralloc.scheduler.decide.node_scores import RawScores, normalized
-from dralloc.scheduler.decide.node_verdicts import Faulty, Fits, Lacking, NodeJudge, NodeVerdict, overruled
-from dralloc.scheduler.decide.placement_rules import PlacementRules
+from dralloc.scheduler.decide.node_verdicts import (
+    Faulty,
+    Fits,
+    Lacking,
+    NodeJudge,
+    NodeVerdict,
+    OutOfReach,
+    Unfit,
+    overruled,
+)
 from dralloc.scheduler.decide.pod_requirements import PodRequirements
-from dralloc.scheduler.state.change_log import EverythingChanged, NodeChanged, PoolFreed, PoolTaken
+from dralloc.scheduler.decide.topology_rules import TopologyRules
+from dralloc.scheduler.state.change_log import EverythingChanged, NodeChanged, NodeLoaded, PoolFreed, PoolTaken
 from dralloc.scheduler.state.node_state import NodeState
+from dralloc.snapshot.cluster import Snapshot
 
 
 def enough_nodes(nodes: int) -> int:
@@ -69,15 +80,22 @@ class VerdictTable:
     _groups: tuple[Group, ...] | None
 
     def __init__(
-        self, requirements: PodRequirements, view: ClusterView, *, start: int = 0, effort: SearchEffort = DEFAULT_EFFORT
+        self,
+        requirements: PodRequirements,
+        view: ClusterView,
+        devices: DeviceJudge | None,
+        *,
+        start: int = 0,
+        effort: SearchEffort = DEFAULT_EFFORT,
     ) -> None:
         self.requirements = requirements
         self._effort = effort
-        self.judge = NodeJudge(requirements)
-        self._reasons = NodeReasons(requirements)
+        self.judge = NodeJudge(requirements, devices)
+        self._reasons = NodeReasons(requirements, devices)
         self._view = view
         self._only = requirements.only_nodes()
         self._devices_max = score_max(requirements.demand) if requirements.demand is not None else 0
+        self._wants_used_devices = requirements.demand is not None and requirements.demand.wants_used_devices
         self._start = start
         self._restart()
 
@@ -104,15 +122,16 @@ class VerdictTable:
             verdicts[name] = verdict
         return verdicts
 
-    def fault(self, rules: PlacementRules | None = None) -> Faulty | None:
+    def fault(self, rules: TopologyRules | None = None) -> Faulty | None:
         """An error in the claims. One node that meets it is enough: Kubernetes ends an attempt that meets an error."""
         if rules is None:
             return next(iter(self._faulty.values()), None)
         met = (fault for name, fault in self._faulty.items() if rules.misfit(self._view.nodes[name]) is None)
         return next(met, None)
 
-    def reasons(self, rules: PlacementRules | None = None) -> tuple[Group, ...]:
+    def reasons(self, rules: TopologyRules | None = None) -> tuple[Group, ...]:
         """Why no node was chosen."""
+        self._explain()
         if rules is not None:
             verdicts = overruled(self._verdicts, rules, self._view.nodes)
             return self._reasons.groups(verdicts, self._view.nodes, self._view.snapshot)
@@ -120,11 +139,12 @@ class VerdictTable:
             self._groups = self._reasons.groups(self._verdicts, self._view.nodes, self._view.snapshot)
         return self._groups
 
-    def plugins(self, rules: PlacementRules | None = None) -> frozenset[str]:
+    def plugins(self, rules: TopologyRules | None = None) -> frozenset[str]:
         """The Kubernetes plugins that reject the nodes."""
+        self._explain()
         return plugins(overruled(self._verdicts, rules, self._view.nodes).values())
 
-    def best(self, rules: PlacementRules | None = None) -> NodeChoice | None:
+    def best(self, rules: TopologyRules | None = None) -> NodeChoice | None:
         """The best node for the pod, if one fits."""
         self._catch_up()
         if rules is not None:
@@ -135,7 +155,7 @@ class VerdictTable:
             assert isinstance(verdict, Fits), "only nodes that fit are in the heaps"
             if self.judge.is_current(verdict, node, self._view.snapshot):
                 return NodeChoice(node, verdict)
-            self._judge(name)
+            self._judge(name, self.judge.verdict)
             self._look_further()
         return None
 
@@ -149,6 +169,8 @@ class VerdictTable:
         self._verdicts: dict[str, NodeVerdict] = {}
         # Nodes in `_unseen` that fit and may have a better verdict by now.
         self._outdated: set[str] = set()
+        # Nodes that did not fit and have less left by now: they do not fit, perhaps for another reason.
+        self._unexplained: set[str] = set()
         self._faulty: dict[str, Faulty] = {}
         self._groups = None
         self._numbers: Counter[str] = Counter()
@@ -162,25 +184,47 @@ class VerdictTable:
             self._restart()
             return
         self._read = self._view.changes.next
-        stale: dict[str, None] = {}
+        improved: dict[str, None] = {}
+        worsened: dict[str, None] = {}
         freed: dict[PoolId, None] = {}
         for change in changes:
             match change:
                 case NodeChanged(name):
-                    stale[name] = None
+                    improved[name] = None
+                case NodeLoaded(name):
+                    worsened[name] = None
                 case PoolTaken(pool_id) | PoolFreed(pool_id):
                     concerned = self._seen_by.get(pool_id, set())
+                    is_worse = isinstance(change, PoolTaken) and not self._wants_used_devices
                     if len(concerned) <= self._effort.few_max:
-                        stale.update(dict.fromkeys(concerned))
-                    elif isinstance(change, PoolFreed):
+                        (worsened if is_worse else improved).update(dict.fromkeys(concerned))
+                    elif not is_worse:
                         freed[pool_id] = None
                 case EverythingChanged():
                     self._restart()
                     return
-        for name in stale:
+        for name in improved:
             self._judge(name)
+        for name in worsened.keys() - improved.keys():
+            self._worsen(name)
         for pool_id in freed:
             self._look_again(self._seen_by[pool_id])
+
+    def _worsen(self, name: str) -> None:
+        """Takes into account that less is left on the node."""
+        match self._verdicts.get(name):
+            case Fits() | Faulty():
+                # A device with an error is no longer an obstacle once it is in use.
+                self._judge(name)
+            case Unfit() | OutOfReach() | Lacking():
+                self._unexplained.add(name)
+            case None:
+                pass
+
+    def _explain(self) -> None:
+        """Judges the nodes again whose reasons may have changed."""
+        for name in sorted(self._unexplained):
+            self._judge(name, self.judge.verdict)
 
     def _look_again(self, names: Iterable[str]) -> None:
         """Schedules these nodes for a new verdict: more of them may fit, or serve an earlier alternative."""
@@ -234,12 +278,13 @@ class VerdictTable:
             if name not in self._verdicts or name in self._outdated:
                 self._judge(name)
 
-    def _judge(self, name: str) -> None:
+    def _judge(self, name: str, ask: Callable[[NodeState, Snapshot], NodeVerdict] | None = None) -> None:
+        """Takes a new verdict of the node; what to expect of it is enough until it is about to be chosen."""
         self._remove(name)
         node = self._view.nodes.get(name)
         if node is None or (self._only is not None and name not in self._only):
             return
-        verdict = self._verdicts[name] = self.judge.verdict(node, self._view.snapshot)
+        verdict = self._verdicts[name] = (ask or self.judge.expectation)(node, self._view.snapshot)
         for pool_id in self.judge.pools(node, self._view.snapshot):
             self._seen_by.setdefault(pool_id, set()).add(name)
         if isinstance(verdict, Faulty):
@@ -254,6 +299,7 @@ class VerdictTable:
         self._numbers[name] += 1
         self._groups = None
         self._outdated.discard(name)
+        self._unexplained.discard(name)
         self._faulty.pop(name, None)
         verdict = self._verdicts.pop(name, None)
         if isinstance(verdict, Fits):
@@ -264,7 +310,7 @@ class VerdictTable:
 
     # --- Choosing ---------------------------------------------------------------------------------------------------
 
-    def _best_under(self, rules: PlacementRules) -> NodeChoice | None:
+    def _best_under(self, rules: TopologyRules) -> NodeChoice | None:
         """The best node under the rules. They differ from pod to pod, so every node that fits is looked at."""
         nodes, snapshot = self._view.nodes, self._view.snapshot
         allowed = self._allowed_by(rules)
@@ -274,7 +320,7 @@ class VerdictTable:
             name = max(allowed, key=lambda each: self._rating(each, allowed[each], values, added))
             if self.judge.is_current(allowed[name], nodes[name], snapshot):
                 return NodeChoice(nodes[name], allowed[name])
-            self._judge(name)
+            self._judge(name, self.judge.verdict)
             allowed = self._allowed_by(rules)
         return None
 
@@ -285,7 +331,7 @@ class VerdictTable:
         score = values[fits.raw] + fits.least_allocated + added.get(name, 0)
         return score, -self._view.nodes[name].rank, name
 
-    def _allowed_by(self, rules: PlacementRules) -> dict[str, Fits]:
+    def _allowed_by(self, rules: TopologyRules) -> dict[str, Fits]:
         """Nodes that fit and that the rules allow. Unseen nodes are judged until there are enough."""
         nodes = self._view.nodes
         fitting = ((name, verdict) for name, verdict in self._verdicts.items() if isinstance(verdict, Fits))

@@ -18,6 +18,12 @@ class NodeChanged(Struct, frozen=True, gc=False):
     name: str
 
 
+class NodeLoaded(Struct, frozen=True, gc=False):
+    """A pod was placed on the node. A pod that did not fit before still does not fit, and no score is better."""
+
+    name: str
+
+
 class PoolTaken(Struct, frozen=True, gc=False):
     """Devices of the pool were allocated. A claim that did not fit before still does not fit."""
 
@@ -34,7 +40,7 @@ class EverythingChanged(Struct, frozen=True, gc=False):
     """Devices changed that any node may be able to use."""
 
 
-Change = NodeChanged | PoolTaken | PoolFreed | EverythingChanged
+Change = NodeChanged | NodeLoaded | PoolTaken | PoolFreed | EverythingChanged
 
 
 class ChangeLog(NumberedLog[Change]):

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from dralloc.api.core_v1 import Node, Taint
-from dralloc.scheduler.state.pod_resources import HostPort, PodResources
+from dralloc.scheduler.state.pod_resources import UNSTATED, HostPort, PodResources
 from dralloc.snapshot import node_selectors
 
 
@@ -68,12 +68,28 @@ class Load(Struct, frozen=True, gc=False):
 EMPTY = Load()
 
 
-class NodeState(Struct, frozen=True, gc=False):
+class NodeState(Struct, frozen=True, dict=True):
     """`rank` decides between nodes with equal scores."""
 
     offer: NodeOffer
     load: Load = EMPTY
     rank: int = 0
+
+    @cached_property
+    def free(self) -> Mapping[str, int]:
+        """What pods may still request."""
+        used = self.load.amounts
+        return {name: nanos - used.get(name, 0) for name, nanos in self.offer.allocatable.items()}
+
+    @cached_property
+    def unweighted(self) -> Mapping[str, tuple[int, int]]:
+        """What node scores count as free, and as allocatable, of the resources that they count."""
+        used, allocatable = self.load.weights, self.offer.allocatable
+        return {
+            name: (allocatable[name] - used.get(name, 0), allocatable[name])
+            for name in UNSTATED
+            if allocatable.get(name)
+        }
 
     @property
     def name(self) -> str:

@@ -1,0 +1,65 @@
+"""Whether a node's devices can serve the claims of a pod.
+
+Searching for devices is by far the most expensive part of a verdict, and its result depends only on the demand and on the devices
+that the node sees. It is cached under exactly that (`DeviceIdentity.key`): nodes which reach the same devices share one search,
+and so do pods whose claims ask alike, whatever else they request of a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Final, NamedTuple
+
+from dralloc.allocator.allocate import AllocationProblem, allocate
+from dralloc.allocator.diagnosis.reasons import Reason
+from dralloc.allocator.node_equivalence import DeviceIdentity
+from dralloc.allocator.outcome import Allocated, Outcome
+from dralloc.allocator.requests import Demand
+from dralloc.snapshot.cluster import Snapshot
+from dralloc.snapshot.node_selectors import NodeFacts
+
+OUTCOMES_MAX: Final = 4096
+
+
+class SearchedNode(NamedTuple):
+    """The node on which a search was made. Other nodes with the same devices have the same outcome."""
+
+    node: str
+    outcome: Outcome
+
+
+class DeviceJudge:
+    """Searches for one demand."""
+
+    def __init__(self, demand: Demand) -> None:
+        self.demand = demand
+        self._identity = DeviceIdentity(demand)
+        self.key = self._identity.key
+        self.visible = self._identity.visible
+        self._outcomes: dict[Hashable, SearchedNode] = {}
+        # Why the devices with a key cannot serve the demand, as far as it was asked for.
+        self.reasons: dict[Hashable, Reason] = {}
+        self.distinct_reasons: dict[Reason, Reason] = {}
+
+    def known(self, key: Hashable) -> SearchedNode | None:
+        """The outcome of an earlier search on the devices with the key."""
+        return self._outcomes.get(key)
+
+    def search(self, key: Hashable, node: NodeFacts, snapshot: Snapshot) -> SearchedNode:
+        known = self._outcomes.get(key)
+        if known is None:
+            if len(self._outcomes) >= OUTCOMES_MAX:
+                self._outcomes.clear()
+                self.reasons.clear()
+                self.distinct_reasons.clear()
+            known = self._outcomes[key] = SearchedNode(node.name, self._search(node, snapshot))
+        return known
+
+    def allocated(self, node: NodeFacts, snapshot: Snapshot) -> Allocated:
+        """What the claims get on a node whose devices are known to serve them."""
+        outcome = self._search(node, snapshot)
+        assert isinstance(outcome, Allocated), f"{node.name} has the devices key of a node that fits"
+        return outcome
+
+    def _search(self, node: NodeFacts, snapshot: Snapshot) -> Outcome:
+        return allocate(AllocationProblem(self.demand, node, snapshot))
