@@ -96,7 +96,12 @@ class Demand:
 
     @property
     def wants_used_devices(self) -> bool:
-        """True if the claims may fit only after other claims got devices."""
+        """True if the claims may fit only after other claims got devices.
+
+        A request can require that; and where the first share decides for those that follow, one of another claim may decide better.
+        """
+        if self.features.capacity_strategies and len(self.requests) > 1:
+            return True
         return any(found.allocations is not None and found.allocations.min for found in self.alternatives)
 
 
