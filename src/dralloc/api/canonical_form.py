@@ -1,4 +1,4 @@
-"""The canonical form of objects: times in UTC, driver parameters without white space, and `None` instead of an empty
+"""The canonical form of objects: times in UTC, driver parameters as `encode` prints them, and `None` instead of an empty
 list where Kubernetes prints `null` or distinguishes the two.
 
 Two objects in canonical form have the same meaning exactly if they are equal. Times are converted first, because an
@@ -8,15 +8,19 @@ the bytes that were sent and distinguishes an empty list from an absent one.
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from dralloc.api import resource_v1
+from dralloc.api.codec import encode
 from dralloc.api.meta_v1 import ApiObject, Condition
 from dralloc.api.timestamps import canonical_timestamp
+from dralloc.api.trees import ExactNumber
 from dralloc.api.wire import Time, map_changed
+
+_JSON: Final = msgspec.json.Decoder(float_hook=ExactNumber)
 
 # --- Times -----------------------------------------------------------------------------------------------------
 
@@ -169,5 +173,6 @@ def _canonical_config(config: ConfigT) -> ConfigT:
 def _canonical_json(text: msgspec.Raw) -> msgspec.Raw:
     if text == resource_v1.NULL:
         return resource_v1.NULL
-    compact = msgspec.json.format(bytes(text), indent=-1)
-    return text if text == compact else msgspec.Raw(compact)
+    # Patches and other encodings decode and print the object: the text of the parameters must survive that.
+    printed = encode(_JSON.decode(bytes(text)))
+    return text if text == printed else msgspec.Raw(printed)

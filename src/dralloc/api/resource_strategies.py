@@ -114,7 +114,7 @@ class ResourceClaimStrategy(StatusStrategy[ResourceClaim]):
         return replace(new, spec=spec, status=old.status)
 
     def validate_update(self, new: ResourceClaim, old: ResourceClaim) -> Iterator[FieldError]:
-        return validate_resource_claim_update(canonicalize(new), old)
+        return validate_resource_claim_update(canonicalize(new), canonicalize(old))
 
     def prepare_status(self, new: ResourceClaim, old: ResourceClaim) -> ResourceClaim:
         new = replace(new, spec=old.spec)
@@ -128,7 +128,7 @@ class ResourceClaimStrategy(StatusStrategy[ResourceClaim]):
         yield from validate_admin_access_given(new.status, old.status, self.admission.namespace_labels)
         if (requester := self.admission.requester) is not None:
             yield from validate_status_permissions(new, proposed, old, self.admission.gates, requester)
-        changed = proposed.status.allocation != old.status.allocation
+        changed = proposed.status.allocation != canonicalize(old).status.allocation
         yield from validate_resource_claim_status_update(new, old, allocation_changed=changed)
 
     def warnings(self, new: ResourceClaim) -> Iterator[str]:
@@ -163,7 +163,7 @@ class ResourceClaimTemplateStrategy(Strategy[ResourceClaimTemplate]):
         return replace(new, spec=replace(new.spec, spec=spec))
 
     def validate_update(self, new: ResourceClaimTemplate, old: ResourceClaimTemplate) -> Iterator[FieldError]:
-        changed = canonicalize(new).spec != old.spec
+        changed = canonicalize(new).spec != canonicalize(old).spec
         return validate_resource_claim_template_update(new, old, spec_changed=changed, context=self.context)
 
     def warnings(self, new: ResourceClaimTemplate) -> Iterator[str]:

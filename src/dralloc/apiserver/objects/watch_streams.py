@@ -23,6 +23,7 @@ from dralloc.apiserver.http.flow_control import STEP_S, give_way
 from dralloc.apiserver.http.messages import JSON, PROTOBUF, Sink
 from dralloc.apiserver.http.statuses import expired, status_of, version_too_large
 from dralloc.apiserver.objects.record_lists import Selection, in_pieces, wait_for_revision
+from dralloc.apiserver.objects.stored_form import read_document
 from dralloc.primitives.errors import ApiError, ResourceVersionTooLarge
 from dralloc.store.errors import Compacted, FutureRevision, StoreError, StoreUnavailable, WatcherTooSlow
 from dralloc.store.interface import PageToken, Store, Watch
@@ -107,9 +108,8 @@ class ProtobufFrames(Frames):
 
     @staticmethod
     def frame(type_: bytes, document: bytes) -> bytes:
-        decoded = msgspec.json.decode(document)
         try:
-            return watch_frame(type_.decode(), decoded)
+            return watch_frame(type_.decode(), read_document(document))
         except UnencodableValue as error:
             return watch_frame("ERROR", status_of(ApiError(f"cannot be written in protobuf: {error}")))
 
