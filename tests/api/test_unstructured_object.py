@@ -184,7 +184,7 @@ def test_a_list_with_null_is_a_field_error() -> None:
 
 def job(template: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
     pods = {"containers": [{"name": "c", "image": "x"}], "restartPolicy": "Never", **(template or {})}
-    spec = {"completions": 3, "parallelism": 3, "template": {"spec": pods}, **spec}
+    spec = {"completions": 3, "parallelism": 3, "manualSelector": True, "template": {"spec": pods}, **spec}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": spec}
 
 
@@ -233,6 +233,14 @@ def test_the_pod_template_of_a_job_is_immutable(before: dict[str, Any], after: d
     faults = [str(fault) for fault in outcome.faults] if isinstance(outcome, Refused) else []
     assert len(faults) == bool(want), faults
     assert "".join(faults).startswith(want)
+
+
+def test_a_job_selects_its_pods_by_its_uid() -> None:
+    spec = document_of(stored(job(manualSelector=False)))["spec"]
+    uid = spec["selector"]["matchLabels"]["batch.kubernetes.io/controller-uid"]
+    labels = spec["template"]["metadata"]["labels"]
+    assert labels["batch.kubernetes.io/controller-uid"] == uid
+    assert labels["batch.kubernetes.io/job-name"] == "j"
 
 
 def test_a_suspended_job_with_pods_is_immutable() -> None:

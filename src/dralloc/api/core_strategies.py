@@ -14,6 +14,7 @@ from dralloc.api.apps_v1 import DaemonSet, Deployment
 from dralloc.api.batch_v1 import Job
 from dralloc.api.coordination_v1 import Lease
 from dralloc.api.core_v1 import ConfigMap, Event, Namespace, Node, ResourceQuota, Secret, Service, ServiceAccount
+from dralloc.api.field_defaults import DEFAULTS, Rows, with_field_defaults
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_defaults import default_pod_spec, default_template_spec, quality_of_service
 from dralloc.api.pod_v1 import PENDING, Pod
@@ -65,6 +66,10 @@ class UnstructuredStrategy(StatusStrategy[UnstructuredObject]):
 
     rules: ClassVar[Rules[Any]]
     has_generation: ClassVar[bool] = False
+    defaults: ClassVar[Rows] = ()
+
+    def default(self, obj: UnstructuredObject) -> UnstructuredObject:
+        return replace(obj, content=with_field_defaults(obj.content, self.defaults)) if self.defaults else obj
 
     def prepare_create(self, new: UnstructuredObject) -> UnstructuredObject:
         if self.rules.status is not None:
@@ -196,9 +201,14 @@ class JobStrategy(UnstructuredStrategy):
         }
         if "parallelism" not in obj.member("spec"):
             spec.setdefault("completions", 1)
+        spec.setdefault("podReplacementPolicy", "Failed" if spec.get("podFailurePolicy") else "TerminatingOrFailed")
         template = spec.get("template") or {}
         spec["template"] = {**template, "spec": default_template_spec(template.get("spec") or {})}
         return with_members(obj, spec=spec)
+
+    def prepare_create(self, new: UnstructuredObject) -> UnstructuredObject:
+        new = super().prepare_create(new)
+        return new if new.member("spec").get("manualSelector") else with_members(new, spec=_selecting_own_pods(new))
 
     def initial_status(self, new: UnstructuredObject) -> dict[str, Any]:  # noqa: ARG002
         return {}
@@ -207,6 +217,27 @@ class JobStrategy(UnstructuredStrategy):
         yield from super().validate_update(new, old)
         has_pods = bool(old.member("status").get("active"))
         yield from validate_job_spec_update(new.member("spec"), old.member("spec"), has_pods=has_pods)
+
+
+def _selecting_own_pods(job: UnstructuredObject) -> dict[str, Any]:
+    """The spec of a job whose pods have its UID as a label, by which it selects them."""
+    spec, uid, name = job.member("spec"), job.metadata.uid, job.metadata.name
+    template = spec.get("template") or {}
+    metadata = template.get("metadata") or {}
+    labels = {
+        **(metadata.get("labels") or {}),
+        "batch.kubernetes.io/controller-uid": uid,
+        "batch.kubernetes.io/job-name": name,
+        "controller-uid": uid,
+        "job-name": name,
+    }
+    selector = spec.get("selector") or {}
+    match = {**(selector.get("matchLabels") or {}), "batch.kubernetes.io/controller-uid": uid}
+    return {
+        **spec,
+        "selector": {**selector, "matchLabels": match},
+        "template": {**template, "metadata": {**metadata, "labels": labels}},
+    }
 
 
 class PriorityClassStrategy(UnstructuredStrategy):
@@ -224,7 +255,8 @@ class ServiceAccountStrategy(UnstructuredStrategy):
 
 
 class ServiceStrategy(UnstructuredStrategy):
-    rules = Rules(Service, name_faults=names.dns_label)
+    rules = Rules(Service, status=no_rules, name_faults=names.dns_label)
+    defaults = DEFAULTS["", "Service"]
 
 
 class CSINodeStrategy(UnstructuredStrategy):
@@ -244,39 +276,20 @@ class SecretStrategy(UnstructuredStrategy):
         return with_members(obj, type=obj.content.get("type") or "Opaque", data=data, stringData=None)
 
 
-class WorkloadStrategy(UnstructuredStrategy):
-    """A number of pods, or a pod on every node. The status belongs to the controller that runs the workload; there is
-    none here.
-    """
-
+class DaemonSetStrategy(UnstructuredStrategy):
+    rules = Rules(
+        DaemonSet, installation.validate_workload, update=installation.validate_workload_update, status=no_rules
+    )
     has_generation = True
-
-    def default(self, obj: UnstructuredObject) -> UnstructuredObject:
-        spec = obj.member("spec")
-        template = spec.get("template") or {}
-        template = {**template, "spec": default_template_spec(template.get("spec") or {})}
-        return with_members(obj, spec={**spec, "template": template})
+    defaults = DEFAULTS["apps", "DaemonSet"]
 
 
-class DaemonSetStrategy(WorkloadStrategy):
+class DeploymentStrategy(UnstructuredStrategy):
     rules = Rules(
-        DaemonSet,
-        installation.validate_workload,
-        update=installation.validate_workload_update,
-        status=no_rules,
+        Deployment, installation.validate_workload, update=installation.validate_workload_update, status=no_rules
     )
-
-
-class DeploymentStrategy(WorkloadStrategy):
-    rules = Rules(
-        Deployment,
-        installation.validate_workload,
-        update=installation.validate_workload_update,
-        status=no_rules,
-    )
-
-    def default(self, obj: UnstructuredObject) -> UnstructuredObject:
-        return super().default(with_members(obj, spec={"replicas": 1, **obj.member("spec")}))
+    has_generation = True
+    defaults = DEFAULTS["apps", "Deployment"]
 
 
 class RoleStrategy(UnstructuredStrategy):

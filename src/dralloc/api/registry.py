@@ -238,15 +238,17 @@ SERVICE_ACCOUNT: Final = _core_kind(
 # --- Objects that install programs: stored, but not acted on ------------------------------------------------------
 
 SERVICE: Final = _core_kind(
-    core_strategies.ServiceStrategy, short_names=("svc",), kept_only="a Service is stored, but nothing routes to it"
+    core_strategies.ServiceStrategy,
+    subresources=("status",),
+    short_names=("svc",),
+    kept_only="a Service is stored, but nothing routes to it",
 )
 CSI_NODE: Final = _core_kind(
     core_strategies.CSINodeStrategy,
     group=storage_v1.GROUP,
     unconditional_update=False,
-    kept_only="a CSINode is stored, but nothing uses it",
 )
-_NOT_RUN: Final = "is stored, but no controller creates its pods"
+_NOT_RUN: Final = "is stored, but no controller of dralloc creates its pods"
 DEPLOYMENT: Final = _core_kind(
     core_strategies.DeploymentStrategy,
     group=apps_v1.GROUP,

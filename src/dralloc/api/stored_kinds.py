@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final, NamedTuple, cast
 import msgspec
 
 from dralloc.api.core_strategies import Rules, UnstructuredStrategy, no_rules
+from dralloc.api.field_defaults import DEFAULTS
 from dralloc.api.member_forms import AUTOSCALER_FORMS, MemberForms
 from dralloc.api.meta_v1 import ApiObject
 
@@ -29,13 +30,17 @@ class StoredKind(NamedTuple):
     also: Mapping[str, MemberForms] = {}
     # Besides the status.
     subresources: tuple[str, ...] = ()
+    # The status of a new object, whatever its author wrote.
+    initial_status: Mapping[str, Any] = {}
     # The warning for objects that look as if something would act on them.
     kept_only: str = ""
 
 
-_NOT_RUN: Final = "is stored, but no controller creates its pods"
+_NOT_RUN: Final = "is stored, but no controller of dralloc creates its pods"
 _SPEC: Final = ("spec",)
 _SCALE: Final = ("scale",)
+_PENDING: Final = {"phase": "Pending"}
+_NO_PODS: Final = {"replicas": 0}
 _EVENT_MEMBERS: Final = (
     *(
         "action",
@@ -55,14 +60,15 @@ _STORAGE_CLASS_MEMBERS: Final = (
 NEW_EVENT_ROW: Final = StoredKind("events.k8s.io", "Event", _EVENT_MEMBERS)
 
 STORED_KINDS: Final = (
-    StoredKind("", "PersistentVolume", namespaced=False, short_names=("pv",)),
-    StoredKind("", "PersistentVolumeClaim", short_names=("pvc",)),
+    StoredKind("", "PersistentVolume", namespaced=False, short_names=("pv",), initial_status=_PENDING),
+    StoredKind("", "PersistentVolumeClaim", short_names=("pvc",), initial_status=_PENDING),
     StoredKind(
         "",
         "ReplicationController",
         short_names=("rc",),
         has_generation=True,
         subresources=_SCALE,
+        initial_status=_NO_PODS,
         kept_only=f"a ReplicationController {_NOT_RUN}",
     ),
     StoredKind("", "Endpoints", ("subsets",), short_names=("ep",)),
@@ -74,6 +80,7 @@ STORED_KINDS: Final = (
         short_names=("rs",),
         has_generation=True,
         subresources=_SCALE,
+        initial_status=_NO_PODS,
         kept_only=f"a ReplicaSet {_NOT_RUN}",
     ),
     StoredKind(
@@ -82,11 +89,18 @@ STORED_KINDS: Final = (
         short_names=("sts",),
         has_generation=True,
         subresources=_SCALE,
+        initial_status=_NO_PODS,
         kept_only=f"a StatefulSet {_NOT_RUN}",
     ),
     StoredKind("apps", "ControllerRevision", ("data", "revision")),
     StoredKind("batch", "CronJob", short_names=("cj",), has_generation=True, kept_only=f"a CronJob {_NOT_RUN}"),
-    StoredKind("policy", "PodDisruptionBudget", short_names=("pdb",), has_generation=True),
+    StoredKind(
+        "policy",
+        "PodDisruptionBudget",
+        short_names=("pdb",),
+        has_generation=True,
+        initial_status={"currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0},
+    ),
     StoredKind("storage.k8s.io", "StorageClass", _STORAGE_CLASS_MEMBERS, namespaced=False, short_names=("sc",)),
     StoredKind("storage.k8s.io", "CSIDriver", _SPEC, namespaced=False),
     StoredKind(
@@ -94,7 +108,7 @@ STORED_KINDS: Final = (
         "CSIStorageCapacity",
         ("capacity", "maximumVolumeSize", "nodeTopology", "storageClassName"),
     ),
-    StoredKind("storage.k8s.io", "VolumeAttachment", namespaced=False),
+    StoredKind("storage.k8s.io", "VolumeAttachment", namespaced=False, initial_status={"attached": False}),
     StoredKind(
         "storage.k8s.io", "VolumeAttributesClass", ("driverName", "parameters"), namespaced=False, short_names=("vac",)
     ),
@@ -112,6 +126,17 @@ STORED_KINDS: Final = (
     StoredKind("networking.k8s.io", "NetworkPolicy", _SPEC, short_names=("netpol",), has_generation=True),
     StoredKind(
         "autoscaling", "HorizontalPodAutoscaler", short_names=("hpa",), version="v2", also={"v1": AUTOSCALER_FORMS}
+    ),
+    StoredKind("certificates.k8s.io", "PodCertificateRequest"),
+    StoredKind("networking.k8s.io", "IPAddress", _SPEC, namespaced=False, short_names=("ip",)),
+    StoredKind("networking.k8s.io", "ServiceCIDR", namespaced=False),
+    StoredKind("storagemigration.k8s.io", "StorageVersionMigration", namespaced=False),
+    StoredKind(
+        "admissionregistration.k8s.io",
+        "ValidatingAdmissionPolicy",
+        namespaced=False,
+        has_generation=True,
+        kept_only="a ValidatingAdmissionPolicy is stored, but not enforced",
     ),
 )
 
@@ -132,5 +157,10 @@ def view_of(row: StoredKind) -> type[ApiObject]:
 def strategy_of(row: StoredKind) -> type[UnstructuredStrategy]:
     status = no_rules if "status" in row.members else None
     rules: Rules[Any] = Rules(view_of(row), status=status, namespaced=row.namespaced)
-    members = {"rules": rules, "has_generation": row.has_generation}
+    members = {
+        "rules": rules,
+        "has_generation": row.has_generation,
+        "defaults": DEFAULTS.get((row.group, row.kind), ()),
+        "initial_status": lambda *_: dict(row.initial_status),
+    }
     return type(f"{row.kind}Strategy", (UnstructuredStrategy,), members)

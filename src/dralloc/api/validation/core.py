@@ -69,8 +69,6 @@ def validate_lease(lease: Lease) -> Iterator[FieldError]:
         yield invalid(SPEC.child("leaseDurationSeconds"), spec.lease_duration_seconds, "must be greater than 0")
     if spec.lease_transitions is not None and spec.lease_transitions < 0:
         yield invalid(SPEC.child("leaseTransitions"), spec.lease_transitions, "must be greater than or equal to 0")
-    if spec.holder_identity == "":
-        yield invalid(SPEC.child("holderIdentity"), "", "must not be empty")
 
 
 def validate_job(job: Job) -> Iterator[FieldError]:
