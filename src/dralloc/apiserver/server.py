@@ -44,6 +44,7 @@ from dralloc.apiserver.objects.node_restriction import NodeRestriction
 from dralloc.apiserver.objects.pod_priorities import PodPriorities, system_classes
 from dralloc.apiserver.objects.pod_subresources import PodSubresources
 from dralloc.apiserver.objects.policy_bootstrap import bootstrap_policy
+from dralloc.apiserver.objects.published_settings import publish_settings
 from dralloc.apiserver.objects.quota_guard import ExtendedResourceNames, QuotaGuard, QuotaLimits
 from dralloc.apiserver.objects.reader import Reader
 from dralloc.apiserver.objects.resource_endpoints import ResourceEndpoints
@@ -108,8 +109,10 @@ class ApiServer:
         authenticator: Authenticator | None = None,
         auditor: Auditor | None = None,
         extensions: Sequence[ServerExtension] = (),
+        authority_pem: str = "",
     ) -> None:
         self._store = store
+        self._authority_pem = authority_pem
         self._policy = StoredPolicy(store) if enforces_roles else None
         self._access = AccessControl(store, authorizer, self._policy)
         self._auditor = auditor
@@ -134,7 +137,7 @@ class ApiServer:
             checks = dict.fromkeys((kind.kind for kind in POLICY_KINDS), escalation)
         nodes = NodeRestriction(store, self._access)
         self._writer = Writer(
-            store, clock, gates, Namespaces(store), priorities, self._access, nodes, new_uid, guards, checks
+            store, clock, gates, Namespaces(store), priorities, self._access, nodes, new_uid, guards, checks, quotas
         )
         self._aggregator = RoleAggregator(store, self._writer, self._resources)
         self._default_accounts = DefaultAccounts(store, self._writer)
@@ -172,6 +175,7 @@ class ApiServer:
             await self._aggregator.start()
             await self._default_accounts.start()
             await self._policy.ready()
+            await publish_settings(self._writer, self._authority_pem)
         self._collector.start()
         self._expiry.start()
         self._ready = True

@@ -134,6 +134,7 @@ async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
             authenticator=authenticator,
             auditor=auditor,
             extensions=settings.extensions,
+            authority_pem=tls.authority_pem.decode() if tls else "",
         )
         if auditor is not None:
             server.metrics.include(auditor.metrics.all)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tests.support.local_api import CLAIMS, PODS, LocalApi, refusal, settle, with_api
+from tests.support.local_api import CLAIMS, MERGE_PATCH, PODS, LocalApi, refusal, settle, with_api
 from tests.support.local_api import claim_document as claim
 from tests.support.local_api import pod_document as pod
 
@@ -74,3 +74,16 @@ async def test_dry_runs_and_failed_writes_release_their_quota(api: LocalApi) -> 
         await api.create(CLAIMS, claim("dry"), dryRun="All")
         assert (await refusal(api.create(CLAIMS, claim("a")))).code == 409
     await api.create(CLAIMS, claim("b"))
+
+
+@with_api
+async def test_what_is_used_is_in_the_status_when_a_create_is_answered(api: LocalApi) -> None:
+    path = "/api/v1/namespaces/default/resourcequotas"
+    devices, claims = "gpu.deviceclass.resource.k8s.io/devices", "count/resourceclaims.resource.k8s.io"
+    await api.create(path, quota(**{devices: "20", claims: "10", "count/pods": "3"}))
+    status = {"hard": {devices: "20", claims: "10", "count/pods": "3"}, "used": {devices: "0", claims: "0"}}
+    await api.call("PATCH", f"{path}/q/status", {"status": status}, content_type=MERGE_PATCH)
+    await asyncio.gather(*(api.create(CLAIMS, claim(f"c{number}")) for number in range(8)))
+    assert (await api.get(f"{path}/q"))["status"] == {**status, "used": {devices: "8", claims: "8"}}
+    await api.call("POST", CLAIMS, claim("tried"), dryRun="All")
+    assert (await api.get(f"{path}/q"))["status"]["used"] == {devices: "8", claims: "8"}

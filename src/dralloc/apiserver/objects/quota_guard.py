@@ -1,13 +1,16 @@
 """The write guard of quotas: limits on the objects of a namespace, and on the devices of each class that its claims request.
 
 Usage is summed up from stored objects by views of the store, only for namespaces with a quota. A new object is charged before it is
-stored, so that concurrent writes cannot exceed a quota together. A controller writes the status of quotas.
+stored, so that concurrent writes cannot exceed a quota together. The status of a quota is written with each charge; a controller corrects
+it when objects are deleted.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Final
 
 from dralloc.api.codec import decode
@@ -17,8 +20,9 @@ from dralloc.api.quota import QuotaFacts, explain_excess, find_excess, usage_of_
 from dralloc.api.registry import DEVICE_CLASS, RESOURCE_QUOTA, Kind
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.api.unstructured_object import UnstructuredObject, view
+from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.http.statuses import forbidden
-from dralloc.apiserver.objects.api_resources import name_of, namespace_of, prefix_of
+from dralloc.apiserver.objects.api_resources import key_of, name_of, namespace_of, prefix_of
 from dralloc.apiserver.objects.store_view import KindIndex
 from dralloc.apiserver.objects.stored_form import from_stored
 from dralloc.apiserver.objects.write_guards import GuardedView, Hold
@@ -28,6 +32,7 @@ from dralloc.store.interface import Store
 from dralloc.store.records import Record
 
 Charges = Mapping[str, Quantity]
+WriteQuota = Callable[[str, Callable[[Document], Document]], Awaitable[object]]
 
 _ONE: Final = Quantity.of(1)
 
@@ -64,6 +69,20 @@ class QuotaGuard:
                 raise forbidden(self._kind.group, self._kind.plural, name_of(key), explain_excess(name, excess))
         return usage.objects.hold(key, charges)
 
+    async def record_use(self, key: str, new: ApiObject, write: WriteQuota) -> None:
+        """Write what is used, with the held charges of the object, to the status of the quotas that limit it."""
+        namespace = namespace_of(self._kind, key)
+        quotas, usage = self._limits.by_namespace.get(namespace), self._namespaces.get(namespace)
+        if not quotas or usage is None:
+            return
+        names = self.charges_of(new).keys()
+        # One write at a time: it has the charges of all that wait.
+        async with usage.writing:
+            for quota, hard in quotas.items():
+                used = {name: usage.used[name].exact_text for name in names if name in hard and name in usage.used}
+                if used:
+                    await write(key_of(RESOURCE_QUOTA, namespace, quota), partial(_with_use, used))
+
     async def stop(self) -> None:
         for usage in self._namespaces.values():
             await usage.objects.stop()
@@ -92,6 +111,7 @@ class QuotaGuard:
 class _NamespaceUsage:
     def __init__(self, store: Store, guard: QuotaGuard, namespace: str) -> None:
         self.used: dict[str, Quantity] = {}
+        self.writing = asyncio.Lock()
         prefix = prefix_of(guard.kind, namespace)
         self.objects = GuardedView[Charges](
             store, prefix, fence=f"quota{prefix}", read=guard.charges_of_record, add=self._add
@@ -101,6 +121,14 @@ class _NamespaceUsage:
         for name, amount in charges.items():
             before = self.used.get(name, Quantity.ZERO)
             self.used[name] = before + amount if sign > 0 else before - amount
+
+
+def _with_use(used: Mapping[str, str], quota: Document) -> Document:
+    """The quota with these amounts. A quota that its controller has not seen yet has none to be changed."""
+    status = quota.get("status") or {}
+    before = status.get("used") or {}
+    changed = {name: amount for name, amount in used.items() if name in before}
+    return {**quota, "status": {**status, "used": {**before, **changed}}} if changed else quota
 
 
 class QuotaLimits(KindIndex):

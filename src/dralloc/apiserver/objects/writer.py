@@ -11,6 +11,7 @@ import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from secrets import choice
 from typing import Final, Protocol
 
@@ -22,7 +23,7 @@ from dralloc.access.service_accounts import bound_node
 from dralloc.api.admission import Admitted, Refused, Verb, WriteRequest, admit
 from dralloc.api.authorization import Permission, StatusRequester
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
-from dralloc.api.registry import POD, Kind
+from dralloc.api.registry import POD, RESOURCE_QUOTA, Kind
 from dralloc.api.strategy import AdmissionContext
 from dralloc.api.timestamps import print_timestamp
 from dralloc.api.unstructured_object import UnstructuredObject
@@ -37,6 +38,7 @@ from dralloc.apiserver.objects.field_ownership import is_noop, with_creator, wit
 from dralloc.apiserver.objects.namespaces import Namespaces
 from dralloc.apiserver.objects.node_restriction import NodeRestriction
 from dralloc.apiserver.objects.pod_priorities import PodPriorities
+from dralloc.apiserver.objects.quota_guard import QuotaGuard
 from dralloc.apiserver.objects.request_bodies import SentObject
 from dralloc.apiserver.objects.stored_form import (
     document_to_stored,
@@ -119,6 +121,7 @@ class Writer:
     # By kind.
     guards: Mapping[str, Sequence[WriteGuard]] = field(default_factory=dict)
     checks: Mapping[str, WriteCheck] = field(default_factory=dict)
+    quotas: Mapping[str, QuotaGuard] = field(default_factory=dict)
 
     async def create(self, target: WriteTarget, sent: SentObject, *, settles_owners: bool = False) -> Written:
         labels = await self.namespaces.labels_for_create(target.kind, target.namespace)
@@ -138,6 +141,8 @@ class Writer:
             key = key_of(kind, target.namespace, name)
             try:
                 with await hold_all(self.guards.get(kind.resource, ()), key, new, None) as held:
+                    if (quota := self.quotas.get(kind.resource)) is not None and not target.dry_run:
+                        await quota.record_use(key, new, partial(self.edit, RESOURCE_QUOTA))
                     revision = await self._store_new(key, stored, held.fences, dry_run=target.dry_run)
                     if revision:
                         held.keep(revision)
