@@ -47,6 +47,7 @@ from dralloc.apiserver.objects.patch_requests import APPLY_PATCH, document_patch
 from dralloc.apiserver.objects.pod_subresources import PodSubresources
 from dralloc.apiserver.objects.reader import Collection, Reader, select
 from dralloc.apiserver.objects.record_lists import in_pieces, list_records
+from dralloc.apiserver.objects.replace_requests import replacement
 from dralloc.apiserver.objects.request_bodies import (
     SentObject,
     decode_document,
@@ -193,7 +194,7 @@ class ResourceEndpoints:
         if creates and await self._store.get(target.key) is None:
             with suppress(AlreadyExists):
                 return _written(resource, await self._writer.create(target, sent))
-        change = ObjectChange(make=lambda _: sent, size=len(sent.body))
+        change = ObjectChange(make=replacement(request, resource, sent), size=len(sent.body))
         return _written(resource, await self._writer.change(target, change))
 
     async def _patch(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:

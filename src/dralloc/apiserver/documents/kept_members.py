@@ -1,0 +1,78 @@
+"""Members of ours in objects that a client replaces without knowing them.
+
+Clients of released Kubernetes read objects into types that lack our fields, and send them back without. What they cannot have meant to remove
+is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final
+
+from dralloc.apiserver.documents.json_documents import Document
+from dralloc.apiserver.documents.protobuf_schema import SCALARS, MessageField, message_name, messages
+
+# Numbers of fields that no released Kubernetes has.
+OWN_NUMBERS: Final = 1001
+
+
+def with_kept_members(sent: Document, stored: Document) -> Document:
+    """The sent object with the members of ours that it lacks. Both have the type and version of the sent one."""
+    name = message_name(stored["apiVersion"], stored["kind"])
+    return sent if name is None else _merged(name, sent, stored)
+
+
+def has_own_members(api_version: str, kind: str) -> bool:
+    """True if objects of the kind can have members of ours."""
+    name = message_name(api_version, kind)
+    return name is not None and _may_have_own(name)
+
+
+@cache
+def _may_have_own(name: str) -> bool:
+    return any(
+        number >= OWN_NUMBERS or (field.type not in SCALARS and _may_have_own(field.type))
+        for number, field in messages()[name].items()
+    )
+
+
+def _merged(name: str, sent: Document, stored: Document) -> Document:
+    kept: Document = {}
+    for number, field in messages()[name].items():
+        before, now = stored.get(field.name), sent.get(field.name)
+        if before is None:
+            continue
+        if number >= OWN_NUMBERS:
+            if now is None:
+                kept[field.name] = before
+        elif now is not None and field.type not in SCALARS and _may_have_own(field.type):
+            kept[field.name] = _merged_value(field, now, before)
+    return {**sent, **kept} if kept else sent
+
+
+def _merged_value(field: MessageField, now: Any, before: Any) -> Any:
+    if field.is_list:
+        unused = list(before)
+        return [_merged_item(field.type, item, unused) for item in now]
+    if field.is_map:
+        return {
+            key: _merged(field.type, value, before[key]) if isinstance(before.get(key), dict) else value
+            for key, value in now.items()
+        }
+    return _merged(field.type, now, before)
+
+
+def _merged_item(name: str, item: Document, unused: list[Document]) -> Document:
+    """The item with the members of the first stored item that has the same simple values, such as its name."""
+    for place, candidate in enumerate(unused):
+        if _simple(name, candidate) == _simple(name, item):
+            return _merged(name, item, unused.pop(place))
+    return item
+
+
+def _simple(name: str, item: Mapping[str, Any]) -> Document:
+    fields = {
+        field.name for number, field in messages()[name].items() if number < OWN_NUMBERS and field.type in SCALARS
+    }
+    return {key: value for key, value in item.items() if key in fields and value not in (None, [], {}, "")}
