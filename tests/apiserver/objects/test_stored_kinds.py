@@ -78,7 +78,7 @@ async def test_autoscalers_have_two_versions(api: LocalApi) -> None:
     target = {"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"}
     spec = {"scaleTargetRef": target, "maxReplicas": 3, "targetCPUUtilizationPercentage": 80}
     created = await api.create(path.format("v1"), {"metadata": {"name": "h"}, "spec": spec})
-    assert (created["apiVersion"], created["spec"]) == ("autoscaling/v1", spec)
+    assert (created["apiVersion"], created["spec"]) == ("autoscaling/v1", {**spec, "minReplicas": 1})
     newer = await api.get(f"{path.format('v2')}/h")
     cpu = {
         "type": "Resource",
