@@ -41,7 +41,7 @@ from tests.support.allocations import allocate_world, as_plain, problem_of
 from tests.support.plain_allocator import PlainOutcome, allocate_plainly
 from tests.support.plain_pools import World
 from tests.support.random_capacity import with_capacity_features
-from tests.support.random_extensions import with_distinct_attributes, with_preferences
+from tests.support.random_extensions import with_aggregated_capacity, with_distinct_attributes, with_preferences
 from tests.support.random_worlds import random_world, with_derived_attributes
 
 BATCHES = 20
@@ -51,7 +51,12 @@ STEPS_MAX = 2_000
 EASY_STEPS = 20
 
 Extension = Callable[[World, int], World]
-EXTENSIONS: list[Extension] = [with_distinct_attributes, with_preferences, with_capacity_features]
+EXTENSIONS: list[Extension] = [
+    with_distinct_attributes,
+    with_preferences,
+    with_capacity_features,
+    with_aggregated_capacity,
+]
 
 PLAIN = StepBudget(steps_max=10**6, plain=10**6)
 PRUNED = StepBudget(steps_max=20_000, plain=0, pruned=20_000)

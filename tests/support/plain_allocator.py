@@ -6,7 +6,7 @@ the allocator only functions that have tests of their own (charges, tolerations,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.support.plain_pools import PlainFatal, PlainPools, World
@@ -84,6 +84,8 @@ class _PlainSearch:
     ) -> State | None:
         """Solves the request from this slot on, and all later requests."""
         self._step()
+        if way.is_aggregated:
+            return self._aggregate(index, way, state)
         size = self._rules.size(way)
         if way.takes_all and size == 0:
             return None
@@ -108,6 +110,56 @@ class _PlainSearch:
                 continue
             taken = self._rules.take(way, candidate, state)
             solution = taken and self._fill(index, way, slot + 1, at + 1, taken, order)
+            if solution is not None:
+                return solution
+        return None
+
+    def _aggregate(self, index: int, way: Way, state: State) -> State | None:
+        """Serves the request with as few devices as possible, and all later requests."""
+        givers = self._rules.givers(way, state)
+        results = sum(claim == way.claim for claim, _ in state.given)
+        for size in range(1, min(way.stated.count, RESULTS_MAX - results) + 1):
+            try:
+                solution = self._give(index, way, givers, (), size, self._rules.totals(way), state)
+            except _OverLimit:
+                return None
+            if solution is not None:
+                return solution
+        return None
+
+    def _give(
+        self,
+        index: int,
+        way: Way,
+        givers: Sequence[Candidate],
+        own: tuple[int, ...],
+        size: int,
+        missing: Mapping[str, int],
+        state: State,
+    ) -> State | None:
+        """`own` are the indices of the devices that have given something."""
+        self._step()
+        if len(own) == size:
+            if any(missing.values()):
+                return None
+            try:
+                return self._serve(index + 1, state)
+            except _OverLimit:
+                if index + 1 == len(self._requests) or self._requests[index + 1][0].claim != way.claim:
+                    return None
+                raise
+        if not any(missing.values()):
+            return None
+        is_last = len(own) == size - 1
+        for at, candidate in enumerate(givers):
+            if at in own or (not is_last and own and at < own[-1]):
+                continue
+            given = self._rules.give(way, candidate, missing, state)
+            if given is None:
+                continue
+            taken, amounts = given
+            rest = {name: max(amount - amounts[name], 0) for name, amount in missing.items()}
+            solution = self._give(index, way, givers, (*own, at), size, rest, taken)
             if solution is not None:
                 return solution
         return None

@@ -8,10 +8,11 @@ from fractions import Fraction
 from math import inf
 from typing import Any
 
-from msgspec import convert
+from msgspec import convert, structs
 
 from dralloc.allocator.consumable_capacity import CapacityError
 from dralloc.api.resource_v1 import (
+    AGGREGATED_CAPACITY,
     ALL,
     FIRST_FIT,
     MOST_AVAILABLE,
@@ -59,6 +60,10 @@ class Way:
     def asked(self) -> Mapping[str, Quantity]:
         """The requests, and the limits of what is not requested."""
         return {**self.limits, **(self.stated.capacity.requests if self.stated.capacity is not None else {})}
+
+    @property
+    def is_aggregated(self) -> bool:
+        return self.stated.allocation_mode == AGGREGATED_CAPACITY
 
     @property
     def takes_all(self) -> bool:
@@ -119,6 +124,8 @@ class PlainRules:
     def size(self, way: Way) -> int:
         if way.stated.device_class_name not in self._world.classes:
             raise plain_pools.PlainFatal(self.claim_name(way.claim), way.name)
+        if way.is_aggregated:
+            return 1
         if not way.takes_all:
             return way.stated.count
         if (way.claim, way.name) not in self._everything:
@@ -183,6 +190,8 @@ class PlainRules:
         """What an unused device would give, without strategies, or why it cannot."""
         if not self._world.features.consumable_capacity or plain_shares.missing_gate(device, self._world.features):
             return {}
+        if way.is_aggregated:
+            return self._base_charge(way, each, device)
         try:
             return plain_shares.charge(
                 device, way.asked, way.limits, fractional_ranges=self._world.features.fractional_ranges
@@ -241,7 +250,90 @@ class PlainRules:
         count = self._allocations(candidate, state)
         return (limits.min or 0) <= count and (limits.max is None or count <= limits.max)
 
-    def take(self, way: Way, candidate: Candidate, state: State) -> State | None:
+    # --- Aggregated capacity ----------------------------------------------------------------------------------------
+
+    def totals(self, way: Way) -> Mapping[str, int]:
+        assert way.stated.capacity is not None
+        return {name: total.nanos for name, total in way.stated.capacity.requests.items()}
+
+    def _base_charge(self, way: Way, each: ResourceSlice, device: Device) -> dict[str, Quantity] | str:
+        """What is taken of the capacities that are not summed."""
+        if not way.asked.keys() <= device.capacity.keys():
+            return "a capacity is missing"
+        others = {name: capacity for name, capacity in device.capacity.items() if name not in way.asked}
+        try:
+            taken = plain_shares.charge(
+                structs.replace(device, capacity=others),
+                {},
+                {},
+                fractional_ranges=self._world.features.fractional_ranges,
+            )
+        except CapacityError:
+            at = f"{each.spec.driver}/{each.spec.pool.name}/{device.name}"
+            raise plain_pools.PlainFatal(self.claim_name(way.claim), way.name, at) from None
+        return taken if isinstance(taken, str) else {**dict.fromkeys(device.capacity, Quantity.ZERO), **taken}
+
+    def givers(self, way: Way, state: State) -> list[Candidate]:
+        """The devices that may give something. Raises the first error, in the total order, of any device that is not in use."""
+        for candidate in self.candidates:
+            _, each, device = candidate
+            if self.may_try(way, candidate, state) and self._is_permitted(way, each, device):
+                for constraint in way.constraints:
+                    for name in _names(constraint):
+                        self._compared(way, name, each, device)
+        return [candidate for candidate in self.ordered(way, state) if self.may_try(way, candidate, state)]
+
+    def _is_permitted(self, way: Way, each: ResourceSlice, device: Device) -> bool:
+        features = self._world.features
+        has_counters = bool(device.consumes_counters) and not features.partitionable_devices
+        return not (has_counters or plain_shares.missing_gate(device, features) or self._is_repelled(way, each, device))
+
+    def give(
+        self, way: Way, candidate: Candidate, missing: Mapping[str, int], state: State
+    ) -> tuple[State, Mapping[str, int]] | None:
+        """The state after the device gave what it can of what is missing, and the amounts."""
+        pool, _, device = candidate
+        key = (*pool.key, device.name)
+        is_share = bool(device.allow_multiple_allocations) and self._world.features.consumable_capacity
+        if not is_share:
+            values = {name: device.capacity[name].value.nanos for name in missing}
+            taken = self.take(way, candidate, state) if _is_useful(values, missing) else None
+            return None if taken is None else (taken, values)
+        asked: dict[str, Quantity] = {}
+        amounts: dict[str, int] = {}
+        for name, lacking in missing.items():
+            free = device.capacity[name].value.nanos - self._used(key, name, state)
+            possible = sorted(
+                (amount, ask) for ask, amount in self._possible_amounts(device, name).items() if amount <= free
+            )
+            if not possible:
+                return None
+            amounts[name], asked[name] = next((each for each in possible if each[0] >= lacking), possible[-1])
+            if plain_shares.consumes_nothing(device, name):
+                amounts[name] = device.capacity[name].value.nanos
+        if not _is_useful(amounts, missing):
+            return None
+        taken = self.take(way, candidate, state, asked)
+        if taken is None:
+            return None
+        share = taken.shares[key][-1]
+        return taken, {name: max(amount, share[name].nanos) for name, amount in amounts.items()}
+
+    def _possible_amounts(self, device: Device, name: str) -> dict[Quantity, int]:
+        """What a request consumes of the capacity, by the whole number that it asks for."""
+        found: dict[Quantity, int] = {}
+        alone = structs.replace(device, capacity={name: device.capacity[name]})
+        for number in range(device.capacity[name].value.nanos // 10**9 + 1):
+            asked = {name: Quantity.parse(str(number))}
+            charge = plain_shares.charge(alone, asked, {}, fractional_ranges=self._world.features.fractional_ranges)
+            if isinstance(charge, dict):
+                found[asked[name]] = charge[name].nanos
+        return found
+
+    def take(
+        self, way: Way, candidate: Candidate, state: State, asked: Mapping[str, Quantity] | None = None
+    ) -> State | None:
+        """The state with the device taken. `asked` is what it gives of an aggregated capacity."""
         pool, each, device = candidate
         key = (*pool.key, device.name)
         if self._is_in_use(way, pool, device, state) or not self._is_allocated_enough(way, candidate, state):
@@ -257,6 +349,12 @@ class PlainRules:
         assert isinstance(charge, dict)
         living = (*self._living_shares(key), *state.shares.get(key, ()))
         if is_share:
+            if asked is not None:
+                charged = plain_shares.charge(
+                    device, asked, {}, fractional_ranges=self._world.features.fractional_ranges
+                )
+                assert isinstance(charged, dict)
+                charge = charged
             share = plain_shares.share(device, way.asked, charge, living)
         else:
             share = charge if plain_shares.fits(device, charge, living) else None
@@ -314,11 +412,7 @@ class PlainRules:
         for number, constraint in enumerate(constraints):
             if constraint not in way.constraints:
                 continue
-            compared = tuple(
-                self._compared(way, name, each, device)
-                for name in constraint.distinct_attributes
-                or (constraint.match_attribute or constraint.distinct_attribute or "",)
-            )
+            compared = tuple(self._compared(way, name, each, device) for name in _names(constraint))
             before = seen.get((way.claim, number), ())
             if None in compared or not _agrees(constraint, before, compared):
                 if way.takes_all:
@@ -354,6 +448,14 @@ def _view(each: ResourceSlice, device: Device) -> DeviceView:
         {name: capacity.value for name, capacity in device.capacity.items()},
         device.allow_multiple_allocations,
     )
+
+
+def _is_useful(amounts: Mapping[str, int], missing: Mapping[str, int]) -> bool:
+    return any(amounts[name] and missing[name] for name in missing)
+
+
+def _names(constraint: DeviceConstraint) -> tuple[str, ...]:
+    return constraint.distinct_attributes or (constraint.match_attribute or constraint.distinct_attribute or "",)
 
 
 def _attribute(name: str, driver: str, device: Device) -> DeviceAttribute | None:

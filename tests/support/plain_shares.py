@@ -26,6 +26,10 @@ def _policy(device: Device, name: str) -> CapacityRequestPolicy:
     return found or CapacityRequestPolicy()
 
 
+def consumes_nothing(device: Device, name: str) -> bool:
+    return bool(_policy(device, name).zero_consumption)
+
+
 def missing_gate(device: Device, features: Features) -> bool:
     """True if the device has a policy that the features do not include."""
     policies = [*device.request_policies.values(), *(each.request_policy for each in device.capacity.values())]

@@ -9,7 +9,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from dralloc.api import device_parts as parts
 from dralloc.api import resource_v1
+from dralloc.primitives.quantity import Quantity
 from tests.support.plain_pools import World
 from tests.support.random_worlds import MODEL, NUMA, Stated
 
@@ -50,6 +52,41 @@ def with_preferences(world: World, seed: int) -> World:
     }
     features = dataclasses.replace(world.features, device_preference=True)
     return dataclasses.replace(changed, features=features, classes=classes)
+
+
+def with_aggregated_capacity(world: World, seed: int) -> World:
+    """Some requests want a capacity of several devices together, and most devices have it."""
+    random = Random(seed)
+
+    def aggregate(stated: Stated) -> Stated:
+        is_admin = isinstance(stated, resource_v1.ExactDeviceRequest) and stated.admin_access
+        if is_admin or random.random() < 0.4:
+            return stated
+        names = ("memory", "slots") if random.random() < 0.15 else ("memory",)
+        totals = {name: Quantity.parse(str(random.choice((1, 2, 3, 4, 5, 6, 8)))) for name in names}
+        return replace(
+            stated,
+            allocation_mode=resource_v1.AGGREGATED_CAPACITY,
+            count=random.choice((1, 2, 2, 3, 4, 32)),
+            capacity=resource_v1.CapacityRequirements(requests=totals),
+        )
+
+    def equip(device: resource_v1.Device) -> resource_v1.Device:
+        if "memory" in device.capacity or random.random() < 0.15:
+            return device
+        return replace(device, capacity={**device.capacity, **parts.capacities({"memory": random.choice("2345")})})
+
+    if not world.features.consumable_capacity:
+        return world
+    most = random.choice((1, 2, 2, 3, 8))
+    few = _with_claims(world, lambda devices: replace(devices, requests=(devices.requests or ())[:most]))
+    changed = _with_requests(few, aggregate)
+    slices = tuple(
+        replace(each, spec=replace(each.spec, devices=each.spec.devices and tuple(map(equip, each.spec.devices))))
+        for each in world.slices
+    )
+    changed = dataclasses.replace(changed, slices=slices)
+    return dataclasses.replace(changed, features=dataclasses.replace(world.features, aggregated_capacity=True))
 
 
 def _with_requests(world: World, change: Callable[[Any], Any]) -> World:

@@ -12,7 +12,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-from dralloc.allocator.consumable_capacity import NO_CHARGE, CapacityError, Charge, charge_for
+from dralloc.allocator.consumable_capacity import NO_CHARGE, CapacityError, Charge, base_charge, charge_for
 from dralloc.api.resource_v1 import Device, DeviceToleration
 from dralloc.cel.errors import CelError
 from dralloc.cel.program import compile_selector
@@ -34,6 +34,7 @@ class DeviceCriteria:
         "class_selectors",
         "fractional_ranges",
         "gates_off",
+        "is_aggregated",
         "limits",
         "request_selectors",
         "skips_negative_amounts",
@@ -57,6 +58,8 @@ class DeviceCriteria:
         limits: tuple[tuple[str, str], ...] = (),
         # Devices that need one of these gates are left alone.
         gates_off: frozenset[str] = frozenset(),
+        # True where `capacity` are totals, of which a device gives a part.
+        is_aggregated: bool = False,
     ) -> None:
         self.class_selectors = class_selectors
         self.request_selectors = request_selectors
@@ -65,12 +68,13 @@ class DeviceCriteria:
         self.allows_counters = allows_counters
         self.fractional_ranges = fractional_ranges
         self.skips_negative_amounts = skips_negative_amounts
+        self.is_aggregated = is_aggregated
         self.asked: Mapping[str, Quantity] | None = None
         if capacity is not None:
             self.asked = {name: Quantity.parse(text) for name, text in capacity}
         self.limits = {name: Quantity.parse(text) for name, text in limits}
         self.gates_off = gates_off
-        flags = (allows_binding, allows_counters, fractional_ranges, skips_negative_amounts)
+        flags = (allows_binding, allows_counters, fractional_ranges, skips_negative_amounts, is_aggregated)
         self._key = (class_selectors, request_selectors, capacity, limits, tolerations, flags, gates_off)
         self._hash = hash(self._key)
 
@@ -150,16 +154,20 @@ def match_device(
     if known is not None:
         return known
     try:
-        charge = charge_for(
-            capacities_of(indexed.devices[bit]),
-            criteria.asked,
-            limits=criteria.limits,
-            fractional_ranges=criteria.fractional_ranges,
-            skips_negative_amounts=criteria.skips_negative_amounts,
-        )
+        charge = _charge(indexed.devices[bit], criteria, criteria.asked)
     except CapacityError as error:
         return DeviceError(MatchStage.CAPACITY, 0, str(error))
     return charge if isinstance(charge, Charge) else DeviceMismatch(MatchStage.CAPACITY, detail=charge)
+
+
+def _charge(device: Device, criteria: DeviceCriteria, asked: Mapping[str, Quantity]) -> Charge | str:
+    fractional, skips = criteria.fractional_ranges, criteria.skips_negative_amounts
+    capacities = capacities_of(device)
+    if criteria.is_aggregated:
+        return base_charge(capacities, asked, fractional_ranges=fractional, skips_negative_amounts=skips)
+    return charge_for(
+        capacities, asked, limits=criteria.limits, fractional_ranges=fractional, skips_negative_amounts=skips
+    )
 
 
 def gate_off(indexed: IndexedSlice, bit: int, criteria: DeviceCriteria) -> str | None:

@@ -30,11 +30,13 @@ class Charge(Struct, frozen=True, gc=False):
     """What one allocation consumes of a device, in the order of the device's capacities; `nanos` are the same amounts.
 
     An amount is None where a share does not consume the capacity. `unasked` is the mask of capacities that are not requested.
+    A charge is partial if the search decides what is consumed of the capacities that are requested.
     """
 
     amounts: tuple[Quantity | None, ...]
     nanos: tuple[int, ...]
     unasked: int = 0
+    is_partial: bool = False
 
     def taking(self, nanos: Amounts, capacities: Iterable[DeviceCapacity]) -> Charge:
         """The charge with other amounts, in the notation of the charge or, where they differ, of the capacity."""
@@ -112,6 +114,27 @@ def _refusal(
     if amount > capacity.value:
         return f"insufficient {name}: requested {amount}, capacity {capacity.value}"
     return ""
+
+
+def base_charge(
+    capacities: Mapping[str, DeviceCapacity],
+    totals: Mapping[str, Quantity],
+    *,
+    fractional_ranges: bool,
+    skips_negative_amounts: bool = False,
+) -> Charge | str:
+    """What a request that takes a part of the totals consumes of the other capacities of a device."""
+    for name in totals:
+        if name not in capacities:
+            return f"has no capacity {name}"
+    others = {name: capacity for name, capacity in capacities.items() if name not in totals}
+    charge = charge_for(others, {}, fractional_ranges=fractional_ranges, skips_negative_amounts=skips_negative_amounts)
+    if isinstance(charge, str):
+        return charge
+    amounts = dict(zip(others, charge.amounts, strict=True))
+    every = tuple(amounts.get(name) or Quantity.ZERO for name in capacities)
+    unasked = sum(1 << index for index, name in enumerate(capacities) if name in others)
+    return Charge(every, tuple(amount.nanos for amount in every), unasked, is_partial=True)
 
 
 def default_amount(capacity: DeviceCapacity) -> Quantity:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from operator import sub
 
+from dralloc.allocator.attribute_constraints import Constraint, Values
 from dralloc.allocator.consumable_capacity import Charge
 from dralloc.allocator.ledger import Ledger, Pick
 from dralloc.allocator.partitionable_devices import draw_counters
@@ -22,12 +23,16 @@ class DevicePicker:
         self._supply = supply
         self._ledger = ledger
 
-    def take(self, alternative: Alternative, candidate: DeviceCandidate) -> bool:
-        """Takes the device and returns True. If False is returned, the caller must roll back the ledger."""
+    def take(self, alternative: Alternative, candidate: DeviceCandidate, charge: Charge | None = None) -> bool:
+        """Takes the device and returns True. If False is returned, the caller must roll back the ledger.
+
+        `charge` is what is consumed if the request and the device do not decide it.
+        """
         is_share = self._supply.is_shareable(candidate)
         if not draw_counters(self._supply, self._ledger, candidate) or not self._satisfy(alternative, candidate):
             return False
-        charge = self._supply.stock(alternative, candidate.strip).matches.charges[candidate.bit]
+        if charge is None:
+            charge = self._supply.stock(alternative, candidate.strip).matches.charges[candidate.bit]
         terms = self._supply.terms(*candidate) if is_share else None
         if terms is not None:
             taken = self._consume_by(terms, candidate, charge)
@@ -39,13 +44,21 @@ class DevicePicker:
         self._ledger.record(Pick(alternative, candidate, charge, is_share))
         return True
 
+    def check_values(self, alternative: Alternative, candidate: DeviceCandidate) -> None:
+        """Raises SearchAborted if a derived attribute cannot be evaluated."""
+        for constraint in alternative.constraints:
+            self._values(alternative, constraint, candidate)
+
+    def _values(self, alternative: Alternative, constraint: Constraint, candidate: DeviceCandidate) -> Values | None:
+        try:
+            return self._supply.values(constraint, candidate)
+        except CelError as error:
+            raise self._supply.derived_fault(alternative, constraint, candidate, error) from None
+
     def _satisfy(self, alternative: Alternative, candidate: DeviceCandidate) -> bool:
         ledger = self._ledger
         for constraint in alternative.constraints:
-            try:
-                values = self._supply.values(constraint, candidate)
-            except CelError as error:
-                raise self._supply.derived_fault(alternative, constraint, candidate, error) from None
+            values = self._values(alternative, constraint, candidate)
             after = None if values is None else constraint.after(ledger.states.get(constraint.number), values)
             if after is None:
                 if alternative.takes_all:

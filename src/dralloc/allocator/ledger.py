@@ -40,6 +40,8 @@ class Ledger:
         "counters",
         "free",
         "groups",
+        "missing",
+        "own",
         "picks",
         "recorded",
         "states",
@@ -63,6 +65,9 @@ class Ledger:
         self.groups: dict[tuple[PoolId, str], Groups] = {}
         # By the number of the constraint.
         self.states: dict[int, Values] = {}
+        # By request for aggregated capacity: what is missing of each capacity, and its devices as a mask of positions.
+        self.missing: dict[int, tuple[int, ...]] = {}
+        self.own: dict[int, int] = {}
         # The alternative chosen for each prioritized list.
         self.chosen: dict[int, Alternative] = {}
         self.picks: dict[int, Pick] = {}

@@ -83,6 +83,8 @@ class FatalCause(Enum):
     NO_CLASS_NAME = "names no device class"
     CLASS_MISSING = "device class {} does not exist"
     UNKNOWN_ALLOCATION_MODE = "has the unknown allocation mode {!r}"
+    AGGREGATED_CAPACITY_OFF = "asks for aggregated capacity, but the feature DRAAggregatedCapacity is off"
+    NO_TOTALS = "asks for aggregated capacity and names no capacity"
     UNKNOWN_PREFERENCE = "has the unknown device preference {!r}"
     DEVICE_PREFERENCE_OFF = "has the device preference {}, but the feature DRADevicePreference is off"
     ALLOCATIONS_OFF = "has a condition on allocations, but the feature DRADevicePreference is off"

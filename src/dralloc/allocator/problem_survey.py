@@ -18,6 +18,7 @@ from dralloc.allocator.supply import DeviceCandidate, Supply
 from dralloc.cel.errors import CelError
 from dralloc.devices.counters import CounterId
 from dralloc.devices.identity import PoolId
+from dralloc.devices.request_policies import capacities_of
 from dralloc.snapshot.slices import bits_of
 
 CounterKey = tuple[PoolId, CounterId]
@@ -52,6 +53,10 @@ class ProblemSurvey:
 
     def wanted(self, alternative: Alternative) -> int:
         return self._supply.wanted(alternative)
+
+    def _most(self, alternative: Alternative) -> int:
+        """The number of devices that the alternative takes at most."""
+        return alternative.count if alternative.is_aggregated else self.wanted(alternative)
 
     @cached_property
     def ahead(self) -> tuple[int, ...]:
@@ -106,7 +111,7 @@ class ProblemSurvey:
         """Claims for which some choice of alternatives exceeds the maximum number of results."""
         most: dict[int, int] = {}
         for request in self.demand.requests:
-            most[request.claim] = most.get(request.claim, 0) + max(map(self.wanted, request.alternatives), default=0)
+            most[request.claim] = most.get(request.claim, 0) + max(map(self._most, request.alternatives), default=0)
         return frozenset(claim for claim, count in most.items() if count > RESULTS_MAX)
 
     @cached_property
@@ -207,6 +212,8 @@ class ProblemSurvey:
         charge = self._charges[alternative.number][position]
         terms = self._supply.terms(*self.candidates[position])
         if terms is not None:
+            if charge.is_partial:
+                return False
             return terms.amounts(left, charge.nanos, charge.unasked) is None
         return any(have < take for have, take in zip(left, charge.nanos, strict=False))
 
@@ -328,12 +335,11 @@ class ProblemSurvey:
         # The order of devices decides whether a violated constraint is met, which is fatal, or never evaluated.
         order = position if alternative.takes_all and alternative.constraints else None
         charge = self.charge(alternative, position) if position in self.free else NO_CHARGE
-        return (
-            charge.nanos,
-            charge.unasked,
-            order,
-            tuple(self.values(constraint, position) for constraint in alternative.constraints),
-        )
+        # What a device gives depends on its policies and, if it is allocated once, on its capacities.
+        strip, bit = self.candidates[position]
+        capacities = tuple(capacities_of(strip.slice.devices[bit]).items()) if alternative.is_aggregated else ()
+        values = tuple(self.values(constraint, position) for constraint in alternative.constraints)
+        return charge.nanos, charge.unasked, order, capacities, values
 
     @staticmethod
     def _numbered(entries: Iterator[tuple[int, Hashable]]) -> Iterator[tuple[int, int]]:

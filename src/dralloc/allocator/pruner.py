@@ -75,6 +75,7 @@ class Pruner:
             tuple(sorted(item for item in ledger.counters.items() if item[0] in survey.counters_ahead[cursor.request])),
             frozenset(ledger.groups.items()),
             tuple(map(ledger.states.get, survey.constraints_ahead[cursor.request])),
+            (cursor.size, ledger.missing[cursor.request], ledger.own[cursor.request]) if cursor.size else None,
         )
 
     def _used(self, cursor: Cursor, claim: int, rest: int) -> Iterator[tuple[int, bool, bool, int, tuple[int, ...]]]:
@@ -90,7 +91,13 @@ class Pruner:
             else 0
         )
         for position in bits_of(survey.flat(ledger.taken.items()) & ahead):
-            yield kinds[position], bool(rest >> position & 1), bool(own >> position & 1), 1, ()
+            yield (
+                kinds[position],
+                bool(rest >> position & 1),
+                bool(own >> position & 1),
+                self._allocations(position),
+                (),
+            )
         for position, left in ledger.free.items():
             if ahead >> position & 1:
                 yield kinds[position], bool(rest >> position & 1), False, self._allocations(position), left

@@ -66,11 +66,13 @@ class RemainingDemand:
     def _option(self, alternative: Alternative, exhausted: int, cursor: Cursor) -> OpenAlternative | None:
         """What the alternative still needs at the cursor, and the devices left for it; None if they are too few."""
         survey = self._survey
-        need = survey.wanted(alternative) - cursor.slot
+        need = (cursor.size or survey.wanted(alternative)) - cursor.slot
         gone = self._taken(alternative) | exhausted | self._too_full(alternative)
         devices = survey.usable[alternative.number] & ~gone
         if alternative.takes_all:
             devices &= survey.everything(alternative, cursor.slot)
+        elif cursor.size:
+            devices &= ~self._ledger.own.get(cursor.request, 0)
         else:
             devices &= cursor.rest
         for constraint in alternative.constraints:

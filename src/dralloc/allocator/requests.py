@@ -16,6 +16,7 @@ from dralloc.allocator.features import Features
 from dralloc.allocator.outcome import RESULTS_MAX, Fatal, FatalCause
 from dralloc.api.request_name import RequestName
 from dralloc.api.resource_v1 import (
+    AGGREGATED_CAPACITY,
     ALL,
     EXACT_COUNT,
     FIRST_FIT,
@@ -55,6 +56,8 @@ class Alternative:
     # Which devices are tried first, and how often a device may be allocated already.
     preference: str = FIRST_FIT
     allocations: DeviceAllocationsRange | None = None
+    # At most `count` devices give the capacity together.
+    is_aggregated: bool = False
     fault: Fatal | None = None
 
 
@@ -223,6 +226,7 @@ class _Compiler:
             device_class=device_class or _NO_CLASS,
             criteria=self._profile(stated, device_class or _NO_CLASS),
             takes_all=stated.allocation_mode == ALL,
+            is_aggregated=stated.allocation_mode == AGGREGATED_CAPACITY,
             count=stated.count,
             is_admin=isinstance(stated, ExactDeviceRequest) and bool(stated.admin_access),
             tolerations=stated.tolerations,
@@ -259,7 +263,12 @@ class _Compiler:
             return FatalCause.NO_CLASS_NAME
         if device_class is None:
             return FatalCause.CLASS_MISSING
-        if stated.allocation_mode not in (EXACT_COUNT, ALL):
+        if stated.allocation_mode == AGGREGATED_CAPACITY:
+            if not self._features.aggregated_capacity:
+                return FatalCause.AGGREGATED_CAPACITY_OFF
+            if stated.capacity is None or not stated.capacity.requests:
+                return FatalCause.NO_TOTALS
+        elif stated.allocation_mode not in (EXACT_COUNT, ALL):
             return FatalCause.UNKNOWN_ALLOCATION_MODE
         return self._fault_of_preference(stated, _preference(stated, device_class))
 
@@ -285,6 +294,7 @@ class _Compiler:
             allows_counters=features.partitionable_devices,
             fractional_ranges=features.fractional_ranges,
             skips_negative_amounts=features.skips_negative_amounts,
+            is_aggregated=stated.allocation_mode == AGGREGATED_CAPACITY,
         )
 
 

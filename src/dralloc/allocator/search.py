@@ -14,6 +14,7 @@ from collections.abc import Hashable, Iterator
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from dralloc.allocator.aggregated_capacity import Givers, after_gift
 from dralloc.allocator.device_picker import DevicePicker
 from dralloc.allocator.device_preference import PreferredOrder, is_allocated_enough
 from dralloc.allocator.ledger import Ledger
@@ -22,6 +23,9 @@ from dralloc.allocator.requests import Alternative, Demand
 from dralloc.allocator.supply import DeviceCandidate, Supply
 from dralloc.api.resource_v1 import FIRST_FIT
 from dralloc.snapshot.slices import bits_of
+
+# An alternative of a request, the number of devices that it takes, or a device.
+Option = Alternative | int | DeviceCandidate
 
 
 class SearchStatus(Enum):
@@ -44,7 +48,9 @@ class Cursor(NamedTuple):
     # Devices of one request are taken in ascending order: only devices after this one are tried.
     after: DeviceCandidate | None = None
     # The order that the request prefers; None for the total order.
-    order: PreferredOrder | None = None
+    order: PreferredOrder | Givers | None = None
+    # The number of devices that give an aggregated capacity; 0 before it is chosen.
+    size: int = 0
 
     @property
     def rest(self) -> int:
@@ -52,6 +58,10 @@ class Cursor(NamedTuple):
         if self.after is None:
             return -1
         return -2 << self.after.position if self.order is None else self.order.mask_after(self.after)
+
+    @property
+    def chooses_size(self) -> bool:
+        return self.alternative is not None and self.alternative.is_aggregated and not self.size
 
 
 class Pruning(Protocol):
@@ -77,9 +87,7 @@ class ChoicePoint:
 
     __slots__ = ("cursor", "key", "limited", "mark", "options", "seen", "tried")
 
-    def __init__(
-        self, cursor: Cursor, mark: int, options: Iterator[Alternative | DeviceCandidate], key: Hashable
-    ) -> None:
+    def __init__(self, cursor: Cursor, mark: int, options: Iterator[Option], key: Hashable) -> None:
         self.cursor = cursor
         self.mark = mark
         self.options = options
@@ -125,9 +133,10 @@ class Search:
         """Tries the next option of the top choice point. `status` is how the last one ended."""
         chooses_device = choice_point.cursor.alternative is not None
         if status is SearchStatus.OVER_LIMIT:
-            # Another device cannot help, another alternative can.
+            # Another device cannot help, another alternative can. More devices that give a capacity cannot, but with other
+            # devices for earlier requests fewer might do.
             if chooses_device:
-                return self._close(choice_point, status)
+                return self._close(choice_point, SearchStatus.DEAD if choice_point.cursor.chooses_size else status)
             choice_point.limited += 1
         self.ledger.rollback(choice_point.mark)
         option = next(choice_point.options, None)
@@ -144,8 +153,13 @@ class Search:
             self._pruning.learn(choice_point.key, status)
         return status
 
-    def _choose(self, choice_point: ChoicePoint, option: Alternative | DeviceCandidate) -> SearchStatus | None:
+    def _choose(self, choice_point: ChoicePoint, option: Option) -> SearchStatus | None:
         cursor = choice_point.cursor
+        if isinstance(option, int):
+            assert isinstance(cursor.order, Givers), "only aggregated capacity has a choice of the number of devices"
+            self.ledger.put(self.ledger.missing, cursor.request, cursor.order.totals)
+            self.ledger.put(self.ledger.own, cursor.request, 0)
+            return self._open(cursor._replace(size=option))
         if isinstance(option, Alternative):
             self.ledger.put(self.ledger.chosen, cursor.request, option)
             return self._open(Cursor(cursor.request, option))
@@ -155,9 +169,28 @@ class Search:
                 return SearchStatus.DEAD
             choice_point.seen.add(equivalence)
         assert cursor.alternative is not None, "a candidate is an option only where an alternative is chosen"
+        if isinstance(cursor.order, Givers):
+            return self._take_gift(cursor, cursor.alternative, cursor.order, option)
         if not self._picker.take(cursor.alternative, option):
             return SearchStatus.DEAD
         return self._open(Cursor(cursor.request, cursor.alternative, cursor.slot + 1, option, cursor.order))
+
+    def _take_gift(
+        self, cursor: Cursor, alternative: Alternative, givers: Givers, option: DeviceCandidate
+    ) -> SearchStatus | None:
+        """Takes what a device gives. The last one must give all that is missing, and the others must not."""
+        ledger, request = self.ledger, cursor.request
+        gift = givers.gift(option, ledger.missing[request])
+        if gift is None or not self._picker.take(alternative, option, gift.charge):
+            return SearchStatus.DEAD
+        # The device may have given its remainder, too.
+        charge = ledger.picks[len(ledger.picks) - 1].charge
+        missing = after_gift(ledger.missing[request], givers.given(option, charge))
+        if any(missing) is (cursor.slot == cursor.size - 1):
+            return SearchStatus.DEAD
+        ledger.put(ledger.missing, request, missing)
+        ledger.put(ledger.own, request, ledger.own[request] | 1 << option.position)
+        return self._open(cursor._replace(slot=cursor.slot + 1, after=option))
 
     def _open(self, cursor: Cursor) -> SearchStatus | None:
         """Pushes the choice at the cursor; if there is none, returns how the search ends there."""
@@ -171,7 +204,9 @@ class Search:
                     return self._push(cursor, iter(request.alternatives))
                 alternative = request.alternatives[0]
                 cursor = Cursor(cursor.request, alternative)
-            wanted = self._supply.wanted(alternative)
+            if cursor.chooses_size:
+                return self._push_sizes(cursor, alternative)
+            wanted = cursor.size or self._supply.wanted(alternative)
             if alternative.takes_all and wanted == 0:
                 return SearchStatus.DEAD
             if cursor.slot < wanted:
@@ -179,11 +214,11 @@ class Search:
             cursor = Cursor(cursor.request + 1)
         if self.ledger.recorded.get(request.claim, 0) + wanted - cursor.slot > RESULTS_MAX:
             return SearchStatus.OVER_LIMIT
-        if alternative.preference != FIRST_FIT and cursor.order is None:
-            cursor = cursor._replace(order=PreferredOrder(alternative, self._supply, self.ledger))
+        if cursor.order is None:
+            cursor = cursor._replace(order=self._preferred_order(alternative))
         return self._push(cursor, self._candidates(alternative, cursor))
 
-    def _push(self, cursor: Cursor, options: Iterator[Alternative | DeviceCandidate]) -> SearchStatus | None:
+    def _push(self, cursor: Cursor, options: Iterator[Option]) -> SearchStatus | None:
         key: Hashable = None
         if self._pruning is not None:
             key = self._pruning.key(cursor)
@@ -196,15 +231,43 @@ class Search:
         self._choice_points.append(ChoicePoint(cursor, self.ledger.mark(), options, key))
         return None
 
+    def _push_sizes(self, cursor: Cursor, alternative: Alternative) -> SearchStatus | None:
+        """Pushes the choice how many devices give an aggregated capacity."""
+        order = self._preferred_order(alternative)
+        candidates = self._candidates(alternative, cursor._replace(order=order, size=1))
+        givers = Givers(alternative, self._supply, self.ledger, candidates)
+        return self._push(cursor._replace(order=givers), self._sizes(alternative, givers))
+
+    def _sizes(self, alternative: Alternative, givers: Givers) -> Iterator[int]:
+        """The numbers of devices to try. A request that looks at all devices meets their errors, in the total order."""
+        for strip in self._supply.strips:
+            stock = self._supply.stock(alternative, strip)
+            for bit in bits_of((stock.usable | stock.faulty) & ~self.ledger.taken_for(alternative, strip.number)):
+                candidate = DeviceCandidate(strip, bit)
+                if not is_allocated_enough(alternative, candidate, self._supply, self.ledger):
+                    continue
+                if stock.faulty >> bit & 1:
+                    raise self._supply.fault(alternative, candidate)
+                self._picker.check_values(alternative, candidate)
+        yield from givers.sizes(self.ledger.recorded.get(alternative.claim, 0))
+
     # --- Devices ----------------------------------------------------------------------------------------------
 
     def _candidates(self, alternative: Alternative, cursor: Cursor) -> Iterator[DeviceCandidate]:
         """The devices to try, in order. Raises a device's fatal error when the search reaches the device."""
         if alternative.takes_all:
             return self._of_everything(alternative, cursor.slot)
+        if isinstance(cursor.order, Givers):
+            missing, own = self.ledger.missing[cursor.request], self.ledger.own[cursor.request]
+            return cursor.order.candidates(cursor.size, cursor.slot, cursor.after, missing, own)
         if cursor.order is not None:
             return self._in_preferred_order(alternative, cursor.order, cursor.after)
         return self._in_total_order(alternative, cursor.after)
+
+    def _preferred_order(self, alternative: Alternative) -> PreferredOrder | None:
+        if alternative.preference == FIRST_FIT:
+            return None
+        return PreferredOrder(alternative, self._supply, self.ledger)
 
     def _of_everything(self, alternative: Alternative, slot: int) -> Iterator[DeviceCandidate]:
         candidate = self._supply.everything_for(alternative)[slot]

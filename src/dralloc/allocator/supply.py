@@ -111,7 +111,9 @@ class Supply:
         return not (self.features.optional_node_operations and is_declared)
 
     def wanted(self, alternative: Alternative) -> int:
-        """The number of devices that the alternative takes."""
+        """The number of devices that the alternative takes; the least, if it depends on what they give."""
+        if alternative.is_aggregated:
+            return 1
         return len(self.everything_for(alternative)) if alternative.takes_all else alternative.count
 
     def everything_for(self, alternative: Alternative) -> tuple[DeviceCandidate, ...]:
@@ -175,6 +177,8 @@ class Supply:
         usage = self.usage(strip.pool).of(device.name)
         if (terms := self.terms(strip, bit)) is not None:
             charge = stock.matches.charges[bit]
+            if charge.is_partial:
+                return False
             return terms.amounts(terms.state(usage), charge.nanos, charge.unasked) is None
         consumed = usage.consumed
         for (name, capacity), amount in zip(device.capacity.items(), stock.matches.charges[bit].nanos, strict=False):
