@@ -42,7 +42,6 @@ from dralloc.scheduler.decide.pod_requirements import PodRequirements
 from dralloc.scheduler.decide.topology_rules import TopologyRules
 from dralloc.scheduler.state.change_log import EverythingChanged, NodeChanged, NodeLoaded, PoolFreed, PoolTaken
 from dralloc.scheduler.state.node_state import NodeState
-from dralloc.snapshot.cluster import Snapshot
 
 
 def enough_nodes(nodes: int) -> int:
@@ -151,12 +150,26 @@ class VerdictTable:
             return self._best_under(rules)
         self._look_further()
         while not self._faulty and (name := self._best_name()) is not None:
-            node, verdict = self._view.nodes[name], self._verdicts[name]
+            verdict = self._verdicts[name]
             assert isinstance(verdict, Fits), "only nodes that fit are in the heaps"
-            if self.judge.is_current(verdict, node, self._view.snapshot):
-                return NodeChoice(node, verdict)
-            self._judge(name, self.judge.verdict)
+            if (choice := self._confirmed(name, verdict)) is not None:
+                return choice
             self._look_further()
+        return None
+
+    def _confirmed(self, name: str, expected: Fits) -> NodeChoice | None:
+        """The choice of the node if it is as good as expected; otherwise None, and the node has a new verdict."""
+        node, snapshot = self._view.nodes[name], self._view.snapshot
+        if self.judge.is_current(expected, node, snapshot):
+            return NodeChoice(node, expected)
+        verdict = self.judge.verdict(node, snapshot)
+        if isinstance(verdict, Fits) and (verdict.raw, verdict.least_allocated) == (
+            expected.raw,
+            expected.least_allocated,
+        ):
+            self._verdicts[name] = verdict
+            return NodeChoice(node, verdict)
+        self._take(node, verdict)
         return None
 
     # --- Keeping up -------------------------------------------------------------------------------------------------
@@ -223,8 +236,8 @@ class VerdictTable:
 
     def _explain(self) -> None:
         """Judges the nodes again whose reasons may have changed."""
-        for name in sorted(self._unexplained):
-            self._judge(name, self.judge.verdict)
+        for node in [self._view.nodes[name] for name in sorted(self._unexplained)]:
+            self._take(node, self.judge.verdict(node, self._view.snapshot))
 
     def _look_again(self, names: Iterable[str]) -> None:
         """Schedules these nodes for a new verdict: more of them may fit, or serve an earlier alternative."""
@@ -278,13 +291,18 @@ class VerdictTable:
             if name not in self._verdicts or name in self._outdated:
                 self._judge(name)
 
-    def _judge(self, name: str, ask: Callable[[NodeState, Snapshot], NodeVerdict] | None = None) -> None:
-        """Takes a new verdict of the node; what to expect of it is enough until it is about to be chosen."""
-        self._remove(name)
+    def _judge(self, name: str) -> None:
+        """What to expect of a node is enough until it is about to be chosen."""
         node = self._view.nodes.get(name)
         if node is None or (self._only is not None and name not in self._only):
-            return
-        verdict = self._verdicts[name] = (ask or self.judge.expectation)(node, self._view.snapshot)
+            self._remove(name)
+        else:
+            self._take(node, self.judge.expectation(node, self._view.snapshot))
+
+    def _take(self, node: NodeState, verdict: NodeVerdict) -> None:
+        name = node.name
+        self._remove(name)
+        self._verdicts[name] = verdict
         for pool_id in self.judge.pools(node, self._view.snapshot):
             self._seen_by.setdefault(pool_id, set()).add(name)
         if isinstance(verdict, Faulty):
@@ -312,15 +330,14 @@ class VerdictTable:
 
     def _best_under(self, rules: TopologyRules) -> NodeChoice | None:
         """The best node under the rules. They differ from pod to pod, so every node that fits is looked at."""
-        nodes, snapshot = self._view.nodes, self._view.snapshot
+        nodes = self._view.nodes
         allowed = self._allowed_by(rules)
         while allowed and self.fault(rules) is None:
             values = normalized({verdict.raw for verdict in allowed.values()})
             added = rules.scores([nodes[name] for name in allowed])
             name = max(allowed, key=lambda each: self._rating(each, allowed[each], values, added))
-            if self.judge.is_current(allowed[name], nodes[name], snapshot):
-                return NodeChoice(nodes[name], allowed[name])
-            self._judge(name, self.judge.verdict)
+            if (choice := self._confirmed(name, allowed[name])) is not None:
+                return choice
             allowed = self._allowed_by(rules)
         return None
 
