@@ -20,20 +20,25 @@ import yaml
 import dralloc.assembly
 from dralloc.access.access_request import AccessRequest
 from dralloc.api.batch_v1 import Job
-from dralloc.api.core_v1 import Event
+from dralloc.api.core_v1 import Event, Node
 from dralloc.api.pod_claims import pod_reference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.registry import KINDS
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaint, DeviceTaintRule, DeviceToleration, ResourceClaim
+from dralloc.api.volume_claims import SELECTED_NODE
+from dralloc.api.volumes_v1 import PersistentVolume, PersistentVolumeClaim
 from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
 from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.apiserver.http.url_paths import ResourcePath, parse_path
 from dralloc.assembly.cluster import ClusterSettings, components_on
 from dralloc.assembly.component_rights import ComponentAccount, component_manifests
 from dralloc.assembly.components import Components
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
+from dralloc.client.known_resources import resource_read_as
 from dralloc.client.transport import ClientRequest, Transport
+from dralloc.client.typed_resource import ObjectKey
 from dralloc.controllers.controller_set import ControllerSet
 from dralloc.driver import DriverFunctions
 from dralloc.driver import device as plain_device
@@ -70,6 +75,7 @@ from tests.support.rights import (
 )
 from tests.support.scripted_driver import ScriptedDriver
 from tests.support.scripted_transport import Loss, ScriptedTransport
+from tests.support.volumes import storage_class, using, volume, volume_claim
 from tests.support.workloads import claim_template, existing, job, pod, quota, template
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -77,6 +83,7 @@ SCHEDULER, CONTROLLERS, NODE, FAKE_NODES, SIMULATED_NODES, PAGE, READER = (
     account_name("dralloc-system", f"dralloc-{name}")
     for name in ("scheduler", "controllers", "node", "fake-nodes", "simulated-nodes", "web-page", "read-only")
 )
+VOLUMES, VOLUME_CLAIMS = resource_read_as(PersistentVolume), resource_read_as(PersistentVolumeClaim)
 DRIVERS = DEPLOY.parent / "examples" / "drivers"
 GPU = "gpu.example.com"
 
@@ -243,6 +250,28 @@ async def waiting_in_vain(here: World) -> None:
         assert await changes(within) == without
 
 
+async def volumes(here: World) -> None:
+    """A volume is chosen for the claim of a pod, and another claim gets the node that its volume is to be made for."""
+    create = here.client.create
+    made = (storage_class(), volume("disk"), volume_claim("chosen"))
+    new = (storage_class("remote", "d.io"), volume_claim("made", storage_class="remote"))
+    for document in (*made, *new):
+        await create(document)
+    free = {"status": {"phase": "Available"}}
+    await ApiCalls(InProcessTransport(here.application, token=TOKEN)).patch(
+        VOLUMES, ObjectKey("", "disk"), free, subresource="status"
+    )
+    await create(using(gpu_pod("with-disk"), "chosen", "made"))
+
+    async def is_chosen() -> bool:
+        calls = ApiCalls(InProcessTransport(here.application, token=TOKEN))
+        disk = await calls.get(VOLUMES, ObjectKey("", "disk"))
+        claim = await calls.get(VOLUME_CLAIMS, ObjectKey("default", "made"))
+        return disk.spec.claim_ref is not None and SELECTED_NODE in claim.metadata.annotations
+
+    await here.until(is_chosen, "volumes are chosen")
+
+
 async def evictions(here: World) -> None:
     """Devices of running pods get a taint. One pod is evicted at once, another tolerates it long enough to stay, and
     again.
@@ -309,13 +338,33 @@ async def jobs(here: World) -> None:
     await here.client.delete(Job, "shares")
 
 
+async def silent_nodes(here: World) -> None:
+    """A node falls silent, and is deleted at last; its pod goes with it."""
+    ready = {"type": "Ready", "status": "True"}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "silent"}, "status": {"conditions": [ready]}}
+    await here.client.create(node)
+    await here.client.create(gpu_pod("left", node="silent"))
+
+    async def is_evicting() -> bool:
+        return any(each.effect == "NoExecute" for each in (await here.client.get(Node, "silent")).spec.taints)
+
+    async def is_gone() -> bool:
+        return "left" not in {each.metadata.name for each in await here.client.list(Pod)}
+
+    await here.until(is_evicting, "the silent node evicts its pods")
+    await here.client.delete(Node, "silent")
+    await here.until(is_gone, "the pod of the deleted node is gone")
+
+
 async def everything(here: World) -> None:
     """All scenarios together need all rights of the scheduler and of the controllers."""
     await here.client.create(quota("limit", {"count/pods": "100"}))
     await waiting_in_vain(here)
+    await volumes(here)
     await shared_claims_and_templates(here)
     await jobs(here)
     await evictions(here)
+    await silent_nodes(here)
 
 
 def test_scheduler_and_controllers_use_exactly_their_permissions() -> None:

@@ -13,7 +13,11 @@ import pytest
 
 from dralloc.api.codec import encode
 from dralloc.api.core_v1 import Node
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
+from dralloc.client.api_calls import PatchType
+from dralloc.client.known_resources import resource_for
+from dralloc.client.typed_resource import ObjectKey
 from dralloc.kubelet.checkpoint_file import BadCheckpoint
 from dralloc.node.checkpoint import DirectoryInUse, read_checkpoint
 from dralloc.node.pod_view import NodePod
@@ -387,6 +391,27 @@ def test_a_node_is_not_ready_while_its_agent_does_not_run() -> None:
         assert ([each.status for each in back.status.conditions], back.spec.taints) == (["True"], ())
 
     play(scenario)
+
+
+def test_a_node_that_was_believed_to_be_gone_contradicts() -> None:
+    """A controller marked the node and its pods, for example because leases reached it late."""
+
+    async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
+        await world.run_pod("pod", command=["sleep", "1000"])
+        await world.pod_where("pod", is_ready)
+        unready = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+        key, strategic = ObjectKey("default", "pod"), PatchType.STRATEGIC
+        await world.client.calls.patch(resource_for(Pod), key, unready, type=strategic, subresource="status")
+        unknown = {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
+        await world.client.patch(Node, "node-a", unknown, subresource="status")
+        await world.until(Node, "node-a", lambda node: node is not None and node.status.conditions[0].status == "True")
+        await world.pod_where("pod", is_ready)
+
+    play(scenario)
+
+
+def is_ready(pod: Pod) -> bool:
+    return any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions)
 
 
 def test_claims_of_deleted_pods_are_unprepared_when_their_driver_registers() -> None:

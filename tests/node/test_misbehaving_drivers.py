@@ -179,6 +179,31 @@ def test_a_pod_is_deleted_after_its_claims_are_unprepared() -> None:
     play(scenario)
 
 
+def test_a_pod_ends_although_its_driver_never_answers() -> None:
+    """The devices are prepared for no other pod until the driver has unprepared them."""
+
+    async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
+        driver.on_unprepare = hangs
+        await world.create_claim("claim")
+        await world.run_pod("pod", "claim")
+        await world.pod_in("Running")
+        (first,) = driver.prepared
+        await world.start_deletion("pod")
+        await world.until_gone()
+        event = await world.event_where(lambda event: event.reason == "UnprepareDynamicResourcesTimedOut")
+        assert event.message.startswith("the pod ends although its claims are still prepared after 1 s: ")
+        await world.allocate("claim", None)
+        await world.create_claim("next")
+        await world.run_pod("next", "next")
+        await pod_that_waits(world, "NodeUnprepareResources of driver gpu.example.com", "next")
+        assert driver.prepared == {first}
+        driver.on_unprepare = None
+        await world.pod_in("Running", "next")
+        assert first not in driver.prepared
+
+    play(scenario, timings=replace(IMPATIENT, unprepare_s=1.0))
+
+
 def test_a_share_needs_a_driver_with_share_ids() -> None:
     async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         share = "8e3f2c1a-0b4d-4e6f-8a9b-0c1d2e3f4a5b"

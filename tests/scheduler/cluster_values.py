@@ -15,6 +15,7 @@ from dralloc.scheduler.decide.cycle import Cycle
 from dralloc.scheduler.state.change_log import ChangeLog
 from dralloc.scheduler.state.node_state import NodeState
 from dralloc.scheduler.state.pod_topology import PodTopology
+from dralloc.scheduler.state.volume_state import VolumeState
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.testing.builders import device_class, resource_slice
 from tests.scheduler.pod_specs import node_state
@@ -34,6 +35,7 @@ class ClusterValue:
     claims: Mapping[ClaimId, ResourceClaim] = field(default_factory=dict)
     in_use: frozenset[ClaimId] = frozenset()
     pod_topology: PodTopology = field(default_factory=PodTopology)
+    volumes: VolumeState = field(default_factory=VolumeState)
     changes: ChangeLog = field(default_factory=ChangeLog)
 
     def find_claim(self, claim_id: ClaimId) -> ResourceClaim | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from dralloc import connect
+from dralloc.api.device_parts import capacity
 from dralloc.api.pod_v1 import Pod
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
@@ -94,7 +96,10 @@ async def test_metrics_count_attempts_pods_and_claims(cluster: ScheduledCluster)
         'scheduler_pending_pods{queue="unschedulable"} 2',
         'scheduler_pending_pods{queue="gated"} 2',
         "scheduler_pod_scheduling_attempts_count 2",
+        'scheduler_plugin_execution_duration_seconds_count{plugin="DynamicResources",extension_point="PreFilter",status="Success"} 3',
+        'scheduler_plugin_execution_duration_seconds_count{plugin="DynamicResources",extension_point="PreFilter",status="Unschedulable"} 1',
         'scheduler_plugin_execution_duration_seconds_count{plugin="DynamicResources",extension_point="Filter",status="Success"} 2',
+        'scheduler_plugin_execution_duration_seconds_count{plugin="DynamicResources",extension_point="Filter",status="Unschedulable"} 1',
         'scheduler_plugin_execution_duration_seconds_count{plugin="DynamicResources",extension_point="PreBind",status="Success"} 2',
     ):
         assert line in text.splitlines(), line
@@ -106,13 +111,46 @@ async def test_metrics_count_attempts_pods_and_claims(cluster: ScheduledCluster)
     assert 'scheduler_pending_pods{queue="gated"} 1' in text.splitlines()
 
 
+@in_cluster()
+async def test_the_log_has_each_device_and_each_lack_of_capacity(cluster: ScheduledCluster) -> None:
+    lines: list[tuple[int, str]] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append((record.levelno, record.getMessage()))  # type: ignore[method-assign]
+    logger = logging.getLogger("dralloc.scheduler")
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    try:
+        shared = device("gpu-0", capacity={"memory": capacity("10Gi")}, shareable=True)
+        await cluster.create(device_class(), node("node-a"))
+        await cluster.create(resource_slice("gpus", shared, pool="node-a", node_name="node-a"))
+        await cluster.create(claim("c", request(capacity={"memory": "8Gi"})), our_pod("p", "c"))
+        await cluster.settle()
+        await cluster.create(claim("d", request(capacity={"memory": "4Gi"})), our_pod("q", "d"))
+        await cluster.settle()
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(logging.NOTSET)
+    assert (logging.INFO, 'Pod gets a node pod="default/p" node="node-a"') in lines
+    (allocating,) = (
+        text for level, text in lines if text.startswith("Allocating one device") and level == logging.DEBUG
+    )
+    assert 'pod="default/p" claim="default/c" request="request" device="' in allocating
+    assert allocating.endswith('/node-a/gpu-0" capacities={"memory":"8Gi"}')
+    (lack,) = {
+        text for level, text in lines if text.startswith("Device capacity not enough") and level == logging.DEBUG
+    }
+    assert 'pod="default/q"' in lack
+    assert "requested 4Gi, available 2Gi" in lack
+
+
 @pytest.mark.slow
 def test_the_command_schedules_serves_metrics_and_stops_on_sigterm(tmp_path: Path) -> None:
     with server_process(tmp_path) as server, connect(server.kubeconfig) as client:
-        options = ["--kubeconfig", str(server.kubeconfig), "--metrics-address", "127.0.0.1:0", "--leader-elect"]
+        options = ["--kubeconfig", str(server.kubeconfig), "--metrics-address", "127.0.0.1:0", "--leader-elect", "-v=7"]
         command = [sys.executable, "-m", "dralloc", "scheduler", "--default-scheduler", *options]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
+            assert process.stderr is not None
             said = process.stdout.readline() + process.stdout.readline()
             client.create(node("node-a"))
             client.create({**our_pod("p"), "spec": {"containers": [{"name": "main", "image": "main"}]}})
@@ -126,6 +164,7 @@ def test_the_command_schedules_serves_metrics_and_stops_on_sigterm(tmp_path: Pat
             process.send_signal(signal.SIGTERM)
             assert process.wait(timeout=60) == 0
             assert "for default-scheduler, dralloc" in said
+            assert 'INFO Pod gets a node pod="default/p" node="node-a"' in process.stderr.read()
 
 
 @pytest.mark.slow

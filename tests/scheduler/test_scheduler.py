@@ -196,11 +196,11 @@ async def test_a_claim_that_is_being_deleted_is_not_used(cluster: ScheduledClust
 @in_cluster()
 async def test_unsupported_pod_fields_are_rejected_with_a_message(cluster: ScheduledCluster) -> None:
     picky = our_pod("p")
-    picky["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    picky["spec"]["schedulingGroup"] = {"podGroupName": "group"}
     await cluster.create(node("node-a"), picky)
     await cluster.settle()
     assert await cluster.node_of("p") == ""
-    assert "volume data with a persistent volume claim" in (await cluster.condition("p")).message
+    assert "does not support scheduling groups" in (await cluster.condition("p")).message
 
 
 @in_cluster()

@@ -9,7 +9,7 @@ from functools import partial
 from dralloc.api.pod_claims import CLAIM_FINALIZER, pod_reference
 from dralloc.api.resource_v1 import AllocationResult, ConsumerReference, ResourceClaim
 from dralloc.client.transport import Transport
-from dralloc.controllers.controller_set import CONTROLLERS, ControllerSet
+from dralloc.controllers.controller_set import WITHOUT_NODES, ControllerSet
 from dralloc.primitives.features import FeatureGates
 from dralloc.testing.builders import allocation, held
 from tests.support.cluster import TestCluster, cluster_on
@@ -64,7 +64,7 @@ class ControlledCluster(TestCluster):
 
 @asynccontextmanager
 async def controlled_cluster(
-    *, only: Sequence[str] = tuple(CONTROLLERS), gates: FeatureGates | None = None, seed: int = 0
+    *, only: Sequence[str] = WITHOUT_NODES, gates: FeatureGates | None = None, seed: int = 0
 ) -> AsyncIterator[ControlledCluster]:
     """A cluster with controllers that run inside the block."""
     gates = gates or FeatureGates.defaults()

@@ -27,7 +27,7 @@ from dralloc.client.http_transport import HttpTransport
 from dralloc.client.kubeconfig import read_kubeconfig
 from dralloc.client.transport import ClientRequest, Transport
 from dralloc.client.work_queue import Backoff
-from dralloc.controllers.controller_set import ControllerSet
+from dralloc.controllers.controller_set import WITHOUT_NODES, ControllerSet
 from dralloc.driver_kit.driver_process import DriverProcess
 from dralloc.driver_kit.slice_rules import are_complete
 from dralloc.kubelet.plugin_sockets import PLUGINS, REGISTRY
@@ -178,7 +178,9 @@ async def driver_cluster(
         cluster = DriverCluster(transport, settings.kubeconfig_path, of_node, directory / "kubelet", stack)
         components = await stack.enter_async_context(cluster.components)
         components.start("scheduler", Scheduler(cluster.calls("scheduler"), cluster.clock).run)
-        controllers = ControllerSet(cluster.network, clock=cluster.clock, gates=FeatureGates.defaults())
+        controllers = ControllerSet(
+            cluster.network, clock=cluster.clock, gates=FeatureGates.defaults(), only=WITHOUT_NODES
+        )
         components.start("controllers", controllers.run)
         if node_is_a_process:
             stack.push_async_callback(cluster.end_node)

@@ -23,7 +23,7 @@ from dralloc.assembly.api_server import running_api_server
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.kubeconfig import ConnectionConfig
 from dralloc.client.transport import ClientRequest
-from dralloc.controllers.controller_set import ControllerSet
+from dralloc.controllers.controller_set import WITHOUT_NODES, ControllerSet
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.scheduler import Scheduler
 from dralloc.scheduler.settings import SchedulerSettings
@@ -74,7 +74,7 @@ class RunningCluster(TestCluster):
         await self.components.restart("scheduler", Scheduler(self.calls("scheduler"), self.clock, settings).run)
 
     async def control(self, gates: str = "") -> None:
-        controllers = ControllerSet(self.network, clock=self.clock, gates=FeatureGates.parse(gates))
+        controllers = ControllerSet(self.network, clock=self.clock, gates=FeatureGates.parse(gates), only=WITHOUT_NODES)
         await self.components.restart("controllers", controllers.run)
 
     async def run_pods(self) -> None:

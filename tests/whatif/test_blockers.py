@@ -154,7 +154,7 @@ CASES: dict[str, tuple[Callable[[], tuple[ApiObject, ...]], Stage, str, str]] = 
         lambda: (pod(volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]),),
         Stage.SCHEDULING,
         "Rejected",
-        "this scheduler does not support volume data with a persistent volume claim",
+        '0/1 nodes are available: persistentvolumeclaim "data" not found',
     ),
     "the 257th pod of a claim": (
         lambda: (pod(claims=WAITING), full_claim()),

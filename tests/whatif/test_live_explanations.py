@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dralloc.api.pod_v1 import Pod
-from dralloc.controllers.controller_set import ControllerSet
+from dralloc.controllers.controller_set import WITHOUT_NODES, ControllerSet
 from dralloc.primitives.features import FeatureGates
 from dralloc.rpc import plugin_services
 from dralloc.scheduler.settings import SchedulerSettings
@@ -43,7 +43,9 @@ def settled(*items: Any, controllers: bool = True) -> SubjectExplanation:
         async with cluster_on(ScheduledCluster) as cluster:
             cluster.start(SchedulerSettings())
             if controllers:
-                running = ControllerSet(cluster.network, clock=cluster.clock, gates=FeatureGates.defaults())
+                running = ControllerSet(
+                    cluster.network, clock=cluster.clock, gates=FeatureGates.defaults(), only=WITHOUT_NODES
+                )
                 cluster.components.start("controllers", running.run)
             await cluster.create(
                 node(NODE), device_class(), resource_slice("gpus", device("gpu-0"), device("gpu-1")), *items

@@ -12,9 +12,7 @@ from typing import Final, Protocol
 from dralloc.access.access_request import AccessRequest
 from dralloc.access.authorizer import ALLOWED, NO_OPINION, Decision, Opinion
 from dralloc.access.users import node_of
-
-# The namespace of the leases with which nodes show that they are alive.
-NODE_LEASES: Final = "kube-node-lease"
+from dralloc.api.node_leases import NODE_LEASES
 
 _READS: Final = frozenset({"get", "list", "watch"})
 _OWN_OBJECT: Final = frozenset({"get", "create", "update", "patch", "delete"})

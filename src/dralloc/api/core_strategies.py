@@ -16,6 +16,7 @@ from dralloc.api.coordination_v1 import Lease
 from dralloc.api.core_v1 import ConfigMap, Event, Namespace, Node, ResourceQuota, Secret, Service, ServiceAccount
 from dralloc.api.field_defaults import DEFAULTS, Rows, with_field_defaults
 from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.node_taints import NOT_READY, UNREACHABLE
 from dralloc.api.pod_defaults import default_pod_spec, default_template_spec, quality_of_service
 from dralloc.api.pod_v1 import PENDING, Pod
 from dralloc.api.rbac_v1 import ClusterRole, ClusterRoleBinding, Role, RoleBinding
@@ -127,7 +128,7 @@ class NodeStrategy(UnstructuredStrategy):
 
 
 # By the status of the condition Ready.
-_TAINT_OF_READY: Final = {"False": "node.kubernetes.io/not-ready", "Unknown": "node.kubernetes.io/unreachable"}
+_TAINT_OF_READY: Final = {"False": NOT_READY, "Unknown": UNREACHABLE}
 
 
 def _with_taint(node: UnstructuredObject, wanted: str | None) -> UnstructuredObject:

@@ -7,13 +7,16 @@ be distinguished from unknown fields.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from msgspec import field
 
 from dralloc.api.meta_v1 import ApiObject, Condition
 from dralloc.api.wire import Int32, Time, Wire, printed
 from dralloc.primitives.quantity import Quantity
+
+# On a Node: the SHA-256 of the certificate with which it serves logs and commands.
+STREAMING_CERTIFICATE: Final = "dralloc.io/streaming-certificate"
 
 
 class Taint(Wire):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from dralloc.api.node_taints import NOT_READY, UNREACHABLE
 from dralloc.api.pod_v1 import DEFAULT_SCHEDULER, PodSpec
 
 Tree = dict[str, Any]
@@ -28,7 +29,7 @@ _CONTAINER_DEFAULTS: Final[Mapping[str, Any]] = {
 }
 
 # The default toleration time for a node that is unreachable or not ready.
-_UNHEALTHY_NODE_TAINTS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_UNHEALTHY_NODE_TAINTS: Final = (NOT_READY, UNREACHABLE)
 _UNHEALTHY_NODE_SECONDS: Final = 300
 
 

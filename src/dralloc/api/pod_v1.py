@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final
 from msgspec import field
 
 from dralloc.api.meta_v1 import ApiObject, LabelSelector, NodeSelector, NodeSelectorTerm
+from dralloc.api.volumes_v1 import PersistentVolumeClaimTemplate
 from dralloc.api.wire import Int32, Int64, Time, Wire, printed
 from dralloc.primitives.quantity import Quantity
 
@@ -142,11 +143,19 @@ class TopologySpreadConstraint(Wire):
     match_label_keys: tuple[str, ...] = ()
 
 
+class PersistentVolumeClaimVolumeSource(Wire):
+    claim_name: str = printed("")
+    read_only: bool = False
+
+
+class EphemeralVolumeSource(Wire):
+    volume_claim_template: PersistentVolumeClaimTemplate | None = None
+
+
 class Volume(Wire):
     """The parts of a volume that tie a pod to nodes."""
 
     UNREAD: ClassVar = (
-        "awsElasticBlockStore",
         "azureDisk",
         "azureFile",
         "cephfs",
@@ -158,18 +167,15 @@ class Volume(Wire):
         "fc",
         "flexVolume",
         "flocker",
-        "gcePersistentDisk",
         "gitRepo",
         "glusterfs",
         "hostPath",
         "image",
-        "iscsi",
         "nfs",
         "photonPersistentDisk",
         "portworxVolume",
         "projected",
         "quobyte",
-        "rbd",
         "scaleIO",
         "secret",
         "storageos",
@@ -177,8 +183,13 @@ class Volume(Wire):
     )
 
     name: str = printed("")
-    persistent_volume_claim: dict[str, Any] | None = None
-    ephemeral: dict[str, Any] | None = None
+    persistent_volume_claim: PersistentVolumeClaimVolumeSource | None = None
+    ephemeral: EphemeralVolumeSource | None = None
+    # Disks that are attached to one node at a time.
+    gce_persistent_disk: dict[str, Any] | None = None
+    aws_elastic_block_store: dict[str, Any] | None = None
+    iscsi: dict[str, Any] | None = None
+    rbd: dict[str, Any] | None = None
 
 
 class PodSchedulingGate(Wire):

@@ -26,6 +26,7 @@ from dralloc.apiserver.http.flow_control import compute
 from dralloc.apiserver.http.impersonation_headers import wanted_user
 from dralloc.apiserver.http.messages import JSON, PROTOBUF, TEXT, HttpRequest, HttpResponse
 from dralloc.apiserver.http.negotiation import YAML, wants_protobuf, wants_yaml
+from dralloc.apiserver.http.node_connection import NodeCredentials
 from dralloc.apiserver.http.request_metrics import ServerMetrics
 from dralloc.apiserver.http.statuses import UNAUTHORIZED, no_such_resource, status_of, status_response
 from dralloc.apiserver.http.task_stacks import task_stacks
@@ -41,6 +42,7 @@ from dralloc.apiserver.objects.event_expiry import EventExpiry
 from dralloc.apiserver.objects.garbage_collector import GarbageCollector
 from dralloc.apiserver.objects.namespaces import Namespaces, initial_namespaces
 from dralloc.apiserver.objects.node_restriction import NodeRestriction
+from dralloc.apiserver.objects.pod_connections import PodConnections
 from dralloc.apiserver.objects.pod_priorities import PodPriorities, system_classes
 from dralloc.apiserver.objects.pod_subresources import PodSubresources
 from dralloc.apiserver.objects.policy_bootstrap import bootstrap_policy
@@ -110,6 +112,7 @@ class ApiServer:
         auditor: Auditor | None = None,
         extensions: Sequence[ServerExtension] = (),
         authority_pem: str = "",
+        node_credentials: NodeCredentials | None = None,
     ) -> None:
         self._store = store
         self._authority_pem = authority_pem
@@ -158,6 +161,7 @@ class ApiServer:
             writer=self._writer,
             deleter=deleter,
             pods=PodSubresources(self._writer, deleter, clock, uses.hold_binding if guards_devices else None),
+            connections=PodConnections(store, node_credentials),
             nodes=nodes,
             access=self._access,
             accounts=self._accounts,

@@ -21,6 +21,7 @@ from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import Authenticator, TokenFile, administrator_token, kept_token
 from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.apiserver.http.listener_limits import ListenerLimits
+from dralloc.apiserver.http.node_connection import NodeCredentials
 from dralloc.apiserver.http.oidc_tokens import OidcSettings, OidcTokens
 from dralloc.apiserver.http.site_guard import is_loopback
 from dralloc.apiserver.http.static_pages import StaticPages
@@ -135,6 +136,7 @@ async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
             auditor=auditor,
             extensions=settings.extensions,
             authority_pem=tls.authority_pem.decode() if tls else "",
+            node_credentials=NodeCredentials(tls.client_certificate, tls.client_key) if tls else None,
         )
         if auditor is not None:
             server.metrics.include(auditor.metrics.all)

@@ -14,7 +14,7 @@ from dralloc.client.api_calls import ApiCalls
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.kubeconfig import read_kubeconfig
 from dralloc.client.transport import Transport
-from dralloc.controllers.controller_set import CONTROLLERS
+from dralloc.controllers.controller_set import WITHOUT_NODES
 
 
 async def measure_server(transport: Transport, workload: BenchmarkWorkload, scale: Scale) -> Throughput:
@@ -47,7 +47,7 @@ def _calls(transport: Transport) -> ApiCalls:
 async def measure_in_process(workload: BenchmarkWorkload, scale: Scale) -> Throughput:
     """Measure a new cluster inside this process, with a store in memory."""
     needs_controllers = workload.claims is ClaimSource.TEMPLATE
-    settings = ClusterSettings(controllers=tuple(CONTROLLERS) if needs_controllers else ())
+    settings = ClusterSettings(controllers=WITHOUT_NODES if needs_controllers else ())
     async with cluster_in_process(settings) as cluster:
         # As `dralloc up` does.
         collect_rarely()

@@ -192,4 +192,6 @@ async def _run_fleets(
     pods = SimulatedPods(calls, settings.clock, DEFAULT_TIMINGS, settings.gates, names)
     async with asyncio.TaskGroup() as living:
         await pods.start(living)
+        for each in fleets:
+            each.start_heartbeats(living)
         is_ready.set()

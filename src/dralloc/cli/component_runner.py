@@ -35,7 +35,7 @@ class Component(Protocol):
     async def close(self) -> None: ...
 
 
-def work(component: Component, *, leader_elect: bool, metrics_address: str | None) -> None:
+def work(component: Component, *, leader_elect: bool, metrics_address: str | None, verbosity: int = 0) -> None:
     """Let the component work, with its metrics to be seen, until it is told to end."""
 
     async def run() -> None:
@@ -48,10 +48,12 @@ def work(component: Component, *, leader_elect: bool, metrics_address: str | Non
             finally:
                 await component.close()
 
-    run_until_signal(run)
+    run_until_signal(run, verbosity=verbosity)
 
 
-def run_until_signal(run: Callable[[], Coroutine[Any, Any, None]], *expected: type[Exception]) -> None:
+def run_until_signal(
+    run: Callable[[], Coroutine[Any, Any, None]], *expected: type[Exception], verbosity: int = 0
+) -> None:
     """Work until a signal, or until the server refuses what cannot be done without.
 
     Errors of a server, of the system, and those that are `expected` besides, are said in a line.
@@ -67,6 +69,7 @@ def run_until_signal(run: Callable[[], Coroutine[Any, Any, None]], *expected: ty
             say("ending")
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("dralloc").setLevel(_level(verbosity))
     known: tuple[type[Exception], ...] = (ApiError, TransportError, OSError, *expected)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -78,6 +81,13 @@ def run_until_signal(run: Callable[[], Coroutine[Any, Any, None]], *expected: ty
         if matched is None or rest is not None:
             raise
         fail("; ".join(sorted({in_words(error) for error in _leaves(matched)})))
+
+
+def _level(verbosity: int) -> int:
+    """Kubernetes' verbosity as a level of our own loggers; those of libraries stay at warnings."""
+    if verbosity >= 7:
+        return logging.DEBUG
+    return logging.INFO if verbosity >= 2 else logging.WARNING
 
 
 def _leaves(group: BaseExceptionGroup[Any]) -> list[BaseException]:

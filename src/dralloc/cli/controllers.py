@@ -1,4 +1,4 @@
-"""`dralloc controllers`: create claims from templates, release claims, evict pods, on any Kubernetes API server."""
+"""`dralloc controllers`: create claims from templates, release claims, evict pods, find nodes that are gone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dralloc.cli.options import Context, Gates, Kubeconfig, LeaderElect, MetricsAddress
+from dralloc.cli.options import Context, Gates, Kubeconfig, LeaderElect, MetricsAddress, Verbosity
 from dralloc.cli.output import fail, parse_gates, say
 
 
@@ -14,9 +14,16 @@ def controllers(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     only: Annotated[str | None, typer.Option(help="Comma-separated controllers to run; default: all.")] = None,
+    node_monitor_grace_period: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How long a node may be silent before it is unknown.", min=1)
+    ] = 50.0,
+    node_monitor_period: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How often nodes are examined.", min=0.1)
+    ] = 5.0,
     leader_elect: LeaderElect = False,
     feature_gates: Gates = "",
     metrics_address: MetricsAddress = None,
+    verbosity: Verbosity = 0,
 ) -> None:
     """Run the controllers.
 
@@ -33,6 +40,7 @@ def controllers(
     from dralloc.client.http_transport import HttpTransport
     from dralloc.controllers.controller_set import CONTROLLERS, ControllerSet
     from dralloc.controllers.metrics import ControllerMetrics
+    from dralloc.controllers.node_lifecycle.settings import NodeLifecycleSettings
     from dralloc.system_clock import SystemClock
 
     names = tuple(CONTROLLERS) if only is None else tuple(name.strip() for name in only.split(","))
@@ -41,7 +49,12 @@ def controllers(
     gates = parse_gates(feature_gates)
     connection = find_server(kubeconfig, context)
     chosen = ControllerSet(
-        HttpTransport(connection), clock=SystemClock(), gates=gates, metrics=ControllerMetrics(), only=names
+        HttpTransport(connection),
+        clock=SystemClock(),
+        gates=gates,
+        metrics=ControllerMetrics(),
+        only=names,
+        nodes=NodeLifecycleSettings(monitor_s=node_monitor_period, grace_s=node_monitor_grace_period),
     )
     say(f"working on {connection.server}: {', '.join(names)}")
-    work(chosen, leader_elect=leader_elect, metrics_address=metrics_address)
+    work(chosen, leader_elect=leader_elect, metrics_address=metrics_address, verbosity=verbosity)

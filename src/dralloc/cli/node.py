@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dralloc.cli.options import Context, Gates, Kubeconfig, MetricsAddress, profiles_starting_with
+from dralloc.cli.options import Context, Gates, Kubeconfig, MetricsAddress, Verbosity, profiles_starting_with
 from dralloc.cli.output import fail, parse_gates, say
 
 if TYPE_CHECKING:
@@ -20,7 +20,17 @@ if TYPE_CHECKING:
     from dralloc.node.agent import AgentSettings
 
 
-_FOR_AN_AGENT = ("name", "plugin_dir", "runtime", "cdi_dir", "host_ip", "call_timeout", "keep_containers")
+_FOR_AN_AGENT = (
+    "name",
+    "plugin_dir",
+    "runtime",
+    "cdi_dir",
+    "host_ip",
+    "call_timeout",
+    "unprepare_timeout",
+    "keep_containers",
+    "port",
+)
 _FOR_SIMULATED_NODES = ("profile", "prefix", "heartbeats")
 
 
@@ -46,9 +56,25 @@ def node(
         list[Path] | None, typer.Option(help="A directory of CDI files of drivers; may be given several times.")
     ] = None,
     host_ip: Annotated[str, typer.Option(help="The address of the node and of its pods.")] = "127.0.0.1",
+    port: Annotated[
+        int,
+        typer.Option(
+            help="The port of the server for logs, exec, attach and port-forward; 0: a free one.", min=0, max=65535
+        ),
+    ] = 0,
     call_timeout: Annotated[
         float, typer.Option(metavar="SECONDS", help="The timeout of a call to a driver.", min=0.1)
     ] = 45.0,
+    unprepare_timeout: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS", help="How long a pod that ends waits for drivers that do not unprepare.", min=0
+        ),
+    ] = 120.0,
+    lease_duration: Annotated[
+        int,
+        typer.Option(metavar="SECONDS", help="The duration of the node's lease; renewed at each quarter of it.", min=1),
+    ] = 40,
     keep_containers: Annotated[
         bool, typer.Option("--keep-containers", help="Leave containers running at the end; the next agent adopts them.")
     ] = False,
@@ -71,6 +97,7 @@ def node(
     ] = False,
     feature_gates: Gates = "",
     metrics_address: MetricsAddress = None,
+    verbosity: Verbosity = 0,
 ) -> None:
     """Run a node agent: register drivers, prepare claims, run pods.
 
@@ -86,20 +113,21 @@ def node(
     dralloc node --fake 500 --profile gpu
     """
     from dralloc.cli.server_connection import find_server
+    from dralloc.node.timings import DEFAULT_TIMINGS
 
     gates = parse_gates(feature_gates)
+    timings = replace(DEFAULT_TIMINGS, lease_s=lease_duration, heartbeat_s=lease_duration / 4)
     connection = find_server(kubeconfig, context)
     if fake is not None:
         _refuse_without_effect(command, _FOR_AN_AGENT, "with --fake")
-        settings = replace(_fleet_settings(fake, profile, prefix, heartbeats), gates=gates)
-        _simulate(connection, settings, metrics_address)
+        settings = replace(_fleet_settings(fake, profile, prefix, heartbeats), gates=gates, timings=timings)
+        _simulate(connection, settings, metrics_address, verbosity)
         return
     _refuse_without_effect(command, _FOR_SIMULATED_NODES, "without --fake")
 
     from dralloc.kubelet.cdi import CDI_DIRECTORIES
     from dralloc.node.agent import AgentSettings
     from dralloc.node.node_object import this_machine
-    from dralloc.node.timings import DEFAULT_TIMINGS
 
     agent = AgentSettings(
         shape=this_machine(name or socket.gethostname().lower(), host_ip),
@@ -107,10 +135,12 @@ def node(
         runs_processes=runtime is RuntimeChoice.PROCESS,
         keeps_containers=keep_containers,
         cdi_directories=tuple(cdi_dir or CDI_DIRECTORIES),
-        timings=replace(DEFAULT_TIMINGS, call_s=call_timeout),
+        timings=replace(timings, call_s=call_timeout, unprepare_s=unprepare_timeout),
+        client_authority=connection.authority_pem or "",
+        port=port,
         gates=gates,
     )
-    _be_a_node(connection, agent, metrics_address)
+    _be_a_node(connection, agent, metrics_address, verbosity)
 
 
 def _refuse_without_effect(command: typer.Context, options: Iterable[str], why: str) -> None:
@@ -131,7 +161,9 @@ def _fleet_settings(count: int, profile: str, prefix: str, heartbeats: bool) -> 
     return FleetSettings(profile=loaded, profile_name=Path(profile).stem, count=count, prefix=prefix, beats=heartbeats)
 
 
-def _be_a_node(connection: ConnectionConfig, settings: AgentSettings, metrics_address: str | None) -> None:
+def _be_a_node(
+    connection: ConnectionConfig, settings: AgentSettings, metrics_address: str | None, verbosity: int
+) -> None:
     from dralloc.cli.component_runner import run_until_signal
     from dralloc.cli.metrics_endpoint import metrics_endpoint
     from dralloc.client.http_transport import HttpTransport
@@ -155,10 +187,12 @@ def _be_a_node(connection: ConnectionConfig, settings: AgentSettings, metrics_ad
     except OSError as error:
         fail(f"cannot work in {settings.directory}: {error.strerror}; choose another path with --plugin-dir")
     say(f"node {settings.shape.name} on {connection.server}, drivers register in {settings.directory}/plugins_registry")
-    run_until_signal(run, BadCheckpoint, DirectoryInUse)
+    run_until_signal(run, BadCheckpoint, DirectoryInUse, verbosity=verbosity)
 
 
-def _simulate(connection: ConnectionConfig, settings: FleetSettings, metrics_address: str | None) -> None:
+def _simulate(
+    connection: ConnectionConfig, settings: FleetSettings, metrics_address: str | None, verbosity: int
+) -> None:
     from dralloc.cli.component_runner import run_until_signal
     from dralloc.cli.metrics_endpoint import metrics_endpoint
     from dralloc.client.http_transport import HttpTransport
@@ -176,4 +210,4 @@ def _simulate(connection: ConnectionConfig, settings: FleetSettings, metrics_add
             await transport.close()
 
     say(f"publishing {settings.count} nodes after profile {settings.profile_name} on {connection.server}")
-    run_until_signal(run)
+    run_until_signal(run, verbosity=verbosity)

@@ -44,6 +44,26 @@ Output = Annotated[
     OutputFormat,
     typer.Option("--output", "-o", metavar="FORMAT", help="table, wide, json or yaml."),
 ]
+
+
+def _parse_verbosity(text: str | int) -> int:
+    # Components of Kubernetes are started with `-v=7`.
+    try:
+        return int(str(text).removeprefix("="))
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a number") from None
+
+
+Verbosity = Annotated[
+    int,
+    typer.Option(
+        "--v",
+        "-v",
+        metavar="LEVEL",
+        parser=_parse_verbosity,
+        help="Log to standard error: 0 warnings, 2 also decisions, 7 also each device and each lack of capacity.",
+    ),
+]
 Gates = Annotated[str, typer.Option("--feature-gates", help=FEATURE_GATES_HELP)]
 Kubeconfig = Annotated[
     Path | None,

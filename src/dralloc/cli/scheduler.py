@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from dralloc.cli.options import Context, Gates, Kubeconfig, LeaderElect, MetricsAddress
+from dralloc.cli.options import Context, Gates, Kubeconfig, LeaderElect, MetricsAddress, Verbosity
 from dralloc.cli.output import parse_gates, say
 
 
@@ -28,9 +29,16 @@ def scheduler(
     bindings: Annotated[
         int, typer.Option(metavar="COUNT", help="The number of pods that are bound concurrently.", min=1, max=10_000)
     ] = 64,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Preference and strategies of device classes, for servers without these fields."
+        ),
+    ] = None,
     leader_elect: LeaderElect = False,
     feature_gates: Gates = "",
     metrics_address: MetricsAddress = None,
+    verbosity: Verbosity = 0,
 ) -> None:
     """Schedule pods: choose their nodes and allocate their devices.
 
@@ -43,9 +51,13 @@ def scheduler(
 
     # The only scheduler of a dralloc server, with leader election.
     dralloc scheduler --default-scheduler --leader-elect
+
+    # With a line in the log for each device that it allocates.
+    dralloc scheduler -v 7
     """
     from dralloc.api.pod_v1 import DEFAULT_SCHEDULER
     from dralloc.cli.component_runner import work
+    from dralloc.cli.scheduler_configuration import read_class_settings
     from dralloc.cli.server_connection import find_server
     from dralloc.client.http_transport import HttpTransport
     from dralloc.scheduler.leader_loop import SchedulerLoop
@@ -54,10 +66,15 @@ def scheduler(
     from dralloc.system_clock import SystemClock
 
     names = frozenset(scheduler_name or [NAME]) | ({DEFAULT_SCHEDULER} if default_scheduler else frozenset())
+    gates = parse_gates(feature_gates)
     settings = SchedulerSettings(
-        names=names, gates=parse_gates(feature_gates), bindings_max=bindings, owns_pool=owner_of(pools or ())
+        names=names,
+        gates=gates,
+        bindings_max=bindings,
+        owns_pool=owner_of(pools or ()),
+        class_settings=read_class_settings(config, gates) if config is not None else {},
     )
     connection = find_server(kubeconfig, context)
     say(f"scheduling on {connection.server} for {', '.join(sorted(names))}")
     terms = SchedulerLoop(HttpTransport(connection), clock=SystemClock(), settings=settings)
-    work(terms, leader_elect=leader_elect, metrics_address=metrics_address)
+    work(terms, leader_elect=leader_elect, metrics_address=metrics_address, verbosity=verbosity)

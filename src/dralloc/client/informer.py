@@ -46,6 +46,10 @@ class Informer(Generic[Object]):
         """Returns the objects with this value in the index."""
         return tuple(self._indexed[index].get(value, {}).values())
 
+    def values(self, index: str) -> tuple[Hashable, ...]:
+        """Returns the values that some object has in the index."""
+        return tuple(self._indexed[index])
+
     def subscribe(self, handler: Handler[Object]) -> None:
         """Calls the handler for every existing object, and for every change from now on."""
         self._handlers.append(handler)

@@ -28,6 +28,13 @@ def resource_for(object_type: type[Object]) -> TypedResource[Object]:
     raise UnknownResource(f"{object_type.__name__} is not the type of a resource; known types: {known}")
 
 
+@cache
+def resource_read_as(object_type: type[Object], group: str = "") -> TypedResource[Object]:
+    """Returns the resource of a kind that the server only stores, with a type of the same name to read its objects."""
+    kind = next(kind for kind in KINDS if (kind.group, kind.kind) == (group, object_type.__name__))
+    return _resource(kind, object_type)
+
+
 def resource_of(item: ApiObject | Mapping[str, Any]) -> TypedResource[Any]:
     """Returns the resource of an object or document, in the version of the document."""
     if isinstance(item, ApiObject):

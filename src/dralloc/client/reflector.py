@@ -43,6 +43,7 @@ class Reflector(Generic[Object]):
         resource: TypedResource[Object],
         informer: Informer[Object],
         *,
+        namespace: str = "",
         field_selector: str = "",
         label_selector: str = "",
         on_problem: Callable[[Exception], None] = lambda _: None,
@@ -50,6 +51,7 @@ class Reflector(Generic[Object]):
         self._calls = calls
         self._resource = resource
         self._informer = informer
+        self._namespace = namespace
         self._field_selector = field_selector
         self._label_selector = label_selector
         self._on_problem = on_problem
@@ -89,6 +91,7 @@ class Reflector(Generic[Object]):
     async def _list(self) -> None:
         items, revision = await self._calls.list_all(
             self._resource,
+            namespace=self._namespace,
             page_size=PAGE_SIZE,
             field_selector=self._field_selector,
             label_selector=self._label_selector,
@@ -107,6 +110,7 @@ class Reflector(Generic[Object]):
         async for event in self._calls.watch(
             self._resource,
             resource_version=self._revision,
+            namespace=self._namespace,
             timeout_s=WATCH_TIMEOUT_S,
             field_selector=self._field_selector,
             label_selector=self._label_selector,

@@ -10,6 +10,7 @@ from dralloc.client.event_recorder import EventRecorder
 from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import Transport
 from dralloc.controllers.metrics import ControllerMetrics
+from dralloc.controllers.node_lifecycle.settings import DEFAULT_SETTINGS, NodeLifecycleSettings
 from dralloc.controllers.shared_informers import ControllerInformers
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
@@ -24,6 +25,7 @@ class ControllerContext:
     clock: Clock
     gates: FeatureGates
     metrics: ControllerMetrics
+    nodes: NodeLifecycleSettings = DEFAULT_SETTINGS
     recorders: list[EventRecorder] = field(default_factory=list)
 
     def calls(self, field_manager: str) -> ApiCalls:

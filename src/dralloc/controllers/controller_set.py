@@ -22,6 +22,10 @@ from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.controller_loop import Controller
 from dralloc.controllers.jobs.controller import JobController
 from dralloc.controllers.metrics import ControllerMetrics
+from dralloc.controllers.node_lifecycle.controller import NodeLifecycleController
+from dralloc.controllers.node_lifecycle.settings import DEFAULT_SETTINGS, NodeLifecycleSettings
+from dralloc.controllers.node_taint_eviction.controller import NodeTaintEvictionController
+from dralloc.controllers.pod_garbage_collector.controller import PodGarbageCollector
 from dralloc.controllers.quota.controller import QuotaController
 from dralloc.controllers.shared_informers import ControllerInformers, SharedInformers
 from dralloc.controllers.taint_eviction.controller import TaintEvictionController
@@ -37,7 +41,15 @@ CONTROLLERS: Final[Mapping[str, Callable[[ControllerContext], Controller[Any, An
     "taint-eviction": TaintEvictionController,
     "quota": QuotaController,
     "jobs": JobController,
+    "node-lifecycle": NodeLifecycleController,
+    "node-taint-eviction": NodeTaintEvictionController,
+    "pod-garbage-collector": PodGarbageCollector,
 }
+
+# The controllers for clusters whose nodes are objects that no agent keeps alive, as in benchmarks and simulations.
+WITHOUT_NODES: Final = tuple(
+    name for name in CONTROLLERS if name not in ("node-lifecycle", "node-taint-eviction", "pod-garbage-collector")
+)
 
 # Controllers that run only if a feature gate is on.
 _NEEDS: Final = {"taint-eviction": "DRADeviceTaints"}
@@ -52,10 +64,12 @@ class ControllerSet:
         gates: FeatureGates,
         metrics: ControllerMetrics | None = None,
         only: Sequence[str] = tuple(CONTROLLERS),
+        nodes: NodeLifecycleSettings = DEFAULT_SETTINGS,
     ) -> None:
         self._transport = transport
         self._clock = clock
         self._gates = gates
+        self._nodes = nodes
         self.metrics = metrics or ControllerMetrics()
         self._names = [name for name in only if name not in _NEEDS or _NEEDS[name] in gates]
 
@@ -79,6 +93,7 @@ class ControllerSet:
             clock=self._clock,
             gates=self._gates,
             metrics=self.metrics,
+            nodes=self._nodes,
         )
 
     async def run_elected(self, identity: str) -> None:

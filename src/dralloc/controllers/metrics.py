@@ -126,6 +126,15 @@ class ControllerMetrics:
             "Time from the moment when a pod had to be evicted until it was deleted.",
             buckets=EVICTION_BUCKETS_S,
         )
+        self.node_evictions = CounterMetric(
+            "node_collector_evictions_total", "Nodes that got a taint that evicts pods.", ("zone",)
+        )
+        self.node_taint_evictions = CounterMetric(
+            "taint_eviction_controller_pod_deletions_total", "Pods deleted because of taints of their nodes."
+        )
+        self.collected_pods = CounterMetric(
+            "pod_gc_collector_force_delete_pods_total", "Pods deleted because no node would end them.", ("reason",)
+        )
         # The labels of all claims; set by the claim lifecycle controller.
         self.claims: Callable[[], Iterable[ClaimLabels]] = tuple
 
@@ -146,6 +155,9 @@ class ControllerMetrics:
             *self._claim_gauges(),
             self.evictions,
             self.eviction_delays,
+            self.node_evictions,
+            self.node_taint_evictions,
+            self.collected_pods,
         )
 
     def text(self) -> str:

@@ -12,8 +12,10 @@ from functools import partial
 from typing import Any, Final
 
 from dralloc.api.batch_v1 import Job
+from dralloc.api.coordination_v1 import Lease
 from dralloc.api.core_v1 import ResourceQuota
 from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.node_leases import NODE_LEASES
 from dralloc.api.pod_claims import claims_of, controller_of, is_pod
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim, ResourceClaimTemplate
@@ -54,6 +56,18 @@ def _templates_of_pod(pod: Pod) -> Iterator[tuple[str, str]]:
             yield pod.metadata.namespace, entry.resource_claim_template_name
 
 
+def _node_of_pod(pod: Pod) -> Iterator[str]:
+    if pod.spec.node_name:
+        yield pod.spec.node_name
+
+
+def _state_of_pod(pod: Pod) -> Iterator[str]:
+    if pod.is_terminating:
+        yield "terminating"
+    if pod.is_finished:
+        yield "finished"
+
+
 def _controller(item: ApiObject) -> Iterator[tuple[str, str]]:
     owner = controller_of(item.metadata)
     if owner is not None:
@@ -80,10 +94,19 @@ def _namespace(item: ApiObject) -> Iterator[str]:
 # The indices that `Informer.by` can use. Users write references, so a UID alone proves nothing: owners and workloads are in the
 # namespace of the object that refers to them, and workloads are compared by the whole reference.
 _INDICES: Final[Mapping[TypedResource[Any], Mapping[str, Callable[[Any], Iterable[Hashable]]]]] = {
-    resource_for(Pod): {"claim": _claims_of_pod, "template": _templates_of_pod, "controller": _controller},
+    resource_for(Pod): {
+        "claim": _claims_of_pod,
+        "template": _templates_of_pod,
+        "controller": _controller,
+        "node": _node_of_pod,
+        "state": _state_of_pod,
+    },
     resource_for(ResourceClaim): {"controller": _controller, "workload": _workloads_of_claim, "device": devices_of},
     resource_for(ResourceQuota): {"namespace": _namespace},
 }
+
+# Kinds that are read in one namespace only.
+_NAMESPACES: Final[Mapping[TypedResource[Any], str]] = {resource_for(Lease): NODE_LEASES}
 
 
 class SharedInformers:
@@ -104,7 +127,9 @@ class SharedInformers:
         async with asyncio.TaskGroup() as group:
             for resource, informer in self._informers.items():
                 on_problem = partial(_on_problem, resource, informer)
-                group.create_task(Reflector(self._calls, resource, informer, on_problem=on_problem).run())
+                namespace = _NAMESPACES.get(resource, "")
+                reflector = Reflector(self._calls, resource, informer, namespace=namespace, on_problem=on_problem)
+                group.create_task(reflector.run())
 
 
 class ControllerInformers:

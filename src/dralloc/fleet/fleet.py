@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -17,6 +17,7 @@ import msgspec
 
 from dralloc.api.core_v1 import Node
 from dralloc.api.meta_v1 import OwnerReference
+from dralloc.api.node_leases import SHARED_LEASE
 from dralloc.api.resource_v1 import DeviceClass, ResourceSlice
 from dralloc.api.timestamps import print_timestamp
 from dralloc.client.api_calls import ApiCalls
@@ -27,7 +28,8 @@ from dralloc.devices.identity import PoolId
 from dralloc.fleet.fleet_calls import FleetCalls, TransportOfNode
 from dralloc.fleet.metrics import FleetMetrics
 from dralloc.fleet.profiles import PROFILE_LABEL, FleetProfile, SimulatedNode, classes_of, nodes_of, shared_slices
-from dralloc.fleet.simulated_pods import CONCURRENT_REQUESTS, SimulatedPods
+from dralloc.fleet.shared_heartbeat import SharedHeartbeat, run_concurrently
+from dralloc.fleet.simulated_pods import SimulatedPods
 from dralloc.kubelet.pool_plan import CreateSlice, DeleteSlice, UpdateSlice, WantedPool, plan_pool
 from dralloc.node.heartbeat import NodeHeartbeat
 from dralloc.node.node_object import NodeShape
@@ -42,7 +44,10 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetSettings:
-    """`count` nodes of one profile. With `beats` their leases are renewed, as real clusters require."""
+    """`count` nodes of one profile.
+
+    They share one lease, which our controllers know. With `beats` each also has one of its own, as other controllers require.
+    """
 
     profile: FleetProfile
     profile_name: str
@@ -70,6 +75,10 @@ class Fleet:
         self._clock = clock
         self._since = clock.now()
         self.names: frozenset[str] = frozenset(f"{settings.prefix}-{number}" for number in range(settings.count))
+        lease = f"simulated-nodes-{settings.prefix}"
+        self._beats = SharedHeartbeat(
+            self._calls, lease, clock, settings.timings, lambda name: self._heartbeat(NodeShape(name=name))
+        )
         self._pods = SimulatedPods(self._fleet_calls, clock, settings.timings, settings.gates, self.names)
 
     @property
@@ -83,8 +92,7 @@ class Fleet:
             await self.come_up()
             async with asyncio.TaskGroup() as tasks:
                 await self._pods.start(tasks)
-                if self._settings.beats:
-                    tasks.create_task(self._beat())
+                self.start_heartbeats(tasks)
                 on_ready()
         finally:
             await try_within("cannot mark all nodes as not ready", self._leave(), timings.leave_s)
@@ -104,13 +112,14 @@ class Fleet:
         for item in classes_of(profile):
             await _create_unless_there(self._calls, resource_for(DeviceClass), item)
         nodes = nodes_of(profile, count, prefix)
-        await _run_concurrently(self._publish_node(node, existing) for node in nodes)
+        await run_concurrently(self._publish_node(node, existing) for node in nodes)
         pools = groupby(map(self._marked, shared_slices(profile, count, prefix)), key=PoolId.of_slice)
-        await _run_concurrently(self._publish_pool(list(slices), existing) for _, slices in pools)
+        await run_concurrently(self._publish_pool(list(slices), existing) for _, slices in pools)
 
     async def _publish_node(self, node: SimulatedNode, existing: Mapping[PoolId, Sequence[ResourceSlice]]) -> None:
         labels = {**node.shape.labels, PROFILE_LABEL: self._settings.profile_name}
-        shape = NodeShape(name=node.shape.name, labels=labels, capacity=node.shape.capacity)
+        annotations = {SHARED_LEASE: self._beats.lease}
+        shape = NodeShape(name=node.shape.name, labels=labels, annotations=annotations, capacity=node.shape.capacity)
         uid = await self._heartbeat(shape).register()
         owner = OwnerReference(api_version="v1", kind="Node", name=shape.name, uid=uid, controller=True)
         slices = [self._marked(item, owner) for item in node.slices]
@@ -157,12 +166,19 @@ class Fleet:
 
     # --- Heartbeats -----------------------------------------------------------------------------------------------
 
-    async def _beat(self) -> None:
+    def start_heartbeats(self, tasks: asyncio.TaskGroup) -> None:
+        """Show that the nodes are alive, in tasks of the group."""
+        tasks.create_task(self._beats.run())
+        tasks.create_task(self._beats.watch_nodes(f"{PROFILE_LABEL}={self._settings.profile_name}", self.names))
+        if self._settings.beats:
+            tasks.create_task(self._beat_each())
+
+    async def _beat_each(self) -> None:
         """Renew the leases of all nodes at every heartbeat."""
         heartbeats = [self._heartbeat(NodeShape(name=name)) for name in self.names]
         while True:
             started = asyncio.get_running_loop().time()
-            await _run_concurrently(heartbeat.beat_once() for heartbeat in heartbeats)
+            await run_concurrently(heartbeat.beat_once() for heartbeat in heartbeats)
             took_s = asyncio.get_running_loop().time() - started
             if took_s > self._settings.timings.lease_s:
                 _logger.warning(
@@ -182,8 +198,8 @@ class Fleet:
             if node.metadata.name in self.names
             and any(each.type == "Ready" and each.last_transition_time == since for each in node.status.conditions)
         ]
-        await _run_concurrently(map(self._keep_pods_away, ours))
-        await _run_concurrently(map(self._leave_node, ours))
+        await run_concurrently(map(self._keep_pods_away, ours))
+        await run_concurrently(map(self._leave_node, ours))
 
     async def _keep_pods_away(self, node: Node) -> None:
         with suppress(NotFound):
@@ -201,19 +217,3 @@ class Fleet:
 async def _create_unless_there(calls: ApiCalls, resource: Any, item: Any) -> None:
     with suppress(AlreadyExists):
         await calls.create(resource, item)
-
-
-async def _run_concurrently(work: Iterable[Awaitable[None]]) -> None:
-    """Do all the work with bounded concurrency; the first failure ends it."""
-    waiting: Iterator[Awaitable[None]] = iter(work)
-
-    async def worker() -> None:
-        for each in waiting:
-            await each
-
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(CONCURRENT_REQUESTS):
-                tasks.create_task(worker())
-    except ExceptionGroup as failures:
-        raise failures.exceptions[0] from None

@@ -11,12 +11,14 @@ from collections.abc import Callable
 from typing import Final
 
 from dralloc.api.core_v1 import Node
+from dralloc.api.node_leases import SHARED_LEASE
 from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector
 from dralloc.client.transport import Transport
 from dralloc.fleet.fleet_calls import FleetCalls, TransportOfNode
 from dralloc.fleet.profiles import PROFILE_LABEL
+from dralloc.fleet.shared_heartbeat import SharedHeartbeat
 from dralloc.fleet.simulated_pods import SimulatedPods
 from dralloc.node.heartbeat import NodeHeartbeat
 from dralloc.node.node_object import NodeShape
@@ -50,6 +52,13 @@ class ManifestNodes:
         self._nodes: Informer[Node] = Informer()
         self._pods = SimulatedPods(self._fleet_calls, clock, timings, gates)
         self._new: asyncio.Queue[Node] = asyncio.Queue()
+        self._beats = SharedHeartbeat(
+            self._calls,
+            f"simulated-nodes-{MANIFEST}",
+            clock,
+            timings,
+            lambda name: self._heartbeat(NodeShape(name=name)),
+        )
 
     async def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
         """Run until cancelled. Pods are watched from the first such node on."""
@@ -60,6 +69,8 @@ class ManifestNodes:
             self._nodes.subscribe(self._node_changed)
             on_ready()
             node = await self._new.get()
+            tasks.create_task(self._beats.run())
+            tasks.create_task(self._beats.contradict())
             await self._pods.start(tasks)
             while True:
                 await self._simulate(node)
@@ -68,18 +79,24 @@ class ManifestNodes:
     def _node_changed(self, before: Node | None, after: Node | None) -> None:
         if before is None and after is not None:
             self._new.put_nowait(after)
+        elif after is not None:
+            self._beats.node_changed(after)
 
     async def _simulate(self, node: Node) -> None:
         """Make the node ready with its stated capacity, and run its pods."""
         name = node.metadata.name
-        shape = NodeShape(name=name, labels=node.metadata.labels, capacity=_capacity(node))
-        calls = self._fleet_calls.of_node(name)
-        heartbeat = NodeHeartbeat(calls, shape, self._clock, self._timings, registrar=self._calls)
+        annotations = {**node.metadata.annotations, SHARED_LEASE: self._beats.lease}
+        shape = NodeShape(name=name, labels=node.metadata.labels, annotations=annotations, capacity=_capacity(node))
+        register = self._heartbeat(shape).register
         try:
-            await retry_until_done(f"cannot register node {name}", heartbeat.register, self._timings.connect_backoff)
+            await retry_until_done(f"cannot register node {name}", register, self._timings.connect_backoff)
         except NotFound:
             return
         self._pods.add_node(name)
+
+    def _heartbeat(self, shape: NodeShape) -> NodeHeartbeat:
+        calls = self._fleet_calls.of_node(shape.name)
+        return NodeHeartbeat(calls, shape, self._clock, self._timings, registrar=self._calls)
 
 
 def _capacity(node: Node) -> dict[str, str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from typing import Final
 
 from dralloc.api.core_v1 import Event
 from dralloc.api.resource_v1 import ResourceClaim
@@ -19,15 +18,13 @@ from dralloc.client.reflector import Reflector
 from dralloc.fleet.checked_claims import CheckedClaims
 from dralloc.fleet.fleet_calls import FIELD_MANAGER, FleetCalls
 from dralloc.fleet.metrics import FleetMetrics
+from dralloc.fleet.shared_heartbeat import CONCURRENT_REQUESTS
 from dralloc.node.pod_sync import PodSync, PodSyncContext
 from dralloc.node.pod_view import NODE_PODS, NodePod
 from dralloc.node.simulated_runtime import SimulatedRuntime
 from dralloc.node.timings import Timings
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
-
-# Concurrent requests to the API server.
-CONCURRENT_REQUESTS: Final = 64
 
 
 class SimulatedPods:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from dralloc.api.core_v1 import Event
+from dralloc.api.core_v1 import STREAMING_CERTIFICATE, Event, Node
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.event_recorder import EventRecorder
@@ -65,6 +65,10 @@ class AgentSettings:
     runs_processes: bool = True
     keeps_containers: bool = False
     cdi_directories: tuple[Path, ...] = CDI_DIRECTORIES
+    # The certificates, in PEM, that sign those of API servers. Without them, no logs and commands are served.
+    client_authority: str = ""
+    # Of the streaming server; 0 is a free one.
+    port: int = 0
     timings: Timings = DEFAULT_TIMINGS
     gates: FeatureGates = field(default_factory=FeatureGates.defaults)
 
@@ -94,6 +98,7 @@ class Agent:
             self.metrics,
             fetch=self._fetch_claim,
             is_registered=lambda driver: self.drivers.pick(driver) is not None,
+            stage_of_pod=lambda pod_uid: self._pods.stage_of(pod_uid),
             may_skip="DRAOptionalNodeOperations" in settings.gates,
             for_workloads="DRAReservedForWorkloads" in settings.gates,
         )
@@ -115,6 +120,7 @@ class Agent:
             )
         )
         self._driver_registration = asyncio.Event()
+        self._clock = clock
         self._heartbeat = NodeHeartbeat(calls, settings.shape, clock, timings)
 
     async def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
@@ -124,7 +130,8 @@ class Agent:
         informer: Informer[NodePod] = Informer()
         is_registered = False
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with self._streaming(informer) as shape, asyncio.TaskGroup() as tasks:
+                self._heartbeat = NodeHeartbeat(self._calls, shape, self._clock, timings)
                 tasks.create_task(self._events.run())
                 failure = f"cannot register node {name}"
                 await retry_until_done(failure, self._heartbeat.register, timings.connect_backoff)
@@ -132,6 +139,7 @@ class Agent:
                 self._slices.delete_all()
                 self._health.load()
                 tasks.create_task(self._heartbeat.beat())
+                tasks.create_task(self._watch_node())
                 tasks.create_task(self._health.run())
                 tasks.create_task(self._plugins.run())
                 reflector = Reflector(self._calls, NODE_PODS, informer, field_selector=f"spec.nodeName={name}")
@@ -147,18 +155,47 @@ class Agent:
                 await try_within(f"cannot mark node {name} as not ready", self._heartbeat.leave(), timings.leave_s)
             await self._close()
 
+    async def _watch_node(self) -> None:
+        """Controllers mark a node that they believe to be gone; a node that is not contradicts."""
+        nodes: Informer[Node] = Informer()
+        nodes.subscribe(self._heartbeat.node_changed)
+        name = self._settings.shape.name
+        await Reflector(self._calls, resource_for(Node), nodes, field_selector=f"metadata.name={name}").run()
+
+    @asynccontextmanager
+    async def _streaming(self, informer: Informer[NodePod]) -> AsyncIterator[NodeShape]:
+        """Serve logs and commands of containers inside the block; yields the node with the port of the server."""
+        settings, shape = self._settings, self._settings.shape
+        if not isinstance(self._runtime, ProcessRuntime) or not settings.client_authority:
+            yield shape
+            return
+        # Slow to import, and not needed for simulated pods.
+        from dralloc.node.streaming.streaming_server import StreamingServer, make_identity
+
+        def find_pod(namespace: str, name: str) -> NodePod | None:
+            return informer.get(name, namespace)
+
+        host = shape.host_ip or "127.0.0.1"
+        identity = make_identity(settings.directory / "pki", shape.name, host)
+        server = StreamingServer(self._runtime, find_pod, self._clock)
+        async with server.listen(host, settings.port, identity, settings.client_authority) as port:
+            annotations = {**shape.annotations, STREAMING_CERTIFICATE: identity.fingerprint}
+            yield replace(shape, annotations=annotations, streaming_port=port)
+
     async def _reconcile(self) -> None:
         """Unprepare the claims of deleted pods: periodically, and when a driver registers that may be needed for it."""
         while True:
-            for pod_uid in self._book.pods() - self._pods.pods():
-                try:
-                    await self.claims.unprepare(pod_uid)
-                except ClaimsFailed as failed:
-                    _logger.warning("cannot unprepare the claims of deleted pod %s: %s", pod_uid, failed)
+            await asyncio.gather(*map(self._unprepare_deleted, self._book.pods() - self._pods.pods()))
             self._driver_registration.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.timings.reconcile_s):
                     await self._driver_registration.wait()
+
+    async def _unprepare_deleted(self, pod_uid: str) -> None:
+        try:
+            await self.claims.unprepare(pod_uid)
+        except ClaimsFailed as failed:
+            _logger.warning("cannot unprepare the claims of deleted pod %s: %s", pod_uid, failed)
 
     async def _fetch_claim(self, key: ObjectKey) -> ResourceClaim:
         return await self._calls.get(resource_for(ResourceClaim), key)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
+from enum import Enum
 from typing import Protocol
 
 from dralloc.api.pod_v1 import Pod
@@ -29,6 +30,14 @@ FetchClaim = Callable[[ObjectKey], Awaitable[ResourceClaim]]
 
 class ClaimsFailed(Exception):
     """The claims of a pod could not be prepared or unprepared; the message is for the pod's owner."""
+
+
+class PodStage(Enum):
+    """Whether a pod with prepared claims may use them: it does, it is being stopped, or the node is done with it."""
+
+    ACTIVE = "active"
+    ENDING = "ending"
+    ENDED = "ended"
 
 
 class PodClaimPreparer(Protocol):
@@ -56,6 +65,7 @@ class NodeClaims:
         *,
         fetch: FetchClaim,
         is_registered: Callable[[str], bool],
+        stage_of_pod: Callable[[str], PodStage] = lambda _: PodStage.ACTIVE,
         may_skip: bool = False,
         for_workloads: bool = True,
     ) -> None:
@@ -64,6 +74,7 @@ class NodeClaims:
         self._metrics = metrics
         self._fetch = fetch
         self._is_registered = is_registered
+        self._stage_of_pod = stage_of_pod
         self._may_skip = may_skip
         self._for_workloads = for_workloads
 
@@ -77,6 +88,7 @@ class NodeClaims:
             return
         with self._measured(PREPARE_RESOURCES):
             claims = await self._usable_claims(pod)
+            await self._release_devices(claims)
             async with AsyncExitStack() as stack:
                 await self._book.lock(stack, [key_of(claim) for claim in claims])
                 await self._prepare_locked(pod, claims)
@@ -99,6 +111,22 @@ class NodeClaims:
             if refused is not None:
                 raise ClaimsFailed(refused.text)
         return tuple(claims.values())
+
+    async def _release_devices(self, claims: Sequence[ResourceClaim]) -> None:
+        """Unprepare claims of ended pods that may hold the same devices: they are unprepared before they are prepared again."""
+        for pod_uid in self._book.pods():
+            stage = self._stage_of_pod(pod_uid)
+            if stage is PodStage.ACTIVE:
+                continue
+            held = (entry for _, entry in self._book.of_pod(pod_uid) if prepare_plan.may_overlap(entry, claims))
+            if (entry := next(held, None)) is None:
+                continue
+            if stage is PodStage.ENDING:
+                name = entry.record.name
+                raise ClaimsFailed(
+                    f"devices of ResourceClaim {name} are still in use by pod {pod_uid}, which is ending"
+                )
+            await self.unprepare(pod_uid)
 
     async def _prepare_locked(self, pod: Pod, claims: Sequence[ResourceClaim]) -> None:
         for claim in claims:

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from dralloc.api.coordination_v1 import Lease
 from dralloc.api.core_v1 import Node, Taint
+from dralloc.api.node_leases import NODE_LEASES
+from dralloc.api.node_taints import NO_SCHEDULE, NOT_READY
 from dralloc.client.api_calls import ApiCalls, PatchType
 from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import TransportError
@@ -21,10 +23,8 @@ from dralloc.primitives.errors import AlreadyExists, ApiError, Conflict, Forbidd
 
 _logger = logging.getLogger(__name__)
 
-LEASES: Final = "kube-node-lease"
 # Schedulers read the taint, users the condition.
-NOT_READY: Final = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
-_NOT_READY: Final = (NOT_READY.key, NOT_READY.effect)
+_TAINT: Final = Taint(key=NOT_READY, effect=NO_SCHEDULE)
 
 
 class NodeHeartbeat:
@@ -48,6 +48,8 @@ class NodeHeartbeat:
         self._timings = timings
         self._since = since or clock.now()
         self._is_ready = True
+        # Set when the server shows another state than ours.
+        self._is_contradicted = asyncio.Event()
 
     async def register(self) -> str:
         """Create the node, or update it; returns its UID."""
@@ -73,6 +75,19 @@ class NodeHeartbeat:
         with suppress(Conflict):
             await self._taint(node)
 
+    def node_changed(self, _: Node | None, after: Node | None) -> None:
+        """Handle an informer event. A controller marks a node that was silent; now the node contradicts."""
+        if after is not None and self._is_ready and is_contradicted(after):
+            self._since = self._clock.now()
+            self._is_contradicted.set()
+
+    async def show_ready(self) -> None:
+        """Write the status again; a failure is logged."""
+        try:
+            await self._show()
+        except (ApiError, TransportError) as error:
+            _logger.warning("cannot write the status of node %s: %s", self._shape.name, error)
+
     async def _show(self) -> Node:
         """Write the status and the matching taint; taints of other components are kept."""
         while True:
@@ -83,9 +98,9 @@ class NodeHeartbeat:
                 continue
 
     async def _taint(self, node: Node) -> Node:
-        taints = [taint for taint in node.spec.taints if (taint.key, taint.effect) != _NOT_READY]
+        taints = [taint for taint in node.spec.taints if (taint.key, taint.effect) != (NOT_READY, NO_SCHEDULE)]
         if not self._is_ready:
-            taints.append(NOT_READY)
+            taints.append(_TAINT)
         if len(taints) == len(node.spec.taints):
             return node
         change = {
@@ -105,7 +120,11 @@ class NodeHeartbeat:
             await self.beat_once(with_status=loop.time() >= status_at)
             if loop.time() >= status_at:
                 status_at = loop.time() + self._timings.node_status_s
-            await asyncio.sleep(self._timings.heartbeat_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._timings.heartbeat_s):
+                    await self._is_contradicted.wait()
+                    self._is_contradicted.clear()
+                    await self.show_ready()
 
     async def beat_once(self, *, with_status: bool = False) -> None:
         """Renew the lease once, and the status on request. Failures are logged; the next beat tries again."""
@@ -129,15 +148,20 @@ class NodeHeartbeat:
         return node_status(self._shape, self._clock.now(), self._since, is_ready=self._is_ready)
 
     async def _renew_lease(self) -> None:
-        moment = self._clock.now().isoformat(timespec="microseconds").replace("+00:00", "Z")
-        spec = {
-            "holderIdentity": self._shape.name,
-            "leaseDurationSeconds": self._timings.lease_s,
-            "renewTime": moment,
-        }
-        leases, key = resource_for(Lease), ObjectKey(LEASES, self._shape.name)
-        try:
-            await self._calls.patch(leases, key, {"spec": spec})
-        except NotFound:
-            metadata = {"name": self._shape.name, "namespace": LEASES}
-            await self._calls.create(leases, {"metadata": metadata, "spec": spec})
+        await renew_lease(self._calls, self._shape.name, self._clock.now(), self._timings)
+
+
+async def renew_lease(calls: ApiCalls, name: str, now: datetime, timings: Timings) -> None:
+    """Renew the lease with which a node, or nodes that share it, show that they are alive; create it if it is missing."""
+    moment = now.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    spec = {"holderIdentity": name, "leaseDurationSeconds": timings.lease_s, "renewTime": moment}
+    leases, key = resource_for(Lease), ObjectKey(NODE_LEASES, name)
+    try:
+        await calls.patch(leases, key, {"spec": spec})
+    except NotFound:
+        await calls.create(leases, {"metadata": {"name": name, "namespace": NODE_LEASES}, "spec": spec})
+
+
+def is_contradicted(node: Node) -> bool:
+    """True if the server shows a node that is ready as not ready."""
+    return any(each.type == "Ready" and each.status != "True" for each in node.status.conditions)

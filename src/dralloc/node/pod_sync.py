@@ -19,7 +19,7 @@ from dralloc.client.api_calls import ApiCalls, PatchType
 from dralloc.client.event_recorder import EventRecorder, Report, reference_to
 from dralloc.client.typed_resource import key_of
 from dralloc.client.work_queue import WorkQueue, work
-from dralloc.node.claims import ClaimsFailed, PodClaimPreparer
+from dralloc.node.claims import ClaimsFailed, PodClaimPreparer, PodStage
 from dralloc.node.container_devices import HealthOf, cdi_ids, devices_status
 from dralloc.node.health import NOT_KNOWN
 from dralloc.node.metrics import NodeMetrics
@@ -61,6 +61,8 @@ class _Work:
     started_at: str | None = None
     conditions: tuple[PodCondition, ...] = ()
     preparing: asyncio.Task[None] | None = None
+    # When its last container had ended.
+    stopped_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,12 @@ class PodSync:
     def pods(self) -> frozenset[str]:
         """The UIDs of the pods that are being synced."""
         return frozenset(self._pods)
+
+    def stage_of(self, uid: str) -> PodStage:
+        known = self._pods.get(uid)
+        if known is None or known.is_over:
+            return PodStage.ENDED
+        return PodStage.ENDING if known.is_gone or known.pod.is_finished else PodStage.ACTIVE
 
     async def run(self, workers: int) -> None:
         """Sync pods until cancelled."""
@@ -221,12 +229,8 @@ class PodSync:
     async def _finish(self, known: _Work, ending: _Ending | None) -> None:
         """No container runs any more: unprepare the claims, write the final status, and complete a deletion."""
         uid = known.pod.metadata.uid
-        try:
-            await self._context.claims.unprepare(uid)
-        except ClaimsFailed as failed:
-            text = f"Failed to unprepare dynamic resources: unprepare dynamic resources: {failed}"
-            self._event(known.pod, "Warning", "FailedUnprepareDynamicResources", text)
-            raise TryAgain(str(failed)) from None
+        known.stopped_at = known.stopped_at or self._context.clock.now()
+        await self._unprepare(known, known.stopped_at + timedelta(seconds=self._context.timings.unprepare_s))
         if not known.is_gone and not known.pod.is_finished:
             await self._send_status(known, PodPlan(is_over=True), ending)
         if not known.is_gone and known.pod.is_terminating:
@@ -234,6 +238,25 @@ class PodSync:
         known.is_over, known.sent = True, None
         if known.is_gone:
             self._forget(uid)
+
+    async def _unprepare(self, known: _Work, deadline: datetime) -> None:
+        """Unprepare the claims; after the deadline the pod ends without that, and the node tries on by itself."""
+        pod, left_s = known.pod, (deadline - self._context.clock.now()).total_seconds()
+        try:
+            async with asyncio.timeout(max(left_s, 0.0)):
+                await self._context.claims.unprepare(pod.metadata.uid)
+        except (ClaimsFailed, TimeoutError) as failed:
+            text = str(failed) or "its drivers do not answer"
+            if self._context.clock.now() < deadline:
+                text = f"Failed to unprepare dynamic resources: unprepare dynamic resources: {text}"
+                self._event(pod, "Warning", "FailedUnprepareDynamicResources", text)
+                raise TryAgain(text) from None
+            message = (
+                f"the pod ends although its claims are still prepared after {self._context.timings.unprepare_s:g} s: {text}; "
+                "the node keeps trying to unprepare them, and prepares their devices for no other pod until then"
+            )
+            _logger.warning("pod %s: %s", key_of(pod), message)
+            self._event(pod, "Warning", "UnprepareDynamicResourcesTimedOut", message)
 
     # --- Writes ---------------------------------------------------------------------------------------------------
 
@@ -253,7 +276,7 @@ class PodSync:
             host_ip=self._context.host_ip,
         )
         status = pod_status(known.pod, facts)
-        if status == known.sent:
+        if status == known.sent and not _is_contradicted(known.pod, status):
             return
         # With the UID, the write is a conflict if another pod has the name by now.
         patch = {"metadata": {"uid": known.pod.metadata.uid}, "status": status}
@@ -355,6 +378,12 @@ class PodSync:
 
     def _holds_anything(self, pod: NodePod) -> bool:
         return pod.is_terminating or bool(self._context.claims.of_pod(pod.metadata.uid))
+
+
+def _is_contradicted(pod: NodePod, status: Mapping[str, Any]) -> bool:
+    """True if the server shows another readiness than the node wrote: a controller believed the node to be gone."""
+    sent = next((each.status for each in status["conditions"] if each.type == "Ready"), None)
+    return any(each.type == "Ready" and each.status != sent for each in pod.status.conditions)
 
 
 def _deadline(known: _Work) -> datetime | None:

@@ -23,6 +23,8 @@ class NodeContainer(Container):
     command: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
     working_dir: str = ""
+    stdin: bool = False
+    tty: bool = False
     env: tuple[EnvVar, ...] = ()
     # Not supported; only their presence is read.
     env_from: tuple[Any, ...] = ()

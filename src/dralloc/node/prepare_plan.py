@@ -41,6 +41,21 @@ def resolve_claims(pod: Pod) -> tuple[ClaimUse, ...] | CannotPrepare:
     return tuple(claims_of(pod))
 
 
+def may_overlap(entry: ClaimEntry, claims: Iterable[ResourceClaim]) -> bool:
+    """True if the entry is of another claim and may hold a device of these claims: its own are not always known."""
+    for claim in claims:
+        if claim.metadata.uid == entry.record.uid or claim.status.allocation is None:
+            continue
+        for result in claim.status.allocation.devices.results:
+            part = entry.record.drivers.get(result.driver)
+            if part is not None and (
+                not part.devices
+                or any((each.pool, each.device) == (result.pool, result.device) for each in part.devices)
+            ):
+                return True
+    return False
+
+
 def check_claim(
     use: ClaimUse, claim: ResourceClaim, pod: Pod, is_registered: Callable[[str], bool], *, for_workloads: bool = True
 ) -> CannotPrepare | None:

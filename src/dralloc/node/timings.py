@@ -29,6 +29,8 @@ class Timings:
     health_fresh_s: float = 30.0
     # How often claims of deleted pods are searched for.
     reconcile_s: float = 60.0
+    # How long the end of a pod waits for drivers that do not unprepare its claims.
+    unprepare_s: float = 120.0
     # Failed syncs of a pod.
     pod_backoff: Backoff = field(default_factory=lambda: Backoff(first_s=0.25, most_s=10.0))
     # Restarts of an exited container: at once, then with this backoff, until it has run for `crash_forgotten_s`.

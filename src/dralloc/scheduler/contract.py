@@ -21,6 +21,7 @@ from dralloc.scheduler.state.change_log import ChangeLog
 from dralloc.scheduler.state.cluster_events import ClusterEvent
 from dralloc.scheduler.state.node_state import NodeState
 from dralloc.scheduler.state.pod_topology import PodTopology
+from dralloc.scheduler.state.volume_state import VolumePlan, VolumeState
 from dralloc.snapshot.cluster import Snapshot
 
 # The Kubernetes plugin that decides about claims and devices.
@@ -49,6 +50,9 @@ class ClusterView(Protocol):
     @property
     def pod_topology(self) -> PodTopology: ...
 
+    @property
+    def volumes(self) -> VolumeState: ...
+
     def find_claim(self, claim_id: ClaimId) -> ResourceClaim | None:
         """The claim, with its assumed allocation and reservations."""
 
@@ -65,6 +69,7 @@ class CommittedPlacement(Struct, frozen=True, gc=False):
     node: str
     allocations: Mapping[ClaimId, AllocationResult] = field(default_factory=dict)
     new: frozenset[ClaimId] = frozenset()
+    volumes: VolumePlan | None = None
 
 
 class Placement(Struct, frozen=True, gc=False):
@@ -75,11 +80,13 @@ class Placement(Struct, frozen=True, gc=False):
     new: Mapping[ClaimId, ClaimAllocation] = field(default_factory=dict)
     # The time that new allocations record; None where the feature that waits for devices is off.
     allocated_at: datetime | None = None
+    # None unless claims to persistent volumes are bound with this decision.
+    volumes: VolumePlan | None = None
 
     def commit(self, share_ids: Callable[[], str]) -> CommittedPlacement:
         """The placement with a new ID for each share."""
         stamped = {claim_id: stamp(each, share_ids, self.allocated_at) for claim_id, each in self.new.items()}
-        return CommittedPlacement(self.node, {**self.held, **stamped}, frozenset(stamped))
+        return CommittedPlacement(self.node, {**self.held, **stamped}, frozenset(stamped), self.volumes)
 
 
 class Rejection(Struct, frozen=True, gc=False):
@@ -95,6 +102,8 @@ class Rejection(Struct, frozen=True, gc=False):
     deallocate: ClaimId | None = None
     # The Kubernetes plugins that rejected the pod.
     plugins: frozenset[str] = frozenset({DYNAMIC_RESOURCES})
+    # True if devices that match have too little capacity left.
+    lacks_capacity: bool = False
     # Equal for pods that get the same decision; None where the decision is for this pod alone.
     equivalence_key: bytes | None = None
 

@@ -18,12 +18,14 @@ from dralloc.client.api_calls import ApiCalls
 from dralloc.primitives.clock import Clock
 from dralloc.scheduler.bind.binder import Binder, BindingFailed, Bound, PodGone
 from dralloc.scheduler.bind.claim_writer import ClaimWriter
+from dralloc.scheduler.bind.volume_writer import VolumeWriter
 from dralloc.scheduler.bind.write_slots import WriteSlots
 from dralloc.scheduler.contract import CommittedPlacement, Decision, DecisionFailure, Placement, Rejection
 from dralloc.scheduler.decide.cycle import Cycle
 from dralloc.scheduler.queue.parked_pods import QueuedPod
 from dralloc.scheduler.queue.pending_pods import PendingPods, QueueKey, may_change_outcome, queue_key
 from dralloc.scheduler.queue.scheduling_queue import SchedulingQueue
+from dralloc.scheduler.report.decision_log import log_allocations
 from dralloc.scheduler.report.group_conditions import GroupConditions
 from dralloc.scheduler.report.metrics import SchedulerMetrics
 from dralloc.scheduler.report.pod_conditions import PodConditionWriter
@@ -60,6 +62,7 @@ class Scheduler:
             rank=settings.rank,
             owns_pool=settings.owns_pool,
             for_workloads="DRAReservedForWorkloads" in settings.gates,
+            class_settings=settings.class_settings,
         )
         self._cycle = Cycle(self._cluster, settings.gates)
         self._watches = Watches(calls, self._cluster, self._wake)
@@ -71,11 +74,13 @@ class Scheduler:
         self._has_work = asyncio.Event()
         self._slots = WriteSlots(settings.bindings_max, self._has_work.set)
         self._writer = ClaimWriter(calls, self._cluster, self._wake)
+        volume_writer = VolumeWriter(calls, self._cluster, slots=self._slots, is_pending=self._exists)
         self._binder = Binder(
             calls,
             self._cluster,
             slots=self._slots,
             writer=self._writer,
+            volume_writer=volume_writer,
             progress=self._watches.progress,
             clock=clock,
             reporter=self._report,
@@ -95,6 +100,9 @@ class Scheduler:
         finally:
             await self._writer.close()
 
+    def _exists(self, pod: Pod) -> bool:
+        return self._pending.find(queue_key(pod)) is not None
+
     def _count_queued(self) -> Mapping[str, int]:
         counts = self._queue.counts()
         return {**counts, "gated": counts["gated"] + self._pending.gated_count}
@@ -111,6 +119,7 @@ class Scheduler:
                 self._wake((pod_changed(pod_key(after)),))
         elif before is not None:
             self._queue.discard(queue_key(before))
+            self._binder.notify(pod_changed(pod_key(before)))
             self._report.removed(before)
         self._has_work.set()
 
@@ -164,17 +173,30 @@ class Scheduler:
         if pod is None:
             self._queue.placed(key)
             return
-        started_s = time.perf_counter()
-        decision = self._decide(pod)
-        self._report.decided(pod, decision, time.perf_counter() - started_s)
+        decision = self._decide_and_report(pod)
         if isinstance(decision, Placement):
             placement = decision.commit(self._settings.new_share_id)
-            self._cluster.assume(pod, placement.node, placement.allocations)
+            log_allocations(pod, placement)
+            self._cluster.assume(pod, placement.node, placement.allocations, placement.volumes)
             self._queue.binding(key)
             self._slots.take()
             tasks.create_task(self._bind(pod, placement, _now_s()))
         else:
             self._end_without_node(pod, key, decision, tasks)
+
+    def _decide_and_report(self, pod: Pod) -> Decision:
+        started_s = time.perf_counter()
+        attempt = self._cycle.begin(pod)
+        begun_s = time.perf_counter()
+        self._report.begun(pod, is_over=isinstance(attempt, Rejection), seconds=begun_s - started_s)
+        if isinstance(attempt, Rejection):
+            self._report.decided(pod, attempt, begun_s - started_s)
+            return attempt
+        decision = self._cycle.conclude(attempt, self._clock.now())
+        ended_s = time.perf_counter()
+        self._report.searched(pod, decision, ended_s - begun_s)
+        self._report.decided(pod, decision, ended_s - started_s)
+        return decision
 
     def _decide(self, pod: Pod) -> Decision:
         return self._cycle.decide(pod, self._clock.now())

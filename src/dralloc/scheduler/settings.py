@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from zlib import crc32
@@ -11,6 +11,7 @@ from zlib import crc32
 from dralloc.api.pod_v1 import DEFAULT_SCHEDULER
 from dralloc.devices.identity import PoolId
 from dralloc.primitives.features import FeatureGates
+from dralloc.scheduler.state.class_settings import ClassSettings
 from dralloc.scheduler.state.pool_ownership import owns_every_pool
 
 NAME: Final = "dralloc"
@@ -30,6 +31,7 @@ class SchedulerSettings:
     identity: str = NAME
     bindings_max: int = 64
     owns_pool: Callable[[PoolId], bool] = owns_every_pool
+    class_settings: Mapping[str, ClassSettings] = field(default_factory=dict)
     new_share_id: Callable[[], str] = lambda: str(uuid.uuid4())
 
     def rank(self, node: str) -> int:

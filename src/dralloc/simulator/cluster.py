@@ -41,7 +41,7 @@ from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.transport import ClientRequest
 from dralloc.client.typed_resource import Object
-from dralloc.controllers.controller_set import ControllerSet
+from dralloc.controllers.controller_set import WITHOUT_NODES, ControllerSet
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.leader_loop import SchedulerLoop
 from dralloc.scheduler.settings import SchedulerSettings
@@ -253,7 +253,7 @@ class SimulatedCluster:
         calls = ApiCalls(network, field_manager=name)
         match name:
             case "controllers":
-                return ControllerSet(network, clock=component.clock, gates=gates).run
+                return ControllerSet(network, clock=component.clock, gates=gates, only=WITHOUT_NODES).run
             case "nodes":
                 return PodRunner(calls, component.clock).run
             case "conflict-injector":

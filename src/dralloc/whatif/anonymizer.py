@@ -35,17 +35,26 @@ _KEPT: Final = _fields("""
     declaredFeatures scopes source action component
     reportingComponent driver device deviceClassName extendedResourceName resourceName counterSet compatibilityGroups
     allocationMode matchAttribute distinctAttribute partitionTypeAttribute bindingConditions bindingFailureConditions
+    accessModes volumeMode volumeBindingMode persistentVolumeReclaimPolicy provisioner attacher capacity maximumVolumeSize
     skipNodeOperations capacityKey capacityMultiplier deviceMultiplier perPod perContainer default min max step validValues value
+    devicePreference strategy remainder distinctAttributes requestPolicyName
 """)
 # A field inside of another one that is treated differently from others of its name.
 _KEPT_INSIDE: Final = frozenset(
-    {("devices", "name"), ("sharedCounters", "name"), ("derivedAttributes", "name"), ("matchFields", "key")}
+    {
+        ("devices", "name"),
+        ("drivers", "name"),
+        ("sharedCounters", "name"),
+        ("derivedAttributes", "name"),
+        ("matchFields", "key"),
+    }
 )
 _QUANTITIES: Final = _fields("""
     capacity allocatable limits requests overhead hard used allocatedResources consumedCapacity counters nodeAllocatableResources
+    capacityLimits requestPolicies
 """)
 # Kinds whose names administrators chose for all users.
-_KEPT_NAMES: Final = frozenset({"DeviceClass", "PriorityClass"})
+_KEPT_NAMES: Final = frozenset({"CSIDriver", "DeviceClass", "PriorityClass"})
 _LABEL_MAPS: Final = frozenset({"labels", "annotations", "matchLabels", "nodeSelector"})
 _LABEL_KEYS: Final = frozenset({"key", "topologyKey", "matchLabelKeys", "mismatchLabelKeys"})
 _TAINTS: Final = frozenset({"taint", "taints", "tolerations"})

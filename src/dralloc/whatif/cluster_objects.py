@@ -34,15 +34,28 @@ from dralloc.api.resource_v1 import (
     ResourceSlice,
 )
 from dralloc.api.scheduling_v1 import PriorityClass
+from dralloc.api.storage_v1 import GROUP as STORAGE
+from dralloc.api.storage_v1 import CSINode
+from dralloc.api.volumes_v1 import (
+    CSIDriver,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
 from dralloc.primitives.features import FeatureGates
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.node_selectors import NodeFacts
 
 # What placing pods depends on. Without the first ones there is no answer.
 PLACEMENT_NEEDED: Final[frozenset[type[ApiObject]]] = frozenset({ResourceSlice, DeviceClass, ResourceClaim})
-PLACEMENT_USEFUL: Final[frozenset[type[ApiObject]]] = frozenset(
-    {Namespace, Node, Pod, ResourceClaimTemplate, DeviceTaintRule, ResourceQuota, PriorityClass}
+VOLUME_KINDS: Final[frozenset[type[ApiObject]]] = frozenset(
+    {PersistentVolume, PersistentVolumeClaim, StorageClass, CSIDriver, CSINode, CSIStorageCapacity, VolumeAttachment}
 )
+PLACEMENT_USEFUL: Final[frozenset[type[ApiObject]]] = VOLUME_KINDS | {
+    *(Namespace, Node, Pod, ResourceClaimTemplate, DeviceTaintRule, ResourceQuota, PriorityClass),
+}
 # The node that is assumed where no object names one.
 ASSUMED_NODE: Final = "some-node"
 
@@ -184,6 +197,13 @@ _VIEWS: Mapping[tuple[str, str], type[ApiObject]] = {
     ("", "ResourceQuota"): ResourceQuota,
     ("scheduling.k8s.io", "PriorityClass"): PriorityClass,
     ("", "Event"): Event,
+    ("", "PersistentVolume"): PersistentVolume,
+    ("", "PersistentVolumeClaim"): PersistentVolumeClaim,
+    (STORAGE, "StorageClass"): StorageClass,
+    (STORAGE, "CSIDriver"): CSIDriver,
+    (STORAGE, "CSINode"): CSINode,
+    (STORAGE, "CSIStorageCapacity"): CSIStorageCapacity,
+    (STORAGE, "VolumeAttachment"): VolumeAttachment,
 }
 _HUBS = (ResourceSlice, DeviceClass, ResourceClaim, ResourceClaimTemplate, DeviceTaintRule)
 

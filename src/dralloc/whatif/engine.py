@@ -45,6 +45,7 @@ from dralloc.whatif.blockers import (
     queue_blockers,
 )
 from dralloc.whatif.cluster_objects import ClusterObjects, exists, is_made_up
+from dralloc.whatif.cluster_volumes import add_ephemeral_claims, add_volumes
 from dralloc.whatif.node_ranks import rank_function
 from dralloc.whatif.object_changes import ObjectChange, apply_changes
 from dralloc.whatif.template_claims import MissingTemplate, TemplateClaims, pod_for_claim
@@ -114,6 +115,7 @@ class Engine:
                 self._expected.append(claim)
                 subject = f"pod {pod.metadata.namespace}/{pod.metadata.name}"
                 self.objects.notes.append(f"{subject}: claim {claim_id} does not exist yet; its template is used")
+        add_ephemeral_claims(self.cluster.volumes, completed)
         return completed
 
     def create(self, obj: Pod | ResourceClaim) -> None:
@@ -279,7 +281,7 @@ class Engine:
     def assume(self, pod: Pod, placement: Placement) -> PodPlacement:
         """Counts the placement from now on."""
         committed = placement.commit(_ShareIds(f"{pod.metadata.namespace}/{pod.metadata.name}"))
-        self.cluster.assume(pod, committed.node, committed.allocations)
+        self.cluster.assume(pod, committed.node, committed.allocations, committed.volumes)
         claims = tuple(map(_without_made_up, self.claims_of(pod)))
         return PodPlacement(pod, placement.node, claims, committed.new)
 
@@ -349,6 +351,7 @@ def _state_of(objects: ClusterObjects, nodes: Iterable[Node]) -> ClusterState:
         state.claim_changed(None, claim)
     for pod in objects.all(Pod).values():
         state.pod_changed(None, pod)
+    add_volumes(state.volumes, objects)
     return state
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ import msgspec
 
 from dralloc.api.core_v1 import Node
 from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.registry import Kind
 from dralloc.api.resource_v1 import GROUP, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.client.api_calls import ApiCalls
@@ -23,8 +25,16 @@ from dralloc.client.transport import ClientRequest, Transport
 from dralloc.client.typed_resource import TypedResource
 from dralloc.devices.identity import ClaimId
 from dralloc.primitives.errors import Forbidden
+from dralloc.scheduler.decide.pod_volumes import has_volumes
 from dralloc.snapshot.cluster import Snapshot
-from dralloc.whatif.cluster_objects import ReadKind, decode_object, object_type_of, place_of, relevant_kinds
+from dralloc.whatif.cluster_objects import (
+    VOLUME_KINDS,
+    ReadKind,
+    decode_object,
+    object_type_of,
+    place_of,
+    relevant_kinds,
+)
 from dralloc.whatif.reduced_objects import reduced
 
 PAGE_SIZE: Final = 500
@@ -38,7 +48,12 @@ async def read_cluster(
     calls = ApiCalls(transport)
     kinds = {object_type: kind for object_type, kind in relevant_kinds() if wanted is None or object_type in wanted}
     found = await asyncio.gather(*(_read(calls, discovery, kind, namespace) for kind in kinds.values()))
-    return dict(zip(kinds, found, strict=True))
+    read = dict(zip(kinds, found, strict=True))
+    pods = read.get(Pod, ReadKind()).objects
+    if not any(isinstance(pod, Pod) and has_volumes(pod) for pod in pods):
+        # No answer about these pods depends on volumes.
+        read |= {kind: replace(read[kind], note="") for kind in VOLUME_KINDS & read.keys()}
+    return read
 
 
 async def server_version(transport: Transport) -> str:

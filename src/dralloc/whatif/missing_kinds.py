@@ -15,6 +15,8 @@ from dralloc.api.resource_v1 import (
     ResourceSlice,
 )
 from dralloc.api.scheduling_v1 import SYSTEM_CLASSES, PriorityClass
+from dralloc.api.volumes_v1 import PersistentVolume, PersistentVolumeClaim, StorageClass
+from dralloc.scheduler.decide.pod_volumes import has_volumes
 from dralloc.whatif.cluster_objects import ClusterObjects, relevant_kinds
 
 
@@ -47,6 +49,10 @@ def _selects_namespaces(objects: ClusterObjects) -> bool:
     return any(term.namespace_selector is not None for term in terms)
 
 
+def _has_volumes(objects: ClusterObjects) -> bool:
+    return any(map(has_volumes, objects.all(Pod).values()))
+
+
 def _names_priority_classes(objects: ClusterObjects) -> bool:
     return any(
         pod.spec.priority is None and pod.spec.priority_class_name not in ("", *SYSTEM_CLASSES)
@@ -64,6 +70,9 @@ _COULD_MATTER: Final[Mapping[type[ApiObject], Callable[[ClusterObjects], bool]]]
     ResourceQuota: _has_templates,
     Namespace: lambda objects: _asks_admin_access(objects) or _selects_namespaces(objects),
     PriorityClass: _names_priority_classes,
+    PersistentVolumeClaim: _has_volumes,
+    PersistentVolume: _has_volumes,
+    StorageClass: _has_volumes,
 }
 
 

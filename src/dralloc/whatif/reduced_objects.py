@@ -16,12 +16,17 @@ from msgspec.structs import replace
 from dralloc.api.apps_v1 import DaemonSet, Deployment
 from dralloc.api.batch_v1 import Job, PodTemplateSpec
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
-from dralloc.api.pod_v1 import MIRROR_POD, Container, Pod, PodSpec
+from dralloc.api.pod_v1 import MIRROR_POD, Container, EphemeralVolumeSource, Pod, PodSpec, Volume
 from dralloc.api.resource_v1 import NULL, ResourceClaim, ResourceClaimTemplate
+from dralloc.api.volume_claims import BETA_STORAGE_CLASS, BIND_COMPLETED, SELECTED_NODE
+from dralloc.api.volumes_v1 import PersistentVolumeClaimTemplate
 from dralloc.api.wire import map_changed
 
 # The annotations that answers read, by the beginning of their keys.
-_READ_KEYS: Final = ("dralloc.io/", "resource.kubernetes.io/", MIRROR_POD)
+_READ_KEYS: Final = (
+    *("dralloc.io/", "resource.kubernetes.io/", MIRROR_POD),
+    *(BIND_COMPLETED, SELECTED_NODE, BETA_STORAGE_CLASS),
+)
 # The whole manifest of the object, with everything that is left out here.
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
@@ -78,9 +83,17 @@ def _reduced_spec(spec: PodSpec) -> PodSpec:
         spec,
         containers=map_changed(spec.containers, _without_image),
         init_containers=map_changed(spec.init_containers, _without_image),
-        # Of these, only the presence is read.
-        volumes=tuple(volume if volume.ephemeral is None else replace(volume, ephemeral={}) for volume in spec.volumes),
+        volumes=map_changed(spec.volumes, _reduced_volume),
     )
+
+
+def _reduced_volume(volume: Volume) -> Volume:
+    """Of the claim that is made for an ephemeral volume, only the specification is read."""
+    template = volume.ephemeral.volume_claim_template if volume.ephemeral is not None else None
+    if template is None:
+        return volume
+    source = EphemeralVolumeSource(volume_claim_template=PersistentVolumeClaimTemplate(spec=template.spec))
+    return replace(volume, ephemeral=source)
 
 
 def _without_image(container: Container) -> Container:

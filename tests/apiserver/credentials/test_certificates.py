@@ -64,7 +64,8 @@ def test_a_certificate_does_not_outlive_its_authority(tmp_path: Path) -> None:
 
 
 def ensure_files(directory: Path) -> TlsFiles:
-    return TlsFiles(directory / "ca.crt", directory / "server.crt", directory / "server.key")
+    names = ("ca.crt", "server.crt", "server.key", "kubelet-client.crt", "kubelet-client.key")
+    return TlsFiles(*(directory / name for name in names))
 
 
 def test_a_certificate_that_is_not_valid_yet_is_replaced(tmp_path: Path) -> None:

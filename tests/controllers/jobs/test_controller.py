@@ -15,7 +15,7 @@ from dralloc.api.pod_v1 import FAILED, SUCCEEDED, Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey
-from dralloc.controllers.controller_set import CONTROLLERS
+from dralloc.controllers.controller_set import WITHOUT_NODES
 from dralloc.simulator.network import Faults
 from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import allocation, held, request
@@ -415,7 +415,7 @@ def test_evictions_count_as_failures_until_the_job_fails_and_releases_its_claim(
         assert (await conditions_of(cluster))["Failed"] == "BackoffLimitExceeded"
         assert (await cluster.claim("shared")).status.allocation is None
 
-    play(scenario, tuple(CONTROLLERS))
+    play(scenario, WITHOUT_NODES)
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from dralloc.access.users import ADMINS
 from dralloc.apiserver.credentials.private_file import write_private
 
 AUTHORITY_LIFETIME: Final = timedelta(days=3650)
@@ -32,6 +33,8 @@ AUTHORITY_RENEW_BEFORE: Final = timedelta(days=365)
 # Tolerates clients whose clock is behind.
 BACKDATE: Final = timedelta(hours=1)
 
+# The name by which nodes recognize an API server; as in clusters that kubeadm makes.
+KUBELET_CLIENT: Final = "kube-apiserver-kubelet-client"
 # Names and addresses that every certificate covers.
 LOCAL_NAMES: Final = ("localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 
@@ -43,6 +46,9 @@ class TlsFiles:
     authority: Path
     certificate: Path
     key: Path
+    # For connections to nodes.
+    client_certificate: Path
+    client_key: Path
 
     @property
     def authority_pem(self) -> bytes:
@@ -60,6 +66,7 @@ def ensure_certificates(directory: Path, host_names: Sequence[str], now: datetim
     if not (files.authority.exists() and _authority_key(directory).exists()):
         _make_authority(files, _authority_key(directory), now, earlier=())
         files.certificate.unlink(missing_ok=True)
+        files.client_certificate.unlink(missing_ok=True)
     newest = _authorities(files)[0]
     if newest.not_valid_before_utc > now:
         raise UnusableCertificates(
@@ -71,6 +78,8 @@ def ensure_certificates(directory: Path, host_names: Sequence[str], now: datetim
     names = tuple(dict.fromkeys((*LOCAL_NAMES, *host_names)))
     if not (files.certificate.exists() and files.key.exists()) or not _still_good(files, names, now):
         _make_server_certificate(files, _authority_key(directory), names, now)
+    if not (files.client_certificate.exists() and files.client_key.exists()) or not _client_still_good(files, now):
+        _make_client_certificate(files, _authority_key(directory), now)
     return files
 
 
@@ -101,7 +110,13 @@ def retire_authorities(directory: Path) -> int:
 
 
 def _files(directory: Path) -> TlsFiles:
-    return TlsFiles(directory / "ca.crt", directory / "server.crt", directory / "server.key")
+    return TlsFiles(
+        directory / "ca.crt",
+        directory / "server.crt",
+        directory / "server.key",
+        directory / "kubelet-client.crt",
+        directory / "kubelet-client.key",
+    )
 
 
 def _existing_files(directory: Path) -> TlsFiles:
@@ -157,6 +172,48 @@ def _make_authority(files: TlsFiles, key_path: Path, now: datetime, *, earlier: 
 
 
 def _make_server_certificate(files: TlsFiles, authority_key_path: Path, names: Sequence[str], now: datetime) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "dralloc-apiserver")])
+    covered = x509.SubjectAlternativeName([_general_name(name) for name in names])
+    signed = _signed(files, authority_key_path, subject, key, now, ExtendedKeyUsageOID.SERVER_AUTH, covered)
+    write_private(files.key, _key_pem(key))
+    _write_public(files.certificate, _pem([signed]))
+
+
+def _make_client_certificate(files: TlsFiles, authority_key_path: Path, now: datetime) -> None:
+    """The certificate by which this server identifies itself to nodes. A kubelet may ask this server for its rights."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, ADMINS),
+            x509.NameAttribute(NameOID.COMMON_NAME, KUBELET_CLIENT),
+        ]
+    )
+    signed = _signed(files, authority_key_path, subject, key, now, ExtendedKeyUsageOID.CLIENT_AUTH)
+    write_private(files.client_key, _key_pem(key))
+    _write_public(files.client_certificate, _pem([signed]))
+
+
+def _client_still_good(files: TlsFiles, now: datetime) -> bool:
+    """True if nodes accept the certificate now and for some time."""
+    try:
+        certificate = x509.load_pem_x509_certificate(files.client_certificate.read_bytes())
+    except ValueError:
+        return False
+    is_current = certificate.not_valid_before_utc <= now and certificate.not_valid_after_utc - now > RENEW_BEFORE
+    return is_current and any(_is_signed_by(certificate, authority) for authority in _authorities(files))
+
+
+def _signed(
+    files: TlsFiles,
+    authority_key_path: Path,
+    subject: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    now: datetime,
+    usage: x509.ObjectIdentifier,
+    *extensions: x509.ExtensionType,
+) -> x509.Certificate:
+    """A certificate for the key, signed by the newest authority."""
     authority = _authorities(files)[0]
     authority_key = serialization.load_pem_private_key(authority_key_path.read_bytes(), password=None)
     if (
@@ -167,21 +224,17 @@ def _make_server_certificate(files: TlsFiles, authority_key_path: Path, names: S
             f"{authority_key_path} is not the key of the first authority in {files.authority}: restore both from a back-up, "
             "or move both away for a new authority"
         )
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "dralloc-apiserver")])
-    certificate = (
-        _certificate(
-            subject, authority.subject, key.public_key(), now, min(now + SERVER_LIFETIME, authority.not_valid_after_utc)
-        )
-        .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    end = min(now + SERVER_LIFETIME, authority.not_valid_after_utc)
+    certificate = _certificate(subject, authority.subject, key.public_key(), now, end)
+    for extension in extensions:
+        certificate = certificate.add_extension(extension, critical=False)
+    return (
+        certificate.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(sign_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
         .sign(authority_key, hashes.SHA256())
     )
-    write_private(files.key, _key_pem(key))
-    _write_public(files.certificate, certificate.public_bytes(serialization.Encoding.PEM))
 
 
 def _certificate(

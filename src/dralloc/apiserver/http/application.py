@@ -22,6 +22,9 @@ from dralloc.primitives import errors
 
 Scope = Message
 Send = Callable[[Message], Awaitable[None]]
+Tunnel = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+_CLOSE: Final = ((b"connection", b"close"),)
 
 # Watches that one user may have open.
 WATCHES_OF_USER_MAX: Final = 8192
@@ -54,6 +57,8 @@ class ClientConnection(Protocol):
     def push(self, piece: bytes) -> None: ...
 
     def listen(self, *, on_writable: Callable[[], None] | None, on_gone: Callable[[], None] | None) -> None: ...
+
+    def take_over(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]: ...
 
 
 class ApiApplication:
@@ -110,6 +115,9 @@ class ApiApplication:
                 raise self.flow_control.reject(flow, "too-many-watches")
             await flow.enter()
             request = HttpRequest(method, path, query, headers, body, user, source_ip=source_ip)
+            request.raw_query = scope["query_string"]
+            if b"upgrade" in headers and connection is not None:
+                request.upgrade = tuple(scope["headers"])
             request.impersonation = impersonation_headers(scope["headers"])
             response = await flow.metered(self._server.handle(request))
         except errors.ApiError as error:
@@ -117,8 +125,11 @@ class ApiApplication:
         finally:
             if body:
                 self._bodies.release(user.name, len(body))
+        if response.tunnel is not None and connection is not None:
+            return await _switch_protocols(response, response.tunnel, connection)
         if response.stream is None:
-            return await _send_whole(send, response)
+            # After a request for an upgrade, the parser expects no other request.
+            return await _send_whole(send, response, *(_CLOSE if b"upgrade" in headers else ()))
         self._watches[user.name] += 1
         try:
             if response.push is not None and connection is not None:
@@ -183,15 +194,23 @@ def _head(response: HttpResponse, *extra: tuple[bytes, bytes]) -> dict[str, Any]
     return {"type": "http.response.start", "status": response.status, "headers": headers}
 
 
-async def _send_whole(send: Send, response: HttpResponse) -> None:
-    await send(_head(response, (b"content-length", b"%d" % len(response.body))))
+async def _switch_protocols(response: HttpResponse, tunnel: Tunnel, connection: ClientConnection) -> None:
+    """Confirm an upgrade, and leave the connection to its protocol."""
+    reader, writer = connection.take_over()
+    lines = [b"HTTP/1.1 101 Switching Protocols", *(b"%b: %b" % header for header in response.headers)]
+    writer.write(b"\r\n".join([*lines, b"", b""]))
+    await tunnel(reader, writer)
+
+
+async def _send_whole(send: Send, response: HttpResponse, *extra: tuple[bytes, bytes]) -> None:
+    await send(_head(response, (b"content-length", b"%d" % len(response.body)), *extra))
     await send({"type": "http.response.body", "body": response.body})
 
 
 async def _send_early(receive: Receive, send: Send, response: HttpResponse) -> None:
     """Send a response before the request is complete, and close the connection when its client has stopped sending."""
     length = (b"content-length", b"%d" % len(response.body))
-    await send(_head(response, length, (b"connection", b"close")))
+    await send(_head(response, length, *_CLOSE))
     await send({"type": "http.response.body", "body": response.body, "more_body": True})
     await drain(receive)
     await send({"type": "http.response.body", "body": b""})

@@ -100,6 +100,18 @@ class _Output:
         self._transport.close()
 
 
+class _UpgradedConnection(asyncio.StreamReaderProtocol):
+    """The rest of a connection whose request was an upgrade."""
+
+    def __init__(self, reader: asyncio.StreamReader, request: LimitedConnection) -> None:
+        super().__init__(reader)
+        self._request = request
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._request.connection_lost(exc)
+
+
 class LimitedConnection(HttpToolsProtocol):
     """One connection, with bounds on the size of request heads and on the time for sending and reading."""
 
@@ -121,6 +133,23 @@ class LimitedConnection(HttpToolsProtocol):
     is_gone = False
     _on_writable: Callable[[], None] | None = None
     _on_gone: Callable[[], None] | None = None
+
+    # --- for upgrades ---------------------------------------------------------------------------------------
+
+    def take_over(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """The bare connection, for the protocol of an upgrade. This protocol handles no more bytes of it."""
+        # Otherwise the listener would complete the response.
+        self.cycle.disconnected = True
+        self._output.flush()
+        reader = asyncio.StreamReader(loop=self.loop)
+        protocol = _UpgradedConnection(reader, self)
+        self.transport.set_protocol(protocol)
+        protocol.connection_made(self.transport)
+        self.flow.resume_reading()
+        return reader, asyncio.StreamWriter(self.transport, protocol, reader, self.loop)
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """An upgrade is decided after its request is authorized; most are refused there."""
 
     # --- for streams that are pushed ------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ The network side (`application`) and in-process clients use the same pair, so bo
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from functools import lru_cache
 from typing import Final, Protocol
@@ -37,6 +38,10 @@ class HttpRequest(Struct, gc=False):
     source_ip: str = ""
     # Set as soon as the request is authorized or refused.
     decision: Decision | None = None
+    # All parameters, also repeated ones; empty for clients in this process.
+    raw_query: bytes = b""
+    # All headers of a request for an upgrade, also repeated ones; other requests have none here.
+    upgrade: tuple[tuple[bytes, bytes], ...] = ()
 
     def header(self, name: bytes) -> str:
         return self.headers.get(name, b"").decode("latin-1")
@@ -85,6 +90,8 @@ class HttpResponse(Struct):
     headers: tuple[tuple[bytes, bytes], ...] = ()
     stream: AsyncGenerator[bytes, None] | None = None
     push: Callable[[Sink], Awaitable[None]] | None = None
+    # Takes over the client's connection after status 101; returns when it is closed.
+    tunnel: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]] | None = None
 
 
 def parse_query(query: bytes) -> dict[str, str]:

@@ -44,6 +44,7 @@ from dralloc.apiserver.objects.deletion_rules import read_delete_options
 from dralloc.apiserver.objects.namespaces import with_finalizers
 from dralloc.apiserver.objects.node_restriction import NodeRestriction
 from dralloc.apiserver.objects.patch_requests import APPLY_PATCH, document_patcher, patch_object
+from dralloc.apiserver.objects.pod_connections import PodConnections
 from dralloc.apiserver.objects.pod_subresources import PodSubresources
 from dralloc.apiserver.objects.reader import Collection, Reader, select
 from dralloc.apiserver.objects.record_lists import in_pieces, list_records
@@ -76,9 +77,8 @@ _ANSWERED_BY_STATUS: Final = frozenset(
     }
 )
 
-# Subresources of pods that need a connection to their node.
-_STREAMS: Final = frozenset({"exec", "attach", "portforward"})
-_CONNECTIONS: Final = _STREAMS | {"log", "proxy"}
+# Subresources of pods that upgrade the connection.
+_STREAMS: Final = ("exec", "attach", "portforward")
 
 Handler = Callable[[HttpRequest, ApiResource, ResourcePath], Awaitable[HttpResponse]]
 
@@ -94,6 +94,7 @@ class ResourceEndpoints:
         writer: Writer,
         deleter: Deleter,
         pods: PodSubresources,
+        connections: PodConnections,
         nodes: NodeRestriction,
         access: AccessControl,
         accounts: ServiceAccountTokens,
@@ -103,6 +104,7 @@ class ResourceEndpoints:
         self._writer = writer
         self._deleter = deleter
         self._pods = pods
+        self._connections = connections
         self._nodes = nodes
         self._access = access
         self._accounts = accounts
@@ -117,6 +119,7 @@ class ResourceEndpoints:
             "PATCH": self._patch,
             "DELETE": self._delete,
         }
+        stream: Mapping[str, Handler] = {"GET": self._connect, "POST": self._connect}
         part: Mapping[str, Handler] = {"GET": self._get_part, "PUT": self._update_part, "PATCH": self._patch_part}
         self._on_subresource: Mapping[str, Mapping[str, Handler]] = {
             "status": {"GET": self._get, "PUT": self._update, "PATCH": self._patch},
@@ -124,14 +127,15 @@ class ResourceEndpoints:
             "eviction": {"POST": self._evict},
             "finalize": {"PUT": self._finalize},
             "token": {"POST": self._issue_token},
+            "log": {"GET": self._log},
+            **dict.fromkeys(_STREAMS, stream),
             **dict.fromkeys(PARTS, part),
         }
 
     def handler_of(self, method: str, resource: ApiResource, path: ResourcePath) -> Handler:
         """The handler of the method on the path."""
         kind = resource.kind
-        is_proxy = kind is POD and path.subresource == "proxy"
-        if (path.tail and not is_proxy) or (path.namespace and not kind.namespaced):
+        if path.tail or (path.namespace and not kind.namespaced):
             raise no_such_resource()
         if path.verb:
             if path.verb != "watch" or path.subresource:
@@ -141,8 +145,6 @@ class ResourceEndpoints:
             return self._watch_by_path
         if path.subresource:
             if path.subresource not in kind.subresources:
-                if kind is POD and path.subresource in _CONNECTIONS:
-                    return self._connect
                 raise no_such_resource()
             handlers = self._on_subresource[path.subresource]
         else:
@@ -317,16 +319,17 @@ class ResourceEndpoints:
         return status_response(success_status(201))
 
     async def _connect(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
-        """Say why there is no connection to a pod: this server passes none on to nodes."""
-        if path.subresource in _STREAMS and request.method == "GET":
+        """A stream to and from a pod."""
+        if request.method == "GET":
             # A stream can also be opened by GET, and must not need a lesser right than by POST.
             asked = structs.replace(access_request(request, path), verb="create")
             decision = await self._access.decide(asked)
             if not decision.allowed:
                 raise forbidden(resource.group, resource.plural, path.name, decision.reason)
-        if await self._store.get(key_of(POD, path.namespace, path.name)) is None:
-            raise not_found(resource.group, resource.plural, path.name)
-        raise no_such_resource()
+        return await self._connections.stream(request, path)
+
+    async def _log(self, request: HttpRequest, _: ApiResource, path: ResourcePath) -> HttpResponse:
+        return await self._connections.log(request, path)
 
     async def _issue_token(self, request: HttpRequest, _: ApiResource, path: ResourcePath) -> HttpResponse:
         asked = await read_unstored(request, TokenRequest)

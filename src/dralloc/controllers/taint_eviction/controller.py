@@ -14,8 +14,6 @@ from msgspec.structs import replace
 from dralloc.api.pod_claims import ClaimUse, claims_of
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import NO_EXECUTE, DeviceTaintRule, ResourceClaim, ResourceSlice
-from dralloc.api.timestamps import print_timestamp
-from dralloc.client.api_calls import PatchType
 from dralloc.client.event_recorder import Report, reference_to
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey, key_of
@@ -23,6 +21,7 @@ from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.controller_loop import Controller
 from dralloc.controllers.mutation_cache import MutationCache
 from dralloc.controllers.planned_actions import PlannedActions
+from dralloc.controllers.pod_disruption import mark_disruption
 from dralloc.controllers.shared_informers import devices_of
 from dralloc.controllers.taint_eviction import plan_eviction
 from dralloc.controllers.taint_eviction.plan_rule_status import (
@@ -48,12 +47,7 @@ SLICES: Final = resource_for(ResourceSlice)
 RULES: Final = resource_for(DeviceTaintRule)
 
 EVENT_REASON: Final = "DeviceTaintManagerEviction"
-CONDITION: Final = {
-    "type": "DisruptionTarget",
-    "status": "True",
-    "reason": "DeletionByDeviceTaintManager",
-    "message": "Device Taint manager: deleting due to NoExecute taint",
-}
+DISRUPTION: Final = ("DeletionByDeviceTaintManager", "Device Taint manager: deleting due to NoExecute taint")
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +225,7 @@ class TaintEvictionController(Controller[Key, Action]):
             live = await self._calls.get(PODS, key_of(pod))
             if live.metadata.uid == pod.metadata.uid and not live.is_terminating:
                 self._report(live, "Marking for deletion")
-                await self._mark(live)
+                await mark_disruption(self._calls, live, *DISRUPTION, self._clock.now())
                 await self._calls.delete(PODS, key_of(live), uid=live.metadata.uid)
                 now = self._clock.now()
                 self._metrics.evictions.add()
@@ -241,16 +235,6 @@ class TaintEvictionController(Controller[Key, Action]):
         except NotFound:
             pass
         self._forget(key_of(pod))
-
-    async def _mark(self, pod: Pod) -> None:
-        """Set the DisruptionTarget condition, which tells the pod's owner that the pod did not fail on its own."""
-        if any(
-            entry.type == CONDITION["type"] and entry.reason == CONDITION["reason"] for entry in pod.status.conditions
-        ):
-            return
-        condition = {**CONDITION, "lastTransitionTime": print_timestamp(self._clock.now())}
-        patch = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
-        await self._calls.patch(PODS, key_of(pod), patch, type=PatchType.STRATEGIC, subresource="status")
 
     async def _write(self, action: WriteRuleCondition) -> None:
         metadata = action.rule.metadata

@@ -3,7 +3,8 @@
 1. Each claim gets its finalizer, then its allocation and reservation in one write (`claim_writer`).
 2. Collision check: no other scheduler has allocated the same devices at the same time.
 3. Binding conditions: drivers make devices ready that need it.
-4. The pod is bound.
+4. Claims to persistent volumes are bound (`volume_writer`).
+5. The pod is bound.
 
 A scheduler that stops between two steps leaves no device without an owner: the claim lists the pod, so the next attempt for
 the pod continues with the same devices, and the claim controller releases them when the pod goes.
@@ -29,6 +30,7 @@ from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import ApiError, Conflict, NotFound
 from dralloc.scheduler.bind.claim_writer import ClaimLost, ClaimWriter, Collision
 from dralloc.scheduler.bind.collisions import Holder, beaten_by
+from dralloc.scheduler.bind.volume_writer import VolumesNotBound, VolumeWriter
 from dralloc.scheduler.bind.write_slots import WriteSlots
 from dralloc.scheduler.contract import CommittedPlacement
 from dralloc.scheduler.state.binding_conditions import (
@@ -102,6 +104,7 @@ class Binder:
         *,
         slots: WriteSlots,
         writer: ClaimWriter,
+        volume_writer: VolumeWriter,
         progress: WatchProgress,
         clock: Clock,
         reporter: BindingReporter,
@@ -110,6 +113,7 @@ class Binder:
         self._cluster = cluster
         self._slots = slots
         self._writer = writer
+        self._volume_writer = volume_writer
         self._progress = progress
         self._clock = clock
         self._reporter = reporter
@@ -117,7 +121,8 @@ class Binder:
         self._awaited: dict[ClusterEvent, asyncio.Event] = {}
 
     def notify(self, event: ClusterEvent) -> None:
-        """Wakes the pods that wait for binding conditions of the claim that the event is about."""
+        """Wakes the pods that wait for binding conditions of the claim that the event is about, or for volumes."""
+        self._volume_writer.notify(event)
         if self._awaited and (awaited := self._awaited.pop(event, None)) is not None:
             awaited.set()
 
@@ -127,9 +132,11 @@ class Binder:
         try:
             if place.allocations:
                 await self._settle_claims(pod, place, reserved)
+            if place.volumes:
+                await self._volume_writer.settle(pod, place.node, place.volumes)
         except Collision as error:
             return BindingFailed(str(error), is_collision=True, reserved=frozenset(reserved))
-        except (ClaimLost, _DevicesNotReady, ApiError, TransportError, TimeoutError) as error:
+        except (ClaimLost, VolumesNotBound, _DevicesNotReady, ApiError, TransportError, TimeoutError) as error:
             return BindingFailed(str(error) or type(error).__name__, reserved=frozenset(reserved))
         try:
             return await self._bind_pod(pod, place.node)

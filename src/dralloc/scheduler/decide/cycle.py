@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
-from dralloc.allocator.diagnosis.reasons import availability
+from dralloc.allocator.diagnosis.reasons import Group, ReasonCause, availability
 from dralloc.allocator.features import Features
 from dralloc.allocator.requests import compile_demand
 from dralloc.api.pod_claims import is_held_by_workload
@@ -41,6 +41,7 @@ from dralloc.scheduler.decide.claim_checks import (
 from dralloc.scheduler.decide.device_judge import DeviceJudge
 from dralloc.scheduler.decide.node_fit import misfit
 from dralloc.scheduler.decide.node_verdicts import NodeVerdict, overruled
+from dralloc.scheduler.decide.placement_rules import PlacementRules
 from dralloc.scheduler.decide.pod_requirements import (
     ClaimSplit,
     HeldClaim,
@@ -48,7 +49,7 @@ from dralloc.scheduler.decide.pod_requirements import (
     demand_key,
     equivalence_key,
 )
-from dralloc.scheduler.decide.topology_rules import TopologyRules, rules_key
+from dralloc.scheduler.decide.pod_volumes import VolumeObstacle, has_volumes, volume_events, volumes_of
 from dralloc.scheduler.decide.unsupported_fields import unsupported
 from dralloc.scheduler.decide.verdict_table import DEFAULT_EFFORT, SearchEffort, VerdictTable
 from dralloc.scheduler.state.binding_conditions import is_unusable
@@ -57,7 +58,6 @@ from dralloc.scheduler.state.cluster_events import (
     DEVICES_FREED,
     NODE_CHANGED,
     NODE_RESOURCES_FREED,
-    PODS_MOVED,
     claim_changed,
     class_changed,
     pod_changed,
@@ -71,13 +71,13 @@ VERDICTS_MAX: Final = 300_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Attempt:
+class SchedulingAttempt:
     """A pod whose nodes are to be judged. `key` is equal for pods that get the same decision."""
 
     pod: Pod
     claims: ClaimSplit
     table: VerdictTable
-    rules: TopologyRules | None
+    rules: PlacementRules | None
     key: bytes
 
 
@@ -95,9 +95,11 @@ class Cycle:
         self._start = 0
 
     def decide(self, pod: Pod, now: datetime) -> Decision:
-        attempt = self._begin(pod)
-        if isinstance(attempt, Rejection):
-            return attempt
+        attempt = self.begin(pod)
+        return attempt if isinstance(attempt, Rejection) else self.conclude(attempt, now)
+
+    def conclude(self, attempt: SchedulingAttempt, now: datetime) -> Decision:
+        """The second step of a decision; `begin` is the first."""
         if (placement := self._placement(attempt, now)) is not None:
             return placement
         unusable = _unusable(attempt.claims, now)
@@ -109,17 +111,17 @@ class Cycle:
 
     def placement(self, pod: Pod, now: datetime) -> Placement | None:
         """The decision if it is a placement. Reasons, which cost more than a decision, are not looked for."""
-        attempt = self._begin(pod)
+        attempt = self.begin(pod)
         return None if isinstance(attempt, Rejection) else self._placement(attempt, now)
 
     def verdicts(self, pod: Pod) -> Mapping[str, NodeVerdict]:
         """The verdict of every node on the pod; empty if the pod is rejected before any node is judged."""
-        attempt = self._begin(pod)
+        attempt = self.begin(pod)
         if isinstance(attempt, Rejection):
             return {}
         return overruled(attempt.table.all_verdicts(), attempt.rules, self._view.nodes)
 
-    def _begin(self, pod: Pod) -> _Attempt | Rejection:
+    def begin(self, pod: Pod) -> SchedulingAttempt | Rejection:
         """What the decision needs; or why no node need be judged."""
         view = self._view
         if asked := unsupported(pod.spec):
@@ -134,13 +136,21 @@ class Cycle:
         )
         if obstacle is not None:
             return _rejection(obstacle)
+        volumes = volumes_of(pod, view.volumes) if pod.spec.volumes and has_volumes(pod) else None
+        if isinstance(volumes, VolumeObstacle):
+            return self._reject_volumes(pod, volumes)
         demand = demand_key(split, view.classes)
         key = equivalence_key(pod, split) + demand
         table = self._table(key, pod, split, demand)
-        rules = TopologyRules.of(pod, table.requirements.node, view)
-        return _Attempt(pod, split, table, rules, key if rules is None else key + rules_key(pod))
+        rules = PlacementRules.of(pod, table.requirements.node, volumes, view)
+        return SchedulingAttempt(pod, split, table, rules, key if rules is None else key + rules.key())
 
-    def _placement(self, attempt: _Attempt, now: datetime) -> Placement | None:
+    def _reject_volumes(self, pod: Pod, obstacle: VolumeObstacle) -> Rejection:
+        message = f"0/{len(self._view.nodes)} nodes are available: {obstacle.message}"
+        waits_for = volume_events(pod) | {pod_changed(pod_key(pod))}
+        return Rejection(message, waits_for, obstacle.is_early, plugins=frozenset({obstacle.plugin}))
+
+    def _placement(self, attempt: SchedulingAttempt, now: datetime) -> Placement | None:
         claims, table = attempt.claims, attempt.table
         choice = table.best(attempt.rules) if not _unusable(claims, now) else None
         if choice is None:
@@ -152,9 +162,10 @@ class Cycle:
             held={claim_id: allocation for claim_id, allocation in held.items() if allocation is not None},
             new=dict(zip(claims.unallocated_ids, allocations, strict=True)),
             allocated_at=now if self._features.binding_conditions else None,
+            volumes=attempt.rules.volume_plan(choice.node) if attempt.rules is not None else None,
         )
 
-    def _refuse(self, attempt: _Attempt, unusable: tuple[ResourceClaim, ...]) -> Rejection | DecisionFailure:
+    def _refuse(self, attempt: SchedulingAttempt, unusable: tuple[ResourceClaim, ...]) -> Rejection | DecisionFailure:
         pod, claims, table = attempt.pod, attempt.claims, attempt.table
         if not unusable and (fault := table.fault(attempt.rules)) is not None:
             return DecisionFailure(fault.fatal.text(claims.unallocated_ids))
@@ -165,7 +176,7 @@ class Cycle:
             pod_changed(pod_key(pod)),
         }
         if attempt.rules is not None:
-            waits_for |= {PODS_MOVED}
+            waits_for |= attempt.rules.waits_for
         if claims.unallocated:
             waits_for |= {DEVICES_FREED, DEVICES_CHANGED}
             waits_for |= {class_changed(name) for claim in claims.unallocated for name in classes_of(claim)}
@@ -174,24 +185,26 @@ class Cycle:
                 f"claim {ClaimId.of(unusable[0])}: its devices could not be bound",
                 frozenset({DYNAMIC_RESOURCES}),
             )
+            groups: tuple[Group, ...] = ()
         else:
-            message, plugins = self._message(attempt), table.plugins(attempt.rules)
+            groups = table.reasons(attempt.rules)
+            message, plugins = self._message(attempt, groups), table.plugins(attempt.rules)
         return Rejection(
             message,
             waits_for,
             deallocate=self._to_deallocate(attempt, unusable),
             plugins=plugins,
+            lacks_capacity=any(group.reason.cause is ReasonCause.CAPACITY for group in groups),
         )
 
-    def _message(self, attempt: _Attempt) -> str:
+    def _message(self, attempt: SchedulingAttempt, groups: tuple[Group, ...]) -> str:
         """Why no node can take the pod, with the names of its own claims."""
         if not self._view.nodes:
             return "no nodes are available"
         named = attempt.claims.unallocated_ids
-        groups = [group.named(named) for group in attempt.table.reasons(attempt.rules)]
-        return availability(groups, total=len(self._view.nodes))
+        return availability([group.named(named) for group in groups], total=len(self._view.nodes))
 
-    def _to_deallocate(self, attempt: _Attempt, unusable: tuple[ResourceClaim, ...]) -> ClaimId | None:
+    def _to_deallocate(self, attempt: SchedulingAttempt, unusable: tuple[ResourceClaim, ...]) -> ClaimId | None:
         """A claim that no other pod uses and that keeps the pod from a node which could take it."""
         requirements = attempt.table.requirements
         pairs = zip(attempt.claims.allocated, requirements.held, strict=True)
@@ -245,7 +258,7 @@ def _rejection(obstacle: Obstacle) -> Rejection:
     return Rejection(obstacle.message, obstacle.waits_for, obstacle.is_early)
 
 
-def _could_take(attempt: _Attempt, fixed: Iterable[HeldClaim], node: NodeState) -> bool:
+def _could_take(attempt: SchedulingAttempt, fixed: Iterable[HeldClaim], node: NodeState) -> bool:
     """True if neither the node itself nor claims that must keep their devices keep the pod from the node."""
     if misfit(attempt.table.requirements.node, node) is not None:
         return False

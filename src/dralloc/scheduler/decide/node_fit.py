@@ -6,19 +6,20 @@ order. The first that fails is the reason; it names every resource that is insuf
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from dralloc.api.core_v1 import Taint
 from dralloc.api.meta_v1 import NodeSelector, NodeSelectorTerm
+from dralloc.api.node_taints import NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE, is_tolerated
 from dralloc.api.pod_v1 import PodSpec, PreferredSchedulingTerm, Toleration
 from dralloc.scheduler.state.node_state import NodeOffer, NodeState
 from dralloc.scheduler.state.pod_resources import PODS, HostPort, PodResources, resources_of
 from dralloc.snapshot.node_selectors import NAME_FIELD, NodeSelectorError, matches
 
-UNSCHEDULABLE_TAINT: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-REPELLING: Final = ("NoSchedule", "NoExecute")
+UNSCHEDULABLE_TAINT: Final = Taint(key=UNSCHEDULABLE, effect=NO_SCHEDULE)
+REPELLING: Final = (NO_SCHEDULE, NO_EXECUTE)
 
 
 class NodeMisfit(NamedTuple):
@@ -99,20 +100,6 @@ def misfit_of_load(resources: PodResources, node: NodeState) -> NodeMisfit | Non
         if nanos > free.get(name, 0):
             return NodeMisfit("NodeResourcesFit", _shortage(resources, node))
     return None
-
-
-def is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
-    return any(_tolerates(toleration, taint) for toleration in tolerations)
-
-
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    if toleration.operator == "Exists":
-        return True
-    return bool(toleration.key) and toleration.operator in ("", "Equal") and toleration.value == taint.value
 
 
 def is_selected(requirements: NodeRequirements, offer: NodeOffer) -> bool:

@@ -12,8 +12,8 @@ from dralloc.devices.identity import ClaimId, PoolId
 from dralloc.scheduler.decide.device_judge import DeviceJudge, SearchedNode
 from dralloc.scheduler.decide.node_fit import NodeMisfit, misfit_of_load, misfit_of_offer
 from dralloc.scheduler.decide.node_scores import RawScores, least_allocated, raw_scores
+from dralloc.scheduler.decide.placement_rules import PlacementRules
 from dralloc.scheduler.decide.pod_requirements import PodRequirements
-from dralloc.scheduler.decide.topology_rules import TopologyRules
 from dralloc.scheduler.state.node_state import NodeOffer, NodeState
 from dralloc.snapshot.cluster import Snapshot
 
@@ -60,7 +60,7 @@ NodeVerdict = Fits | Unfit | OutOfReach | Lacking | Faulty
 
 
 def overruled(
-    verdicts: Mapping[str, NodeVerdict], rules: TopologyRules | None, nodes: Mapping[str, NodeState]
+    verdicts: Mapping[str, NodeVerdict], rules: PlacementRules | None, nodes: Mapping[str, NodeState]
 ) -> Mapping[str, NodeVerdict]:
     """The verdicts under the rules, which come before all checks of devices."""
     if rules is None:

@@ -1,5 +1,4 @@
-"""Rules that depend on where other pods are. They change with every placed pod, so they are applied to the verdicts of nodes
-when a pod is decided, and are no part of the verdicts."""
+"""Rules that depend on where other pods are: affinity between pods, and topology spread."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ class TopologyRules:
         return Counter(self._spread.scores(nodes)) + Counter(self._affinity.scores(nodes))
 
 
-def rules_key(pod: Pod) -> bytes:
+def topology_rules_key(pod: Pod) -> bytes:
     """Equal for pods that the rules treat alike."""
     spec, metadata = pod.spec, pod.metadata
     return encode((metadata.namespace, metadata.labels, spec.affinity, spec.topology_spread_constraints))

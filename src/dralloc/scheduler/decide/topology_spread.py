@@ -9,9 +9,10 @@ from functools import cached_property
 from math import log
 from typing import Final
 
+from dralloc.api.node_taints import is_tolerated
 from dralloc.api.pod_v1 import Pod, TopologySpreadConstraint
 from dralloc.scheduler.contract import ClusterView
-from dralloc.scheduler.decide.node_fit import REPELLING, NodeMisfit, NodeRequirements, is_selected, is_tolerated
+from dralloc.scheduler.decide.node_fit import REPELLING, NodeMisfit, NodeRequirements, is_selected
 from dralloc.scheduler.decide.node_scores import SCORE_MAX
 from dralloc.scheduler.state.node_state import NodeState
 from dralloc.scheduler.state.pod_selection import PodSelection

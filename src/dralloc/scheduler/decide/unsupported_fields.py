@@ -13,8 +13,5 @@ def unsupported(spec: PodSpec) -> tuple[str, ...]:
 
 
 def _unsupported(spec: PodSpec) -> Iterator[str]:
-    for volume in spec.volumes:
-        if volume.persistent_volume_claim is not None or volume.ephemeral is not None:
-            yield f"volume {volume.name} with a persistent volume claim"
     if spec.scheduling_group is not None:
         yield "scheduling groups"

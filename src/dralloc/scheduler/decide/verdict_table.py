@@ -38,8 +38,8 @@ from dralloc.scheduler.decide.node_verdicts import (
     Unfit,
     overruled,
 )
+from dralloc.scheduler.decide.placement_rules import PlacementRules
 from dralloc.scheduler.decide.pod_requirements import PodRequirements
-from dralloc.scheduler.decide.topology_rules import TopologyRules
 from dralloc.scheduler.state.change_log import EverythingChanged, NodeChanged, NodeLoaded, PoolFreed, PoolTaken
 from dralloc.scheduler.state.node_state import NodeState
 
@@ -121,14 +121,14 @@ class VerdictTable:
             verdicts[name] = verdict
         return verdicts
 
-    def fault(self, rules: TopologyRules | None = None) -> Faulty | None:
+    def fault(self, rules: PlacementRules | None = None) -> Faulty | None:
         """An error in the claims. One node that meets it is enough: Kubernetes ends an attempt that meets an error."""
         if rules is None:
             return next(iter(self._faulty.values()), None)
         met = (fault for name, fault in self._faulty.items() if rules.misfit(self._view.nodes[name]) is None)
         return next(met, None)
 
-    def reasons(self, rules: TopologyRules | None = None) -> tuple[Group, ...]:
+    def reasons(self, rules: PlacementRules | None = None) -> tuple[Group, ...]:
         """Why no node was chosen."""
         self._explain()
         if rules is not None:
@@ -138,12 +138,12 @@ class VerdictTable:
             self._groups = self._reasons.groups(self._verdicts, self._view.nodes, self._view.snapshot)
         return self._groups
 
-    def plugins(self, rules: TopologyRules | None = None) -> frozenset[str]:
+    def plugins(self, rules: PlacementRules | None = None) -> frozenset[str]:
         """The Kubernetes plugins that reject the nodes."""
         self._explain()
         return plugins(overruled(self._verdicts, rules, self._view.nodes).values())
 
-    def best(self, rules: TopologyRules | None = None) -> NodeChoice | None:
+    def best(self, rules: PlacementRules | None = None) -> NodeChoice | None:
         """The best node for the pod, if one fits."""
         self._catch_up()
         if rules is not None:
@@ -328,7 +328,7 @@ class VerdictTable:
 
     # --- Choosing ---------------------------------------------------------------------------------------------------
 
-    def _best_under(self, rules: TopologyRules) -> NodeChoice | None:
+    def _best_under(self, rules: PlacementRules) -> NodeChoice | None:
         """The best node under the rules. They differ from pod to pod, so every node that fits is looked at."""
         nodes = self._view.nodes
         allowed = self._allowed_by(rules)
@@ -348,7 +348,7 @@ class VerdictTable:
         score = values[fits.raw] + fits.least_allocated + added.get(name, 0)
         return score, -self._view.nodes[name].rank, name
 
-    def _allowed_by(self, rules: TopologyRules) -> dict[str, Fits]:
+    def _allowed_by(self, rules: PlacementRules) -> dict[str, Fits]:
         """Nodes that fit and that the rules allow. Unseen nodes are judged until there are enough."""
         nodes = self._view.nodes
         fitting = ((name, verdict) for name, verdict in self._verdicts.items() if isinstance(verdict, Fits))

@@ -14,7 +14,8 @@ SCHEDULED: Final = "scheduled"
 UNSCHEDULABLE: Final = "unschedulable"
 ERROR: Final = "error"
 
-# Extension points of Kubernetes' DynamicResources plugin: deciding, deallocating, writing claims.
+# Extension points of Kubernetes' DynamicResources plugin: gathering state, allocating, deallocating, writing claims.
+PRE_FILTER: Final = "PreFilter"
 FILTER: Final = "Filter"
 POST_FILTER: Final = "PostFilter"
 PRE_BIND: Final = "PreBind"
@@ -48,7 +49,7 @@ class SchedulerMetrics:
         )
         self.plugin_duration = HistogramMetric(
             "scheduler_plugin_execution_duration_seconds",
-            "Duration of the device steps of pods with claims: deciding (Filter), deallocating (PostFilter), writing claims (PreBind).",
+            "Duration of the device steps of pods with claims: gathering state (PreFilter), allocating (Filter), deallocating (PostFilter), writing claims (PreBind).",
             ("plugin", "extension_point", "status"),
             tuple(1e-5 * 1.5**exponent for exponent in range(20)),
         )

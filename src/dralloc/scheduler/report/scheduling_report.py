@@ -14,6 +14,7 @@ from dralloc.scheduler.decide.claim_checks import has_prioritized_list
 from dralloc.scheduler.queue.parked_pods import QueuedPod
 from dralloc.scheduler.queue.pending_pods import QueueKey, queue_key
 from dralloc.scheduler.report import metrics
+from dralloc.scheduler.report.decision_log import log_decision
 from dralloc.scheduler.report.metrics import SchedulerMetrics
 from dralloc.scheduler.report.pod_conditions import ERROR, UNSCHEDULABLE, PodConditionWriter
 from dralloc.scheduler.state.binding_conditions import results_with_conditions
@@ -45,10 +46,19 @@ class SchedulingReport:
     def attempt_begins(self, key: QueueKey) -> None:
         self._rejected_by.pop(key, None)
 
-    def decided(self, pod: Pod, decision: Decision, seconds: float) -> None:
-        self._counters.decision_duration.observe(value=seconds)
+    def begun(self, pod: Pod, *, is_over: bool, seconds: float) -> None:
+        """What the decision needs is gathered. `is_over`: it rejects the pod before any node is judged."""
+        if pod.spec.resource_claims:
+            self._counters.devices_took(metrics.PRE_FILTER, "Unschedulable" if is_over else "Success", seconds)
+
+    def searched(self, pod: Pod, decision: Decision, seconds: float) -> None:
+        """The nodes are judged."""
         if pod.spec.resource_claims:
             self._counters.devices_took(metrics.FILTER, _STATUSES[type(decision)], seconds)
+
+    def decided(self, pod: Pod, decision: Decision, seconds: float) -> None:
+        log_decision(pod, decision)
+        self._counters.decision_duration.observe(value=seconds)
         if isinstance(decision, Placement):
             self._conditions.assumed(pod)
         else:

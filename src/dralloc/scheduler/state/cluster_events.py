@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from dralloc.api.volume_claims import VolumeClaimKey
 from dralloc.devices.identity import ClaimId
 
 
@@ -37,6 +38,8 @@ DEVICES_FREED: Final = ClusterEvent("DevicesFreed")
 # A slice or a taint rule was added, changed or removed. Losing a device can help, too: a request for all devices then needs
 # fewer, or an invalid pool becomes valid.
 DEVICES_CHANGED: Final = ClusterEvent("DevicesChanged")
+# A persistent volume, a storage class, a storage driver or its capacity was added or changed, or a volume was detached.
+VOLUMES_CHANGED: Final = ClusterEvent("VolumesChanged")
 
 
 def class_changed(name: str) -> ClusterEvent:
@@ -46,6 +49,11 @@ def class_changed(name: str) -> ClusterEvent:
 def claim_changed(claim_id: ClaimId) -> ClusterEvent:
     """The claim was created or deleted, or its status changed."""
     return ClusterEvent("ClaimChanged", claim_id)
+
+
+def volume_claim_changed(key: VolumeClaimKey) -> ClusterEvent:
+    """The claim to a persistent volume was created, changed or deleted."""
+    return ClusterEvent("VolumeClaimChanged", key)
 
 
 def pod_changed(key: Hashable) -> ClusterEvent:

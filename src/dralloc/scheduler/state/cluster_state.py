@@ -31,6 +31,7 @@ from dralloc.scheduler.state.change_log import (
     PoolFreed,
     PoolTaken,
 )
+from dralloc.scheduler.state.class_settings import NO_SETTINGS, ClassSettings, ConfiguredClasses
 from dralloc.scheduler.state.cluster_events import (
     DEVICES_CHANGED,
     DEVICES_FREED,
@@ -47,6 +48,7 @@ from dralloc.scheduler.state.pod_resources import resize_fields, resources_of, r
 from dralloc.scheduler.state.pod_topology import PodTopology
 from dralloc.scheduler.state.pool_ownership import owns_every_pool
 from dralloc.scheduler.state.tracked_claim import TrackedClaim, revision_of
+from dralloc.scheduler.state.volume_state import VolumePlan, VolumeState
 from dralloc.snapshot.cluster import Snapshot
 
 Events = tuple[ClusterEvent, ...]
@@ -61,6 +63,7 @@ class ClusterState:
         rank: Callable[[str], int] = lambda _: 0,
         owns_pool: Callable[[PoolId], bool] = owns_every_pool,
         for_workloads: bool = True,
+        class_settings: Mapping[str, ClassSettings] = NO_SETTINGS,
     ) -> None:
         self.nodes: dict[str, NodeState] = {}
         self.classes: dict[str, DeviceClass] = {}
@@ -69,9 +72,11 @@ class ClusterState:
         self._rank = rank
         self._owns_pool = owns_pool
         self._for_workloads = for_workloads
+        self._configured = ConfiguredClasses(class_settings)
         self._claims: dict[ClaimId, TrackedClaim] = {}
         self._pods = PlacedPods()
         self.pod_topology = PodTopology()
+        self.volumes = VolumeState()
 
     # --- The view that decisions read -------------------------------------------------------------------------------
 
@@ -123,7 +128,13 @@ class ClusterState:
 
     # --- Decisions --------------------------------------------------------------------------------------------------
 
-    def assume(self, pod: Pod, node: str, allocations: Mapping[ClaimId, AllocationResult]) -> None:
+    def assume(
+        self,
+        pod: Pod,
+        node: str,
+        allocations: Mapping[ClaimId, AllocationResult],
+        volumes: VolumePlan | None = None,
+    ) -> None:
         """Counts the decision from now on: the pod is on the node and uses these claims with these allocations."""
         for claim_id, allocation in allocations.items():
             tracked = self._claims[claim_id]
@@ -132,15 +143,19 @@ class ClusterState:
         placed = PlacedPod(pod.metadata.uid, node, resources_of(pod.spec), tuple(allocations), is_assumed=True)
         self._place(pod_key(pod), placed)
         self.pod_topology.put(pod, node)
+        self.volumes.put(pod, node)
+        if volumes is not None:
+            self.volumes.assume(pod, node, volumes)
 
     def forget(self, pod: Pod, claims: Iterable[ClaimId]) -> Events:
         """Takes back what was assumed for the pod and is not stored."""
         key = pod_key(pod)
         known = self._pods.find(key)
-        events: list[ClusterEvent] = []
+        events: list[ClusterEvent] = [*self.volumes.forget(pod.metadata.uid)]
         if known is not None and known.is_assumed and known.uid == pod.metadata.uid:
             self._unplace(key)
             self.pod_topology.remove(key)
+            self.volumes.remove(key)
             events += (NODE_RESOURCES_FREED, PODS_MOVED)
         for claim_id in claims:
             tracked = self._claims.get(claim_id)
@@ -183,9 +198,12 @@ class ClusterState:
                 return ()
             self._unplace(key)
             self.pod_topology.remove(key)
+            self.volumes.remove(key)
             return (NODE_RESOURCES_FREED, PODS_MOVED)
         if not after.spec.node_name:
             return ()
+        self.volumes.put(after, after.spec.node_name)
+        self.volumes.forget(after.metadata.uid)
         moved = (PODS_MOVED,) if self.pod_topology.put(after, after.spec.node_name) or _is_assumed(known) else ()
         claims = claims_used_by(after)
         if known is None or (known.uid, known.node, known.claims) != (after.metadata.uid, after.spec.node_name, claims):
@@ -296,6 +314,9 @@ class ClusterState:
     # --- Devices ----------------------------------------------------------------------------------------------------
 
     def slice_changed(self, before: ResourceSlice | None, after: ResourceSlice | None) -> Events:
+        return self._slice_changed(before, self._configured.with_strategies(before, after))
+
+    def _slice_changed(self, before: ResourceSlice | None, after: ResourceSlice | None) -> Events:
         changed = self.snapshot
         if before is not None and (after is None or not self._owns_pool(PoolId.of_slice(after))):
             changed = changed.without_slice(before.metadata.name)
@@ -322,13 +343,16 @@ class ClusterState:
         return (DEVICES_CHANGED,)
 
     def class_changed(self, before: DeviceClass | None, after: DeviceClass | None) -> Events:
+        events: Events = ()
+        for seen, amended in self._configured.class_changed(before, after):
+            events = self._slice_changed(seen, amended)
         if after is not None:
-            self.classes[after.metadata.name] = after
+            self.classes[after.metadata.name] = self._configured.with_preference(after)
             if before is None or before.spec != after.spec:
-                return (class_changed(after.metadata.name),)
+                return (*events, class_changed(after.metadata.name))
         elif before is not None:
             self.classes.pop(before.metadata.name, None)
-        return ()
+        return events
 
 
 def _is_assumed(pod: PlacedPod | None) -> bool:

@@ -14,9 +14,19 @@ from dralloc.api.core_v1 import Namespace, Node
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.registry import DEVICE_TAINT_RULE
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+from dralloc.api.storage_v1 import GROUP as STORAGE
+from dralloc.api.storage_v1 import CSINode
+from dralloc.api.volumes_v1 import (
+    CSIDriver,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.informer import Informer
-from dralloc.client.known_resources import resource_for
+from dralloc.client.known_resources import resource_for, resource_read_as
 from dralloc.client.reflector import RECONNECT, Reflector, log_problem
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import Object, TypedResource
@@ -46,12 +56,23 @@ class Watches:
         self._follow(tasks, resource_for(ResourceSlice), Informer(), cluster.slice_changed)
         if taint_rules and (rules := await self._served_rules()) is not None:
             self._follow(tasks, rules, Informer(), cluster.rule_changed)
+        self._follow_volumes(tasks)
         claims: Informer[ResourceClaim] = Informer()
         claims.subscribe_to_lists(lambda revision: self._report(self._claims_listed(claims.all(), revision)))
         self._follow(tasks, resource_for(ResourceClaim), claims, self._claim_changed)
         self._follow(tasks, resource_for(Pod), self.pods, cluster.pod_changed)
         for informer in self._informers:
             await informer.synced.wait()
+
+    def _follow_volumes(self, tasks: asyncio.TaskGroup) -> None:
+        volumes = self._cluster.volumes
+        self._follow(tasks, resource_read_as(PersistentVolume), Informer(), volumes.volume_changed)
+        self._follow(tasks, resource_read_as(PersistentVolumeClaim), Informer(), volumes.claim_changed)
+        self._follow(tasks, resource_read_as(StorageClass, STORAGE), Informer(), volumes.class_changed)
+        self._follow(tasks, resource_for(CSINode), Informer(), volumes.csi_node_changed)
+        self._follow(tasks, resource_read_as(CSIDriver, STORAGE), Informer(), volumes.driver_changed)
+        self._follow(tasks, resource_read_as(CSIStorageCapacity, STORAGE), Informer(), volumes.capacity_changed)
+        self._follow(tasks, resource_read_as(VolumeAttachment, STORAGE), Informer(), volumes.attachment_changed)
 
     def _follow(
         self,

@@ -1,0 +1,33 @@
+"""The end of a pod by a controller: the condition DisruptionTarget says why, then the pod is deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from dralloc.api.pod_v1 import Pod
+from dralloc.api.timestamps import print_timestamp
+from dralloc.client.api_calls import ApiCalls, PatchType
+from dralloc.client.known_resources import resource_for
+from dralloc.client.typed_resource import key_of
+
+_PODS: Final = resource_for(Pod)
+_TYPE: Final = "DisruptionTarget"
+
+
+async def mark_disruption(calls: ApiCalls, pod: Pod, reason: str, message: str, now: datetime) -> None:
+    """Set the condition, which tells the pod's owner that the pod did not fail on its own; a no-op if it is set."""
+    if not any(entry.type == _TYPE and entry.reason == reason for entry in pod.status.conditions):
+        await patch_status(calls, pod, {"conditions": [disruption_target(reason, message, now)]})
+
+
+def disruption_target(reason: str, message: str, now: datetime) -> dict[str, str]:
+    moment = print_timestamp(now)
+    return {"type": _TYPE, "status": "True", "reason": reason, "message": message, "lastTransitionTime": moment}
+
+
+async def patch_status(calls: ApiCalls, pod: Pod, status: Mapping[str, Any]) -> None:
+    """Change these fields of the pod's status; a conflict if another pod has the name by now."""
+    patch = {"metadata": {"uid": pod.metadata.uid}, "status": status}
+    await calls.patch(_PODS, key_of(pod), patch, type=PatchType.STRATEGIC, subresource="status")

@@ -1,0 +1,1 @@
+"""Deletes pods that no node will ever end."""

@@ -1,0 +1,205 @@
+"""What the volumes of a pod mean for nodes, as Kubernetes' VolumeRestrictions, NodeVolumeLimits, VolumeBinding and VolumeZone
+decide it, in this order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from dralloc.api.pod_v1 import Volume
+from dralloc.api.volume_claims import READ_WRITE_ONCE_POD, VolumeClaimKey, class_of_claim
+from dralloc.api.volumes_v1 import PersistentVolume, PersistentVolumeClaim
+from dralloc.scheduler.decide.node_fit import NodeMisfit
+from dralloc.scheduler.decide.pod_volumes import BINDING, RESTRICTIONS, ZONE, PodVolumes
+from dralloc.scheduler.decide.volume_choice import VolumeChoice, VolumeChooser
+from dralloc.scheduler.state.node_state import NodeState
+from dralloc.scheduler.state.volume_reach import is_reachable
+from dralloc.scheduler.state.volume_state import VolumePlan, VolumeState
+from dralloc.snapshot.node_selectors import NodeFacts
+
+LIMITS: Final = "NodeVolumeLimits"
+NO_DISK: Final = "had no available disk"
+IN_USE: Final = (
+    "unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+)
+TOO_MANY: Final = "exceed max volume count"
+WRONG_PLACE: Final = "didn't match PersistentVolume's node affinity"
+NO_SUCH_VOLUME: Final = "unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+WRONG_ZONE: Final = "had no available volume zone"
+
+ZONE_LABEL: Final = "topology.kubernetes.io/zone"
+REGION_LABEL: Final = "topology.kubernetes.io/region"
+# The labels that place volumes and nodes, with the newer label for each.
+TOPOLOGY_LABELS: Final[Mapping[str, str]] = {
+    "failure-domain.beta.kubernetes.io/zone": ZONE_LABEL,
+    "failure-domain.beta.kubernetes.io/region": REGION_LABEL,
+    ZONE_LABEL: ZONE_LABEL,
+    REGION_LABEL: REGION_LABEL,
+}
+
+# A driver and the volume's name there, or the claim whose volume is not made yet.
+_VolumeId = tuple[str, str | VolumeClaimKey]
+
+
+class VolumeRules:
+    """The rules for one pod at one moment."""
+
+    def __init__(self, pod: PodVolumes, volumes: VolumeState) -> None:
+        self._pod = pod
+        self._volumes = volumes
+        self._chooser = VolumeChooser(pod.unbound, volumes) if pod.unbound else None
+        self._held = next((claim for claim in pod.named if self._is_held(claim)), None)
+        self._new = frozenset(_volume_ids(pod.claims, volumes))
+        self._choices: dict[str, VolumeChoice] = {}
+        self._misfits: dict[str, NodeMisfit | None] = {}
+
+    def misfit(self, node: NodeState) -> NodeMisfit | None:
+        if node.name not in self._misfits:
+            self._misfits[node.name] = next(self._problems(node), None)
+        return self._misfits[node.name]
+
+    def plan(self, node: NodeState) -> VolumePlan | None:
+        """What becomes of the unbound claims on a node that fits; None if there are none."""
+        if self._chooser is None:
+            return None
+        self.misfit(node)
+        return self._choices[node.name].plan
+
+    def scores(self, nodes: Collection[NodeState]) -> Mapping[str, int]:
+        """How much storage stays free, for nodes that fit."""
+        if self._chooser is None:
+            return {}
+        return {node.name: self._choices[node.name].score for node in nodes if self.misfit(node) is None}
+
+    def _problems(self, node: NodeState) -> Iterator[NodeMisfit]:
+        if self._pod.disks and self._has_conflict(node.name):
+            yield NodeMisfit(RESTRICTIONS, NO_DISK)
+        if self._held is not None:
+            yield NodeMisfit(RESTRICTIONS, f"{IN_USE} (claim {VolumeClaimKey.of(self._held)})")
+        if self._new and (refused := self._over_limit(node.name)):
+            yield NodeMisfit(LIMITS, refused)
+        if reasons := tuple(self._unbindable(node)):
+            yield NodeMisfit(BINDING, ", ".join(reasons))
+        if wrong := self._in_other_zone(node.offer.labels):
+            yield NodeMisfit(ZONE, f"{WRONG_ZONE} (volume {wrong.metadata.name})")
+
+    # --- Volumes that others use ------------------------------------------------------------------------------------
+
+    def _is_held(self, claim: PersistentVolumeClaim) -> bool:
+        """True if only one pod may use the claim, and one does."""
+        only_one = READ_WRITE_ONCE_POD in claim.spec.access_modes
+        return only_one and self._volumes.user_of(VolumeClaimKey.of(claim)) is not None
+
+    def _has_conflict(self, node: str) -> bool:
+        taken = [disk for placed in self._volumes.pods_on(node).values() for disk in placed.disks]
+        return any(_excludes(disk, other) for disk in self._pod.disks for other in taken)
+
+    # --- Limits -----------------------------------------------------------------------------------------------------
+
+    def _over_limit(self, node: str) -> str | None:
+        """Why the node's storage drivers cannot serve the volumes."""
+        csi_node = self._volumes.csi_nodes.get(node)
+        installed = csi_node.spec.drivers if csi_node is not None else ()
+        names = {driver.name for driver in installed}
+        for driver in sorted({driver for driver, _ in self._new} - names):
+            known = self._volumes.drivers.get(driver)
+            if known is not None and known.spec.prevent_pod_scheduling_if_missing:
+                return f"{driver} CSI driver is not installed on the node"
+        limits = {
+            driver.name: driver.allocatable.count
+            for driver in installed
+            if driver.allocatable is not None and driver.allocatable.count is not None
+        }
+        if not limits:
+            return None
+        used = frozenset(self._used_on(node))
+        attached = Counter(driver for driver, _ in used | frozenset(self._attached_to(node)))
+        added = Counter(driver for driver, _ in self._new - used)
+        for driver, count in added.items():
+            if driver in limits and attached[driver] + count > limits[driver]:
+                return f"{TOO_MANY} (driver {driver}, limit {limits[driver]})"
+        return None
+
+    def _used_on(self, node: str) -> Iterator[_VolumeId]:
+        uses = (use for placed in self._volumes.pods_on(node).values() for use in placed.claims)
+        claims = (self._volumes.stored_claim(use.key) for use in uses)
+        return _volume_ids((claim for claim in claims if claim is not None), self._volumes)
+
+    def _attached_to(self, node: str) -> Iterator[_VolumeId]:
+        for attachment in self._volumes.attachments_on(node):
+            volume = self._volumes.stored_volume(attachment.spec.source.persistent_volume_name or "")
+            if attachment.spec.attacher and volume is not None and volume.spec.csi is not None:
+                yield attachment.spec.attacher, volume.spec.csi.volume_handle
+
+    # --- Where the volumes are --------------------------------------------------------------------------------------
+
+    def _unbindable(self, node: NodeState) -> Iterator[str]:
+        place = NodeFacts("", node.offer.labels)
+        lost = False
+        for claim in self._pod.bound:
+            volume = self._volumes.find_volume(claim.spec.volume_name)
+            if volume is None:
+                lost = True
+                break
+            if not is_reachable(volume, place):
+                yield f"{WRONG_PLACE} (volume {volume.metadata.name})"
+                break
+        if self._chooser is not None:
+            choice = self._choices[node.name] = self._chooser.on(node.name, place)
+            if choice.reason:
+                yield f"{choice.reason} (claim {choice.claim})"
+        if lost:
+            yield NO_SUCH_VOLUME
+
+    def _in_other_zone(self, labels: Mapping[str, str]) -> PersistentVolume | None:
+        """A volume that is not in the node's zone or region. Nodes without such labels are everywhere."""
+        if not self._pod.named_volumes or labels.keys().isdisjoint(TOPOLOGY_LABELS):
+            return None
+        return next((each for each in self._pod.named_volumes if not _is_in_zone(each.metadata.labels, labels)), None)
+
+
+def _is_in_zone(volume: Mapping[str, str], node: Mapping[str, str]) -> bool:
+    for key, newer in TOPOLOGY_LABELS.items():
+        if key in volume:
+            zones = [zone.strip() for zone in volume[key].split("__")]
+            # Kubernetes ignores a label that it cannot read.
+            if all(zones) and node.get(key, node.get(newer)) not in zones:
+                return False
+    return True
+
+
+def _volume_ids(claims: Iterable[PersistentVolumeClaim], volumes: VolumeState) -> Iterator[_VolumeId]:
+    """The volumes of storage drivers that the claims have, or will have."""
+    for claim in claims:
+        volume = volumes.stored_volume(claim.spec.volume_name)
+        if volume is None:
+            storage_class = volumes.classes.get(class_of_claim(claim))
+            if storage_class is not None and storage_class.provisioner:
+                yield storage_class.provisioner, VolumeClaimKey.of(claim)
+        elif (source := volume.spec.csi) is not None and source.driver and source.volume_handle:
+            yield source.driver, source.volume_handle
+
+
+def _excludes(disk: Volume, other: Volume) -> bool:
+    """True if two pods of a node cannot use these: the same disk, unless both only read it."""
+
+    def both(one: dict[str, Any] | None, two: dict[str, Any] | None, key: str) -> bool:
+        return bool(one and two) and one.get(key) == two.get(key)  # type: ignore[union-attr]
+
+    if both(disk.aws_elastic_block_store, other.aws_elastic_block_store, "volumeID"):
+        return True
+    if both(disk.gce_persistent_disk, other.gce_persistent_disk, "pdName"):
+        return not _read_only(disk.gce_persistent_disk, other.gce_persistent_disk)
+    if both(disk.iscsi, other.iscsi, "iqn"):
+        return not _read_only(disk.iscsi, other.iscsi)
+    if disk.rbd and other.rbd:
+        monitors = set(disk.rbd.get("monitors") or ()) & set(other.rbd.get("monitors") or ())
+        pools = [each.get("pool") or "rbd" for each in (disk.rbd, other.rbd)]
+        is_same = monitors and pools[0] == pools[1] and both(disk.rbd, other.rbd, "image")
+        return bool(is_same) and not _read_only(disk.rbd, other.rbd)
+    return False
+
+
+def _read_only(*disks: dict[str, Any] | None) -> bool:
+    return all(disk is not None and disk.get("readOnly") for disk in disks)
