@@ -19,6 +19,7 @@ from dralloc.cel.errors import CelError
 from dralloc.devices.counters import CounterId
 from dralloc.devices.identity import PoolId
 from dralloc.devices.request_policies import capacities_of
+from dralloc.devices.share_terms import ShareTerms
 from dralloc.snapshot.slices import bits_of
 
 CounterKey = tuple[PoolId, CounterId]
@@ -132,9 +133,10 @@ class ProblemSurvey:
     def can_become_possible(self) -> bool:
         """True if taking a device may make other requests possible: one requires that a device is allocated, or the first share
         of a device decides what later ones take."""
-        return any(
-            found.allocations is not None and found.allocations.min for found in self.demand.alternatives
-        ) or any(self._supply.terms(*candidate) is not None for candidate in self.candidates.values())
+        alternatives = self.demand.alternatives
+        return bool(self._terms) or any(
+            found.allocations is not None and found.allocations.min for found in alternatives
+        )
 
     @cached_property
     def representatives(self) -> tuple[int, ...]:
@@ -210,17 +212,23 @@ class ProblemSurvey:
         """True if the device has too little capacity left. It will not have more later in a search: a device with share
         terms has room for everything that matches until its first share, which settles the terms for the later ones."""
         charge = self._charges[alternative.number][position]
-        terms = self._supply.terms(*self.candidates[position])
+        terms = self._terms.get(position)
         if terms is not None:
             if charge.is_partial:
                 return False
             return terms.amounts(left, charge.nanos, charge.unasked) is None
         return any(have < take for have, take in zip(left, charge.nanos, strict=False))
 
+    @cached_property
+    def _terms(self) -> dict[int, ShareTerms]:
+        """The devices of which a share takes what depends on other shares."""
+        found = ((at, self._supply.terms(*candidate)) for at, candidate in self.candidates.items())
+        return {at: terms for at, terms in found if terms is not None}
+
     def least_charge(self, alternative: Alternative, position: int) -> tuple[int, ...]:
         """What a share of the device takes at least, whatever other shares there are."""
         charge = self._charges[alternative.number][position]
-        terms = self._supply.terms(*self.candidates[position])
+        terms = self._terms.get(position)
         return charge.nanos if terms is None else terms.least(charge.nanos, charge.unasked)
 
     @cached_property
@@ -319,7 +327,7 @@ class ProblemSurvey:
         is_shareable = bool(self.shareable >> position & 1)
         pool_id = strip.pool.pool_id if strip.slice.counting >> bit & 1 else None
         groups = strip.slice.groups[bit] if pool_id is not None else ()
-        terms = self._supply.terms(strip, bit)
+        terms = self._terms.get(position)
         allocations = self._supply.allocations(self.candidates[position]) if self.allocations_matter else 0
         return is_shareable, self.free.get(position), terms, self.draws.get(position), pool_id, groups, allocations
 

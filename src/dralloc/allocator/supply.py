@@ -175,7 +175,7 @@ class Supply:
         """True if shares in use leave too little capacity of the device."""
         device = strip.slice.devices[bit]
         usage = self.usage(strip.pool).of(device.name)
-        if (terms := self.terms(strip, bit)) is not None:
+        if strip.slice.terms and (terms := self.terms(strip, bit)) is not None:
             charge = stock.matches.charges[bit]
             if charge.is_partial:
                 return False

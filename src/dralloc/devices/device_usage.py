@@ -8,6 +8,7 @@ from msgspec import Struct, field
 
 from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
 from dralloc.devices.identity import DeviceId, PoolId
+from dralloc.primitives.quantity import Quantity
 
 
 class DeviceUsage(Struct, frozen=True, gc=False):
@@ -27,9 +28,15 @@ class DeviceUsage(Struct, frozen=True, gc=False):
             return DeviceUsage(self.dedicated + count, self.shares, self.consumed, self.without)
         shares, amounts, consumed = self.shares + count, result.consumed_capacity, self.consumed
         if shares and not self.without and consumed.keys() == amounts.keys():
+            # As usual: all shares have the same entries.
             sums = {name: nanos + count * amounts[name].nanos for name, nanos in consumed.items()}
-            return DeviceUsage(self.dedicated, shares, sums)
-        sums, without = {}, {}
+            return DeviceUsage(self.dedicated, shares, sums, self.without)
+        return self._changed_unevenly(amounts, shares, count)
+
+    def _changed_unevenly(self, amounts: Mapping[str, Quantity], shares: int, count: int) -> DeviceUsage:
+        consumed = self.consumed
+        sums: dict[str, int] = {}
+        without: dict[str, int] = {}
         for name in (*consumed, *(name for name in amounts if name not in consumed)):
             lacking = self.without.get(name, 0) if name in consumed else self.shares
             nanos = consumed.get(name, 0)
