@@ -25,12 +25,16 @@ from dralloc.testing import builders as build
 from dralloc.whatif.device_report import PoolReport
 from dralloc.whatif.usage_report import usage_report
 from tests.support.plain_pools import World
+from tests.support.random_capacity import with_capacity_features
 from tests.support.random_worlds import random_world
 
 HERE = Path(__file__).parent
 STATIC = Path(__file__).parents[2] / "src" / "dralloc" / "web" / "static"
 WORLDS = 400
 POLICIES = 400
+ALL_CAPACITY_FEATURES = Features(
+    capacity_strategies=True, named_request_policies=True, zero_consumption=True, capacity_remainder=True
+)
 
 pytestmark = [
     pytest.mark.slow,
@@ -62,6 +66,11 @@ def test_the_first_claim_that_is_proposed_works() -> None:
 def test_the_page_counts_as_the_allocator_does() -> None:
     worlds = [replace(random_world(seed), features=Features()) for seed in range(WORLDS)]
     worlds += [policy_world(Random(seed)) for seed in range(POLICIES)]
+    # The page counts with the features that the published devices use.
+    worlds += [
+        replace(with_capacity_features(world, seed), features=ALL_CAPACITY_FEATURES)
+        for seed, world in enumerate([*worlds])
+    ]
     lines = "\n".join(json.dumps(as_listed(world)) for world in worlds)
     run = subprocess.run(
         ["node", str(HERE / "reports.mjs"), str(STATIC)], input=lines, capture_output=True, text=True, check=True

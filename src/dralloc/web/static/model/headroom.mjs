@@ -7,32 +7,97 @@ import { NANOS, dividedDown, dividedUp, parseQuantity, quantityLike } from "./qu
 const NANOS_PER_MILLI = 1_000_000n;
 const INT64_MAX = 2n ** 63n - 1n;
 
+const ALWAYS_CONSUMED = "AlwaysConsumed";
+const CONSUMED_OR_NEVER = "ConsumedOrNever";
+const BLOCK_OR_SHARE = "BlockOrShare";
+
 /**
- * The largest request for one capacity of a device, with minimal requests for the others.
- * `left` is what is left of each, in nanos. Null if no request fits.
+ * What the living shares of a device leave: its capacities with the policies that apply to them, and what is left of each, in nanos.
+ * `dependsOnShares` is true where a strategy or the remainder makes a share depend on the others.
  */
-export function largestRequest(capacities, name, left) {
-  for (const [other, capacity] of Object.entries(capacities)) {
-    if (other !== name && !accepts(capacity, left.get(other))) return null;
+export class Room {
+  constructor(device, usage) {
+    this.capacities = capacitiesOf(device);
+    const entries = Object.entries(this.capacities);
+    this.left = new Map(entries.map(([name, { value }]) => [name, parseQuantity(value).nanos - (usage.consumed.get(name) ?? 0n)]));
+    this.dependsOnShares =
+      Boolean(device.allowMultipleAllocations) && (device.remainder === "GiveToLast" || entries.some(([, each]) => strategyOf(each) !== ALWAYS_CONSUMED));
+    this._usage = usage;
   }
-  const capacity = capacities[name];
-  const value = parseQuantity(capacity.value);
-  const have = left.get(name) < value.nanos ? left.get(name) : value.nanos;
-  for (const amount of amountsWithin(capacity, value, have)) {
-    if (amount.nanos >= 0n && fits(capacity, amount.nanos, left.get(name))) return amount;
+
+  /** The largest request for one capacity, with minimal requests for the others. Null if no request fits. */
+  largestRequest(name) {
+    for (const other of Object.keys(this.capacities)) {
+      if (other !== name && !this._accepts(other)) return null;
+    }
+    const capacity = this.capacities[name];
+    const value = parseQuantity(capacity.value);
+    const left = capacity.requestPolicy?.zeroConsumption ? value.nanos : this.left.get(name);
+    for (const amount of amountsWithin(capacity, value, left < value.nanos ? left : value.nanos)) {
+      if (amount.nanos >= 0n && this._fits(name, amount.nanos)) return amount;
+    }
+    return null;
   }
-  return null;
+
+  /** True if some request takes no more than is left of each capacity. */
+  acceptsSomething() {
+    return Object.keys(this.capacities).every((name) => this._accepts(name));
+  }
+
+  /** True if a request that names no amounts takes no more than is left of each capacity. */
+  fitsUnasked() {
+    return Object.keys(this.capacities).every((name) => this._fits(name, null));
+  }
+
+  /** True if a request without an amount, or with the least amount, takes no more than is left. */
+  _accepts(name) {
+    const valid = (this.capacities[name].requestPolicy?.validValues ?? []).map((text) => parseQuantity(text).nanos);
+    // A strategy can exclude an amount of zero.
+    return [null, 0n, ...valid, ...(this.dependsOnShares ? [1n] : [])].some((nanos) => this._fits(name, nanos));
+  }
+
+  /** True if a request for the amount, or without one (null), is valid and fits beside the living shares. */
+  _fits(name, nanos) {
+    const capacity = this.capacities[name];
+    const value = parseQuantity(capacity.value).nanos;
+    const charge = chargeFor(capacity, nanos, value);
+    if (charge === null || charge > value) return false;
+    const taken = this.dependsOnShares ? this._taken(name, charge, value, nanos !== null) : charge;
+    return taken !== null && taken <= this.left.get(name);
+  }
+
+  /** What a share takes beside the others, in nanos; null if the strategy excludes it. */
+  _taken(name, charge, value, isAsked) {
+    const { shares, consumed, entries } = this._usage;
+    switch (strategyOf(this.capacities[name])) {
+      case CONSUMED_OR_NEVER:
+        if (shares && !consumed.has(name)) return isAsked ? null : 0n;
+        if (shares && entries.get(name) < shares) return null;
+        return shares || isAsked ? charge : 0n;
+      case BLOCK_OR_SHARE: {
+        const taken = isAsked || shares ? charge : value;
+        return taken === 0n ? null : taken;
+      }
+      default:
+        return charge;
+    }
+  }
 }
 
-/** True if some request takes no more than is left, in nanos: one without an amount, or with the least amount. */
-export function accepts(capacity, left) {
-  const valid = (capacity.requestPolicy?.validValues ?? []).map((text) => parseQuantity(text).nanos);
-  return [null, 0n, ...valid].some((nanos) => fits(capacity, nanos, left));
+/** The capacities of a device, with named policies in their places. */
+export function capacitiesOf(device) {
+  const capacities = device.capacity ?? {};
+  if (!device.requestPolicies) return capacities;
+  return Object.fromEntries(
+    Object.entries(capacities).map(([name, capacity]) => {
+      const policy = device.requestPolicies[capacity.requestPolicyName];
+      return [name, policy ? { value: capacity.value, requestPolicy: policy } : capacity];
+    }),
+  );
 }
 
-/** True if a request that names no amounts takes no more than is left of each capacity. */
-export function fitsUnasked(capacities, left) {
-  return Object.entries(capacities).every(([name, capacity]) => fits(capacity, null, left.get(name)));
+function strategyOf(capacity) {
+  return capacity.requestPolicy?.strategy || ALWAYS_CONSUMED;
 }
 
 /** Returns the candidate amounts, largest first. */
@@ -65,15 +130,12 @@ function amountsInRange(range, value, have) {
   return [...amounts, start];
 }
 
-/** True if a request for the amount, or without one (null), is valid and fits into what is left. */
-function fits(capacity, nanos, left) {
-  const value = parseQuantity(capacity.value).nanos;
-  const charge = chargeFor(capacity.requestPolicy, nanos, value);
-  return charge !== null && charge <= value && charge <= left;
-}
-
 /** Returns the charge for the amount, in nanos; null if the policy does not allow it. */
-function chargeFor(policy, nanos, value) {
+function chargeFor(capacity, nanos, value) {
+  const policy = capacity.requestPolicy;
+  if (!policy && capacity.requestPolicyName) return null;
+  if (policy?.zeroConsumption) return nanos !== null && nanos > value ? null : 0n;
+  if (policy?.strategy === BLOCK_OR_SHARE && nanos !== null && roundedUp(policy, nanos) === 0n) return null;
   const byDefault = policy?.default !== undefined && policy?.default !== null ? parseQuantity(policy.default).nanos : value;
   const charge = nanos === null ? byDefault : roundedUp(policy, nanos);
   return charge !== null && charge >= 0n && allows(policy, charge) ? charge : null;

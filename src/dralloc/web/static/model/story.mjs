@@ -1,5 +1,6 @@
 // The story of a claim: requested, rounded and allocated amounts, devices, and consumers.
 
+import { capacitiesOf } from "./headroom.mjs";
 import { parseQuantity } from "./quantity.mjs";
 import { resultsOf } from "./world.mjs";
 
@@ -81,7 +82,7 @@ function givenStory(result, wish, world) {
 
 /** One capacity of one device: requested, rounding rule, allocated. */
 function amountStory(name, asked, given, found, isShare) {
-  const capacity = found?.device.device.capacity?.[name];
+  const capacity = found ? capacitiesOf(found.device.device)[name] : undefined;
   const policy = capacity?.requestPolicy;
   return {
     name,
@@ -89,20 +90,27 @@ function amountStory(name, asked, given, found, isShare) {
     given: given ?? null,
     total: capacity?.value ?? null,
     rule: capacity ? policyText(policy, capacity.value) : "",
-    why: isShare ? whyAmount(asked, given, policy) : "the whole device",
+    why: isShare ? whyAmount(asked, given, policy, capacity?.value) : "the whole device",
   };
 }
 
-function whyAmount(asked, given, policy) {
-  if (asked === undefined) return policy?.default ? "default, nothing requested" : "all, nothing requested";
+function whyAmount(asked, given, policy, value) {
+  if (policy?.zeroConsumption) return "only compared, not consumed";
+  if (asked === undefined) return policy?.default && given !== value ? "default, nothing requested" : "all, nothing requested";
   const difference = parseQuantity(given).nanos - parseQuantity(asked).nanos;
   return difference > 0n ? "rounded up" : "as requested";
 }
 
+const STRATEGIES = {
+  ConsumedOrNever: "consumed by all shares or by none, as the first one decides",
+  BlockOrShare: "all of it for a first share without a request",
+};
+
 /** Returns the amounts that a capacity's policy allows, as text. */
 export function policyText(policy, value) {
   if (!policy) return `any amount up to ${value}`;
-  const said = [];
+  if (policy.zeroConsumption) return `compared with ${value}, not consumed`;
+  const said = STRATEGIES[policy.strategy] ? [STRATEGIES[policy.strategy]] : [];
   const range = policy.validRange;
   if (range) {
     if (range.min !== undefined) said.push(`at least ${range.min}`);

@@ -3,16 +3,19 @@
 // Claims are namespaced and slices do not show use, so neither alone shows what a device has left. This joins them.
 // The same rules as `dralloc.whatif.usage_report`; a test compares the two on random clusters.
 
-import { accepts, fitsUnasked, largestRequest } from "./headroom.mjs";
+import { Room } from "./headroom.mjs";
 import { compared } from "./names.mjs";
 import { parseQuantity, quantityLike } from "./quantity.mjs";
 
-const UNUSED = Object.freeze({ dedicated: 0, shares: 0, consumed: new Map() });
+const UNUSED = Object.freeze({ dedicated: 0, shares: 0, consumed: new Map(), entries: new Map() });
 
-/** The use of one device: allocated as a whole, shares, and the total consumption of the shares, in nanos. */
+/**
+ * The use of one device: allocated as a whole, shares, the total consumption of the shares, in nanos, and the number of shares with
+ * an entry for each capacity.
+ */
 function usageOf(holdings) {
   if (!holdings.length) return UNUSED;
-  const usage = { dedicated: 0, shares: 0, consumed: new Map() };
+  const usage = { dedicated: 0, shares: 0, consumed: new Map(), entries: new Map() };
   for (const { result } of holdings) {
     // Admin access consumes nothing.
     if (result.adminAccess) continue;
@@ -23,6 +26,7 @@ function usageOf(holdings) {
     usage.shares += 1;
     for (const [name, text] of Object.entries(result.consumedCapacity ?? {})) {
       usage.consumed.set(name, (usage.consumed.get(name) ?? 0n) + parseQuantity(text).nanos);
+      usage.entries.set(name, (usage.entries.get(name) ?? 0) + 1);
     }
   }
   return usage;
@@ -38,7 +42,8 @@ const unusedBlocked = new WeakMap();
 
 /** Returns the used and free amount of each capacity, and whether they have room for a request. */
 function roomOf(device, usage, isOpen) {
-  if (usage !== UNUSED || !device.capacity) return workedOut(device, usage, isOpen);
+  const isPlain = !device.requestPolicies && !device.remainder;
+  if (usage !== UNUSED || !device.capacity || !isPlain) return workedOut(device, usage, isOpen);
   const known = isOpen ? unused : unusedBlocked;
   let room = known.get(device.capacity);
   if (!room) known.set(device.capacity, (room = workedOut(device, usage, isOpen)));
@@ -46,30 +51,32 @@ function roomOf(device, usage, isOpen) {
 }
 
 function workedOut(device, usage, isOpen) {
-  const capacities = device.capacity ?? {};
-  const left = leftOf(capacities, usage);
-  const hasRoom = hasRoomFor(capacities, usage, left);
-  const reports = Object.keys(capacities).map((name) => new CapacityReport(capacities, name, usage, left, isOpen && hasRoom));
+  const room = new Room(device, usage);
+  const hasRoom = hasRoomFor(room, usage);
+  const reports = Object.keys(room.capacities).map((name) => new CapacityReport(room, name, usage, isOpen && hasRoom));
   return { reports, hasRoom };
 }
 
 /** True if a request for something, or one that names no amounts, takes no more than is left. */
-function hasRoomFor(capacities, usage, left) {
-  const entries = Object.entries(capacities);
-  if (!entries.every(([name, capacity]) => accepts(capacity, left.get(name)))) return false;
-  const isExhausted = entries.length > 0 && entries.every(([name, { value }]) => left.get(name) === 0n && parseQuantity(value).nanos !== 0n);
-  return !(usage.shares && isExhausted) || fitsUnasked(capacities, left);
+function hasRoomFor(room, usage) {
+  if (!room.acceptsSomething()) return false;
+  const entries = Object.entries(room.capacities);
+  const isExhausted =
+    entries.length > 0 && entries.every(([name, { value }]) => room.left.get(name) === 0n && parseQuantity(value).nanos !== 0n);
+  return !(usage.shares && isExhausted) || room.fitsUnasked();
 }
 
 class CapacityReport {
-  constructor(capacities, name, usage, left, isOpen) {
+  constructor(room, name, usage, isOpen) {
     this.name = name;
-    this.policy = capacities[name].requestPolicy;
-    this.value = parseQuantity(capacities[name].value);
-    this.used = usage.dedicated ? this.value : quantityLike(this.value, this.value.nanos - left.get(name));
-    // What claims can get: nothing of a device that is full or blocked.
-    this.free = quantityLike(this.value, isOpen ? left.get(name) : 0n);
-    this._largest = () => (isOpen ? largestRequest(capacities, name, left) : null);
+    this.policy = room.capacities[name].requestPolicy;
+    this.value = parseQuantity(room.capacities[name].value);
+    const left = room.left.get(name);
+    this.used = usage.dedicated ? this.value : quantityLike(this.value, this.value.nanos - left);
+    this._largest = () => (isOpen ? room.largestRequest(name) : null);
+    // What claims can get: nothing of a device that is full or blocked, nor of a capacity that is not consumable.
+    const isAvailable = isOpen && (!room.dependsOnShares || this.largest !== null);
+    this.free = quantityLike(this.value, isAvailable ? left : 0n);
   }
 
   /** The largest request that fits, after rounding; null if none fits. Lazy, because few devices are displayed. */
@@ -77,11 +84,6 @@ class CapacityReport {
     if (typeof this._largest === "function") this._largest = this._largest();
     return this._largest;
   }
-}
-
-function leftOf(capacities, usage) {
-  const entries = Object.entries(capacities);
-  return new Map(entries.map(([name, { value }]) => [name, parseQuantity(value).nanos - (usage.consumed.get(name) ?? 0n)]));
 }
 
 const NO_AMOUNT = Object.freeze({ cause: "request policy", reason: "its request policy allows no amount that it has" });
