@@ -344,6 +344,8 @@ REASONS: Final[Sequence[tuple[Reason, str]]] = (
     (sample(ReasonCause.POLICY, subject="memory", asked="20Gi", most=Quantity.parse("16Gi")), "The capacity's request policy does not allow this amount. Request less, or several devices."),
     (sample(ReasonCause.IN_USE, lost=4, lost_at_all=4), "All devices that are not shareable are in use. Wait, add devices, or add an alternative to the request."),
     (sample(ReasonCause.CAPACITY, subject="bandwidth", asked="5G", most=Quantity.parse("2G")), "The shareable devices have too little capacity left. Request less, or wait until capacity is released."),
+    (sample(ReasonCause.ALLOCATIONS, subject="at most 0"), "Devices are allocated more or less often than `allocations` of the request says."),
+    (sample(ReasonCause.TOTAL, subject="bandwidth", asked="30G", most=Quantity.parse("25G"), wanted=4), "All devices together have too little left. Request less, or wait until capacity is released."),
     (sample(ReasonCause.COUNTERS, subject="memory", takes="20Gi", most=Quantity.parse("10Gi")), "Other partitions of the same device consume the counters that this one needs."),
     (sample(ReasonCause.OVERDRAWN, subject="memory"), "Devices in use consume more than the pool now has, because a driver reduced a counter. This ends when they are released."),
     (sample(ReasonCause.PARTITIONS_OFF), "Turn `DRAPartitionableDevices` on in the scheduler."),

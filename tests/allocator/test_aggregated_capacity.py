@@ -28,7 +28,7 @@ from dralloc.testing.builders import (
     taint,
     toleration,
 )
-from tests.support.allocations import allocate_world, as_plain
+from tests.support.allocations import allocate_world, as_plain, reason_of
 from tests.support.plain_allocator import allocate_plainly
 from tests.support.plain_pools import World
 
@@ -210,6 +210,25 @@ def world_of(
         features=features,
         allocated=allocated,
     )
+
+
+@pytest.mark.parametrize(
+    ("claims", "allocated", "want"),
+    [
+        (total("19"), (), "insufficient bandwidth: requested 19, 3 devices can give 18"),
+        (total("15", count=2), (), "insufficient bandwidth: requested 15, 2 devices can give 14"),
+        (total("18"), used(a="1"), "insufficient bandwidth: requested 18, 3 devices can give 17"),
+    ],
+)
+def test_the_reason_says_what_the_devices_have_together(
+    claims: tuple[ResourceClaim, ...], allocated: tuple[ResourceClaim, ...], want: str
+) -> None:
+    assert reason_of(world_of(ABC, claims, allocated)) == want
+
+
+def test_the_reason_names_the_constraint() -> None:
+    world = world_of(ON_NUMA, (claim("c", together("12"), constraints=[distinct(NUMA)]),))
+    assert reason_of(world) == f"no devices that have enough together have different values of {NUMA}"
 
 
 def test_it_is_refused_while_the_gate_is_off() -> None:

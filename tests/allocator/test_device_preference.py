@@ -31,7 +31,7 @@ from dralloc.testing.builders import (
     request,
     resource_slice,
 )
-from tests.support.allocations import allocate_world, as_plain
+from tests.support.allocations import allocate_world, as_plain, reason_of
 from tests.support.plain_allocator import allocate_plainly
 from tests.support.plain_pools import World
 
@@ -267,6 +267,25 @@ def test_a_claim_with_a_preference_is_refused_while_the_gate_is_off(
 ) -> None:
     outcome = allocate_world(world_of(ABC, claims, classes=classes, features=Features()))
     assert (outcome.cause if isinstance(outcome, Fatal) else None) == cause
+
+
+@pytest.mark.parametrize(
+    ("claims", "allocated", "want"),
+    [
+        (condition(1, None), (), "no device has at least 1 allocations"),
+        (condition(None, 0), shared(a=1, b=1, c=2), "no device has at most 0 allocations"),
+        (condition(2, 3), shared(a=1, b=4), "no device has at least 2 and at most 3 allocations"),
+        (
+            (claim("c", request("r", count=2, allocations=(0, 0))),),
+            shared(a=1, b=1),
+            "only 1 of 2 devices: the others do not have at most 0 allocations",
+        ),
+    ],
+)
+def test_the_reason_is_how_often_devices_are_allocated(
+    claims: tuple[ResourceClaim, ...], allocated: tuple[ResourceClaim, ...], want: str
+) -> None:
+    assert reason_of(world_of(NICS, claims, allocated)) == want
 
 
 def test_an_unknown_preference_is_refused() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dralloc.allocator.allocate import AllocationProblem, allocate
+from dralloc.allocator.diagnosis.diagnoser import Diagnoser
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, ClaimAllocation, Fatal, Impossible, Outcome
 from dralloc.allocator.requests import compile_demand
 from dralloc.allocator.solver import DEFAULT_BUDGET, StepBudget
@@ -24,6 +25,12 @@ def problem_of(world: World, budget: StepBudget = DEFAULT_BUDGET) -> AllocationP
 
 def allocate_world(world: World, budget: StepBudget = DEFAULT_BUDGET) -> Outcome:
     return allocate(problem_of(world, budget))
+
+
+def reason_of(world: World) -> str:
+    """Why the node cannot serve the claims."""
+    problem = problem_of(world)
+    return Diagnoser(problem.demand, problem.snapshot).reason(problem.node, allocate(problem)).line
 
 
 def as_plain(outcome: Outcome, claims: Sequence[ResourceClaim]) -> PlainOutcome:

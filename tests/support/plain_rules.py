@@ -275,13 +275,15 @@ class PlainRules:
 
     def givers(self, way: Way, state: State) -> list[Candidate]:
         """The devices that may give something. Raises the first error, in the total order, of any device that is not in use."""
+        found = {}
         for candidate in self.candidates:
-            _, each, device = candidate
+            pool, each, device = candidate
             if self.may_try(way, candidate, state) and self._is_permitted(way, each, device):
                 for constraint in way.constraints:
                     for name in _names(constraint):
                         self._compared(way, name, each, device)
-        return [candidate for candidate in self.ordered(way, state) if self.may_try(way, candidate, state)]
+                found[*pool.key, device.name] = candidate
+        return [each for each in self.ordered(way, state) if (*each[0].key, each[2].name) in found]
 
     def _is_permitted(self, way: Way, each: ResourceSlice, device: Device) -> bool:
         features = self._world.features

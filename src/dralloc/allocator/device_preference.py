@@ -30,7 +30,7 @@ def is_allocated_enough(alternative: Alternative, candidate: DeviceCandidate, su
     if limits is None:
         return True
     count = supply.allocations(candidate) + ledger.allocations.get(candidate.position, 0)
-    return (limits.min is None or count >= limits.min) and (limits.max is None or count <= limits.max)
+    return limits.admits(count)
 
 
 class PreferredOrder:

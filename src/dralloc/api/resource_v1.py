@@ -222,6 +222,9 @@ class DeviceAllocationsRange(Wire):
     min: Int64 | None = None
     max: Int64 | None = None
 
+    def admits(self, count: int) -> bool:
+        return (self.min is None or count >= self.min) and (self.max is None or count <= self.max)
+
 
 class DeviceDerivedAttribute(Wire):
     name: str = printed("")

@@ -226,7 +226,9 @@ def _typical_requests(
     for shape, count in by_shape.items():
         for alternative in compile_demand([example[shape]], classes, features).alternatives:
             if alternative.fault is None and not alternative.takes_all and not alternative.is_admin:
-                found[_TypicalRequest(alternative.criteria, alternative.count)] += count
+                # Those that have a capacity together take what each device has left.
+                least = 1 if alternative.is_aggregated else alternative.count
+                found[_TypicalRequest(alternative.criteria, least)] += count
     return [request for request, _ in found.most_common(TYPICAL_MAX)]
 
 

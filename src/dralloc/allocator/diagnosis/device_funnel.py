@@ -32,6 +32,8 @@ class Hurdle(Enum):
     # It needs a feature that is off.
     FEATURE = "feature"
     IN_USE = "in use"
+    # It is allocated more or less often than the request wants.
+    ALLOCATIONS = "allocations"
     # What is left of it is not enough.
     CAPACITY = "capacity"
     COUNTERS = "counters"
@@ -118,7 +120,10 @@ class Funnel:
 
     @property
     def wanted(self) -> int:
-        """How many devices the alternative must get: its count, or all that match, and at least one."""
+        """How many devices the alternative must get: its count, or all that match, and at least one. Those that give a
+        capacity together may be more."""
+        if self.alternative.is_aggregated:
+            return 1
         if not self.alternative.takes_all:
             return self.alternative.count
         matching = sum(drop.count for drop in self.drops if not is_selection(drop.hurdle))
@@ -153,6 +158,7 @@ _TELLING = (
     Hurdle.FEATURE,
     Hurdle.CONSTRAINT,
     Hurdle.TAINT,
+    Hurdle.ALLOCATIONS,
     Hurdle.IN_USE,
     Hurdle.COUNTERS,
     Hurdle.CAPACITY,

@@ -14,7 +14,7 @@ from dralloc.allocator.consumable_capacity import Charge
 from dralloc.allocator.diagnosis.device_funnel import ORDER, Devices, Drop, Funnel, Hurdle, Spot, UnreadyPool
 from dralloc.allocator.requests import Alternative, Demand
 from dralloc.allocator.supply import OPTIONAL_NODE_OPERATIONS
-from dralloc.api.resource_v1 import DeviceTaint
+from dralloc.api.resource_v1 import DeviceAllocationsRange, DeviceTaint
 from dralloc.devices.counters import CounterId
 from dralloc.devices.device_usage import FREE, DeviceUsage
 from dralloc.devices.identity import PoolId
@@ -116,7 +116,14 @@ class Survey:
     # --- Pools that offer devices -----------------------------------------------------------------------------------
 
     def _sieves(self, view: NodeView, pool: VisiblePool, alternative: Alternative) -> list[_Sieve]:
-        key = (pool.slices, pool.layout, alternative.criteria, alternative.is_admin, alternative.constraints)
+        key = (
+            pool.slices,
+            pool.layout,
+            alternative.criteria,
+            alternative.is_admin,
+            alternative.constraints,
+            self._allocations_of(alternative),
+        )
         sieves = self._sorted.get(key)
         if sieves is None:
             sieves = [self._sift(view.node, pool, index, alternative) for index in pool.layout.slices]
@@ -135,6 +142,7 @@ class Survey:
             if gate in alternative.criteria.gates_off:
                 sieve.drop(Hurdle.FEATURE, 0, mask)
         sieve.drop(Hurdle.IN_USE, 0, in_use)
+        sieve.drop(Hurdle.ALLOCATIONS, 0, self._miscounted(sieve, alternative))
         sieve.drop(Hurdle.CAPACITY, 0, self._lacking_capacity(sieve, alternative))
         sieve.drop(Hurdle.COUNTERS, 0, self._lacking_counters(sieve, pool))
         sieve.drop(Hurdle.TAINT, 0, self._tainted(sieve, alternative))
@@ -144,6 +152,20 @@ class Survey:
             lacking = (1 << bit for bit in bits_of(sieve.rest) if constraint.known_values_at(indexed, bit) is None)
             sieve.drop(Hurdle.CONSTRAINT, position, sum(lacking))
         return sieve
+
+    def _allocations_of(self, alternative: Alternative) -> DeviceAllocationsRange | None:
+        """How often devices must be allocated. Earlier requests of the pod may allocate a device more often, but not less."""
+        limits = alternative.allocations
+        if limits is None or alternative in self.demand.requests[0].alternatives:
+            return limits
+        return DeviceAllocationsRange(max=limits.max)
+
+    def _miscounted(self, sieve: _Sieve, alternative: Alternative) -> int:
+        limits = self._allocations_of(alternative)
+        if limits is None:
+            return 0
+        counts = {bit: self.usage(Spot(sieve.slice, bit)) for bit in bits_of(sieve.rest)}
+        return sum(1 << bit for bit, usage in counts.items() if not limits.admits(usage.dedicated + usage.shares))
 
     def _in_use(self, pool: VisiblePool, index: int) -> int:
         usage = self.snapshot.usage.get(pool.pool_id)

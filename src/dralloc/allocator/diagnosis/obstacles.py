@@ -29,7 +29,7 @@ def obstacle(survey: Survey, node: NodeFacts, funnel: Funnel) -> Reason | None:
     if alternative.count > RESULTS_MAX and not alternative.takes_all:
         return _reason(funnel, ReasonCause.LIMIT, asked=str(alternative.count))
     if funnel.left_count >= funnel.wanted:
-        return None
+        return _total(survey, funnel) if alternative.is_aggregated else None
     drop = funnel.breaking
     if drop is None:
         return _reason(funnel, ReasonCause.NO_DEVICES, lost=funnel.seen_count)
@@ -103,6 +103,14 @@ def _taint(loss: _Loss) -> Reason:
     return loss.reason(ReasonCause.TAINT, taints.most_common(1)[0][0])
 
 
+def _allocations(loss: _Loss) -> Reason:
+    limits = loss.alternative.allocations
+    assert limits is not None, "only a condition on allocations is a hurdle"
+    least = f"at least {limits.min}" if limits.min else ""
+    most = f"at most {limits.max}" if limits.max is not None else ""
+    return loss.reason(ReasonCause.ALLOCATIONS, " and ".join(filter(None, (least, most))))
+
+
 # --- Amounts ------------------------------------------------------------------------------------------------------------
 
 
@@ -156,6 +164,8 @@ def _add_misfit(shortages: _Shortages, loss: _Loss, spot: Spot) -> None:
         return
     fractional = loss.survey.features.fractional_ranges
     for name, capacity in capacities.items():
+        if loss.alternative.is_aggregated and name in asked:
+            continue
         wanted = {name: asked[name]} if name in asked else {}
         if isinstance(
             charge_for({name: capacity}, wanted, fractional_ranges=fractional, skips_negative_amounts=True), str
@@ -172,6 +182,29 @@ def _add_misfit(shortages: _Shortages, loss: _Loss, spot: Spot) -> None:
             example = str(spot.device_id)
             shortages.add(ReasonCause.CAPACITY_LIMIT, name, limits[name], most=capacity.value, example=example)
             return
+
+
+def _total(survey: Survey, funnel: Funnel) -> Reason | None:
+    """Which capacity the devices that are left do not have together; None if they have each."""
+    alternative = funnel.alternative
+    for name, total in (alternative.criteria.asked or {}).items():
+        gives = sorted((gift_of(survey, spot, name) for spot in spots(funnel.left)), reverse=True)
+        most = sum(gives[: alternative.count])
+        if most < total.nanos:
+            devices = min(alternative.count, len(gives))
+            reason = _reason(funnel, ReasonCause.TOTAL, name, asked=str(total), most=quantity_like(total, most))
+            return replace(reason, wanted=devices, left=devices)
+    return None
+
+
+def gift_of(survey: Survey, spot: Spot, name: str) -> int:
+    """The most that a device gives of a capacity that several have together, in nanos."""
+    capacity = capacities_of(spot.device)[name]
+    policy = capacity.request_policy
+    if not spot.device.allow_multiple_allocations or (policy is not None and policy.zero_consumption):
+        return capacity.value.nanos
+    most = Room.of(spot.device, survey.usage(spot), survey.features).largest_request(name)
+    return 0 if most is None else most.nanos
 
 
 def _capacity(loss: _Loss) -> Reason:
@@ -253,6 +286,7 @@ _DESCRIPTIONS: Final[Mapping[Hurdle, Callable[[_Loss], Reason]]] = {
     Hurdle.SIZE: _size,
     Hurdle.FEATURE: _feature,
     Hurdle.IN_USE: lambda loss: loss.reason(ReasonCause.IN_USE),
+    Hurdle.ALLOCATIONS: _allocations,
     Hurdle.CAPACITY: _capacity,
     Hurdle.COUNTERS: _counters,
     Hurdle.TAINT: _taint,

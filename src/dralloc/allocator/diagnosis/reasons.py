@@ -38,7 +38,11 @@ class ReasonCause(Enum):
     CAPACITY_LIMIT = "LimitTooLarge"
     FEATURE_OFF = "FeatureOff"
     IN_USE = "InUse"
+    # Devices are allocated more or less often than the request wants.
+    ALLOCATIONS = "AllocationsOutOfRange"
     CAPACITY = "CapacityShort"
+    # What all devices have together is too little.
+    TOTAL = "TotalShort"
     # Strategy ConsumedOrNever: no share consumes the capacity while the first one lives; or some do and some do not.
     NOT_CONSUMABLE = "CapacityNotConsumable"
     DIVIDED = "CapacityDivided"
@@ -309,6 +313,9 @@ def _constraint(reason: Reason) -> str:
     if reason.left > 1:
         return f"only {reason.left} of {reason.wanted} devices have the same {reason.subject}"
     values = "different values of" if reason.asked == "differ" else "the same"
+    if reason.wanted == 1:
+        # As many devices as are needed to have a capacity together.
+        return f"no devices that have enough together have {values} {reason.subject}"
     return f"no {reason.wanted} devices have {values} {reason.subject}"
 
 
@@ -326,6 +333,7 @@ _ABOUT_ALL: Final = frozenset(
     {
         ReasonCause.NO_DEVICES,
         ReasonCause.CONSTRAINT,
+        ReasonCause.TOTAL,
         ReasonCause.LIMIT,
         ReasonCause.TOGETHER,
         ReasonCause.ERROR,
@@ -366,6 +374,12 @@ _TEXTS: Final[Mapping[ReasonCause, Callable[[Reason], str]]] = {
         f"some shares consume {reason.subject} and others do not; no more shares until one kind is released"
     ),
     ReasonCause.CAPACITY: lambda reason: _insufficient(reason, reason.subject, "available"),
+    ReasonCause.ALLOCATIONS: lambda reason: _negated(
+        reason, f"no device has {reason.subject} allocations", f"the others do not have {reason.subject} allocations"
+    ),
+    ReasonCause.TOTAL: lambda reason: _insufficient(
+        reason, reason.subject, f"{counted(reason.wanted, 'device')} can give"
+    ),
     ReasonCause.COUNTERS: lambda reason: _insufficient(reason, f"counter {reason.subject}", "available"),
     ReasonCause.OVERDRAWN: lambda reason: f"counter {reason.subject} is overcommitted by allocated devices",
     ReasonCause.PARTITIONS_OFF: lambda _: f"devices consume counters, but {_PARTITIONS_OFF}",
@@ -391,6 +405,7 @@ _LOSSES: Final[Mapping[ReasonCause, str]] = {
     ReasonCause.NO_CAPACITY: "have no capacity {}",
     ReasonCause.FEATURE_OFF: "need the feature {}, which is off",
     ReasonCause.IN_USE: "in use",
+    ReasonCause.ALLOCATIONS: "do not have {} allocations",
     ReasonCause.PARTITIONS_OFF: f"consume counters, but {_PARTITIONS_OFF}",
     ReasonCause.NODE_OPERATIONS: "skip node operations, which the node does not support",
     ReasonCause.NO_ATTRIBUTE: "lack the attribute {}, which a constraint needs",

@@ -107,6 +107,8 @@ def _alternatives(request: Mapping[str, Any]) -> str:
 
 def _wanted(request: Mapping[str, Any]) -> str:
     count = "all" if request.get("allocationMode") == "All" else request.get("count", 1)
+    if request.get("allocationMode") == "AggregatedCapacity":
+        count = f"<={count}"
     return f"{count}:{request.get('deviceClassName')}"
 
 

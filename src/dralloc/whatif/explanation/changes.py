@@ -209,6 +209,17 @@ def request_fewer(request: RequestEditor, count: int, was: int | None) -> Change
     return Change("RequestFewer", 4, text, request.claim.change(*edits), size)
 
 
+def allow_more(request: RequestEditor, count: int, was: int) -> Change:
+    """Lets more devices give a capacity together."""
+    text = f"allow {counted(count, 'device')} instead of {was} in request {request.name}"
+    return Change("AllowMore", 4, text, request.set(count, "count"), Fraction(count - was, count))
+
+
+def remove_allocations(request: RequestEditor) -> Change:
+    text = f"remove the condition on allocations from request {request.name}"
+    return Change("RemoveAllocations", 5, text, request.set(None, "allocations"))
+
+
 def loosen_selector(request: RequestEditor, position: int, condition: str, rest: str = "") -> Change:
     """Removes a condition from a selector; the whole selector if `rest` is empty."""
     size = Fraction(len(condition), len(condition) + len(rest))

@@ -17,9 +17,10 @@ from dralloc.allocator.diagnosis.device_survey import Survey
 from dralloc.allocator.diagnosis.diagnoser import Diagnoser
 from dralloc.allocator.diagnosis.obstacles import describe
 from dralloc.allocator.diagnosis.reasons import text_of_loss
-from dralloc.allocator.outcome import Allocated
+from dralloc.allocator.outcome import Allocated, DeviceAllocation
 from dralloc.allocator.requests import Alternative
 from dralloc.api.request_name import RequestName
+from dralloc.api.resource_v1 import FIRST_FIT
 from dralloc.devices.counters import CounterId
 from dralloc.devices.identity import ClaimId, DeviceId
 from dralloc.primitives.quantity import Quantity
@@ -99,7 +100,9 @@ class _Retelling:
                 alternative = by_name[number, picked.request]
                 spot, position = self._find(picked.device)
                 after = before.get(picked.request, -1)
-                passed = () if alternative.takes_all else tuple(self._passed_over(alternative, after, position))
+                is_in_order = alternative.preference == FIRST_FIT and not alternative.is_aggregated
+                is_first_fit = is_in_order and not alternative.takes_all
+                passed = tuple(self._passed_over(alternative, after, position)) if is_first_fit else ()
                 devices.append(
                     ChosenDevice(
                         self._situation.claim_ids[number],
@@ -109,7 +112,7 @@ class _Retelling:
                         passed,
                     )
                 )
-                self._take(alternative, spot)
+                self._take(alternative, spot, picked)
                 before[picked.request] = position
         refused = tuple(self._refused())
         return ExplainedChoice(self._situation.node.name, self._allocated.score, tuple(devices), refused)
@@ -184,17 +187,17 @@ class _Retelling:
             for counter_id, amount in spot.slice.draws[spot.bit]
         )
 
-    def _take(self, alternative: Alternative, spot: Spot) -> None:
+    def _take(self, alternative: Alternative, spot: Spot, picked: DeviceAllocation) -> None:
         taken, device_id = self._taken, spot.device_id
-        charge = matches_of(spot.slice, alternative.criteria).charges[spot.bit]
+        consumed = [picked.consumed_capacity.get(name, Quantity.ZERO).nanos for name in spot.device.capacity]
         is_share = self._demand.features.consumable_capacity and spot.device.allow_multiple_allocations
         if device_id not in taken.amounts and not (is_share and self._survey.usage(spot).shares):
             for counter_id, amount in spot.slice.draws[spot.bit]:
                 key = (str(spot.slice.pool_id), counter_id)
                 taken.counters[key] = taken.counters.get(key, 0) + amount
         if is_share:
-            before = taken.amounts.get(device_id, (0,) * len(charge.nanos))
-            taken.amounts[device_id] = tuple(map(sum, zip(before, charge.nanos, strict=True)))
+            before = taken.amounts.get(device_id, (0,) * len(consumed))
+            taken.amounts[device_id] = tuple(map(sum, zip(before, consumed, strict=True)))
         else:
             taken.devices[device_id] = alternative
         for constraint in alternative.constraints:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from dralloc.allocator.diagnosis.reasons import Group, Reason, availability
+from dralloc.api.resource_v1 import AGGREGATED_CAPACITY, ALL, EXACT_COUNT
 from dralloc.whatif.explanation.attribute_statistics import SelectorStatistics
 from dralloc.whatif.explanation.choice import ExplainedChoice
 from dralloc.whatif.explanation.remedies import Remedy
@@ -94,7 +95,7 @@ def _funnel(funnel: RequestFunnel) -> Plain:
         "request": str(funnel.request),
         "deviceClassName": funnel.device_class,
         "wanted": funnel.wanted,
-        "allocationMode": "All" if funnel.takes_all else "ExactCount",
+        "allocationMode": _mode(funnel),
         "seen": funnel.seen,
         "lost": [
             _without_empty(
@@ -110,6 +111,12 @@ def _funnel(funnel: RequestFunnel) -> Plain:
         ],
         "left": funnel.left,
     }
+
+
+def _mode(funnel: RequestFunnel) -> str:
+    if funnel.takes_all:
+        return ALL
+    return EXACT_COUNT if funnel.together is None else AGGREGATED_CAPACITY
 
 
 def _selector(found: SelectorStatistics) -> Plain:

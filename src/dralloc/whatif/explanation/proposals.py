@@ -13,6 +13,7 @@ from dralloc.allocator.consumable_capacity import default_amount
 from dralloc.allocator.diagnosis.claim_edits import Slot, slots
 from dralloc.allocator.diagnosis.device_funnel import Funnel, Hurdle, Spot, spots
 from dralloc.allocator.diagnosis.device_survey import Survey
+from dralloc.allocator.diagnosis.obstacles import gift_of
 from dralloc.allocator.headroom import Room
 from dralloc.allocator.outcome import RESULTS_MAX
 from dralloc.allocator.requests import Alternative, attributes_of
@@ -29,7 +30,7 @@ from dralloc.devices.request_policies import (
     ZERO_CONSUMPTION_GATE,
     capacities_of,
 )
-from dralloc.primitives.quantity import Quantity
+from dralloc.primitives.quantity import Quantity, quantity_like
 from dralloc.snapshot.pools import PoolStatus
 from dralloc.snapshot.slices import DeviceShape, newest_indexed
 from dralloc.whatif.cluster_objects import ClusterObjects
@@ -110,6 +111,7 @@ def proposals(situation: Situation, changeable: ChangeableObjects) -> Iterator[L
         proposer.less_capacity,
         proposer.fewer_devices,
         proposer.looser_selectors,
+        proposer.no_condition_on_allocations,
         proposer.fewer_constraints,
         proposer.no_capacity,
         proposer.fewer_requests,
@@ -241,7 +243,10 @@ class _Proposer:
             for name in dict.fromkeys((*asked, *(name for spot in candidates for name in spot.device.capacity))):
                 was = asked.get(name)
                 amounts = {amount for spot in candidates for amount in self._amounts(spot, alternative, name) if amount}
-                less = sorted((each for each in amounts if was is None or each < was), reverse=True)
+                if alternative.is_aggregated and was is not None:
+                    gives = sorted((gift_of(self._survey, each, name) for each in spots(funnel.left)), reverse=True)
+                    amounts.add(quantity_like(was, sum(gives[: alternative.count])))
+                less = sorted((each for each in amounts if each and (was is None or each < was)), reverse=True)
                 yield [changes.request_less(request, name, amount, was) for amount in less]
 
     def _amounts(self, spot: Spot, alternative: Alternative, name: str) -> Iterator[Quantity]:
@@ -266,6 +271,10 @@ class _Proposer:
 
     def fewer_devices(self) -> Iterator[Ladder]:
         for request, alternative, funnel in self._requests:
+            if alternative.is_aggregated:
+                counts = range(alternative.count + 1, min(RESULTS_MAX, funnel.left_count) + 1)
+                yield [changes.allow_more(request, count, alternative.count) for count in counts]
+                continue
             was = None if alternative.takes_all else alternative.count
             most = min(RESULTS_MAX, funnel.left_count if was is None else was - 1)
             yield [changes.request_fewer(request, count, was) for count in range(most, 0, -1)]
@@ -278,6 +287,11 @@ class _Proposer:
                     rest = joined((*parts[:index], *parts[index + 1 :]))
                     yield [changes.loosen_selector(request, position, part, rest)]
                 yield [changes.loosen_selector(request, position, expression)]
+
+    def no_condition_on_allocations(self) -> Iterator[Ladder]:
+        for request, alternative, _ in self._requests:
+            if alternative.allocations is not None:
+                yield [changes.remove_allocations(request)]
 
     def fewer_constraints(self) -> Iterator[Ladder]:
         for editor, claim in zip(self._claims, self._demand.claims, strict=True):

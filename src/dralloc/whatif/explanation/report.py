@@ -119,6 +119,8 @@ class RequestFunnel:
     device_class: str
     wanted: int
     takes_all: bool
+    # The most devices that give a capacity together; None for another mode.
+    together: int | None
     seen: int
     steps: tuple[Step, ...]
     left: int
@@ -259,6 +261,7 @@ class _Investigation:
             alternative.device_class.metadata.name,
             funnel.wanted,
             alternative.takes_all,
+            alternative.count if alternative.is_aggregated else None,
             funnel.seen_count,
             tuple(self._step(node, funnel, drop) for drop in funnel.drops),
             funnel.left_count,

@@ -130,6 +130,8 @@ def _detail_lines(detail: NodeDetail) -> Iterator[str]:
     for funnel in detail.requests:
         where = f"claim {funnel.claim_id}, request" if several_claims else "request"
         asked = "all devices" if funnel.takes_all else counted(funnel.wanted, "device")
+        if funnel.together is not None:
+            asked = f"at most {counted(funnel.together, 'device')}, together,"
         yield f"{where} {funnel.request}: {asked} of class {funnel.device_class}"
         yield from (f"  {line}" for line in _funnel_lines(funnel))
 
