@@ -255,12 +255,14 @@ async def volumes(here: World) -> None:
     create = here.client.create
     made = (storage_class(), volume("disk"), volume_claim("chosen"))
     new = (storage_class("remote", "d.io"), volume_claim("made", storage_class="remote"))
-    for document in (*made, *new):
+    at_once = (volume("plain", storage_class=""), volume_claim("plain", storage_class=""))
+    for document in (*made, *new, *at_once):
         await create(document)
-    free = {"status": {"phase": "Available"}}
-    await ApiCalls(InProcessTransport(here.application, token=TOKEN)).patch(
-        VOLUMES, ObjectKey("", "disk"), free, subresource="status"
-    )
+    scratch = gpu_pod("with-scratch")
+    scratch["spec"]["volumes"] = [
+        {"name": "s", "ephemeral": {"volumeClaimTemplate": {"spec": volume_claim("s")["spec"]}}}
+    ]
+    await create(scratch)
     await create(using(gpu_pod("with-disk"), "chosen", "made"))
 
     async def is_chosen() -> bool:

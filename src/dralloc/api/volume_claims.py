@@ -88,6 +88,19 @@ def is_bound_to(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
     return named and reference.uid in ("", claim.metadata.uid)
 
 
+def claim_reference(claim: PersistentVolumeClaim) -> dict[str, str]:
+    """What a volume that belongs to the claim says of it."""
+    metadata = claim.metadata
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "namespace": metadata.namespace,
+        "name": metadata.name,
+        "uid": metadata.uid,
+        "resourceVersion": metadata.resource_version,
+    }
+
+
 def requested_storage(claim: PersistentVolumeClaim) -> Quantity:
     return claim.spec.resources.requests.get(STORAGE, Quantity.ZERO)
 

@@ -5,7 +5,7 @@ The server stores these kinds without reading them (`stored_kinds`).
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any
 
 from msgspec import field
 
@@ -46,14 +46,11 @@ class PersistentVolume(ApiObject):
 
 
 class VolumeResourceRequirements(Wire):
-    UNREAD: ClassVar = ("limits",)
-
+    limits: dict[str, Quantity] = field(default_factory=dict)
     requests: dict[str, Quantity] = field(default_factory=dict)
 
 
 class PersistentVolumeClaimSpec(Wire):
-    UNREAD: ClassVar = ("dataSource", "dataSourceRef")
-
     access_modes: tuple[str, ...] = ()
     selector: LabelSelector | None = None
     resources: VolumeResourceRequirements = field(default_factory=lambda: VolumeResourceRequirements())
@@ -61,6 +58,8 @@ class PersistentVolumeClaimSpec(Wire):
     storage_class_name: str | None = None
     volume_mode: str | None = None
     volume_attributes_class_name: str | None = None
+    data_source: dict[str, Any] | None = None
+    data_source_ref: dict[str, Any] | None = None
 
 
 class PersistentVolumeClaimStatus(Wire):

@@ -20,11 +20,13 @@ from dralloc.controllers.claim_lifecycle.controller import ClaimLifecycleControl
 from dralloc.controllers.claim_templates.controller import ClaimTemplatesController
 from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.controller_loop import Controller
+from dralloc.controllers.ephemeral_volumes.controller import EphemeralVolumesController
 from dralloc.controllers.jobs.controller import JobController
 from dralloc.controllers.metrics import ControllerMetrics
 from dralloc.controllers.node_lifecycle.controller import NodeLifecycleController
 from dralloc.controllers.node_lifecycle.settings import DEFAULT_SETTINGS, NodeLifecycleSettings
 from dralloc.controllers.node_taint_eviction.controller import NodeTaintEvictionController
+from dralloc.controllers.persistent_volumes.controller import PersistentVolumesController
 from dralloc.controllers.pod_garbage_collector.controller import PodGarbageCollector
 from dralloc.controllers.quota.controller import QuotaController
 from dralloc.controllers.shared_informers import ControllerInformers, SharedInformers
@@ -41,6 +43,8 @@ CONTROLLERS: Final[Mapping[str, Callable[[ControllerContext], Controller[Any, An
     "taint-eviction": TaintEvictionController,
     "quota": QuotaController,
     "jobs": JobController,
+    "persistent-volumes": PersistentVolumesController,
+    "ephemeral-volumes": EphemeralVolumesController,
     "node-lifecycle": NodeLifecycleController,
     "node-taint-eviction": NodeTaintEvictionController,
     "pod-garbage-collector": PodGarbageCollector,

@@ -55,6 +55,10 @@ class Model:
         return True
 
     def _spread_pods(self, pod: Document, rule: Document, node: Document) -> int:
+        keys = [key for key in rule.get("matchLabelKeys", []) if key in labels_of(pod)]
+        if rule.get("labelSelector") == {} and not keys:
+            # Kubernetes looks for no pods then.
+            return 0
         return sum(
             other["metadata"]["namespace"] == pod["metadata"]["namespace"]
             and "deletionTimestamp" not in other["metadata"]

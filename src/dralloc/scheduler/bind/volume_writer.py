@@ -12,7 +12,14 @@ from collections.abc import Callable
 from typing import Final
 
 from dralloc.api.pod_v1 import Pod
-from dralloc.api.volume_claims import BOUND_BY_CONTROLLER, SELECTED_NODE, VolumeClaimKey, is_bound, is_bound_to
+from dralloc.api.volume_claims import (
+    BOUND_BY_CONTROLLER,
+    SELECTED_NODE,
+    VolumeClaimKey,
+    claim_reference,
+    is_bound,
+    is_bound_to,
+)
 from dralloc.api.volumes_v1 import PersistentVolume, PersistentVolumeClaim
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_resources import resource_read_as
@@ -76,20 +83,11 @@ class VolumeWriter:
             return
         if reference is not None and not is_bound_to(volume, claim):
             raise VolumesNotBound(f'persistentvolume "{name}" was bound to another claim')
-        metadata = claim.metadata
-        wanted = {
-            "kind": CLAIMS.kind,
-            "apiVersion": CLAIMS.api_version,
-            "namespace": metadata.namespace,
-            "name": metadata.name,
-            "uid": metadata.uid,
-            "resourceVersion": metadata.resource_version,
-        }
         # A volume that a user has reserved for the claim is not marked.
         marks = {} if reference is not None else {"annotations": {BOUND_BY_CONTROLLER: "yes"}}
         patch = {
             "metadata": {"uid": volume.metadata.uid, "resourceVersion": volume.metadata.resource_version, **marks},
-            "spec": {"claimRef": wanted},
+            "spec": {"claimRef": claim_reference(claim)},
         }
         written = await self._calls.patch(VOLUMES, ObjectKey("", name), patch)
         self._volumes.volume_changed(volume, written)

@@ -89,7 +89,8 @@ class _Constraint:
 
     def by_value(self, nodes: Iterable[NodeState]) -> Mapping[str, int]:
         """The pods on those of the nodes that count, by the value of the label."""
-        on_nodes = self._view.pod_topology.count(self._selection)
+        # Kubernetes counts no pods for a selector that selects all, but it counts the pod itself.
+        on_nodes = self._view.pod_topology.count(self._selection) if not self._selection.selects_all else {}
         counts: Counter[str] = Counter()
         for node in nodes:
             if self._is_counted(node):

@@ -37,6 +37,11 @@ class PodSelection(Struct, frozen=True):
         selector = _with_label_keys(pod, constraint.label_selector, In=constraint.match_label_keys)
         return cls(frozenset({pod.metadata.namespace}), selector, skips_terminating=True)
 
+    @property
+    def selects_all(self) -> bool:
+        """True if the selector requires nothing."""
+        return self.selector is not None and not (self.selector.match_labels or self.selector.match_expressions)
+
     def includes(self, namespace: str, labels: Labels, namespace_labels: Labels) -> bool:
         """True for a pod of the namespace with these labels; `namespace_labels` are those of the namespace."""
         if self.selector is None or not self.selector.selects(labels):

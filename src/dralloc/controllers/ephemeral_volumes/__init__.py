@@ -1,0 +1,1 @@
+"""Creates the claims of ephemeral volumes."""
