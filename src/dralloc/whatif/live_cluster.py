@@ -25,7 +25,7 @@ from dralloc.client.transport import ClientRequest, Transport
 from dralloc.client.typed_resource import TypedResource
 from dralloc.devices.identity import ClaimId
 from dralloc.primitives.errors import Forbidden
-from dralloc.scheduler.decide.pod_volumes import has_volumes
+from dralloc.scheduler.state.volume_state import has_volumes
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.whatif.cluster_objects import (
     VOLUME_KINDS,

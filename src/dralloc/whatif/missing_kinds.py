@@ -16,7 +16,7 @@ from dralloc.api.resource_v1 import (
 )
 from dralloc.api.scheduling_v1 import SYSTEM_CLASSES, PriorityClass
 from dralloc.api.volumes_v1 import PersistentVolume, PersistentVolumeClaim, StorageClass
-from dralloc.scheduler.decide.pod_volumes import has_volumes
+from dralloc.scheduler.state.volume_state import has_volumes
 from dralloc.whatif.cluster_objects import ClusterObjects, relevant_kinds
 
 

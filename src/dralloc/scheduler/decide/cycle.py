@@ -49,7 +49,7 @@ from dralloc.scheduler.decide.pod_requirements import (
     demand_key,
     equivalence_key,
 )
-from dralloc.scheduler.decide.pod_volumes import VolumeObstacle, has_volumes, volume_events, volumes_of
+from dralloc.scheduler.decide.pod_volumes import VolumeObstacle, volume_events, volumes_of
 from dralloc.scheduler.decide.unsupported_fields import unsupported
 from dralloc.scheduler.decide.verdict_table import DEFAULT_EFFORT, SearchEffort, VerdictTable
 from dralloc.scheduler.state.binding_conditions import is_unusable
@@ -64,6 +64,7 @@ from dralloc.scheduler.state.cluster_events import (
 )
 from dralloc.scheduler.state.node_state import NodeState
 from dralloc.scheduler.state.placed_pods import pod_key
+from dralloc.scheduler.state.volume_state import has_volumes
 
 # Bounds on the caches: tables, and verdicts of all tables together.
 TABLES_MAX: Final = 1000

@@ -54,14 +54,6 @@ class PodVolumes:
         return (*self.bound, *self.unbound)
 
 
-def has_volumes(pod: Pod) -> bool:
-    """True if volumes of the pod may restrict it to some nodes."""
-    return any(
-        volume.persistent_volume_claim is not None or volume.ephemeral is not None or is_disk(volume)
-        for volume in pod.spec.volumes
-    )
-
-
 def volume_events(pod: Pod) -> frozenset[ClusterEvent]:
     """The events that may help a pod with volumes."""
     return frozenset({VOLUMES_CHANGED, *(volume_claim_changed(use.key) for use in volume_claims_of(pod))})

@@ -60,9 +60,19 @@ class PlacedVolumes(Struct, frozen=True, gc=False):
     disks: tuple[Volume, ...]
 
 
+def has_volumes(pod: Pod) -> bool:
+    """True if volumes of the pod may restrict it to some nodes. Most pods have others only, so this is written to be fast."""
+    for volume in pod.spec.volumes:
+        if volume.persistent_volume_claim is not None or volume.ephemeral is not None:
+            return True
+        if volume.gce_persistent_disk or volume.aws_elastic_block_store or volume.iscsi or volume.rbd:
+            return True
+    return False
+
+
 def is_disk(volume: Volume) -> bool:
     """True for volumes that a pod names itself, and that two pods of a node may not share."""
-    return any((volume.gce_persistent_disk, volume.aws_elastic_block_store, volume.iscsi, volume.rbd))
+    return bool(volume.gce_persistent_disk or volume.aws_elastic_block_store or volume.iscsi or volume.rbd)
 
 
 class VolumeState:
@@ -134,7 +144,7 @@ class VolumeState:
 
     def put(self, pod: Pod, node: str) -> None:
         """Adds the pod; one that is on the node already stays as it is, because volumes of pods do not change."""
-        if not pod.spec.volumes:
+        if not pod.spec.volumes or not has_volumes(pod):
             return
         key = pod_key(pod)
         known = self._pods.get(key)
@@ -142,8 +152,6 @@ class VolumeState:
             return
         self.remove(key)
         claims, disks = tuple(volume_claims_of(pod)), tuple(filter(is_disk, pod.spec.volumes))
-        if not claims and not disks:
-            return
         placed = self._pods[key] = PlacedVolumes(node, pod.metadata.uid, claims, disks)
         self._on_nodes.setdefault(node, {})[key] = placed
         for use in claims:
