@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from dralloc.api.core_v1 import Node
 from dralloc.api.pod_v1 import Pod
 from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
 from tests.support.workloads import Document
@@ -73,3 +74,17 @@ async def test_pods_are_spread_over_zones(cluster: ScheduledCluster) -> None:
     await cluster.settle()
     placed = [await cluster.node_of(f"p{number}") for number in range(6)]
     assert Counter(zones[name] for name in placed) == {"east": 3, "west": 3}
+
+
+@in_cluster()
+async def test_a_node_that_is_deleted_wakes_pods_that_are_to_be_spread(cluster: ScheduledCluster) -> None:
+    spread = [{"maxSkew": 1, **HOST, "whenUnsatisfiable": "DoNotSchedule", **WEB}]
+    await cluster.create(node("a"), node("empty", pods="0"))
+    await cluster.create(web("p0", topologySpreadConstraints=spread))
+    await cluster.settle()
+    await cluster.create(web("p1", topologySpreadConstraints=spread))
+    await cluster.settle()
+    assert (await cluster.node_of("p0"), await cluster.node_of("p1")) == ("a", "")
+    await cluster.client.delete(Node, "empty")
+    await cluster.settle()
+    assert await cluster.node_of("p1") == "a"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dralloc.api.core_v1 import Node
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.storage_v1 import CSINode
 from dralloc.api.volume_claims import BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE
@@ -204,3 +205,12 @@ async def test_a_scheduler_that_starts_again_goes_on_with_the_same_volume(cluste
     await bind(cluster, "data", "v1")
     await cluster.settle()
     assert await cluster.node_of("p") == "a"
+
+
+@in_cluster()
+async def test_the_wait_ends_with_the_node(cluster: ScheduledCluster) -> None:
+    await add(cluster, node("a"), REMOTE, volume_claim("data", storage_class="remote"), using(our_pod("p"), "data"))
+    await cluster.settle()
+    await cluster.client.delete(Node, "a")
+    await cluster.settle(0.5)
+    assert (await cluster.condition("p")).message == 'binding volumes: failed to get node "a"'

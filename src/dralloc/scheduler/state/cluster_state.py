@@ -173,7 +173,8 @@ class ClusterState:
         if after is None:
             assert before is not None
             self._forget_node(before.metadata.name)
-            return ()
+            # Fewer domains can help a pod that is to be spread over them.
+            return (NODE_CHANGED,)
         offer = NodeOffer.of(after)
         known = self.nodes.get(offer.name)
         if known is not None and known.offer == offer:
