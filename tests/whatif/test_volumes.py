@@ -99,7 +99,7 @@ def test_claims_of_ephemeral_volumes_are_assumed() -> None:
 
 
 def test_an_input_without_volumes_is_noted_only_for_pods_that_have_some() -> None:
-    kinds = {PersistentVolume, PersistentVolumeClaim, StorageClass}
+    kinds: set[type[ApiObject]] = {PersistentVolume, PersistentVolumeClaim, StorageClass}
     assert list(missing_kinds(objects_of(*NODES, our_pod("p")), kinds)) == []
     (told,) = missing_kinds(objects_of(*NODES, waiting("data")), kinds)
     assert "no PersistentVolumes, PersistentVolumeClaims and no StorageClasses in the files" in told
