@@ -17,7 +17,7 @@ class Verb:
     prints: str = ""
     code: int = 0
     stdin: str = ""
-    # The first kubectl 1.x that has the command.
+    # The first kubectl 1.x that has the command, and asks for a version of the kind that Kubernetes 1.37 still has.
     since: int = 0
 
     @property
@@ -40,13 +40,21 @@ VERBS = (
     ),
     _verb("create configmap", "create configmap made --from-literal=a=b", "configmap/made created"),
     _verb(
-        "create cronjob", "create cronjob nightly --image=busybox --schedule=@daily", "cronjob.batch/nightly created"
+        "create cronjob",
+        "create cronjob nightly --image=busybox --schedule=@daily",
+        "cronjob.batch/nightly created",
+        since=21,
     ),
     _verb("create deployment", "create deployment made --image=busybox", "deployment.apps/made created"),
     _verb("create ingress", "create ingress made --rule=host/path=svc:80", "ingress.networking.k8s.io/made created"),
     _verb("create job", "create job made --image=busybox -- true", "job.batch/made created"),
     _verb("create namespace", "create namespace {ns}-made", "created"),
-    _verb("create poddisruptionbudget", "create poddisruptionbudget made --selector=a=b --min-available=1", "created"),
+    _verb(
+        "create poddisruptionbudget",
+        "create poddisruptionbudget made --selector=a=b --min-available=1",
+        "created",
+        since=21,
+    ),
     _verb("create priorityclass", "create priorityclass {ns}-high --value=10", "created"),
     _verb("create quota", "create quota made --hard=pods=100", "resourcequota/made created"),
     _verb("create role", "create role made --verb=get --resource=pods", "created"),
@@ -73,7 +81,7 @@ VERBS = (
     _verb("set serviceaccount", "set serviceaccount deployment/dep made", "serviceaccount updated"),
     _verb("set subject", "set subject rolebinding/made --user=bob", "subjects updated"),
     # --- read ---
-    _verb("explain", "explain pod.spec.containers", "image"),
+    _verb("explain", "explain pod.spec.containers", "KIND:"),
     _verb("explain a stored kind", "explain deployment", "Deployment"),
     _verb("get", "get pods", "web"),
     _verb("get -o wide", "get deployments -o wide", "SELECTOR"),
@@ -138,7 +146,7 @@ VERBS = (
     _verb("certificate approve", "certificate approve {ns}-ann", "approved"),
     _verb("certificate deny", "certificate deny {ns}-bob", "denied"),
     _verb("cordon", "cordon {node}", "cordoned"),
-    _verb("drain", "drain {node} --ignore-daemonsets --force --pod-selector=drained=yes", "drained"),
+    _verb("drain", "drain {node} --ignore-daemonsets --force --pod-selector=drained=yes", "pod/away evicted"),
     _verb("uncordon", "uncordon {node}", "uncordoned"),
     _verb("taint", "taint node {node} {ns}=yes:PreferNoSchedule", "tainted"),
     # --- access ---

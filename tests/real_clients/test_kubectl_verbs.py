@@ -229,7 +229,7 @@ def roll_out(scene: Scene) -> None:
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
 def test_verb(scene: Scene, verb: Verb) -> None:
     if scene.minor < verb.since:
-        pytest.skip(f"kubectl 1.{scene.minor} has no such command")
+        pytest.skip(f"kubectl 1.{scene.minor} has no such command, or one for an API that Kubernetes has removed")
     arguments = [word.replace("_", " ") if "_" in word else word for word in scene.filled(verb.command).split()]
     ended = scene.run(*arguments, stdin=verb.stdin)
     output = ended.stdout + ended.stderr

@@ -356,6 +356,15 @@ def find_resource(group: str, version: str, plural: str) -> Kind | None:
     return _BY_RESOURCE.get((group, version, plural))
 
 
+def _known_kind(api_version: str, kind: str) -> Kind:
+    found = find_kind(api_version, kind)
+    assert found is not None, f"{kind} is served"
+    return found
+
+
+CERTIFICATE_SIGNING_REQUEST: Final = _known_kind("certificates.k8s.io/v1", "CertificateSigningRequest")
+
+
 def read_object(kind: Kind, version: str, body: bytes) -> ApiObject:
     """Returns the object in the JSON, in the type of the version; raises `DecodeError`."""
     served = kind.served(version)

@@ -26,6 +26,8 @@ class StoredKind(NamedTuple):
     # Changes of the spec are counted.
     has_generation: bool = False
     version: str = "v1"
+    # An update changes no spec.
+    spec_is_fixed: bool = False
     # Other versions, and how their objects differ.
     also: Mapping[str, MemberForms] = {}
     # Besides the status.
@@ -120,6 +122,7 @@ STORED_KINDS: Final = (
         namespaced=False,
         short_names=("csr",),
         subresources=("approval",),
+        spec_is_fixed=True,
     ),
     StoredKind("networking.k8s.io", "Ingress", short_names=("ing",), has_generation=True),
     StoredKind("networking.k8s.io", "IngressClass", _SPEC, namespaced=False, has_generation=True),
@@ -160,6 +163,7 @@ def strategy_of(row: StoredKind) -> type[UnstructuredStrategy]:
     members = {
         "rules": rules,
         "has_generation": row.has_generation,
+        "spec_is_fixed": row.spec_is_fixed,
         "defaults": DEFAULTS.get((row.group, row.kind), ()),
         "initial_status": lambda *_: dict(row.initial_status),
     }

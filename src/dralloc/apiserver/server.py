@@ -15,7 +15,7 @@ from dralloc.access.authorizer import Authorizer
 from dralloc.access.impersonation import Impersonation, ImpersonationRefused
 from dralloc.api import rbac_v1
 from dralloc.api.codec import encode
-from dralloc.api.registry import KINDS, NAMESPACE, PRIORITY_CLASS, RESOURCE_CLAIM
+from dralloc.api.registry import CERTIFICATE_SIGNING_REQUEST, KINDS, NAMESPACE, PRIORITY_CLASS, RESOURCE_CLAIM
 from dralloc.apiserver.audit.auditor import Auditor
 from dralloc.apiserver.description.description_endpoints import DescriptionEndpoints
 from dralloc.apiserver.documents.json_documents import Document
@@ -33,6 +33,7 @@ from dralloc.apiserver.http.task_stacks import task_stacks
 from dralloc.apiserver.http.url_paths import GroupPath, Path, PlainPath, ResourcePath, VersionPath, parse_path
 from dralloc.apiserver.objects.access_control import AccessControl
 from dralloc.apiserver.objects.api_resources import ResourceTable
+from dralloc.apiserver.objects.certificate_requests import CertificateIssuer, CertificateRequestCheck, RequestSigner
 from dralloc.apiserver.objects.claim_use_guard import ClaimUseGuard
 from dralloc.apiserver.objects.default_accounts import DefaultAccounts
 from dralloc.apiserver.objects.deleter import Deleter
@@ -113,6 +114,7 @@ class ApiServer:
         extensions: Sequence[ServerExtension] = (),
         authority_pem: str = "",
         node_credentials: NodeCredentials | None = None,
+        signer: RequestSigner | None = None,
     ) -> None:
         self._store = store
         self._authority_pem = authority_pem
@@ -134,16 +136,18 @@ class ApiServer:
         if guards_devices:
             guards[RESOURCE_CLAIM.resource] += (devices, uses)
         guards[PRIORITY_CLASS.resource] = (priorities,)
-        checks: dict[str, WriteCheck] = {}
+        requests = CertificateRequestCheck(self._access.decide_again)
+        checks: dict[str, WriteCheck] = {CERTIFICATE_SIGNING_REQUEST.kind: requests}
         if self._policy is not None:
             escalation = EscalationCheck(self._policy, self._access.decide_again)
-            checks = dict.fromkeys((kind.kind for kind in POLICY_KINDS), escalation)
+            checks |= dict.fromkeys((kind.kind for kind in POLICY_KINDS), escalation)
         nodes = NodeRestriction(store, self._access)
         self._writer = Writer(
             store, clock, gates, Namespaces(store), priorities, self._access, nodes, new_uid, guards, checks, quotas
         )
         self._aggregator = RoleAggregator(store, self._writer, self._resources)
         self._default_accounts = DefaultAccounts(store, self._writer)
+        self._issuer = CertificateIssuer(store, self._writer, clock, signer) if signer is not None else None
         deleter = Deleter(self._writer, clock)
         self._collector = GarbageCollector(store, self._writer, deleter)
         self._expiry = EventExpiry(store, clock, deleter)
@@ -153,6 +157,7 @@ class ApiServer:
             self._default_accounts,
             self._collector,
             self._expiry,
+            *((self._issuer,) if self._issuer is not None else ()),
             *views,
         )
         self._endpoints = ResourceEndpoints(
@@ -180,6 +185,8 @@ class ApiServer:
             await self._default_accounts.start()
             await self._policy.ready()
             await publish_settings(self._writer, self._authority_pem)
+        if self._issuer is not None:
+            await self._issuer.start()
         self._collector.start()
         self._expiry.start()
         self._ready = True

@@ -25,6 +25,7 @@ from dralloc.apiserver.http.node_connection import NodeCredentials
 from dralloc.apiserver.http.oidc_tokens import OidcSettings, OidcTokens
 from dralloc.apiserver.http.site_guard import is_loopback
 from dralloc.apiserver.http.static_pages import StaticPages
+from dralloc.apiserver.objects.certificate_requests import RequestSigner
 from dralloc.apiserver.objects.service_account_tokens import ISSUER, LIFETIME_MAX, ServiceAccountTokens
 from dralloc.apiserver.server import ApiServer, ServerExtension
 from dralloc.primitives.clock import Clock
@@ -137,6 +138,7 @@ async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
             extensions=settings.extensions,
             authority_pem=tls.authority_pem.decode() if tls else "",
             node_credentials=NodeCredentials(tls.client_certificate, tls.client_key) if tls else None,
+            signer=_signer(settings) if tls else None,
         )
         if auditor is not None:
             server.metrics.include(auditor.metrics.all)
@@ -215,6 +217,13 @@ def _certificates(settings: ServerSettings) -> TlsFiles:
         return ensure_certificates(settings.data_dir / "tls", usable, settings.clock.now())
     except UnusableCertificates as error:
         raise BadServerSettings(str(error)) from None
+
+
+def _signer(settings: ServerSettings) -> RequestSigner:
+    # Slow to import, and not needed without TLS.
+    from dralloc.apiserver.credentials.certificate_signer import CertificateSigner
+
+    return CertificateSigner(settings.data_dir / "tls", settings.clock.now)
 
 
 def _reachable(url: str) -> str:

@@ -204,16 +204,12 @@ def _client_still_good(files: TlsFiles, now: datetime) -> bool:
     return is_current and any(_is_signed_by(certificate, authority) for authority in _authorities(files))
 
 
-def _signed(
-    files: TlsFiles,
-    authority_key_path: Path,
-    subject: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
-    now: datetime,
-    usage: x509.ObjectIdentifier,
-    *extensions: x509.ExtensionType,
-) -> x509.Certificate:
-    """A certificate for the key, signed by the newest authority."""
+def load_authority(directory: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """The newest authority and its key; raises UnusableCertificates."""
+    return _load_authority(_existing_files(directory), _authority_key(directory))
+
+
+def _load_authority(files: TlsFiles, authority_key_path: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     authority = _authorities(files)[0]
     authority_key = serialization.load_pem_private_key(authority_key_path.read_bytes(), password=None)
     if (
@@ -224,6 +220,20 @@ def _signed(
             f"{authority_key_path} is not the key of the first authority in {files.authority}: restore both from a back-up, "
             "or move both away for a new authority"
         )
+    return authority, authority_key
+
+
+def _signed(
+    files: TlsFiles,
+    authority_key_path: Path,
+    subject: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    now: datetime,
+    usage: x509.ObjectIdentifier,
+    *extensions: x509.ExtensionType,
+) -> x509.Certificate:
+    """A certificate for the key, signed by the newest authority."""
+    authority, authority_key = _load_authority(files, authority_key_path)
     end = min(now + SERVER_LIFETIME, authority.not_valid_after_utc)
     certificate = _certificate(subject, authority.subject, key.public_key(), now, end)
     for extension in extensions:
