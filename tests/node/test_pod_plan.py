@@ -31,7 +31,11 @@ def exited(code: int = 0, seconds_ago: float = 0.0, crashes: int = 1, restarts: 
 
 
 def pod(
-    *containers: str, init: tuple[str, ...] = (), sidecars: tuple[str, ...] = (), restart: str = "Always"
+    *containers: str,
+    init: tuple[str, ...] = (),
+    sidecars: tuple[str, ...] = (),
+    restart: str = "Always",
+    ephemeral: tuple[str, ...] = (),
 ) -> NodePod:
     """A pod. Sidecars come before the other init containers."""
     inits: list[dict[str, Any]] = [{"name": name, "restartPolicy": "Always"} for name in sidecars]
@@ -39,6 +43,7 @@ def pod(
     spec = {
         "containers": [{"name": name, "image": "i"} for name in containers or ("main",)],
         "initContainers": inits,
+        "ephemeralContainers": [{"name": name, "image": "i"} for name in ephemeral],
         "restartPolicy": restart,
     }
     return decode(encode({"metadata": {"name": "p", "namespace": "default", "uid": "u"}, "spec": spec}), NodePod)
@@ -56,7 +61,17 @@ class Case:
     is_over: bool = False
 
 
+DEBUGGED = pod("main", ephemeral=("debugger",))
+
 CASES = [
+    Case(id="an ephemeral container runs beside", pod=DEBUGGED, runs={"main": RUNNING}, start=("debugger",)),
+    Case(id="an ephemeral container runs once", pod=DEBUGGED, runs={"main": RUNNING, "debugger": exited(code=1)}),
+    Case(
+        id="a pod does not wait for an ephemeral container",
+        pod=pod("main", restart="Never", ephemeral=("debugger",)),
+        runs={"main": exited(), "debugger": RUNNING},
+        stop=("debugger",),
+    ),
     Case(id="all containers start at once", pod=pod("a", "b"), start=("a", "b")),
     Case(id="what runs is left alone", runs={"main": RUNNING}),
     Case(id="what is being started is left alone", runs={"main": ContainerRun(is_starting=True)}),
@@ -219,6 +234,17 @@ def test_the_time_of_a_condition_is_kept_until_the_condition_changes() -> None:
     times = {condition.type: condition.last_transition_time for condition in changed["conditions"]}
     assert times["Ready"] == "2026-01-01T12:01:00Z"
     assert times["Initialized"] == "2026-01-01T12:00:00Z"
+
+
+def test_ephemeral_containers_have_statuses_of_their_own() -> None:
+    facts = PodFacts(runs={"main": RUNNING, "debugger": exited(code=3)}, now=NOW)
+    status = pod_status(DEBUGGED, facts)
+    (debugger,) = status["ephemeralContainerStatuses"]
+    assert (debugger.name, debugger.state.terminated.exit_code) == ("debugger", 3)
+    assert [each.name for each in status["containerStatuses"]] == ["main"]
+    assert status["phase"] == "Running"
+    stored = decode(encode({"metadata": {"name": "p"}, "status": status}), NodePod)
+    assert restored_runs(stored).keys() == {"main", "debugger"}
 
 
 def test_a_crashing_container_shows_how_it_ended_and_that_it_waits() -> None:

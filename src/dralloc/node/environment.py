@@ -85,7 +85,7 @@ def _field(path: str, pod: NodePod, host_ip: str) -> str | None:
 def unsupported_parts(pod: NodePod) -> Sequence[str]:
     """The parts of the pod's spec that a plain process on the node does not get."""
     asked: dict[str, None] = {}
-    for container in (*pod.spec.init_containers, *pod.spec.containers):
+    for container in pod.spec.all_containers:
         parts = {
             "envFrom": container.env_from,
             "volumeMounts": container.volume_mounts,

@@ -1,7 +1,8 @@
 """The next steps of a pod on its node: which containers to start or stop now, and when to check again.
 
 A pure function of the pod, the state of its containers, and the time. Init containers run one after another, sidecars run with the
-other containers and stop last, and containers that exit are restarted with backoff as the restart policy says.
+other containers and stop last, and containers that exit are restarted with backoff as the restart policy says. Ephemeral containers run
+once, and the pod does not depend on them.
 """
 
 from __future__ import annotations
@@ -135,6 +136,8 @@ def _wanted(spec: NodePodSpec, runs: Runs) -> Iterator[NodeContainer]:
         for container in spec.containers:
             if not runs.get(container.name, NEVER_RUN).is_active and not is_done(spec, container, runs):
                 yield container
+        # They run once, beside the others.
+        yield from (container for container in spec.ephemeral_containers if container.name not in runs)
 
 
 def _pending_init(spec: NodePodSpec, runs: Runs) -> NodeContainer | None:
@@ -150,7 +153,7 @@ def _pending_init(spec: NodePodSpec, runs: Runs) -> NodeContainer | None:
 def _plan_end(spec: NodePodSpec, runs: Runs) -> PodPlan:
     """Stop all containers, sidecars last: the others may need them until they end."""
     sidecars = [container for container in spec.init_containers if container.is_sidecar]
-    others = [container for container in (*spec.init_containers, *spec.containers) if container not in sidecars]
+    others = [container for container in spec.all_containers if container not in sidecars]
     for group in (others, sidecars):
         if active := tuple(container for container in group if runs.get(container.name, NEVER_RUN).is_active):
             return PodPlan(stop=active)
@@ -163,6 +166,8 @@ def _has_failed(runs: Runs, container: NodeContainer) -> bool:
 
 
 def _restarts(spec: NodePodSpec, container: NodeContainer, exit: Exit) -> bool:
+    if container in spec.ephemeral_containers:
+        return False
     match container.restart_policy or spec.restart_policy or "Always":
         case "Always":
             return True

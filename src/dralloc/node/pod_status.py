@@ -67,6 +67,8 @@ def pod_status(pod: NodePod, facts: PodFacts) -> dict[str, Any]:
     }
     if pod.spec.init_containers:
         status["initContainerStatuses"] = [_container(pod, each, facts) for each in pod.spec.init_containers]
+    if pod.spec.ephemeral_containers:
+        status["ephemeralContainerStatuses"] = [_container(pod, each, facts) for each in pod.spec.ephemeral_containers]
     if reason:
         status |= {"reason": reason, "message": message}
     if facts.host_ip:
@@ -78,8 +80,9 @@ def pod_status(pod: NodePod, facts: PodFacts) -> dict[str, Any]:
 
 def restored_runs(pod: NodePod) -> dict[str, ContainerRun]:
     """The state of the containers according to the pod's status, for an agent that restarts."""
-    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
-    return {status.name: run for status in statuses if (run := _restored(status)) is not None}
+    status = pod.status
+    statuses = (*status.init_container_statuses, *status.container_statuses, *status.ephemeral_container_statuses)
+    return {each.name: run for each in statuses if (run := _restored(each)) is not None}
 
 
 # --- Conditions ---------------------------------------------------------------------------------------------------

@@ -305,7 +305,7 @@ class PodSync:
         if not self._context.shows_health or not pod.spec.resource_claims:
             return {}
         held = self._context.claims.of_pod(pod.metadata.uid)
-        containers = (*pod.spec.init_containers, *pod.spec.containers)
+        containers = pod.spec.all_containers
         return {each.name: devices_status(pod, each, held, self._context.health_of) for each in containers}
 
     def _event(self, pod: NodePod, type: str, reason: str, message: str) -> None:
@@ -313,7 +313,7 @@ class PodSync:
 
     def _report_limits(self, pod: NodePod) -> None:
         held = self._context.claims.of_pod(pod.metadata.uid)
-        containers = (*pod.spec.init_containers, *pod.spec.containers)
+        containers = pod.spec.all_containers
         names = [name for each in containers for name in cdi_ids(pod, each, held)] if held else []
         if limits := self._context.runtime.limits(pod, names):
             self._event(pod, "Warning", "NotSupportedByRuntime", limits)

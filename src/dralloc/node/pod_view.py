@@ -45,7 +45,12 @@ class NodeContainer(Container):
 class NodePodSpec(PodSpec):
     containers: tuple[NodeContainer, ...] = printed(())
     init_containers: tuple[NodeContainer, ...] = ()
+    ephemeral_containers: tuple[NodeContainer, ...] = ()
     service_account_name: str = ""
+
+    @property
+    def all_containers(self) -> tuple[NodeContainer, ...]:
+        return (*self.init_containers, *self.containers, *self.ephemeral_containers)
 
 
 class ContainerStateWaiting(Wire):
@@ -99,6 +104,7 @@ class NodeContainerStatus(ContainerStatus):
 class NodePodStatus(PodStatus):
     container_statuses: tuple[NodeContainerStatus, ...] = ()
     init_container_statuses: tuple[NodeContainerStatus, ...] = ()
+    ephemeral_container_statuses: tuple[NodeContainerStatus, ...] = ()
     host_ip: str = field(default="", name="hostIP")
     pod_ip: str = field(default="", name="podIP")
 
@@ -108,9 +114,7 @@ class NodePod(Pod):
     status: NodePodStatus = field(default_factory=lambda: NodePodStatus())
 
     def container(self, name: str) -> NodeContainer:
-        return next(
-            container for container in (*self.spec.init_containers, *self.spec.containers) if container.name == name
-        )
+        return next(container for container in self.spec.all_containers if container.name == name)
 
 
 # The pods resource, decoded with more fields.

@@ -240,8 +240,9 @@ def _client_name(writer: asyncio.StreamWriter) -> str:
 
 
 def _waits_for(pod: NodePod, container: str) -> str:
-    for status in (*pod.status.container_statuses, *pod.status.init_container_statuses):
-        if status.name == container and status.state.waiting is not None:
-            waiting = status.state.waiting
+    status = pod.status
+    for each in (*status.container_statuses, *status.init_container_statuses, *status.ephemeral_container_statuses):
+        if each.name == container and each.state.waiting is not None:
+            waiting = each.state.waiting
             return f"{waiting.reason}: {waiting.message}" if waiting.message else waiting.reason
     return "ContainerCreating"
