@@ -142,6 +142,12 @@ VERBS = (
     _verb("cp to a pod", "cp {directory}/configmap.yaml web:{directory}/copied.yaml"),
     _verb("cp from a pod", "cp web:{directory}/copied.yaml {directory}/back.yaml"),
     _verb("attach", "attach -i web", "got ended", stdin="end\n"),
+    _verb(
+        "run -i",
+        "run piped --rm -i --quiet --image=none --restart=Never --command -- cat",
+        "from stdin",
+        stdin="from stdin\n",
+    ),
     # --- the cluster ---
     _verb("certificate approve", "certificate approve {ns}-ann", "approved"),
     _verb("certificate deny", "certificate deny {ns}-bob", "denied"),

@@ -24,6 +24,7 @@ class NodeContainer(Container):
     args: tuple[str, ...] = ()
     working_dir: str = ""
     stdin: bool = False
+    stdin_once: bool = False
     tty: bool = False
     env: tuple[EnvVar, ...] = ()
     # Not supported; only their presence is read.

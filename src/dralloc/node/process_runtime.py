@@ -57,6 +57,8 @@ class _Process:
     # Of a container with stdin: where its input is written; with tty, the terminal, where its output is read, too.
     stdin: int | None = None
     is_terminal: bool = False
+    # The first client's input is all that there is.
+    takes_input_once: bool = False
     output: asyncio.Task[None] | None = None
 
     def send(self, number: int) -> None:
@@ -119,6 +121,7 @@ class ProcessRuntime:
         process = self._processes[key] = _Process(child.pid, self._clock.now(), child, log=log)
         process.stdin = streams.ours if streams.ours >= 0 else None
         process.is_terminal = streams.is_terminal
+        process.takes_input_once = launch.container.stdin_once
         if streams.is_terminal:
             process.output = asyncio.create_task(_record_output(streams.ours, log))
         self._note_logs()
@@ -183,6 +186,13 @@ class ProcessRuntime:
             return None
         terminal = process.stdin if process.is_terminal else None
         return RunningContainer(process.pid, process.stdin, terminal)
+
+    def input_ended(self, pod_uid: str, container: str) -> None:
+        """A client has no more input; a container that takes input once sees its end."""
+        process = self._processes.get((pod_uid, container))
+        if process is not None and process.takes_input_once and not process.is_terminal and process.stdin is not None:
+            os.close(process.stdin)
+            process.stdin = None
 
     def _log_path(self, pod_uid: str, container: str) -> Path:
         return self._pod_directory(pod_uid) / f"{container}.log"

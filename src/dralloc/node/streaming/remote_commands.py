@@ -8,7 +8,7 @@ import os
 import pty
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -129,14 +129,19 @@ async def _status(running: RunningCommand, channels: CommandChannels) -> Status:
 
 
 async def attach(
-    log: ContainerLog, stdin: int | None, terminal: int | None, channels: CommandChannels, *, wants_stdin: bool
+    log: ContainerLog,
+    stdin: int | None,
+    terminal: int | None,
+    channels: CommandChannels,
+    *,
+    input_ended: Callable[[], None],
 ) -> None:
     """Show what a container writes from now on, and pass input to it, until it ends or the client is gone."""
     inputs = []
     if terminal is not None:
         inputs.append(asyncio.create_task(_pass_sizes(terminal, channels.resizes)))
-    if wants_stdin and stdin is not None:
-        inputs.append(asyncio.create_task(_pass_pieces(stdin, channels.stdin)))
+    if stdin is not None:
+        inputs.append(asyncio.create_task(_pass_to_container(stdin, channels.stdin, input_ended)))
     showing = asyncio.create_task(_show(log, channels))
     leaving = asyncio.create_task(channels.gone.wait())
     try:
@@ -165,6 +170,11 @@ async def _pass_input(running: RunningCommand, pieces: PieceQueue) -> None:
             # Ctrl-D: a terminal has no end of its own.
             await write_all(running.terminal, b"\x04")
     running.close_stdin()
+
+
+async def _pass_to_container(stdin: int, pieces: PieceQueue, input_ended: Callable[[], None]) -> None:
+    await _pass_pieces(stdin, pieces)
+    input_ended()
 
 
 async def _pass_pieces(descriptor: int, pieces: PieceQueue) -> None:

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -221,7 +222,9 @@ class StreamingServer:
         log = self._runtime.log(pod.metadata.uid, container)
         channels, reading = await open_channels(request, reader, writer)
         try:
-            await attach(log, running.stdin, running.terminal, channels, wants_stdin=request.is_set("input"))
+            stdin = running.stdin if request.is_set("input") else None
+            ended = partial(self._runtime.input_ended, pod.metadata.uid, container)
+            await attach(log, stdin, running.terminal, channels, input_ended=ended)
             await _let_the_client_leave(reading)
         finally:
             reading.cancel()
