@@ -38,6 +38,7 @@ from dralloc.apiserver.objects.claim_use_guard import ClaimUseGuard
 from dralloc.apiserver.objects.default_accounts import DefaultAccounts
 from dralloc.apiserver.objects.deleter import Deleter
 from dralloc.apiserver.objects.device_guard import DeviceGuard
+from dralloc.apiserver.objects.disruption_budgets import DisruptionBudgets
 from dralloc.apiserver.objects.escalation_check import EscalationCheck
 from dralloc.apiserver.objects.event_expiry import EventExpiry
 from dralloc.apiserver.objects.garbage_collector import GarbageCollector
@@ -160,12 +161,13 @@ class ApiServer:
             *((self._issuer,) if self._issuer is not None else ()),
             *views,
         )
+        budgets = DisruptionBudgets(store, self._writer, clock)
         self._endpoints = ResourceEndpoints(
             store=store,
             reader=Reader(store, clock, self._watches),
             writer=self._writer,
             deleter=deleter,
-            pods=PodSubresources(self._writer, deleter, clock, uses.hold_binding if guards_devices else None),
+            pods=PodSubresources(self._writer, deleter, budgets, clock, uses.hold_binding if guards_devices else None),
             connections=PodConnections(store, node_credentials),
             nodes=nodes,
             access=self._access,

@@ -13,7 +13,9 @@ from dralloc.apiserver.http.statuses import conflict, invalid, wrong_name
 from dralloc.apiserver.objects.api_resources import key_of
 from dralloc.apiserver.objects.deleter import Deleter
 from dralloc.apiserver.objects.deletion_rules import read_delete_options
+from dralloc.apiserver.objects.disruption_budgets import DisruptionBudgets
 from dralloc.apiserver.objects.request_bodies import member
+from dralloc.apiserver.objects.stored_form import read_document as read_stored
 from dralloc.apiserver.objects.write_guards import Hold
 from dralloc.apiserver.objects.writer import Writer
 from dralloc.primitives.clock import Clock
@@ -25,9 +27,17 @@ class BindingGuard(Protocol):
 
 
 class PodSubresources:
-    def __init__(self, writer: Writer, deleter: Deleter, clock: Clock, guard: BindingGuard | None = None) -> None:
+    def __init__(
+        self,
+        writer: Writer,
+        deleter: Deleter,
+        budgets: DisruptionBudgets,
+        clock: Clock,
+        guard: BindingGuard | None = None,
+    ) -> None:
         """`guard` is asked before a pod is bound."""
         self._writer = writer
+        self._budgets = budgets
         self._guard = guard
         self._deleter = deleter
         self._clock = clock
@@ -41,13 +51,16 @@ class PodSubresources:
         await self._writer.edit(POD, key, lambda pod: _bound(pod, node, expected, now), guard=guard, dry_run=dry_run)
 
     async def evict(self, namespace: str, name: str, eviction: Document, *, uid: str = "") -> None:
-        """Delete the pod, the one with the UID if there is one, with the eviction's options. There are no disruption budgets."""
+        """Delete the pod, the one with the UID if there is one, with the eviction's options, if its disruption budget allows it."""
         named = member(eviction, "metadata").get("name")
         if named and named != name:
             raise wrong_name(named, name)
         options = read_delete_options(eviction.get("deleteOptions"), {})
         options = replace(options, uid=options.uid or uid or None)
-        await self._deleter.delete(POD, key_of(POD, namespace, name), options)
+        key = key_of(POD, namespace, name)
+        if (record := await self._writer.store.get(key)) is not None:
+            await self._budgets.use(read_stored(record.value), dry_run=options.dry_run)
+        await self._deleter.delete(POD, key, options)
 
 
 def _node_of(pod: str, target: Document) -> str:

@@ -1,0 +1,92 @@
+"""Evictions and disruption budgets, whose status a controller keeps."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.support.local_api import MERGE_PATCH, PODS, LocalApi, pod_document, with_api
+
+BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+READY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+
+
+async def make_pod(api: LocalApi, name: str, status: dict[str, Any] | None = None) -> None:
+    document = pod_document(name, labels={"app": "a"})
+    document["spec"]["nodeName"] = "n"
+    await api.create(PODS, document)
+    await api.call("PATCH", f"{PODS}/{name}/status", {"status": status or READY}, content_type=MERGE_PATCH)
+
+
+async def make_budget(api: LocalApi, name: str = "b", *, status: dict[str, Any] | None = None, **spec: Any) -> None:
+    spec = {"selector": {"matchLabels": {"app": "a"}}, "minAvailable": 1, **spec}
+    await api.create(BUDGETS, {"metadata": {"name": name}, "spec": spec})
+    if status is not None:
+        await api.call("PATCH", f"{BUDGETS}/{name}/status", {"status": status}, content_type=MERGE_PATCH)
+
+
+async def evict(api: LocalApi, name: str, **options: Any) -> Any:
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}, "deleteOptions": options}
+    return await api.call("POST", f"{PODS}/{name}/eviction", eviction)
+
+
+@with_api
+async def test_an_eviction_uses_up_a_disruption(api: LocalApi) -> None:
+    await make_budget(api, status={"observedGeneration": 1, "disruptionsAllowed": 1, "desiredHealthy": 1})
+    for name in ("p", "q"):
+        await make_pod(api, name)
+    assert (await evict(api, "p", dryRun=["All"])).code == 201
+    assert (await evict(api, "p")).code == 201
+    status = (await api.get(f"{BUDGETS}/b"))["status"]
+    assert (status["disruptionsAllowed"], list(status["disruptedPods"])) == (0, ["p"])
+    refused = await evict(api, "q")
+    assert (refused.code, refused.document["reason"]) == (429, "TooManyRequests")
+    (cause,) = refused.document["details"]["causes"]
+    assert cause["reason"] == "DisruptionBudget"
+    assert "deletionTimestamp" not in (await api.get(f"{PODS}/q"))["metadata"]
+
+
+@with_api
+async def test_concurrent_evictions_use_no_more_than_is_allowed(api: LocalApi) -> None:
+    await make_budget(api, status={"observedGeneration": 1, "disruptionsAllowed": 2, "desiredHealthy": 1})
+    names = [f"p{number}" for number in range(5)]
+    for name in names:
+        await make_pod(api, name)
+    answers = await asyncio.gather(*(evict(api, name) for name in names))
+    assert sorted(answer.code for answer in answers) == [201, 201, 429, 429, 429]
+
+
+@pytest.mark.parametrize(
+    ("budget", "pod", "code"),
+    [
+        ({}, READY, 201),
+        ({"status": {"observedGeneration": 0, "disruptionsAllowed": 1}}, READY, 429),
+        ({"status": {"observedGeneration": 1}, "selector": {"matchLabels": {"app": "b"}}}, READY, 201),
+        ({"status": {"observedGeneration": 1}, "selector": {}}, READY, 429),
+        ({"status": {"observedGeneration": 1}, "selector": {"matchLabels": "none"}}, READY, 201),
+        ({"status": {"observedGeneration": 1}}, {"phase": "Pending"}, 201),
+        ({"status": {"observedGeneration": 1}}, {"phase": "Succeeded"}, 201),
+        ({"status": {"observedGeneration": 1, "desiredHealthy": 1, "currentHealthy": 1}}, {"phase": "Running"}, 201),
+        ({"status": {"observedGeneration": 1, "desiredHealthy": 1, "currentHealthy": 0}}, {"phase": "Running"}, 429),
+        ({"status": {"observedGeneration": 1}, "unhealthyPodEvictionPolicy": "AlwaysAllow"}, {"phase": "Running"}, 201),
+    ],
+)
+def test_which_pods_a_budget_protects(budget: dict[str, Any], pod: dict[str, Any], code: int) -> None:
+    @with_api
+    async def main(api: LocalApi) -> None:
+        await make_budget(api, **budget)
+        await make_pod(api, "p", pod)
+        assert (await evict(api, "p")).code == code
+
+    main()
+
+
+@with_api
+async def test_two_budgets_for_a_pod_are_an_error(api: LocalApi) -> None:
+    for name in ("b", "c"):
+        await make_budget(api, name, status={"observedGeneration": 1, "disruptionsAllowed": 1})
+    await make_pod(api, "p")
+    refused = await evict(api, "p")
+    assert (refused.code, "more than one" in refused.document["message"]) == (500, True)
