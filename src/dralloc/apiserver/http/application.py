@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from typing import Any, Final, Protocol
 
 from dralloc.access.users import ANONYMOUS, User
@@ -72,6 +72,7 @@ class ApiApplication:
         self._pages = pages
         self._bodies = BodyReader()
         self._watches: Counter[str] = Counter()
+        self._tunnels: set[asyncio.Task[None]] = set()
         self.flow_control = FlowControl()
         server.metrics.include(self.flow_control.metrics)
 
@@ -80,8 +81,10 @@ class ApiApplication:
         return self._server.metrics
 
     def end_streams(self) -> None:
-        """End every watch without an error, so that its client starts a new one."""
+        """End every watch without an error, so that its client starts a new one, and every connection to a pod."""
         self._server.end_streams()
+        for task in self._tunnels:
+            task.cancel()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http", "lifespan and websockets are switched off"
@@ -111,7 +114,7 @@ class ApiApplication:
         except errors.ApiError as error:
             return await _send_early(receive, send, status_response(status_of(error)))
         try:
-            if "watch" in query and self._watches[user.name] >= WATCHES_OF_USER_MAX:
+            if ("watch" in query or b"upgrade" in headers) and self._watches[user.name] >= WATCHES_OF_USER_MAX:
                 raise self.flow_control.reject(flow, "too-many-watches")
             await flow.enter()
             request = HttpRequest(method, path, query, headers, body, user, source_ip=source_ip)
@@ -126,21 +129,41 @@ class ApiApplication:
             if body:
                 self._bodies.release(user.name, len(body))
         if response.tunnel is not None and connection is not None:
-            return await _switch_protocols(response, response.tunnel, connection)
+            with self._counted(user):
+                return await self._tunnel(response, response.tunnel, connection)
         if response.stream is None:
             # After a request for an upgrade, the parser expects no other request.
             return await _send_whole(send, response, *(_CLOSE if b"upgrade" in headers else ()))
-        self._watches[user.name] += 1
-        try:
+        with self._counted(user):
             if response.push is not None and connection is not None:
                 await response.stream.aclose()
                 await _push_stream(send, response, response.push, connection)
             else:
                 await _send_stream(receive, send, response, response.stream, flow)
+        return None
+
+    @contextmanager
+    def _counted(self, user: User) -> Iterator[None]:
+        """Counts a stream of the user inside the block."""
+        self._watches[user.name] += 1
+        try:
+            yield
         finally:
             self._watches[user.name] -= 1
             if not self._watches[user.name]:
                 del self._watches[user.name]
+
+    async def _tunnel(self, response: HttpResponse, tunnel: Tunnel, connection: ClientConnection) -> None:
+        """Confirm an upgrade, and leave the connection to its protocol until it or the server ends."""
+        task = asyncio.create_task(_switch_protocols(response, tunnel, connection))
+        self._tunnels.add(task)
+        try:
+            await asyncio.wait((task,))
+        finally:
+            self._tunnels.discard(task)
+            task.cancel()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error
 
     async def answer(
         self, method: str, path: str, query: Mapping[str, str], headers: Mapping[bytes, bytes], body: bytes

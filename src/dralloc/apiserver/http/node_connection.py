@@ -140,6 +140,8 @@ def _parse_head(head: bytes) -> tuple[int, tuple[Header, ...]]:
     words = first.split(b" ", 2)
     if len(words) < 2 or not words[0].startswith(b"HTTP/1."):
         raise ValueError("the node does not answer in HTTP")
+    if any(character in line for line in lines for character in (b"\r", b"\n")):
+        raise ValueError("the node answers with a malformed header")
     headers = [line.partition(b":") for line in lines]
     return int(words[1]), tuple((name.strip().lower(), value.strip()) for name, _, value in headers)
 

@@ -8,7 +8,7 @@ import os
 import pty
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -89,27 +89,36 @@ async def run_command(
         reason = error.strerror if isinstance(error, OSError) else str(error)
         # The exit code that shells give.
         return await channels.finish(failure(f"cannot run {command[0]}: {reason}", exit_code=126))
+    tasks: list[asyncio.Task[None]] = []
     try:
         outputs = [
             asyncio.create_task(_send_output(descriptor, channels, channel))
             for channel, descriptor in running.outputs.items()
         ]
-        inputs = [asyncio.create_task(_pass_sizes(running.terminal, channels.resizes))] if tty else []
+        tasks += outputs
+        if tty:
+            tasks.append(asyncio.create_task(_pass_sizes(running.terminal, channels.resizes)))
         if stdin:
-            inputs.append(asyncio.create_task(_pass_input(running, channels.stdin)))
+            tasks.append(asyncio.create_task(_pass_input(running, channels.stdin)))
         elif not tty:
             running.close_stdin()
         status = await _status(running, channels)
         await asyncio.wait(outputs, timeout=_OUTPUT_AFTER_EXIT_S)
-        for task in (*outputs, *inputs):
-            task.cancel()
-        await asyncio.gather(*outputs, *inputs, return_exceptions=True)
+        await _end(tasks)
         await channels.finish(status)
     finally:
         running.kill()
         running.process.wait()
+        # Descriptors are closed after their last use: another file may get the same number.
+        await _end(tasks)
         running.close()
     return None
+
+
+async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _status(running: RunningCommand, channels: CommandChannels) -> Status:
@@ -137,20 +146,29 @@ async def attach(
     input_ended: Callable[[], None],
 ) -> None:
     """Show what a container writes from now on, and pass input to it, until it ends or the client is gone."""
-    inputs = []
+    tasks = [asyncio.create_task(_show(log, channels)), asyncio.create_task(_gone(channels))]
+    # The container may end first, and its descriptors with it: these are the client's own.
     if terminal is not None:
-        inputs.append(asyncio.create_task(_pass_sizes(terminal, channels.resizes)))
+        tasks.append(asyncio.create_task(_with_copy(terminal, lambda copy: _pass_sizes(copy, channels.resizes))))
     if stdin is not None:
-        inputs.append(asyncio.create_task(_pass_to_container(stdin, channels.stdin, input_ended)))
-    showing = asyncio.create_task(_show(log, channels))
-    leaving = asyncio.create_task(channels.gone.wait())
+        tasks.append(asyncio.create_task(_pass_to_container(stdin, channels.stdin, input_ended)))
     try:
-        await asyncio.wait((showing, leaving), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks[:2], return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in (*inputs, showing, leaving):
-            task.cancel()
-        await asyncio.gather(*inputs, showing, leaving, return_exceptions=True)
+        await _end(tasks)
     await channels.finish(SUCCESS)
+
+
+async def _gone(channels: CommandChannels) -> None:
+    await channels.gone.wait()
+
+
+async def _with_copy(descriptor: int, use: Callable[[int], Awaitable[None]]) -> None:
+    copy = os.dup(descriptor)
+    try:
+        await use(copy)
+    finally:
+        os.close(copy)
 
 
 async def _show(log: ContainerLog, channels: CommandChannels) -> None:
@@ -173,7 +191,7 @@ async def _pass_input(running: RunningCommand, pieces: PieceQueue) -> None:
 
 
 async def _pass_to_container(stdin: int, pieces: PieceQueue, input_ended: Callable[[], None]) -> None:
-    await _pass_pieces(stdin, pieces)
+    await _with_copy(stdin, lambda copy: _pass_pieces(copy, pieces))
     input_ended()
 
 
