@@ -140,6 +140,21 @@ async def test_F3_the_first_user_without_a_request_blocks_the_device(cluster: Ru
 
 
 @in_running_cluster_with(GATES)
+async def test_F3_a_pod_that_fits_beside_the_share_of_another_claim_is_tried_again(cluster: RunningCluster) -> None:
+    """Alone, its request without an amount decides that the other one cannot be served."""
+    await cluster.create(device_class(), node("node-a"), nic("ConsumedOrNever"))
+    both = claim("both", request("any"), request("some", capacity={"bandwidth": "3"}))
+    await cluster.create(both, our_pod("both", "both"))
+    await cluster.refused("both", "requests any and some fit separately, but not together")
+    await create_user(cluster, "first", "1")
+    await cluster.running("both")
+    allocated = (await cluster.client.get(ResourceClaim, "both")).status.allocation
+    assert allocated is not None
+    amounts = [str(result.consumed_capacity["bandwidth"]) for result in allocated.devices.results]
+    assert amounts == ["2", "3"]
+
+
+@in_running_cluster_with(GATES)
 async def test_F3_the_server_refuses_shares_that_divide_a_capacity(cluster: RunningCluster) -> None:
     """What another scheduler writes that does not know of the first share yet."""
     await cluster.create(device_class(), node("node-a"), nic("ConsumedOrNever"))

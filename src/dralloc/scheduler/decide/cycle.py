@@ -56,6 +56,7 @@ from dralloc.scheduler.state.binding_conditions import is_unusable
 from dralloc.scheduler.state.cluster_events import (
     DEVICES_CHANGED,
     DEVICES_FREED,
+    DEVICES_TAKEN,
     NODE_CHANGED,
     NODE_RESOURCES_FREED,
     claim_changed,
@@ -180,6 +181,9 @@ class Cycle:
             waits_for |= attempt.rules.waits_for
         if claims.unallocated:
             waits_for |= {DEVICES_FREED, DEVICES_CHANGED}
+            demand = table.requirements.demand
+            if demand is not None and demand.wants_used_devices:
+                waits_for |= {DEVICES_TAKEN}
             waits_for |= {class_changed(name) for claim in claims.unallocated for name in classes_of(claim)}
         if unusable:
             message, plugins = (

@@ -35,6 +35,8 @@ NODE_RESOURCES_FREED: Final = ClusterEvent("NodeResourcesFreed")
 PODS_MOVED: Final = ClusterEvent("PodsMoved")
 # A claim was deallocated.
 DEVICES_FREED: Final = ClusterEvent("DevicesFreed")
+# A claim was allocated: for pods whose claims may fit only beside others.
+DEVICES_TAKEN: Final = ClusterEvent("DevicesTaken")
 # A slice or a taint rule was added, changed or removed. Losing a device can help, too: a request for all devices then needs
 # fewer, or an invalid pool becomes valid.
 DEVICES_CHANGED: Final = ClusterEvent("DevicesChanged")

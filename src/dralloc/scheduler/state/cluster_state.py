@@ -35,6 +35,7 @@ from dralloc.scheduler.state.class_settings import NO_SETTINGS, ClassSettings, C
 from dralloc.scheduler.state.cluster_events import (
     DEVICES_CHANGED,
     DEVICES_FREED,
+    DEVICES_TAKEN,
     NODE_CHANGED,
     NODE_RESOURCES_FREED,
     PODS_MOVED,
@@ -259,7 +260,8 @@ class ClusterState:
         if tracked is None:
             self._claims[claim_id] = TrackedClaim(after)
             self._count_devices(after)
-            return (claim_changed(claim_id),)
+            taken = (DEVICES_TAKEN,) if after.status.allocation is not None else ()
+            return (claim_changed(claim_id), *taken)
         return self._update_claim(tracked, after) if revision_of(after) > revision_of(tracked.stored) else ()
 
     def claims_listed(self, claims: Iterable[ResourceClaim], revision: int) -> Events:
@@ -286,6 +288,8 @@ class ClusterState:
         events: list[ClusterEvent] = []
         if before.status.allocation is not None and after.status.allocation is None:
             events.append(DEVICES_FREED)
+        if before.status.allocation is None and after.status.allocation is not None:
+            events.append(DEVICES_TAKEN)
         if before.status != after.status or before.metadata.deletion_timestamp != after.metadata.deletion_timestamp:
             events.append(claim_changed(ClaimId.of(after)))
         return tuple(events)
