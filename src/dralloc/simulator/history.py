@@ -1,7 +1,8 @@
 """The true history of the store: every change in the order of its commit, and the state at every revision.
 
 It is fed below the code under test (a simulated etcd) or where a store makes a commit visible, and never read by components. A
-restored back-up starts a new epoch: what was written after the back-up is undone.
+restored back-up starts a new epoch, with higher revisions: what was written after the back-up is undone. Watches that started
+before may still deliver the changes of their epoch, and none of the new one.
 """
 
 from __future__ import annotations
@@ -56,6 +57,9 @@ class StoreHistory:
         # The number of changes before now: an order of time that is finer than the clock.
         self.changes = 0
         self._logs: defaultdict[str, PrefixLog] = defaultdict(PrefixLog)
+        # The logs of earlier epochs, and the first revision of each epoch but the first.
+        self._past: list[defaultdict[str, PrefixLog]] = []
+        self._restored_at: list[int] = []
         self._versions: defaultdict[str, list[tuple[int, StoredVersion | None]]] = defaultdict(list)
         self._listeners: list[Listener] = []
         self._on_restored: list[Callable[[], None]] = []
@@ -105,6 +109,8 @@ class StoreHistory:
         self.revision = revision
         self.state = dict(state)
         self.changes += 1
+        self._past.append(self._logs)
+        self._restored_at.append(revision)
         self._logs = defaultdict(PrefixLog)
         self._versions = defaultdict(list)
         for key, version in self.state.items():
@@ -112,9 +118,12 @@ class StoreHistory:
         for on_restored in self._on_restored:
             on_restored()
 
-    def log_of(self, prefix: str) -> PrefixLog:
-        """The changes of a resource in this epoch."""
-        return self._logs[prefix]
+    def log_of(self, prefix: str, epoch: int | None = None) -> PrefixLog:
+        """The changes of a resource in an epoch; without one, in this epoch."""
+        return self._logs[prefix] if epoch in (None, self.epoch) else self._past[epoch][prefix]
+
+    def epoch_of(self, revision: int) -> int:
+        return bisect_right(self._restored_at, revision)
 
     def state_at(self, prefix: str, revision: int) -> dict[str, int]:
         """The revisions of the keys of a resource at a revision of this epoch."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from dralloc.simulator.history import CommittedChange, StoredVersion, StoreHistory, resource_of_key
+from dralloc.simulator.history import CommittedChange, PrefixLog, StoredVersion, StoreHistory, resource_of_key
 from dralloc.store.errors import FenceMoved, KeyExists, RevisionConflict
 from dralloc.store.interface import Fence, Page, PageToken, Store, Watch
 from dralloc.store.records import Record, StoreEvent
@@ -96,10 +96,8 @@ class RecordedStore(Store):
         return await self._inner.settle(fence, token)
 
     async def watch(self, prefix: str, *, after_revision: int) -> Watch:
-        epoch = self._history.epoch
-        return _RecordedWatch(
-            await self._inner.watch(prefix, after_revision=after_revision), self._history, prefix, after_revision, epoch
-        )
+        watch = await self._inner.watch(prefix, after_revision=after_revision)
+        return _RecordedWatch(watch, self._history, prefix, after_revision)
 
     async def compact(self, revision: int) -> None:
         await self._inner.compact(revision)
@@ -175,13 +173,15 @@ class _Call:
 class _RecordedWatch(Watch):
     """A watch of a store: every change once, in order and without gaps."""
 
-    def __init__(self, inner: Watch, history: StoreHistory, prefix: str, after: int, epoch: int) -> None:
+    def __init__(self, inner: Watch, history: StoreHistory, prefix: str, after: int) -> None:
         self._inner = inner
         self._history = history
         self._prefix = prefix
-        self._log = history.log_of(resource_of_key(prefix + "x/")) if len(prefix) > len("/registry/") else None
-        self._place = self._log.place_after(after) if self._log is not None else 0
-        self._epoch = epoch
+        self._log: PrefixLog | None = None
+        self._place = 0
+        if len(prefix) > len("/registry/"):
+            self._log = history.log_of(resource_of_key(prefix + "x/"), history.epoch_of(after))
+            self._place = self._log.place_after(after)
 
     @property
     def revision(self) -> int:
@@ -203,7 +203,7 @@ class _RecordedWatch(Watch):
         self._inner.close()
 
     def _checked(self, events: Sequence[StoreEvent]) -> Sequence[StoreEvent]:
-        if self._log is not None and self._epoch == self._history.epoch:
+        if self._log is not None:
             self._check(events)
         return events
 

@@ -97,7 +97,6 @@ class WatchObserver:
     # --- watch --------------------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
-        resumed_in = self._history.epoch
         query = {
             "watch": "1",
             "resourceVersion": self._revision,
@@ -113,10 +112,10 @@ class WatchObserver:
             async for piece in stream.pieces():
                 *lines, rest = (rest + piece).split(b"\n")
                 for line in lines:
-                    if not self._take(msgspec.json.decode(line), resumed_in):
+                    if not self._take(msgspec.json.decode(line)):
                         return
 
-    def _take(self, event: dict[str, Any], resumed_in: int) -> bool:
+    def _take(self, event: dict[str, Any]) -> bool:
         """False if everything must be listed again."""
         document = event["object"]
         if event["type"] == "ERROR":
@@ -124,7 +123,8 @@ class WatchObserver:
                 self._revision = ""
             return False
         revision = int(document["metadata"]["resourceVersion"])
-        if resumed_in != self._epoch:
+        # Until the server knows of a restore, changes from before may still arrive.
+        if self._history.epoch_of(revision) != self._epoch:
             raise WatchViolation(
                 f"resumed at revision {self._revision} of the time before a restore, and continued at {revision}"
             )
