@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from secrets import choice
+from hashlib import sha256
 from typing import Final, Protocol
 
 from msgspec import Struct
@@ -327,13 +327,14 @@ class Writer:
         self, target: WriteTarget, namespace_labels: Mapping[str, str] | None, created: ObjectMeta | None
     ) -> AdmissionContext:
         """`created` is the metadata that a client sent of a new object: only new objects get a UID and a generated name."""
+        uid = self.new_uid() if created is not None else ""
         return AdmissionContext(
             gates=self.gates,
             now=self.clock.now(),
             namespace_labels=namespace_labels,
             requester=self._requester(target) if target.subresource == "status" else None,
-            uid=self.new_uid() if created is not None else "",
-            name_suffix=_new_suffix() if created is not None and not created.name else "",
+            uid=uid,
+            name_suffix=_suffix_of(uid) if created is not None and not created.name else "",
         )
 
     def _requester(self, target: WriteTarget) -> StatusRequester:
@@ -367,8 +368,10 @@ def _with_revision(obj: ApiObject, revision: int) -> ApiObject:
     return replace(obj, metadata=replace(obj.metadata, resource_version=str(revision)))
 
 
-def _new_suffix() -> str:
-    return "".join(choice(_SUFFIX_LETTERS) for _ in range(_SUFFIX_LENGTH))
+def _suffix_of(uid: str) -> str:
+    """UIDs are random, so that nothing else needs to be."""
+    digest = sha256(uid.encode()).digest()
+    return "".join(_SUFFIX_LETTERS[byte % len(_SUFFIX_LETTERS)] for byte in digest[:_SUFFIX_LENGTH])
 
 
 def _check_preconditions(target: WriteTarget, sent: ApiObject, old: ApiObject, record: Record) -> None:
