@@ -47,6 +47,9 @@ class CheckedClaims:
                 self._refused.setdefault(key, set()).add(pod.metadata.uid)
                 raise ClaimsFailed(refused.text)
 
+    def is_prepared(self, pod: Pod) -> bool:  # noqa: ARG002 - nothing is prepared
+        return True
+
     async def unprepare(self, pod_uid: str) -> None:
         """A no-op: nothing is prepared."""
 

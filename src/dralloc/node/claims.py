@@ -45,6 +45,10 @@ class PodClaimPreparer(Protocol):
         """Returns when all claims of the pod are prepared; raises ClaimsFailed."""
         ...
 
+    def is_prepared(self, pod: Pod) -> bool:
+        """True if all claims of the pod are prepared for it."""
+        ...
+
     async def unprepare(self, pod_uid: str) -> None:
         """Returns when no claim is prepared for the pod any more; raises ClaimsFailed."""
         ...
@@ -80,6 +84,11 @@ class NodeClaims:
 
     def of_pod(self, pod_uid: str) -> Mapping[str, ClaimRecord]:
         return {key.name: entry.record for key, entry in self._book.of_pod(pod_uid)}
+
+    def is_prepared(self, pod: Pod) -> bool:
+        uses = prepare_plan.resolve_claims(pod)
+        prepared = {key.name for key, entry in self._book.of_pod(pod.metadata.uid) if entry.is_prepared}
+        return not isinstance(uses, prepare_plan.CannotPrepare) and {use.claim for use in uses} <= prepared
 
     # --- Preparing ------------------------------------------------------------------------------------------------
 

@@ -54,6 +54,8 @@ class _Work:
     is_prepared: bool = False
     # The node is done with the pod, but the informer may still show an older state.
     is_over: bool = False
+    # The revision of the last written status.
+    written_at: int = 0
     runs: dict[str, ContainerRun] = field(default_factory=dict)
     waiting: dict[str, Waiting] = field(default_factory=dict)
     # The last written status, and the parts that the next one continues.
@@ -121,6 +123,14 @@ class PodSync:
         if known.preparing is not None and (known.is_gone or pod.is_terminating):
             known.preparing.cancel()
         self._queue.add(uid)
+
+    def pods_listed(self, revision: int) -> None:
+        """Handle a list of the informer that is the truth up to the revision: a restored backup brings pods back that were over."""
+        for uid, known in self._pods.items():
+            is_back = known.is_over and not known.is_gone and known.written_at <= revision
+            if is_back and (known.pod.is_terminating or not known.pod.is_finished):
+                self._pods[uid] = self._track(known.pod)
+                self._queue.add(uid)
 
     def requeue(self, which: Callable[[NodePod], bool] = lambda _: True) -> None:
         """Sync these pods again because something that they depend on changed."""
@@ -285,6 +295,7 @@ class PodSync:
             stored = await self._context.calls_of_node(before.spec.node_name).patch(
                 NODE_PODS, key_of(before), patch, type=PatchType.STRATEGIC, subresource="status"
             )
+            known.written_at = int(stored.metadata.resource_version or 0)
             # A concurrent informer event is as new as the answer or newer; a deletion must not be lost.
             if known.pod is before:
                 known.pod = stored
@@ -357,8 +368,8 @@ class PodSync:
             if run.started_at is None or not run.is_running:
                 continue
             if self._context.runtime.adopt(pod, name, run.started_at):
-                # Its devices are in use, so the claims are prepared.
-                known.is_prepared = True
+                # A backup may bring a running pod back whose claims were unprepared since.
+                known.is_prepared = self._context.claims.is_prepared(pod)
             else:
                 known.runs[name] = run.exited(self._lost(run), self._context.timings)
         return known

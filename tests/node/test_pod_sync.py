@@ -1,0 +1,70 @@
+"""The reconciliation of pods with what an informer lists."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import pytest
+
+from dralloc.api.core_v1 import Event
+from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.client.api_calls import ApiCalls
+from dralloc.client.event_recorder import EventRecorder
+from dralloc.client.in_process_transport import InProcessTransport
+from dralloc.client.informer import Informer
+from dralloc.client.known_resources import resource_for
+from dralloc.client.typed_resource import ObjectKey
+from dralloc.fleet.checked_claims import CheckedClaims
+from dralloc.node.pod_sync import PodSync, PodSyncContext
+from dralloc.node.pod_view import NODE_PODS
+from dralloc.node.simulated_runtime import PREFIX, SimulatedRuntime
+from dralloc.node.timings import DEFAULT_TIMINGS
+from dralloc.primitives.features import FeatureGates
+from dralloc.simulator.virtual_time import VirtualClock, run_virtual
+from tests.support.api_server import TOKEN, api_application
+
+KEY = ObjectKey("default", "p")
+
+
+@pytest.mark.parametrize("is_restored", [True, False], ids=["restored", "an older list"])
+def test_a_pod_that_a_backup_brings_back_runs_again(is_restored: bool) -> None:
+    async def main() -> str:
+        clock = VirtualClock(asyncio.get_running_loop())
+        async with api_application(clock=clock) as application:
+            calls = ApiCalls(InProcessTransport(application, token=TOKEN))
+            claims: Informer[ResourceClaim] = Informer()
+            sync = PodSync(
+                PodSyncContext(
+                    calls_of_node=lambda _: calls,
+                    claims=CheckedClaims(claims, FeatureGates.defaults()),
+                    runtime=SimulatedRuntime(clock),
+                    events=EventRecorder(calls, resource_for(Event), component="node", clock=clock),
+                    clock=clock,
+                    timings=DEFAULT_TIMINGS,
+                    shows_health=False,
+                )
+            )
+            running = asyncio.ensure_future(sync.run(2))
+            container = {"name": "c", "image": "x"}
+            document = {
+                "metadata": {"name": "p", "annotations": {f"{PREFIX}run-seconds": "5"}},
+                "spec": {"nodeName": "n", "restartPolicy": "Never", "containers": [container]},
+            }
+            created = await calls.create(NODE_PODS, document, namespace="default")
+            sync.pod_changed(None, created)
+            await asyncio.sleep(1)
+            backup = await calls.get(NODE_PODS, KEY)
+            assert backup.status.phase == "Running"
+            await asyncio.sleep(60)
+            ended = await calls.get(NODE_PODS, KEY)
+            assert ended.status.phase == "Succeeded"
+            await calls.patch(NODE_PODS, KEY, {"status": {"phase": "Running"}}, subresource="status")
+            sync.pod_changed(created, backup)
+            sync.pods_listed(sys.maxsize if is_restored else int(ended.metadata.resource_version) - 1)
+            await asyncio.sleep(60)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            return (await calls.get(NODE_PODS, KEY)).status.phase
+
+    assert run_virtual(main()) == ("Succeeded" if is_restored else "Running")
