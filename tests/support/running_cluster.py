@@ -27,10 +27,10 @@ from dralloc.controllers.controller_set import WITHOUT_NODES, ControllerSet
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.scheduler import Scheduler
 from dralloc.scheduler.settings import SchedulerSettings
-from dralloc.simulator.pod_runner import PodRunner
 from dralloc.store.memory import MemoryStore
 from tests.support.api_server import TOKEN, loop_clock
 from tests.support.cluster import TestCluster, pod_scheduled
+from tests.support.pod_runner import PodRunner
 
 
 class HttpServer:

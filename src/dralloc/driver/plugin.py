@@ -26,9 +26,10 @@ from dralloc.driver.metrics import DriverMetrics
 from dralloc.driver.orphaned_claims import OrphanedClaims
 from dralloc.driver.preparer import Preparer
 from dralloc.driver.publisher import SlicePublisher
-from dralloc.driver.services import Registration, serving
+from dralloc.driver.services import Listen, Registration, listening, serving
 from dralloc.driver.settings import BadDriverSettings, Settings, boot_id
 from dralloc.driver.slices import InvalidPools
+from dralloc.primitives.clock import Clock
 from dralloc.primitives.field_errors import FieldPath
 from dralloc.system_clock import SystemClock
 
@@ -40,13 +41,22 @@ _logger = logging.getLogger(__name__)
 class Plugin:
     """A driver on a node. `Driver.monitor` gets it, to republish devices and report changes."""
 
-    def __init__(self, driver: Driver, settings: Settings, transport: Transport) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        settings: Settings,
+        transport: Transport,
+        *,
+        clock: Clock | None = None,
+        listen: Listen = listening,
+    ) -> None:
         if faults := tuple(validate_driver_name(driver.name, FieldPath.of("name"))):
             raise BadDriverSettings("; ".join(map(str, faults)))
         calls = ApiCalls(transport, field_manager=driver.name)
         data_dir = settings.data_dir(driver.name)
         self._driver = driver
         self._settings = settings
+        self._listen = listen
         self.metrics = DriverMetrics(driver.name)
         self._instances = Instances(data_dir)
         self._checkpoint = Checkpoint(data_dir / CLAIMS_DIR)
@@ -64,7 +74,7 @@ class Plugin:
             repair_delay_s=settings.repair_delay_s,
         )
         self._status = StatusWriter(
-            calls, driver.name, self._checkpoint, clock=SystemClock(), on_problem=self._report_problem
+            calls, driver.name, self._checkpoint, clock=clock or SystemClock(), on_problem=self._report_problem
         )
         self._preparer = Preparer(
             driver,
@@ -134,6 +144,7 @@ class Plugin:
     async def _serving_and_working(self) -> AsyncIterator[Registration]:
         async with serving(
             self._settings.sockets(self._driver.name),
+            listen=self._listen,
             driver=self._driver.name,
             preparer=self._preparer,
             metrics=self.metrics,

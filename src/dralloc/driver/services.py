@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -156,10 +156,30 @@ def health_handlers(service: PluginService, board: HealthBoard) -> grpc.GenericR
     return service.handlers({NODE_WATCH_RESOURCES: watch})
 
 
+# Serves handlers on the socket at a path inside the block. Simulations bring their own.
+Listen = Callable[[Path, list[grpc.GenericRpcHandler]], AbstractAsyncContextManager[None]]
+
+
+@asynccontextmanager
+async def listening(path: Path, handlers: list[grpc.GenericRpcHandler]) -> AsyncIterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers(handlers)
+    server.add_insecure_port(f"unix:{path}")
+    await server.start()
+    try:
+        yield
+    finally:
+        await server.stop(GRACE_S)
+        path.unlink(missing_ok=True)
+
+
 @asynccontextmanager
 async def serving(
     sockets: Sockets,
     *,
+    listen: Listen,
     driver: str,
     preparer: Preparer,
     metrics: DriverMetrics,
@@ -172,24 +192,9 @@ async def serving(
         handlers += [health_handlers(service, health) for service in HEALTH_SERVICES]
         services += HEALTH_SERVICES
     registration = Registration(driver, sockets.service, services)
-    async with _listening(sockets.service, handlers), _listening(sockets.registration, [registration.handlers()]):
+    async with listen(sockets.service, handlers), listen(sockets.registration, [registration.handlers()]):
         try:
             yield registration
         finally:
             if health is not None:
                 health.close()
-
-
-@asynccontextmanager
-async def _listening(path: Path, handlers: list[grpc.GenericRpcHandler]) -> AsyncIterator[None]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    server = grpc.aio.server()
-    server.add_generic_rpc_handlers(handlers)
-    server.add_insecure_port(f"unix:{path}")
-    await server.start()
-    try:
-        yield
-    finally:
-        await server.stop(GRACE_S)
-        path.unlink(missing_ok=True)

@@ -32,7 +32,7 @@ from dralloc.node.checkpoint import lock_directory
 from dralloc.node.claim_cache import ClaimCache
 from dralloc.node.claims import ClaimsFailed, NodeClaims
 from dralloc.node.driver_calls import GrpcDriverCalls
-from dralloc.node.drivers import DriverInstance, Drivers
+from dralloc.node.drivers import Connect, DriverInstance, Drivers, open_channel
 from dralloc.node.health import HealthWatch
 from dralloc.node.heartbeat import NodeHeartbeat
 from dralloc.node.metrics import NodeMetrics
@@ -71,12 +71,15 @@ class AgentSettings:
     port: int = 0
     timings: Timings = DEFAULT_TIMINGS
     gates: FeatureGates = field(default_factory=FeatureGates.defaults)
+    workers: int = WORKERS
 
 
 class Agent:
     """One node. The constructor reads the state of an earlier agent; it raises BadCheckpoint or DirectoryInUse."""
 
-    def __init__(self, transport: Transport, settings: AgentSettings, clock: Clock) -> None:
+    def __init__(
+        self, transport: Transport, settings: AgentSettings, clock: Clock, connect: Connect = open_channel
+    ) -> None:
         directory, timings = settings.directory, settings.timings
         for name in (REGISTRY, PLUGINS):
             (directory / name).mkdir(parents=True, exist_ok=True)
@@ -91,7 +94,7 @@ class Agent:
         self.metrics = NodeMetrics(self._book.records)
         self._slices = SliceCleanup(calls, settings.shape.name, timings)
         self.drivers = Drivers(self._slices.connection_changed)
-        self._plugins = PluginWatcher(directory / REGISTRY, self.drivers, timings, self._driver_registered)
+        self._plugins = PluginWatcher(directory / REGISTRY, self.drivers, timings, self._driver_registered, connect)
         self.claims = NodeClaims(
             self._book,
             GrpcDriverCalls(self.drivers, self.metrics, timings.call_s),
@@ -147,7 +150,8 @@ class Agent:
                 await informer.synced.wait()
                 self._end_unknown(informer)
                 informer.subscribe(self._pods.pod_changed)
-                tasks.create_task(self._pods.run(WORKERS))
+                informer.subscribe_to_lists(self._pods.pods_listed)
+                tasks.create_task(self._pods.run(self._settings.workers))
                 tasks.create_task(self._reconcile())
                 on_ready()
         finally:

@@ -28,6 +28,10 @@ CHANNEL_OPTIONS: Final = (
 )
 
 
+# Opens a channel to the socket at a path. Simulations bring their own.
+Connect = Callable[[str], grpc.aio.Channel]
+
+
 def open_channel(endpoint: str) -> grpc.aio.Channel:
     """A channel to the socket at this path; it connects on the first call."""
     return grpc.aio.insecure_channel(f"unix:{endpoint}", options=CHANNEL_OPTIONS)

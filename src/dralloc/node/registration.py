@@ -19,7 +19,15 @@ import grpc.aio
 
 from dralloc.kubelet.plugin_limits import shortened
 from dralloc.kubelet.plugin_sockets import SocketIdentity, find_sockets
-from dralloc.node.drivers import DriverInstance, Drivers, EndpointInUse, dra_services, health_service, open_channel
+from dralloc.node.drivers import (
+    Connect,
+    DriverInstance,
+    Drivers,
+    EndpointInUse,
+    dra_services,
+    health_service,
+    open_channel,
+)
 from dralloc.node.timings import Timings
 from dralloc.primitives.names import dns_subdomain
 from dralloc.rpc.plugin_services import (
@@ -84,12 +92,18 @@ class PluginWatcher:
     """Polls the directory, and registers and deregisters drivers accordingly."""
 
     def __init__(
-        self, directory: Path, drivers: Drivers, timings: Timings, on_registered: Callable[[DriverInstance], None]
+        self,
+        directory: Path,
+        drivers: Drivers,
+        timings: Timings,
+        on_registered: Callable[[DriverInstance], None],
+        connect: Connect = open_channel,
     ) -> None:
         self._directory = directory
         self._drivers = drivers
         self._timings = timings
         self._on_registered = on_registered
+        self._connect = connect
         self._attempts: dict[str, Attempt] = {}
         self._instances: dict[str, DriverInstance] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -141,7 +155,7 @@ class PluginWatcher:
                 del self._tasks[path]
 
     async def _register(self, path: str) -> None:
-        channel = open_channel(path)
+        channel = self._connect(path)
         try:
             async with asyncio.timeout(self._timings.dial_s):
                 await channel.channel_ready()
@@ -173,7 +187,7 @@ class PluginWatcher:
             endpoint=endpoint,
             services=services,
             health=health_service(tuple(info.supported_versions)),
-            channel=open_channel(endpoint),
+            channel=self._connect(endpoint),
         )
         try:
             self._drivers.add(instance)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 from uuid import UUID
 
@@ -41,16 +43,17 @@ from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.transport import ClientRequest
 from dralloc.client.typed_resource import Object
-from dralloc.controllers.controller_set import WITHOUT_NODES, ControllerSet
+from dralloc.controllers.controller_set import ControllerSet
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.leader_loop import SchedulerLoop
 from dralloc.scheduler.settings import SchedulerSettings
 from dralloc.simulator.conflict_injector import ConflictInjector
 from dralloc.simulator.history import StoreHistory
 from dralloc.simulator.idle_checks import StoredObjects
+from dralloc.simulator.machines import Machine
 from dralloc.simulator.network import Faults, Network, NoAnswer
 from dralloc.simulator.network_transport import NetworkTransport
-from dralloc.simulator.pod_runner import PodRunner
+from dralloc.simulator.plugin_network import PluginNetwork
 from dralloc.simulator.processes import SimulatedProcess
 from dralloc.simulator.register_clients import CLIENTS, RegisterClient, RegisterHistory
 from dralloc.simulator.safety_checker import SafetyChecker
@@ -65,6 +68,9 @@ AUTHORIZATION: Final = {b"authorization": f"Bearer {TOKEN}".encode(), b"accept":
 STANDBY: Final = "standby"
 CONFLICT_INJECTOR: Final = "conflict-injector"
 USER: Final = "user"
+NODES: Final = ("node-a", "node-b", "node-c")
+# After the name of a node: the process of its drivers.
+DRIVERS: Final = "-drivers"
 OBSERVED: Final = {
     "/api/v1/pods": POD,
     "/apis/resource.k8s.io/v1/resourceclaims": RESOURCE_CLAIM,
@@ -99,6 +105,11 @@ class SimulatedCluster:
         self.clock = VirtualClock(asyncio.get_running_loop())
         self._components: dict[str, _Component] = {}
         self.observers: list[WatchObserver] = []
+        self._directory = TemporaryDirectory(prefix="dralloc-simulation-", ignore_cleanup_errors=True)
+        plugins = PluginNetwork(self.network)
+        self._machines = {
+            name: Machine(name, Path(self._directory.name) / name, plugins, Random(random.random())) for name in NODES
+        }
         user = NetworkTransport(self.network, USER, self.servers, Random(random.random()), is_reliable=True)
         self.client = AsyncClient(user)
 
@@ -127,11 +138,17 @@ class SimulatedCluster:
     @property
     def component_names(self) -> tuple[str, ...]:
         standby = (STANDBY,) if self._elected else ()
-        return (*self.scheduler_names, *standby, "controllers", "nodes", CONFLICT_INJECTOR)
+        machines = (each for name in NODES for each in (name, name + DRIVERS))
+        return (*self.scheduler_names, *standby, "controllers", *machines, CONFLICT_INJECTOR)
+
+    @property
+    def machines(self) -> Collection[Machine]:
+        return self._machines.values()
 
     def violations(self) -> list[str]:
         """What the checkers have found so far."""
-        told = [violation for observer in self.observers for violation in observer.violations]
+        lists = [*(observer.violations for observer in self.observers), *(each.violations for each in self.machines)]
+        told = [violation for violations in lists for violation in violations]
         return [*self.safety.violations, *self.history.violations, *self.registers.violations, *told]
 
     def objects(self) -> StoredObjects:
@@ -250,13 +267,15 @@ class SimulatedCluster:
 
     def _component(self, component: _Component, network: NetworkTransport) -> Callable[[], Awaitable[None]]:
         name, gates = component.name, component.gates
-        calls = ApiCalls(network, field_manager=name)
+        if machine := self._machines.get(name):
+            return machine.agent(name, network, component.clock, gates)
+        if machine := self._machines.get(name.removesuffix(DRIVERS)):
+            return machine.drivers(network, component.clock)
         match name:
             case "controllers":
-                return ControllerSet(network, clock=component.clock, gates=gates, only=WITHOUT_NODES).run
-            case "nodes":
-                return PodRunner(calls, component.clock).run
+                return ControllerSet(network, clock=component.clock, gates=gates).run
             case "conflict-injector":
+                calls = ApiCalls(network, field_manager=name)
                 return ConflictInjector(calls, Random(self._random.random())).run
             case _:
                 return self._scheduler(component, network)
@@ -296,6 +315,7 @@ class SimulatedCluster:
         for server in self.servers:
             await server.kill()
         await self.backend.close()
+        self._directory.cleanup()
 
 
 async def _run(start: Callable[[], Awaitable[None]]) -> None:

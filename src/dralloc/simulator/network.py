@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, TypeVar
 
-from dralloc.simulator.processes import SimulatedProcess
+from dralloc.simulator.processes import PROCESS, SimulatedProcess
 
 Result = TypeVar("Result")
 
@@ -53,7 +53,9 @@ class Network:
         self, source: str, target: SimulatedProcess, work: Callable[[], Coroutine[Any, Any, Result]], faults: Faults
     ) -> Result:
         """The result of work that a message from the source starts in the target; raises NoAnswer."""
-        draw = self._random.random
+        draw, client = self._random.random, PROCESS.get()
+        if client is not None and client.dead:
+            raise NoAnswer("a dead process sends nothing")
         await self._cross(source, target.name)
         if draw() < faults.lose_request:
             raise NoAnswer("the request was lost")

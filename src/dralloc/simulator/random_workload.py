@@ -19,14 +19,13 @@ from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.controllers.jobs.plan_claims import SHARED_CLAIMS
+from dralloc.node.simulated_runtime import PREFIX
 from dralloc.primitives.errors import ApiError, NotFound
 from dralloc.primitives.features import FeatureGates
-from dralloc.simulator.cluster import SimulatedCluster
-from dralloc.simulator.pod_runner import ENDS_AFTER
-from dralloc.simulator.random_devices import NIC, PARTITION, RandomDevices
+from dralloc.simulator.cluster import NODES, SimulatedCluster
+from dralloc.simulator.random_devices import DRIVERS, NIC, PARTITION
 
 NAMESPACE: Final = "default"
-NODES: Final = ("node-a", "node-b", "node-c")
 LIMITED: Final = "limited"
 LIMITED_CLAIMS_MAX: Final = 3
 OTHER: Final = "other"
@@ -53,7 +52,6 @@ class RandomWorkload:
         self._cluster = cluster
         self._client = cluster.client
         self._random = random
-        self._devices = RandomDevices(random)
         self._number = 0
         self._actions: list[tuple[int, Callable[[], Awaitable[str]]]] = [
             (500, self._read),
@@ -83,8 +81,8 @@ class RandomWorkload:
         self._weights = [weight for weight, _ in self._actions]
 
     async def prepare(self) -> None:
-        """Create nodes, classes, templates and the first slices."""
-        for driver in (NIC, PARTITION):
+        """Create classes, templates, namespaces and a quota."""
+        for driver in DRIVERS:
             selector = {"cel": {"expression": f'device.driver == "{driver}"'}}
             await self._client.create(_object(RESOURCE, "DeviceClass", driver, spec={"selectors": [selector]}))
         for name, form in (("nic", _exactly(NIC, bandwidth="2G")), ("partition", _exactly(PARTITION))):
@@ -94,11 +92,6 @@ class RandomWorkload:
         for name in (LIMITED, OTHER):
             await self._client.create(_object("v1", "Namespace", name))
         await self._client.create(_object("v1", "ResourceQuota", "claims", LIMITED, spec=quota))
-        for node in NODES:
-            status = {"allocatable": {"cpu": "64", "memory": "256Gi", "pods": "110"}}
-            await self._client.create(_object("v1", "Node", node, status=status))
-            for published in self._devices.slices(node, 1):
-                await self._client.create(published)
 
     async def act(self) -> str:
         """Run a random action; a refusal by the server is part of the game."""
@@ -139,7 +132,7 @@ class RandomWorkload:
         }
 
     def _lifetime(self) -> dict[str, str]:
-        return {ENDS_AFTER: str(self._random.randint(10, 900))}
+        return {f"{PREFIX}run-seconds": str(self._random.randint(10, 900))}
 
     async def _own_claim(self, name: str) -> dict[str, str]:
         nic = self._random.choice(
@@ -322,11 +315,10 @@ class RandomWorkload:
     # --- Drivers and operators --------------------------------------------------------------------------------------
 
     async def _republish(self) -> str:
-        """Publish changed devices: other taints, shareable or not, a new generation."""
-        node = self._random.choice(NODES)
-        for published in self._devices.slices(node, 1 + self._next_number()):
-            await self._client.apply(published, force=True)
-        return f"republished {node}"
+        """Publish changed devices."""
+        machine = self._random.choice(tuple(self._cluster.machines))
+        await machine.change_devices()
+        return f"republished {machine.name}"
 
     async def _taint(self) -> str:
         selector = {"driver": NIC, "device": f"eth{self._random.randrange(3)}"}

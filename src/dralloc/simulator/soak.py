@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from random import Random
 from typing import Final
 
+from dralloc.client.typed_resource import key_of
 from dralloc.simulator.cluster import SimulatedCluster
 from dralloc.simulator.idle_checks import leaks
 from dralloc.simulator.liveness import stuck_pods
@@ -128,7 +129,9 @@ async def _check_idle_cluster(cluster: SimulatedCluster, record: _Record) -> Non
     objects = cluster.objects()
     missed = [told for observer, count in zip(cluster.observers, due, strict=True) if (told := observer.missed(count))]
     stuck = stuck_pods(objects, cluster.clock.now())
-    record.check((*cluster.violations(), *missed, *leaks(objects), *stuck))
+    claims = {key_of(claim): claim for claim in objects.claims}
+    unready = (each for machine in cluster.machines for each in machine.unready(objects.pods, claims))
+    record.check((*cluster.violations(), *missed, *leaks(objects), *stuck, *unready))
 
 
 async def _check_freed_room(cluster: SimulatedCluster, workload: RandomWorkload, record: _Record) -> None:
@@ -153,4 +156,5 @@ async def _check_empty_cluster(cluster: SimulatedCluster, workload: RandomWorklo
     objects = cluster.objects()
     held = (f"claim {claim.metadata.name} is still allocated" for claim in objects.claims if claim.status.allocation)
     gone = (f"pod {pod.metadata.name} still exists" for pod in objects.pods)
-    record.check((*cluster.violations(), *held, *gone, *leaks(objects)))
+    prepared = (left for machine in cluster.machines for left in machine.left())
+    record.check((*cluster.violations(), *held, *gone, *prepared, *leaks(objects)))
