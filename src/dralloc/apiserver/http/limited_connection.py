@@ -88,16 +88,21 @@ class _Output:
             self._head = piece
             self._loop.call_soon(self.flush)
             return
-        self._transport.write(piece)
+        self._send(piece)
 
     def flush(self) -> None:
         if self._head:
             head, self._head = self._head, b""
-            self._transport.write(head)
+            self._send(head)
 
     def close(self) -> None:
         self.flush()
         self._transport.close()
+
+    def _send(self, piece: bytes) -> None:
+        # The client may have left since; a closed transport of uvloop raises.
+        if not self._transport.is_closing():
+            self._transport.write(piece)
 
 
 class _UpgradedConnection(asyncio.StreamReaderProtocol):
