@@ -54,7 +54,7 @@ class Machine:
         self._devices = RandomDevices(random)
         self._pools = self._devices.pools(name)
         self._running: list[Plugin] = []
-        # By driver and claim: what is prepared, whoever runs.
+        # By driver and claim: what is prepared, also while no driver runs.
         self._prepared: dict[tuple[str, str], tuple[str, frozenset[DeviceKey]]] = {}
 
     def agent(
