@@ -73,3 +73,20 @@ test("policies in words", () => {
   assert.equal(policyText(undefined, "10G"), "any amount up to 10G");
   assert.equal(policyText({ default: "1", validValues: ["1", "3"] }, "6"), "one of 1, 3, default 1");
 });
+
+test("policies that Kubernetes lacks are told in words", () => {
+  assert.equal(policyText({ zeroConsumption: true }, "10G"), "compared with 10G, not consumed");
+  assert.equal(policyText({ strategy: "BlockOrShare", default: "1G" }, "10G"), "all of it for a first share without a request, default 1G");
+  assert.equal(policyText({ strategy: "AlwaysConsumed" }, "10G"), "any amount up to 10G");
+});
+
+test("a total and limits are part of the story", () => {
+  const capacity = { requests: { bandwidth: "12G" } };
+  const total = { name: "nic", exactly: { deviceClassName: "x", allocationMode: "AggregatedCapacity", count: 4, capacity } };
+  const { requests: [{ wishes: [wish] }] } = story(total, null);
+  assert.deepEqual([wish.count, wish.isTotal], ["up to 4", true]);
+  const bursting = { name: "nic", exactly: { deviceClassName: "x", devicePreference: "MostAvailable", capacity: { requests: { bandwidth: "1G" }, limits: { bandwidth: "5G" } } } };
+  const result = { request: "nic", device: "eth0", shareID: "1", consumedCapacity: { bandwidth: "1G" }, capacityLimits: { bandwidth: "5G" } };
+  const [told] = story(bursting, [result]).requests;
+  assert.deepEqual([told.wishes[0].limits, told.wishes[0].preference, told.given[0].limits], [[["bandwidth", "5G"]], "MostAvailable", [["bandwidth", "5G"]]]);
+});

@@ -58,10 +58,13 @@ function fateOf(index, chosen) {
 function wishText(wish) {
   return {
     deviceClass: wish.deviceClassName,
-    count: wish.allocationMode === "All" ? "all" : (wish.count ?? 1),
+    count: countText(wish),
     isAdmin: Boolean(wish.adminAccess),
     selectors: (wish.selectors ?? []).map(({ cel }) => cel?.expression ?? ""),
     capacity: Object.entries(wish.capacity?.requests ?? {}),
+    limits: Object.entries(wish.capacity?.limits ?? {}),
+    isTotal: wish.allocationMode === "AggregatedCapacity",
+    preference: wish.devicePreference ?? null,
   };
 }
 
@@ -77,6 +80,7 @@ function givenStory(result, wish, world) {
     found,
     isShare,
     amounts: Object.keys(isShare ? consumed : asked).map((name) => amountStory(name, asked[name], consumed[name], found, isShare)),
+    limits: Object.entries(result.capacityLimits ?? {}),
   };
 }
 
@@ -92,6 +96,11 @@ function amountStory(name, asked, given, found, isShare) {
     rule: capacity ? policyText(policy, capacity.value) : "",
     why: isShare ? whyAmount(asked, given, policy, capacity?.value) : "the whole device",
   };
+}
+
+function countText(wish) {
+  if (wish.allocationMode === "All") return "all";
+  return wish.allocationMode === "AggregatedCapacity" ? `up to ${wish.count ?? 32}` : (wish.count ?? 1);
 }
 
 function whyAmount(asked, given, policy, value) {
@@ -123,8 +132,9 @@ export function policyText(policy, value) {
 
 // --- The rest -----------------------------------------------------------------------------------------------------
 
-function constraintText({ requests = [], matchAttribute, distinctAttribute }) {
+function constraintText({ requests = [], matchAttribute, distinctAttribute, distinctAttributes = [] }) {
   const which = requests.length ? `devices of ${requests.join(", ")}` : "all devices";
+  if (distinctAttributes.length) return { text: `different in at least one attribute on ${which}:`, attribute: distinctAttributes.join(", ") };
   return matchAttribute
     ? { text: `same value on ${which}:`, attribute: matchAttribute }
     : { text: `different values on ${which}:`, attribute: distinctAttribute ?? "" };

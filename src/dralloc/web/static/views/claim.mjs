@@ -85,7 +85,9 @@ function Wish({ wish }) {
   const what = wish.count === "all" ? "all devices" : counted(wish.count, "device");
   return html`
     <p>${what} of class <code>${wish.deviceClass}</code>${wish.isAdmin && ", admin access: does not reserve devices"}</p>
-    ${wish.capacity.map(([name, amount]) => html`<p key=${name}><strong>${amount}</strong> of ${name}${wish.count !== 1 && " each"}</p>`)}
+    ${wish.capacity.map(([name, amount]) => html`<p key=${name}><strong>${amount}</strong> of ${name}${wish.isTotal ? " in total" : wish.count !== 1 && " each"}</p>`)}
+    ${wish.limits.map(([name, amount]) => html`<p key=${name}>up to <strong>${amount}</strong> of ${name}</p>`)}
+    ${wish.preference && html`<p>device preference: <code>${wish.preference}</code></p>`}
     ${wish.selectors.map((expression, index) => html`<pre class="cel" key=${index}><code>${expression}</code></pre>`)}
   `;
 }
@@ -106,7 +108,7 @@ function Given({ story }) {
 }
 
 function GivenDevice({ given, claim }) {
-  const { result, found, isShare, amounts } = given;
+  const { result, found, isShare, amounts, limits } = given;
   return html`<li>
     <h3>
       <a href=${href("pools", result.driver, result.pool)}>${result.pool}/${result.device}</a>
@@ -114,6 +116,7 @@ function GivenDevice({ given, claim }) {
     <p class="quiet">${result.driver}, for ${result.request}, ${result.adminAccess ? "admin access" : isShare ? html`a share <code>${result.shareID}</code>` : "whole"}</p>
     ${!found || found.device.state === "gone" ? html`<p class="fault">The device is no longer published.</p>` : html`<ul class="devices"><${DeviceRow} report=${found.device} highlight=${claim.key} /></ul>`}
     ${amounts.length > 0 && html`<${Amounts} amounts=${amounts} isShare=${isShare} />`}
+    ${limits.length > 0 && html`<p>limits for the driver: ${limits.map(([name, amount]) => `${amount} of ${name}`).join(", ")}</p>`}
   </li>`;
 }
 

@@ -77,11 +77,16 @@ function Given({ claim }) {
     ${results.slice(0, 4).map(
       (result, index) => html`<li key=${index} title=${`${result.driver}/${result.pool}/${result.device}`}>
         <a href=${href("pools", result.driver, result.pool)}>${result.pool}/${result.device}</a>
-        ${Object.entries(result.consumedCapacity ?? {}).map(([name, amount]) => html` <span class="quiet" key=${name}>${amount} ${name}</span>`)}
+        ${Object.entries(result.consumedCapacity ?? {}).map(([name, amount]) => html` <span class="quiet" key=${name}>${amount} ${name}${limitText(result, name)}</span>`)}
       </li>`,
     )}
     ${results.length > 4 && html`<li class="quiet">and ${results.length - 4} more</li>`}
   </ul>`;
+}
+
+function limitText(result, name) {
+  const limit = result.capacityLimits?.[name];
+  return limit ? ` (up to ${limit})` : "";
 }
 
 function usersText(claim) {

@@ -101,6 +101,7 @@ function DeviceDetails({ device }) {
 
 function heldText(result) {
   const amounts = Object.entries(result.consumedCapacity ?? {}).map(([name, amount]) => `${amount} of ${name}`);
+  for (const [name, limit] of Object.entries(result.capacityLimits ?? {})) amounts.push(`up to ${limit} of ${name}`);
   if (result.adminAccess) amounts.push("admin access");
   return amounts.join(", ") || (result.shareID ? "a share" : "the whole device");
 }
