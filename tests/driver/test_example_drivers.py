@@ -51,8 +51,10 @@ def claim_document(example: str, name: str, rename: str = "") -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def cluster_with(directory: Path, example: str, **environment: str) -> AsyncIterator[DriverCluster]:
-    async with driver_cluster(directory) as cluster:
+async def cluster_with(
+    directory: Path, example: str, gates: str = "", **environment: str
+) -> AsyncIterator[DriverCluster]:
+    async with driver_cluster(directory, gates=gates) as cluster:
         for document in documents(example, "classes.yaml"):
             await cluster.client.create(document)
         await cluster.start_driver(EXAMPLES / example / "driver.py", **environment)
@@ -413,6 +415,26 @@ def test_a_dry_run_only_accounts_for_bandwidth(directory: Path) -> None:
             await cluster.run_pod("p", {"nic": "guaranteed"}, *show_environment("NIC_QOS", directory / "p"))
             (value,) = (await written(directory / "p")).values()
             assert fields(value)["bits"] == "260000000"
+            await cluster.delete_pod("p")
+
+    run(scenario())
+
+
+def test_a_driver_sees_the_share_and_the_limit_of_a_claim(directory: Path) -> None:
+    async def scenario() -> None:
+        environment = {"NIC_QOS_DRY": "1", "NIC_QOS_INTERFACES": "lo", "NIC_QOS_LINE_BITS": "1000000000"}
+        async with cluster_with(directory, "nic-qos", "DRACapacityLimits=true", **environment) as cluster:
+            document = claim_document("nic-qos", "guaranteed", "bursting")
+            (asked,) = document["spec"]["devices"]["requests"]
+            asked["exactly"]["capacity"]["limits"] = {"bandwidth": "500M"}
+            await cluster.client.create(document)
+            await cluster.run_pod("p", {"nic": "bursting"}, *show_environment("NIC_QOS", directory / "p"))
+            ((name, value),) = (await written(directory / "p")).items()
+            (result,) = await results_of(cluster, "bursting")
+            assert result.share_id is not None
+            assert name == f"NIC_QOS_{result.share_id[:8].upper()}"
+            assert (fields(value)["bits"], fields(value)["ceiling"]) == ("260000000", "500000000")
+            assert {key: str(limit) for key, limit in result.capacity_limits.items()} == {"bandwidth": "500M"}
             await cluster.delete_pod("p")
 
     run(scenario())

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from dralloc.api.device_parts import capacity
 from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from dralloc.primitives.errors import Invalid
 from dralloc.testing.builders import alternative, claim, device, device_class, first_available, request, resource_slice
 from tests.support.running_cluster import RunningCluster, in_running_cluster
@@ -133,3 +134,36 @@ async def test_KEP_4816_a_server_without_the_feature_keeps_existing_lists_and_re
     await cluster.running("waiting")
     await cluster.serve()
     await cluster.create(listed("new"))
+
+
+@in_running_cluster
+async def test_KEP_5194_the_recipe_for_turning_the_feature_off(cluster: RunningCluster) -> None:
+    """docs/operations.md: references of pods replace that of their workload before the gate is turned off."""
+    workload = ConsumerReference(api_group="example.com", resource="trainings", name="training", uid="uid-of-training")
+    training = claim("training", request())
+    await cluster.create(device_class(), node("node-a"), resource_slice("gpus", device("gpu"), node_name="node-a"))
+    await cluster.create(replace(training, spec=replace(training.spec, reserved_for=workload)))
+    for name in ("one", "two"):
+        await cluster.create(our_pod(name, "training"))
+        await cluster.running(name)
+    found = await cluster.claim("training")
+    assert found.status.allocation is not None
+    assert found.status.allocation.reserved_for_any_pod, "step 2 of the recipe finds the claim"
+    assert found.status.reserved_for == (workload,)
+
+    users = [
+        {"resource": "pods", "name": each.metadata.name, "uid": each.metadata.uid}
+        for each in await cluster.client.list(Pod)
+        if any(entry.resource_claim_name == "training" for entry in each.spec.resource_claims)
+    ]
+    assert len(users) == 2
+    await cluster.client.patch(ResourceClaim, "training", {"status": {"reservedFor": users}}, subresource="status")
+    await switch_all(cluster, "DRAReservedForWorkloads=false")
+
+    await cluster.create(our_pod("late", "training"))
+    await cluster.running("late")
+    listed_now = (await cluster.claim("training")).status.reserved_for
+    assert sorted(user.name for user in listed_now) == ["late", "one", "two"]
+    for name in ("one", "two", "late"):
+        await cluster.delete_pod(name)
+    await cluster.claim_where("training", lambda found: found.status.allocation is None)

@@ -38,6 +38,7 @@ from dralloc.node.timings import DEFAULT_TIMINGS
 from dralloc.primitives.errors import AlreadyExists
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.scheduler import Scheduler
+from dralloc.scheduler.settings import SchedulerSettings
 from dralloc.scheduler.settings import NAME
 from tests.support.client_certificates import node_kubeconfig
 from tests.support.cluster import DEADLINE_S, TestCluster
@@ -164,11 +165,12 @@ class DriverCluster(TestCluster):
 
 @asynccontextmanager
 async def driver_cluster(
-    directory: Path, *, runs_processes: bool = True, node_is_a_process: bool = False
+    directory: Path, *, runs_processes: bool = True, node_is_a_process: bool = False, gates: str = ""
 ) -> AsyncIterator[DriverCluster]:
     """A cluster that runs inside the block, in a directory whose path is short."""
+    features = FeatureGates.parse(gates)
     async with AsyncExitStack() as stack:
-        settings = ServerSettings(data_dir=directory / "server", port=0, store="memory://")
+        settings = ServerSettings(data_dir=directory / "server", port=0, store="memory://", gates=features)
         await stack.enter_async_context(run_server(settings))
         transport = HttpTransport(read_kubeconfig(settings.kubeconfig_path))
         stack.push_async_callback(transport.close)
@@ -177,10 +179,10 @@ async def driver_cluster(
         stack.push_async_callback(as_node.close)
         cluster = DriverCluster(transport, settings.kubeconfig_path, of_node, directory / "kubelet", stack)
         components = await stack.enter_async_context(cluster.components)
-        components.start("scheduler", Scheduler(cluster.calls("scheduler"), cluster.clock).run)
-        controllers = ControllerSet(
-            cluster.network, clock=cluster.clock, gates=FeatureGates.defaults(), only=WITHOUT_NODES
+        components.start(
+            "scheduler", Scheduler(cluster.calls("scheduler"), cluster.clock, SchedulerSettings(gates=features)).run
         )
+        controllers = ControllerSet(cluster.network, clock=cluster.clock, gates=features, only=WITHOUT_NODES)
         components.start("controllers", controllers.run)
         if node_is_a_process:
             stack.push_async_callback(cluster.end_node)
