@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar
 
 from msgspec.structs import replace
@@ -63,10 +64,10 @@ def _disabled(features: tuple[GatedFields[PartT], ...], gates: FeatureGates) -> 
 
 def _fields(**empty: Any) -> tuple[Callable[[Any], bool], Callable[[Any], Any]]:
     """Whether a part has any of these fields, and the part with all of them empty."""
-    return (
-        lambda part: any(getattr(part, name) != value for name, value in empty.items()),
-        lambda part: replace(part, **empty),
-    )
+    get, values = attrgetter(*empty), tuple(empty.values())
+    # For one field, `attrgetter` returns the value itself.
+    unused = values if len(values) > 1 else values[0]
+    return lambda part: bool(get(part) != unused), lambda part: replace(part, **empty)
 
 
 # --- ResourceSlice ---------------------------------------------------------------------------------------------
@@ -153,9 +154,12 @@ def _policy_fields(gate: str, **empty: Any) -> GatedFields[ResourceSliceSpec]:
 
 
 def _has_named_policies(device: Device) -> bool:
-    return bool(device.request_policies) or any(
-        capacity.request_policy_name is not None for capacity in device.capacity.values()
-    )
+    if device.request_policies:
+        return True
+    for capacity in device.capacity.values():  # noqa: SIM110, twice as fast as `any`
+        if capacity.request_policy_name is not None:
+            return True
+    return False
 
 
 def _without_named_policies(device: Device) -> Device:
