@@ -165,7 +165,7 @@ async def _check_accounting(cluster: RunningCluster, feature: Feature) -> None:
     if feature.gate == "DRAZeroConsumption":
         await cluster.running("third")
     else:
-        await cluster.refused("third", "insufficient memory")
+        await cluster.refused("third", "0/1 nodes are available")
 
 
 @pytest.mark.parametrize("feature", [each for each in FEATURES if each.is_of_devices], ids=lambda feature: feature.gate)
