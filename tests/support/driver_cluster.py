@@ -38,8 +38,7 @@ from dralloc.node.timings import DEFAULT_TIMINGS
 from dralloc.primitives.errors import AlreadyExists
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.scheduler import Scheduler
-from dralloc.scheduler.settings import SchedulerSettings
-from dralloc.scheduler.settings import NAME
+from dralloc.scheduler.settings import NAME, SchedulerSettings
 from tests.support.client_certificates import node_kubeconfig
 from tests.support.cluster import DEADLINE_S, TestCluster
 from tests.support.node_process import kill, start_node_process
