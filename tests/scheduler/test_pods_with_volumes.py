@@ -214,3 +214,20 @@ async def test_the_wait_ends_with_the_node(cluster: ScheduledCluster) -> None:
     await cluster.client.delete(Node, "a")
     await cluster.settle(0.5)
     assert (await cluster.condition("p")).message == 'binding volumes: failed to get node "a"'
+
+
+@in_cluster(schedulers=2)
+async def test_two_schedulers_do_not_give_a_volume_twice(cluster: ScheduledCluster) -> None:
+    claims = [volume_claim(f"c{number}") for number in range(4)]
+    volumes = [volume("v0"), volume("v1")]
+    await add(cluster, node("a"), storage_class(), *volumes, *claims)
+    await cluster.create(*(using(our_pod(f"p{number}"), f"c{number}") for number in range(4)))
+    await cluster.settle(30)
+    named = [(await volume_of(cluster, name)).spec.claim_ref for name in ("v0", "v1")]
+    names = [each.name for each in named if each is not None]
+    assert len(set(names)) == 2
+    for name, claim in zip(("v0", "v1"), names, strict=True):
+        await bind(cluster, claim, name)
+    await cluster.settle(30)
+    placed = {f"c{number}" for number in range(4) if await cluster.node_of(f"p{number}")}
+    assert placed == set(names)

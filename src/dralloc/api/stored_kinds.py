@@ -1,4 +1,4 @@
-"""Kinds that other programs need: they are created, read, changed and watched here, and used by none of our components.
+"""Kinds that other programs need: they are created, read, changed and watched here; the server does not act on them.
 
 A kind is a row of data. Its metadata is validated as in Kubernetes; its other members are stored as they are.
 """

@@ -22,6 +22,7 @@ BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 # Names the storage class in place of the field, which is newer.
 BETA_STORAGE_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
+NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 WAIT_FOR_FIRST_CONSUMER: Final = "WaitForFirstConsumer"
 READ_WRITE_ONCE_POD: Final = "ReadWriteOncePod"
 AVAILABLE: Final = "Available"

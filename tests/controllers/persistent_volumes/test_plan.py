@@ -7,9 +7,15 @@ from typing import Any
 import pytest
 
 from dralloc.api.codec import decode, encode
-from dralloc.api.volume_claims import BIND_COMPLETED, BOUND_BY_CONTROLLER
+from dralloc.api.volume_claims import BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE
 from dralloc.api.volumes_v1 import PersistentVolume, PersistentVolumeClaim, StorageClass
-from dralloc.controllers.persistent_volumes.plan import VolumeAction, WriteVolume, plan_claim, plan_volume
+from dralloc.controllers.persistent_volumes.plan import (
+    STORAGE_PROVISIONER,
+    VolumeAction,
+    WriteVolume,
+    plan_claim,
+    plan_volume,
+)
 from tests.support.volumes import storage_class, volume, volume_claim
 from tests.support.workloads import Document
 
@@ -30,6 +36,8 @@ def told(action: VolumeAction) -> str:
     if action.is_status:
         return f"{name} is {action.patch['status']['phase']}"
     assert action.patch["metadata"]["resourceVersion"] == "7", "not if it has changed"
+    if "spec" not in action.patch:
+        return f"{name} is for {action.patch['metadata']['annotations'][STORAGE_PROVISIONER]}"
     marks = sorted(action.patch["metadata"].get("annotations", {}).values(), key=str)
     if isinstance(action, WriteVolume):
         reference = action.patch["spec"]["claimRef"]
@@ -73,6 +81,21 @@ def told(action: VolumeAction) -> str:
         (volume_claim("data", bound_to="v"), [], IMMEDIATE, ["data is Lost"]),
         (volume_claim("data", bound_to="v"), [volume("v", claimRef=MINE, phase="Bound")], IMMEDIATE, []),
         (volume_claim("data", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}), [volume("v")], IMMEDIATE, []),
+        # A new volume, at once or for the node that the scheduler has selected.
+        (volume_claim("data"), [], storage_class(provisioner="d.io", mode="Immediate"), ["data is for d.io"]),
+        (volume_claim("data"), [], storage_class(provisioner="d.io"), []),
+        (
+            volume_claim("data", annotations={SELECTED_NODE: "a"}),
+            [],
+            storage_class(provisioner="d.io"),
+            ["data is for d.io"],
+        ),
+        (
+            volume_claim("data", annotations={STORAGE_PROVISIONER: "d.io"}),
+            [],
+            storage_class(provisioner="d.io", mode="Immediate"),
+            [],
+        ),
         # Without a class: volumes that have none either.
         (
             volume_claim("data", storage_class=None),

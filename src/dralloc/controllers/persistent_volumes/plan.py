@@ -1,6 +1,6 @@
 """What a persistent volume or a claim to one needs: static binding and phases, as Kubernetes' binder does it.
 
-Volumes are neither made nor deleted here: that needs a provisioner of the storage.
+Volumes are neither made nor deleted here. A claim that needs a new volume is marked for the provisioner of its storage class.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from dralloc.api.volume_claims import (
     AVAILABLE,
     BIND_COMPLETED,
     BOUND_BY_CONTROLLER,
+    NO_PROVISIONER,
+    SELECTED_NODE,
     WAIT_FOR_FIRST_CONSUMER,
     capacity_of,
     claim_reference,
@@ -23,6 +25,9 @@ from dralloc.api.volume_claims import (
 )
 from dralloc.api.volumes_v1 import PersistentVolume, PersistentVolumeClaim, StorageClass
 
+# On a claim: the program that is to make its volume.
+STORAGE_PROVISIONER: Final = "volume.kubernetes.io/storage-provisioner"
+BETA_STORAGE_PROVISIONER: Final = "volume.beta.kubernetes.io/storage-provisioner"
 BOUND: Final = "Bound"
 RELEASED: Final = "Released"
 PENDING: Final = "Pending"
@@ -77,7 +82,20 @@ def plan_claim(
         return _bound(volume, claim) if is_free or is_bound_to(volume, claim) else _claim_phase(claim, PENDING)
     waits = storage_class is not None and storage_class.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
     chosen = _choose(claim, by_name.values(), only_named=waits)
-    return _bound(chosen, claim) if chosen is not None else _claim_phase(claim, PENDING)
+    if chosen is not None:
+        return _bound(chosen, claim)
+    is_due = storage_class is not None and (not waits or SELECTED_NODE in claim.metadata.annotations)
+    provisioner = storage_class.provisioner if storage_class is not None and is_due else ""
+    return *_claim_phase(claim, PENDING), *_provisioned(claim, provisioner)
+
+
+def _provisioned(claim: PersistentVolumeClaim, provisioner: str) -> tuple[WriteClaim, ...]:
+    """The mark that makes the provisioner create a volume for the claim."""
+    is_marked = claim.metadata.annotations.get(STORAGE_PROVISIONER) == provisioner
+    if provisioner in ("", NO_PROVISIONER) or is_marked:
+        return ()
+    annotations = {STORAGE_PROVISIONER: provisioner, BETA_STORAGE_PROVISIONER: provisioner}
+    return (WriteClaim(claim, _unchanged(claim, {"metadata": {"annotations": annotations}})),)
 
 
 def _choose(

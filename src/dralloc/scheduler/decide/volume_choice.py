@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dralloc.api.volume_claims import (
+    NO_PROVISIONER,
     SELECTED_NODE,
     STORAGE,
     VolumeClaimKey,
@@ -35,7 +36,6 @@ from dralloc.snapshot.node_selectors import (
     anchors_of_node,
 )
 
-NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 NO_VOLUME: Final = "didn't find available persistent volumes to bind"
 NO_SPACE: Final = "did not have enough free storage"
 NANOS: Final = 1_000_000_000
