@@ -7,8 +7,12 @@ counts, because other load on the machine must not matter.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
+
+from msgspec import structs
 
 from bench.measurement import Figure, benchmark, best_time_s
 from dralloc.allocator.allocate import AllocationProblem, allocate
@@ -16,7 +20,14 @@ from dralloc.allocator.features import Features
 from dralloc.allocator.outcome import Allocated
 from dralloc.allocator.requests import compile_demand
 from dralloc.allocator.stamp import stamp
-from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimSpec, ResourceSlice
+from dralloc.api.resource_v1 import (
+    FIRST_FIT,
+    LEAST_AVAILABLE,
+    MOST_AVAILABLE,
+    ResourceClaim,
+    ResourceClaimSpec,
+    ResourceSlice,
+)
 from dralloc.conformance.allocation import read_line
 from dralloc.conformance.vector_family import read_lines
 from dralloc.snapshot.cluster import Snapshot
@@ -65,6 +76,48 @@ def shares() -> Iterator[Figure]:
     yield Figure("one share", _warm_time_s(problem) / MILLISECOND, "ms", target=1)
     given = claim("new", allocation=stamp(outcome.claims[0], lambda: "share"))
     yield Figure("and its usage in the snapshot", best_time_s(lambda: snapshot.with_claim(given)) / MICROSECOND, "µs")
+
+
+@benchmark("allocator-preference")
+def preference() -> Iterator[Figure]:
+    """One more share on such a node, by each preference: where first fit comes late, and after every change of the usage."""
+    memory = {"memory": "80Gi"}
+    gpus = resource_slice("gpus", *(device(f"gpu-{n:03}", capacity=memory, shareable=True) for n in range(128)))
+    held_shares = [_share(number, f"gpu-{number % 125:03}") for number in range(1_000)]
+    snapshot = Snapshot.of(slices=[gpus], claims=held_shares, nodes=[node()])
+    features = replace(Features(), device_preference=True)
+    problems: dict[str, AllocationProblem] = {}
+    for prefer in (FIRST_FIT, LEAST_AVAILABLE, MOST_AVAILABLE):
+        asked = request("r", capacity={"memory": "30Gi"}, prefer=prefer)
+        problems[prefer] = AllocationProblem(compile_demand([claim("new", asked)], CLASSES, features), node(), snapshot)
+    times = {prefer: _warm_time_s(problem, repeats=50) for prefer, problem in problems.items()}
+    fresh = {prefer: _changed_usage_time_s(problem) for prefer, problem in problems.items()}
+    for prefer in (LEAST_AVAILABLE, MOST_AVAILABLE):
+        yield Figure(f"{prefer} to {FIRST_FIT}", times[prefer] / times[FIRST_FIT], "×", target=2)
+        yield Figure(f"{prefer} to {FIRST_FIT}, other usage", fresh[prefer] / fresh[FIRST_FIT], "×", target=2)
+
+
+def _changed_usage_time_s(problem: AllocationProblem) -> float:
+    """An allocation with a usage that no allocation has seen."""
+    problems = (
+        structs.replace(problem, snapshot=problem.snapshot.with_claim(_share(10_000 + number, "gpu-000")))
+        for number in range(50)
+    )
+    return min(best_time_s(partial(allocate, each), 1) for each in problems)
+
+
+@benchmark("allocator-aggregated")
+def aggregated() -> Iterator[Figure]:
+    """A capacity of several of 128 shareable devices together."""
+    nics = resource_slice(
+        "nics", *(device(f"nic-{n:03}", capacity={"bandwidth": f"{n % 7 + 1}G"}, shareable=True) for n in range(128))
+    )
+    snapshot = Snapshot.of(slices=[nics], nodes=[node()])
+    features = replace(Features(), aggregated_capacity=True)
+    for total in ("10G", "100G", "300G"):
+        asked = request("r", together=True, count=32, capacity={"bandwidth": total})
+        demand = compile_demand([claim("new", asked)], CLASSES, features)
+        yield Figure(f"{total} together", _warm_time_s(AllocationProblem(demand, node(), snapshot)) / MILLISECOND, "ms")
 
 
 def _share(number: int, name: str) -> ResourceClaim:
