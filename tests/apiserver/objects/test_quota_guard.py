@@ -77,6 +77,32 @@ async def test_dry_runs_and_failed_writes_release_their_quota(api: LocalApi) -> 
 
 
 @with_api
+async def test_quotas_that_come_and_go_disturb_no_create(api: LocalApi) -> None:
+    path, claims = "/api/v1/namespaces/default/resourcequotas", "count/resourceclaims.resource.k8s.io"
+
+    async def change_quotas() -> None:
+        for number in range(30):
+            made = {"metadata": {"name": f"q{number}"}, "spec": {"hard": {claims: "1000"}}}
+            made["status"] = {"hard": {claims: "1000"}, "used": {claims: "0"}}
+            await api.create(path, made)
+            await api.call(
+                "PUT", f"{path}/q{number}/status", await api.get(f"{path}/q{number}") | {"status": made["status"]}
+            )
+            if number > 1:
+                await api.delete(f"{path}/q{number - 2}")
+
+    changing = asyncio.create_task(change_quotas())
+    codes = set()
+    number = 0
+    while not changing.done():
+        number += 1
+        creates = (api.call("POST", CLAIMS, claim(f"c{number}-{each}")) for each in range(4))
+        codes |= {answer.code for answer in await asyncio.gather(*creates)}
+    await changing
+    assert codes == {201}
+
+
+@with_api
 async def test_what_is_used_is_in_the_status_when_a_create_is_answered(api: LocalApi) -> None:
     path = "/api/v1/namespaces/default/resourcequotas"
     devices, claims = "gpu.deviceclass.resource.k8s.io/devices", "count/resourceclaims.resource.k8s.io"

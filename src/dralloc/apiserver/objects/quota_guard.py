@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -26,6 +27,7 @@ from dralloc.apiserver.objects.api_resources import key_of, name_of, namespace_o
 from dralloc.apiserver.objects.store_view import KindIndex
 from dralloc.apiserver.objects.stored_form import from_stored
 from dralloc.apiserver.objects.write_guards import GuardedView, Hold
+from dralloc.primitives.errors import NotFound
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.quantity import Quantity
 from dralloc.store.interface import Store
@@ -78,10 +80,12 @@ class QuotaGuard:
         names = self.charges_of(new).keys()
         # One write at a time: it has the charges of all that wait.
         async with usage.writing:
-            for quota, hard in quotas.items():
+            # Quotas come and go meanwhile.
+            for quota, hard in tuple(quotas.items()):
                 used = {name: usage.used[name].exact_text for name in names if name in hard and name in usage.used}
                 if used:
-                    await write(key_of(RESOURCE_QUOTA, namespace, quota), partial(_with_use, used))
+                    with suppress(NotFound):
+                        await write(key_of(RESOURCE_QUOTA, namespace, quota), partial(_with_use, used))
 
     async def stop(self) -> None:
         for usage in self._namespaces.values():
