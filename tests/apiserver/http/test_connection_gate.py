@@ -19,9 +19,25 @@ def make_gate(reports: list[str] | None = None) -> ConnectionGate:
 
 
 def admitted(gate: ConnectionGate, count: int) -> list[Peer]:
+    """Connections of as many addresses."""
     peers = [Peer() for _ in range(count)]
-    assert [gate.admit(peer, 0.0) for peer in peers] == [True] * count
+    assert [gate.admit(peer, 0.0, str(id(peer))) for peer in peers] == [True] * count
     return peers
+
+
+def test_one_address_does_not_get_all_connections() -> None:
+    reports: list[str] = []
+    gate = ConnectionGate(connections_max=16, silent_max=16, report=reports.append)
+    mine = [Peer() for _ in range(16)]
+    for peer in mine[:15]:
+        assert gate.admit(peer, 0.0, "192.0.2.1")
+        gate.start_request(peer)
+    assert not gate.admit(mine[15], 0.0, "192.0.2.1")
+    assert reports == ["refused, their address has too many"]
+    assert gate.admit(Peer(), 0.0, "192.0.2.2")
+    gate.end_request(mine[7])
+    assert gate.admit(mine[15], 0.0, "192.0.2.1")
+    assert mine[7].is_closed
 
 
 def test_the_oldest_silent_connection_gives_way() -> None:
@@ -59,10 +75,10 @@ def test_connections_in_use_stay_and_a_new_one_is_refused() -> None:
     for _ in range(4):
         (peer,) = admitted(gate, 1)
         gate.start_request(peer)
-    assert not gate.admit(Peer(), 0.0)
+    assert not gate.admit(Peer(), 0.0, "192.0.2.9")
     assert reports == ["refused, all connections are in use"]
     gate.leave(peer)
-    assert gate.admit(Peer(), 0.0)
+    assert gate.admit(Peer(), 0.0, "192.0.2.9")
 
 
 def test_a_closed_connection_that_ends_its_request_is_not_counted_again() -> None:

@@ -119,7 +119,7 @@ class _Server(uvicorn.Server):
             if not self._gate.may_accept(loop.time()):
                 return self._pause(listener)
             try:
-                accepted, _ = listener.accept()
+                accepted, address = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return None
             except OSError as error:
@@ -127,7 +127,7 @@ class _Server(uvicorn.Server):
                 self._log.count(f"not accepted: {error.strerror}")
                 self._gate.make_room()
                 return self._pause(listener)
-            self._start(accepted)
+            self._start(accepted, str(address[0]) if isinstance(address, tuple) else "")
         return None
 
     def _pause(self, listener: socket.socket) -> None:
@@ -136,10 +136,10 @@ class _Server(uvicorn.Server):
         loop.remove_reader(listener)
         loop.call_later(0.02, self._accept_from, listener)
 
-    def _start(self, accepted: socket.socket) -> None:
+    def _start(self, accepted: socket.socket, address: str) -> None:
         accepted.setblocking(False)
         connection = ClientSocket(accepted)
-        if not self._gate.admit(connection, asyncio.get_running_loop().time()):
+        if not self._gate.admit(connection, asyncio.get_running_loop().time(), address):
             if self._tls is None:
                 with contextlib.suppress(OSError):
                     accepted.send(_TOO_MANY)
