@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dralloc.apiserver.documents.protobuf_reader import protobuf_to_json
-from dralloc.apiserver.documents.protobuf_writer import to_protobuf
+from dralloc.api.protobuf_reader import protobuf_to_json
+from dralloc.api.protobuf_writer import to_protobuf
 from dralloc.apiserver.http.messages import PROTOBUF, HttpRequest, HttpResponse
 from tests.support.kubernetes_messages import message_class
 from tests.support.local_api import CLAIMS, PODS, LocalApi, claim_document, pod_document, with_api

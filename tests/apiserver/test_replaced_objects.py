@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from dralloc.api.protobuf_reader import protobuf_to_json
+from dralloc.api.protobuf_writer import to_protobuf
 from dralloc.apiserver.documents.json_documents import Document
-from dralloc.apiserver.documents.protobuf_reader import protobuf_to_json
-from dralloc.apiserver.documents.protobuf_writer import to_protobuf
 from dralloc.apiserver.http.messages import PROTOBUF, HttpRequest
 from dralloc.apiserver.objects.stored_form import read_document
 from tests.support.local_api import CLAIMS, MERGE_PATCH, LocalApi, claim_document, with_api

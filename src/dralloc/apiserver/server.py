@@ -15,11 +15,11 @@ from dralloc.access.authorizer import Authorizer
 from dralloc.access.impersonation import Impersonation, ImpersonationRefused
 from dralloc.api import rbac_v1
 from dralloc.api.codec import encode
+from dralloc.api.protobuf_writer import UnencodableValue, has_message, to_protobuf
 from dralloc.api.registry import CERTIFICATE_SIGNING_REQUEST, KINDS, NAMESPACE, PRIORITY_CLASS, RESOURCE_CLAIM
 from dralloc.apiserver.audit.auditor import Auditor
 from dralloc.apiserver.description.description_endpoints import DescriptionEndpoints
 from dralloc.apiserver.documents.json_documents import Document
-from dralloc.apiserver.documents.protobuf_writer import UnencodableValue, has_message, to_protobuf
 from dralloc.apiserver.http.access_requests import access_request, refusal
 from dralloc.apiserver.http.authentication import Authenticator
 from dralloc.apiserver.http.flow_control import compute

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
+from dralloc.api.protobuf_schema import SCALARS, MessageField, message_name, messages
 from dralloc.apiserver.documents.json_documents import Document
-from dralloc.apiserver.documents.protobuf_schema import SCALARS, MessageField, message_name, messages
 
 # Numbers of fields that no released Kubernetes has.
 OWN_NUMBERS: Final = 1001

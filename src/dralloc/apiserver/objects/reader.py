@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from dralloc.api.codec import encode
+from dralloc.api.protobuf_writer import has_message
 from dralloc.api.registry import Kind
 from dralloc.apiserver.description.tables import (
     API_VERSION,
@@ -18,7 +19,6 @@ from dralloc.apiserver.description.tables import (
     table_of,
 )
 from dralloc.apiserver.documents.json_documents import Document
-from dralloc.apiserver.documents.protobuf_writer import has_message
 from dralloc.apiserver.http.flow_control import compute
 from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
 from dralloc.apiserver.http.negotiation import Form, form_of_objects, wants_protobuf

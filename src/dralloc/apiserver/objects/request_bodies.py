@@ -13,11 +13,11 @@ from dralloc.api.codec import DecodeError, decode, encode, find_stray_fields
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.nesting_limit import LEVELS_MAX, is_nested_too_deeply
 from dralloc.api.positions import SourceError
+from dralloc.api.protobuf_reader import protobuf_to_json
 from dralloc.api.registry import read_object
 from dralloc.api.schema import SchemaMismatch, find_unknown_fields
 from dralloc.api.unstructured_object import read_unstructured_and_tree
 from dralloc.apiserver.documents.json_documents import Document
-from dralloc.apiserver.documents.protobuf_reader import protobuf_to_json
 from dralloc.apiserver.http.flow_control import compute
 from dralloc.apiserver.http.messages import JSON, PROTOBUF, HttpRequest
 from dralloc.apiserver.http.query_options import IGNORE, STRICT

@@ -17,7 +17,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from dralloc.apiserver.documents.protobuf_writer import UnencodableValue, watch_frame
+from dralloc.api.protobuf_writer import UnencodableValue, watch_frame
 from dralloc.apiserver.http.fair_queue import FairQueue
 from dralloc.apiserver.http.flow_control import STEP_S, give_way
 from dralloc.apiserver.http.messages import JSON, PROTOBUF, Sink

@@ -13,9 +13,8 @@ from functools import cache
 from typing import Any, Final
 
 from dralloc.api.codec import encode
+from dralloc.api.protobuf_schema import MAGIC, Document, MessageField, message_name, messages
 from dralloc.api.timestamps import parse_timestamp
-from dralloc.apiserver.documents.json_documents import Document
-from dralloc.apiserver.documents.protobuf_schema import MAGIC, MessageField, message_name, messages
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _VARINT, _FIXED64, _BYTES = 0, 1, 2

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Final
+from typing import Any, Final
+
+Document = dict[str, Any]
 
 MAGIC: Final = b"k8s\x00"
 
@@ -50,7 +52,7 @@ class MessageField:
 @cache
 def messages() -> Mapping[str, Mapping[int, MessageField]]:
     """Every message by its full name. No message contains itself, which bounds the recursion."""
-    text = resources.files("dralloc.apiserver.documents").joinpath("protobuf_messages.txt").read_text()
+    text = resources.files("dralloc.api").joinpath("protobuf_messages.txt").read_text()
     found: dict[str, dict[int, MessageField]] = {}
     package = ""
     for line in text.splitlines():

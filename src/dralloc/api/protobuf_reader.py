@@ -14,8 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from dralloc.api.codec import encode
-from dralloc.apiserver.documents.json_documents import Document
-from dralloc.apiserver.documents.protobuf_schema import MAGIC, NUMBERS, message_name, messages
+from dralloc.api.protobuf_schema import MAGIC, NUMBERS, Document, message_name, messages
 from dralloc.primitives.errors import BadRequest
 
 _BYTES: Final = 2

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.apiserver.documents.protobuf_reader import protobuf_to_json
-from dralloc.apiserver.documents.protobuf_schema import messages
+from dralloc.api.protobuf_reader import protobuf_to_json
+from dralloc.api.protobuf_schema import messages
 from dralloc.apiserver.http.messages import PROTOBUF
 from dralloc.primitives.errors import BadRequest
 from tests.support.local_api import LocalApi, with_api

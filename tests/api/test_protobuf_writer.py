@@ -15,10 +15,10 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorP
 
 from dralloc.api import registry
 from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.protobuf_reader import protobuf_to_json
+from dralloc.api.protobuf_schema import MessageField, message_name, messages
+from dralloc.api.protobuf_writer import to_protobuf, watch_frame
 from dralloc.api.resource_v1 import GROUP
-from dralloc.apiserver.documents.protobuf_reader import protobuf_to_json
-from dralloc.apiserver.documents.protobuf_schema import MessageField, message_name, messages
-from dralloc.apiserver.documents.protobuf_writer import to_protobuf, watch_frame
 from tests.support.kubernetes_messages import files, message_class
 
 _FILE = re.compile(r"k8s\.io/(?:api/(\w+)/(\w+)|apimachinery/pkg/apis/(meta)/(v1))/generated\.proto$")
