@@ -14,6 +14,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
@@ -24,7 +25,15 @@ from dralloc.api.core_v1 import Event, Node
 from dralloc.api.pod_claims import pod_reference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.registry import KINDS
-from dralloc.api.resource_v1 import DeviceClass, DeviceTaint, DeviceTaintRule, DeviceToleration, ResourceClaim
+from dralloc.api.resource_v1 import (
+    DeviceClaimConfiguration,
+    DeviceClass,
+    DeviceTaint,
+    DeviceTaintRule,
+    DeviceToleration,
+    OpaqueDeviceConfiguration,
+    ResourceClaim,
+)
 from dralloc.api.volume_claims import SELECTED_NODE
 from dralloc.api.volumes_v1 import PersistentVolume, PersistentVolumeClaim
 from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
@@ -203,11 +212,17 @@ def gpu_pod(name: str, *sources: tuple[str, dict[str, Any]], runs_s: int = 100_0
 async def shared_claims_and_templates(here: World) -> None:
     """Existing claims, claims from templates, pods that finish and pods without a scheduler."""
     create = here.client.create
-    await create(replace_uid(claim("mine", request(device_class=GPU))))
+    # With parameters, claims are replaced instead of patched.
+    parameters = DeviceClaimConfiguration(
+        opaque=OpaqueDeviceConfiguration(driver=GPU, parameters=msgspec.Raw(b'{"b": 1, "a": "<"}'))
+    )
+    await create(replace_uid(claim("mine", request(device_class=GPU), config=[parameters])))
     await create(claim_template("gpus", request(device_class=GPU)))
     await create(gpu_pod("user", ("gpu", existing("mine"))))
     await create(gpu_pod("short", ("gpu", template("gpus")), runs_s=10))
     await here.pod_in("user", "Running")
+    await create(gpu_pod("other-user", ("gpu", existing("mine"))))
+    await here.pod_in("other-user", "Running")
     await here.pod_in("short", "Succeeded")
     # Bound by hand to an allocated claim: the controller adds it to reservedFor.
     await create(gpu_pod("forced", ("gpu", existing("mine")), node="node-0"))

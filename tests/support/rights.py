@@ -172,7 +172,8 @@ class _RecordingServer:
         response = await self._server.handle(request)
         # The rights to parts of a claim's status are refused as invalid fields.
         if response.status == 403 or (response.status == 422 and b"FieldValueForbidden" in response.body):
-            self.refused[request.user.name].append(f"{request.method} {request.path}: {response.body.decode()}")
+            why = response.body.decode(errors="replace")
+            self.refused[request.user.name].append(f"{request.method} {request.path}: {why}")
             self.has_refused.set()
         return response
 

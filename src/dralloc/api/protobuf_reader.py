@@ -22,22 +22,26 @@ _BYTES: Final = 2
 
 def protobuf_to_json(body: bytes) -> bytes:
     """The JSON of the object that the body holds."""
-    if not body.startswith(MAGIC):
-        raise BadRequest("the body does not start with the prefix of Kubernetes' protobuf encoding")
-    envelope = {number: value for number, _, value in _members(body[len(MAGIC) :])}
-    type_ = {number: _text(value) for number, _, value in _members(_bytes(envelope.get(1, b"")))}
-    api_version, kind = type_.get(1, ""), type_.get(2, "")
+    api_version, kind, content = read_envelope(body)
     name = message_name(api_version, kind)
     if name is None:
         raise BadRequest(f"{kind} of {api_version} is not supported in protobuf; send it as JSON")
-    document = _read_message(name, _bytes(envelope.get(2, b"")))
-    return encode({"apiVersion": api_version, "kind": kind, **document})
+    return encode({"apiVersion": api_version, "kind": kind, **_read_message(name, content)})
+
+
+def read_envelope(body: bytes) -> tuple[str, str, bytes]:
+    """The API version and kind of the object, and its message."""
+    if not body.startswith(MAGIC):
+        raise BadRequest("the body does not start with the prefix of Kubernetes' protobuf encoding")
+    envelope = {number: value for number, _, value in wire_members(body[len(MAGIC) :])}
+    type_ = {number: _text(value) for number, _, value in wire_members(_bytes(envelope.get(1, b"")))}
+    return type_.get(1, ""), type_.get(2, ""), _bytes(envelope.get(2, b""))
 
 
 def _read_message(name: str, content: bytes) -> Document:
     fields = messages()[name]
     document: Document = {}
-    for number, wire_type, raw in _members(content):
+    for number, wire_type, raw in wire_members(content):
         field = fields.get(number)
         if field is None:
             continue
@@ -57,7 +61,7 @@ def _read_message(name: str, content: bytes) -> Document:
 
 
 def _read_entry(type_: str, content: bytes) -> tuple[str, Any]:
-    members = {number: value for number, _, value in _members(content)}
+    members = {number: value for number, _, value in wire_members(content)}
     empty: Any = b"" if type_ not in NUMBERS else 0
     return _text(members.get(1, b"")), _read_value(type_, members.get(2, empty))
 
@@ -114,7 +118,7 @@ def _double(raw: int | bytes) -> float:
 
 def _time(raw: int | bytes, digits: str = "seconds") -> str | None:
     """The time of seconds and nanoseconds since 1970; `None` for an empty message."""
-    members = {number: value for number, _, value in _members(_bytes(raw))}
+    members = {number: value for number, _, value in wire_members(_bytes(raw))}
     if not members:
         return None
     try:
@@ -127,17 +131,17 @@ def _time(raw: int | bytes, digits: str = "seconds") -> str | None:
 
 
 def _quantity(raw: int | bytes) -> str:
-    members = {number: value for number, _, value in _members(_bytes(raw))}
+    members = {number: value for number, _, value in wire_members(_bytes(raw))}
     return _text(members.get(1, b"0")) or "0"
 
 
 def _int_or_string(raw: int | bytes) -> int | str:
-    members = {number: value for number, _, value in _members(_bytes(raw))}
+    members = {number: value for number, _, value in wire_members(_bytes(raw))}
     return _text(members.get(3, b"")) if members.get(1) else _signed(members.get(2, 0))
 
 
 def _json(raw: int | bytes) -> msgspec.Raw | None:
-    members = {number: value for number, _, value in _members(_bytes(raw))}
+    members = {number: value for number, _, value in wire_members(_bytes(raw))}
     content = _bytes(members.get(1, b""))
     if not content:
         return None
@@ -160,14 +164,14 @@ _SCALARS: Final[Mapping[str, Callable[[int | bytes], Any]]] = {
     "quantity": _quantity,
     "int-or-string": _int_or_string,
     "json": _json,
-    "strings": lambda raw: [_text(value) for _, _, value in _members(_bytes(raw))],
+    "strings": lambda raw: [_text(value) for _, _, value in wire_members(_bytes(raw))],
 }
 
 
 # --- the wire -----------------------------------------------------------------------------------------------
 
 
-def _members(content: bytes) -> Iterator[tuple[int, int, int | bytes]]:
+def wire_members(content: bytes) -> Iterator[tuple[int, int, int | bytes]]:
     """Number, wire type and value of every field, in order."""
     place = 0
     while place < len(content):

@@ -18,6 +18,7 @@ from dralloc.api.timestamps import parse_timestamp
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _VARINT, _FIXED64, _BYTES = 0, 1, 2
+_FIXED_SIZES: Final = {_FIXED64: 8, 5: 4}
 
 
 class UnencodableValue(ValueError):
@@ -78,13 +79,14 @@ def _write_message(name: str, document: Mapping[str, Any]) -> bytes:
         if inside is not None:
             inlined.setdefault(inside, {})[key] = value
         else:
-            written += _write_field(number, field, value)
+            written += write_field(number, field, value)
     for number, part in inlined.items():
         written.append(_field(number, _write_message(messages()[name][number].type, part)))
     return b"".join(written)
 
 
-def _write_field(number: int, field: MessageField, value: Any) -> Iterator[bytes]:
+def write_field(number: int, field: MessageField, value: Any) -> Iterator[bytes]:
+    """Every occurrence of the field with this value."""
     if field.is_map:
         for key, item in value.items():
             yield _field(number, _field(1, str(key).encode()) + _write_value(2, field.type, item))
@@ -137,6 +139,14 @@ _CONTENTS: Final[Mapping[str, Callable[[Any], bytes]]] = {
 
 
 # --- The wire -----------------------------------------------------------------------------------------------------------
+
+
+def wire_field(number: int, wire_type: int, value: int | bytes) -> bytes:
+    """A field as it was read: its number, wire type and value."""
+    if isinstance(value, bytes):
+        return _field(number, value)
+    tag = _varint(number << 3 | wire_type)
+    return tag + (_varint(value) if wire_type == _VARINT else value.to_bytes(_FIXED_SIZES[wire_type], "little"))
 
 
 def _field(number: int, content: bytes) -> bytes:

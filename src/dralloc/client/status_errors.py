@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
+from dralloc.api.protobuf_reader import protobuf_to_json
+from dralloc.api.protobuf_schema import MAGIC
 from dralloc.client.transport import ClientRequest, ClientResponse, Transport
 from dralloc.primitives import errors
 from dralloc.primitives.errors import ApiError, Cause, ErrorDetails, Gone, ResourceVersionTooLarge
@@ -57,8 +59,8 @@ async def send_request(
 def error_of_response(code: int, body: bytes) -> ApiError:
     """Returns the error of the answer; if the body is not a `Status`, the error of its code."""
     try:
-        status = msgspec.json.decode(body)
-    except msgspec.DecodeError:
+        status = msgspec.json.decode(protobuf_to_json(body) if body.startswith(MAGIC) else body)
+    except (msgspec.DecodeError, UnicodeDecodeError, errors.BadRequest):
         status = None
     if not isinstance(status, dict):
         status = {"message": body[:1000].decode(errors="replace") or f"the server answered {code}"}

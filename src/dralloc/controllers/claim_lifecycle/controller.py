@@ -9,6 +9,7 @@ from typing import ClassVar, Final, assert_never
 from dralloc.api.pod_claims import CLAIM_FINALIZER, claims_of, controller_of, is_pod
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
+from dralloc.client.claim_patches import patch_claim, patch_claim_status
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.controllers.claim_lifecycle.plan import (
@@ -21,7 +22,6 @@ from dralloc.controllers.claim_lifecycle.plan import (
     plan_claim,
 )
 from dralloc.controllers.claim_lifecycle.workload_lookup import WorkloadLookup
-from dralloc.controllers.claim_patches import write_finalizers, write_status
 from dralloc.controllers.claim_users import is_done, users_of
 from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.controller_loop import Controller
@@ -147,9 +147,9 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
     async def apply(self, action: ClaimAction) -> None:
         match action:
             case RemoveConsumers(claim, kept):
-                self._claims.keep(await write_status(self._calls, claim, {"reservedFor": kept or None}))
+                self._claims.keep(await patch_claim_status(self._calls, claim, {"reservedFor": kept or None}))
             case Deallocate(claim):
-                claim = await write_status(self._calls, claim, DEALLOCATED)
+                claim = await patch_claim_status(self._calls, claim, DEALLOCATED)
                 self._claims.keep(claim)
                 await self._remove_finalizer(claim)
             case RemoveFinalizer(claim):
@@ -163,6 +163,6 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
         """Fails with a conflict if the claim was allocated again since the previous write."""
         kept = [finalizer for finalizer in claim.metadata.finalizers if finalizer != CLAIM_FINALIZER]
         try:
-            self._claims.keep(await write_finalizers(self._calls, claim, kept))
+            self._claims.keep(await patch_claim(self._calls, claim, {"metadata": {"finalizers": kept}}))
         except NotFound:
             return

@@ -13,11 +13,11 @@ from dralloc.api.pod_claims import POD_CLAIM_NAME, claims_of, controller_of, is_
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.api.unstructured_object import UnstructuredObject
+from dralloc.client.claim_patches import patch_claim_status
 from dralloc.client.event_recorder import Report, reference_to
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.controllers.claim_creation import CreateClaim, ReportProblem
-from dralloc.controllers.claim_patches import write_status
 from dralloc.controllers.claim_templates.plan import (
     PodAction,
     PodContext,
@@ -175,7 +175,7 @@ class ClaimTemplatesController(Controller[ObjectKey, PodAction]):
                 bound = [pod for pod in pods if pod.spec.node_name and not pod.is_terminating]
                 listed = with_reservations(claim, bound, self._gates)
                 if listed != claim.status.reserved_for:
-                    claim = await write_status(self._calls, claim, {"reservedFor": listed})
+                    claim = await patch_claim_status(self._calls, claim, {"reservedFor": listed})
                 self._claims.keep(claim)
 
     def _report(self, pod: ApiObject, message: str, reason: str = "FailedResourceClaimCreation") -> None:

@@ -87,9 +87,10 @@ def unsupported_field(spec: dict[str, Any]) -> str | None:
     """The first field of a job's spec that is not supported."""
     if spec.get("completionMode") not in (None, INDEXED, NON_INDEXED):
         return "completionMode"
-    if spec.get("podReplacementPolicy") not in (None, "TerminatingOrFailed"):
-        return "podReplacementPolicy"
-    return next((name for name in NOT_SUPPORTED if spec.get(name) is not None), None)
+    if named := next((name for name in NOT_SUPPORTED if spec.get(name) is not None), None):
+        return named
+    # Last, because a podFailurePolicy implies another value.
+    return "podReplacementPolicy" if spec.get("podReplacementPolicy") not in (None, "TerminatingOrFailed") else None
 
 
 def plan_job(job: Job, facts: JobFacts, now: datetime) -> JobPlan:

@@ -7,15 +7,15 @@ status write. Pods that share a claim do not conflict: those that arrive during 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final
 
 from dralloc.api.pod_claims import CLAIM_FINALIZER
 from dralloc.api.resource_v1 import AllocationResult, ResourceClaim
 from dralloc.client.api_calls import ApiCalls
-from dralloc.client.known_resources import resource_for
+from dralloc.client.claim_patches import CLAIMS, patch_claim, patch_claim_status
 from dralloc.client.transport import TransportError
-from dralloc.client.typed_resource import ObjectKey
+from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.devices.deallocation import DEALLOCATED
 from dralloc.devices.identity import ClaimId
 from dralloc.primitives.errors import Conflict, NotFound
@@ -24,8 +24,6 @@ from dralloc.scheduler.state.cluster_state import ClusterState
 
 ATTEMPTS_MAX: Final = 5
 RETRY_S: Final = 0.01
-
-CLAIMS: Final = resource_for(ResourceClaim)
 
 
 class ClaimLost(Exception):
@@ -77,7 +75,7 @@ class ClaimWriter:
             left = tuple(reference for reference in wanted.status.reserved_for if reference.uid != pod_uid)
             is_free = not left and not self._cluster.is_in_use(claim_id)
             status = DEALLOCATED if is_free else {"reservedFor": left or None}
-            if await self._patch(stored, {"status": status}, "status"):
+            if await self._write_status(stored, status):
                 return
 
     async def deallocate(self, claim_id: ClaimId, pod_uid: str) -> bool:
@@ -91,7 +89,7 @@ class ClaimWriter:
                 return False
             if any(reference.uid != pod_uid for reference in stored.status.reserved_for):
                 return False
-            if stored.status.allocation is None or await self._patch(stored, {"status": DEALLOCATED}, "status"):
+            if stored.status.allocation is None or await self._write_status(stored, DEALLOCATED):
                 return True
         return False
 
@@ -131,14 +129,16 @@ class ClaimWriter:
                 return frozenset()
             if CLAIM_FINALIZER not in stored.metadata.finalizers:
                 finalizers = (*stored.metadata.finalizers, CLAIM_FINALIZER)
-                if not await self._patch(stored, {"metadata": {"finalizers": finalizers}}):
+                if not await self._send(
+                    stored, patch_claim(self._calls, stored, {"metadata": {"finalizers": finalizers}})
+                ):
                     continue
                 stored = self._cluster.stored_claim(claim_id)
             # Read after the first write: more pods may have been assumed since.
             wanted = self._cluster.find_claim(claim_id)
             if stored is None or wanted is None or wanted is stored:
                 return frozenset()
-            if await self._patch(stored, {"status": _status(stored, wanted)}, "status"):
+            if await self._write_status(stored, _status(stored, wanted)):
                 return frozenset(
                     {
                         reference.uid
@@ -148,16 +148,14 @@ class ClaimWriter:
                 )
         raise Collision(f"claim {claim_id} changed during each of {ATTEMPTS_MAX} attempts to write it")
 
-    async def _patch(self, stored: ResourceClaim, patch: dict[str, Any], subresource: str | None = None) -> bool:
-        """Patches the claim if its revision is the known one; otherwise reads the claim again and returns False."""
-        metadata = {
-            **patch.get("metadata", {}),
-            "uid": stored.metadata.uid,
-            "resourceVersion": stored.metadata.resource_version,
-        }
-        key = ObjectKey(stored.metadata.namespace, stored.metadata.name)
+    async def _write_status(self, stored: ResourceClaim, status: Mapping[str, Any]) -> bool:
+        return await self._send(stored, patch_claim_status(self._calls, stored, status))
+
+    async def _send(self, stored: ResourceClaim, patch: Awaitable[ResourceClaim]) -> bool:
+        """Writes the claim if its revision is the known one; otherwise reads the claim again and returns False."""
+        key = key_of(stored)
         try:
-            written = await self._calls.patch(CLAIMS, key, {**patch, "metadata": metadata}, subresource=subresource)
+            written = await patch
         except (Conflict, TransportError) as error:
             await self._read_again(stored, key, error)
             return False
