@@ -133,8 +133,7 @@ def test_an_example_is_valid(example: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_an_example_needs_the_gate_that_it_names(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = gates(example).removesuffix("=true")
     result = run(["validate", str(example)], monkeypatch)
-    # A mode is refused, a field is dropped.
-    assert f"the feature gate {gate} is off" in result.output or "Unsupported value" in result.output
+    assert f"the feature gate {gate}" in result.output
 
 
 @pytest.mark.parametrize("example", [each for each in EXAMPLES if each.name != OF_A_JOB], ids=lambda path: path.name)

@@ -12,7 +12,7 @@ from dralloc.api import gated_fields
 from dralloc.api.codec import encode
 from dralloc.api.gated_fields import GatedFields
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate, ResourceSlice
 from dralloc.primitives.features import FeatureGates
 
 # The fields of a device that have names of the user's for keys.
@@ -27,11 +27,17 @@ def warn_of_dropped_fields(obj: ApiObject, gates: FeatureGates) -> Iterator[str]
         case DeviceClass():
             yield from _warn(gated_fields.CLASS_FEATURES, obj.spec, "spec", gates)
         case ResourceClaim():
-            yield from _warn(gated_fields.CLAIM_SPEC_FEATURES, obj.spec, "spec", gates)
+            yield from _warn_of_claim(obj.spec, "spec", gates)
         case ResourceClaimTemplate():
-            yield from _warn(gated_fields.CLAIM_SPEC_FEATURES, obj.spec.spec, "spec.spec", gates)
+            yield from _warn_of_claim(obj.spec.spec, "spec.spec", gates)
         case _:
             return
+
+
+def _warn_of_claim(spec: ResourceClaimSpec, path: str, gates: FeatureGates) -> Iterator[str]:
+    yield from _warn(gated_fields.CLAIM_SPEC_FEATURES, spec, path, gates)
+    if gated_fields.uses_aggregated_capacity(spec) and "DRAAggregatedCapacity" not in gates:
+        yield f"{path}.devices.requests: mode AggregatedCapacity needs the feature gate DRAAggregatedCapacity, which is off"
 
 
 def _warn(features: tuple[GatedFields[Any], ...], part: Any, path: str, gates: FeatureGates) -> Iterator[str]:

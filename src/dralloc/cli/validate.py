@@ -33,8 +33,11 @@ def validate(
     Each error has a line and column, as from a compiler. Warnings are about fields that are valid but probably a mistake.
 
     # Files, directories, or the output of another program.
-    dralloc validate claims.yaml examples/
+    dralloc validate claims.yaml examples/first-look/
     helm template chart/ | dralloc validate -
+
+    # For a cluster with features that are off by default.
+    dralloc validate examples/14-summed-bandwidth/ --feature-gates AllAlpha=true
 
     # The objects with defaults, in an older version. For a program: -o json.
     dralloc validate claims.yaml --output-version v1beta1
