@@ -63,6 +63,7 @@ from dralloc.node.simulated_runtime import PREFIX
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.leader_loop import SchedulerLoop
+from dralloc.scheduler.ownership.lease_rules import PoolLeaseSettings
 from dralloc.scheduler.settings import NAME, SchedulerSettings
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.system_clock import SystemClock
@@ -103,7 +104,13 @@ def manifests(user: str) -> tuple[Document, ...]:
     """The manifests with the roles of a user: ours, or those of an example driver."""
     *_, namespace, name = user.split(":")
     is_ours = namespace == "dralloc-system"
-    file = DEPLOY / name.removeprefix("dralloc-") / "rbac.yaml" if is_ours else DRIVERS / name / "manifests/driver.yaml"
+    folder = DEPLOY / name.removeprefix("dralloc-") if is_ours else DRIVERS / name / "manifests"
+    names = ("rbac.yaml", "pool-leases.yaml") if is_ours else ("driver.yaml",)
+    files = [folder / each for each in names if (folder / each).exists()]
+    return tuple(document for file in files for document in read_all(file))
+
+
+def read_all(file: Path) -> tuple[Document, ...]:
     return tuple(yaml.safe_load_all(file.read_text()))
 
 
@@ -113,7 +120,7 @@ def test_components_in_the_servers_process_have_the_roles_of_the_manifests() -> 
     for account in ComponentAccount:
         copy = DEPLOY / account.value / "rbac.yaml"
         assert copy.read_text() == (rights / f"{account.value}.yaml").read_text(), f"copy {copy} from assembly/rights"
-        of_account = granted(account_name("dralloc-system", f"dralloc-{account.value}"))
+        of_account = grants_of(account_name("dralloc-system", f"dralloc-{account.value}"), read_all(copy))
         assert grants_of(account.user.name, component_manifests(account)) == of_account
 
 
@@ -189,9 +196,9 @@ async def world(changed: Mapping[str, Iterable[Document]] | None = None) -> Asyn
         made = World(await stack.enter_async_context(guarded_server(clock, roles)), clock)
         components = await stack.enter_async_context(Components())
         gates = FeatureGates.defaults()
-        scheduler = SchedulerLoop(
-            made.transport_of(SCHEDULER), clock=clock, settings=SchedulerSettings(names=frozenset({NAME}), gates=gates)
-        )
+        leases = PoolLeaseSettings(namespace="dralloc-system", identity="scheduler-1")
+        settings = SchedulerSettings(names=frozenset({NAME}), gates=gates, pool_leases=leases)
+        scheduler = SchedulerLoop(made.transport_of(SCHEDULER), clock=clock, settings=settings)
         controllers = ControllerSet(made.transport_of(CONTROLLERS), clock=clock, gates=gates)
         fleet = FleetSettings(profile=load_profile("gpu"), profile_name="gpu", count=2, prefix="node")
         ready = asyncio.Event()

@@ -13,6 +13,7 @@ ROOT = Path(dralloc.scheduler.__file__).parent
 # The stages that each folder may import besides itself.
 ALLOWED = {
     "state": set[str](),
+    "ownership": {"state"},
     "queue": {"state"},
     "decide": {"state", "contract"},
     "bind": {"state", "contract"},

@@ -193,6 +193,7 @@ async def guarded_server(
     async with api_server(clock=clock, enforces_roles=True) as server:
         application = GuardedApplication(server, {user: grants_of(user, each) for user, each in documents.items()})
         client = AsyncClient(InProcessTransport(application, token=TOKEN))
+        await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "dralloc-system"}})
         for each in documents.values():
             for document in each:
                 if "Role" in document["kind"]:

@@ -42,13 +42,18 @@ def work(component: Component, *, leader_elect: bool, metrics_address: str | Non
         async with metrics_endpoint(metrics_address, component.metrics.text):
             try:
                 if leader_elect:
-                    await component.run_elected(f"{socket.gethostname()}_{uuid4()}")
+                    await component.run_elected(own_identity())
                 else:
                     await component.run()
             finally:
                 await component.close()
 
     run_until_signal(run, verbosity=verbosity)
+
+
+def own_identity() -> str:
+    """A name for this process that no other has."""
+    return f"{socket.gethostname()}_{uuid4()}"
 
 
 def run_until_signal(

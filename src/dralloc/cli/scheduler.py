@@ -26,6 +26,13 @@ def scheduler(
             help="Allocate devices of these pools only: DRIVER or DRIVER/POOL, with * and ?; may be given several times."
         ),
     ] = None,
+    pool_leases: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMESPACE",
+            help="Share pools with other schedulers by leases in this namespace: each driver is allocated from by one at a time.",
+        ),
+    ] = None,
     bindings: Annotated[
         int, typer.Option(metavar="COUNT", help="The number of pods that are bound concurrently.", min=1, max=10_000)
     ] = 64,
@@ -43,11 +50,15 @@ def scheduler(
     """Schedule pods: choose their nodes and allocate their devices.
 
     If other schedulers allocate devices on the same server, either the server must reject double allocations, as `dralloc apiserver`
-    does, or each scheduler must have pools of its own (--pools).
+    does, or each scheduler must have pools of its own: by configuration (--pools), or in turn (--pool-leases).
 
     # Beside the cluster's own scheduler, for pods with schedulerName: dralloc and
     # the devices of one driver.
     dralloc scheduler --pools gpu.example.com
+
+    # Several of our schedulers with pods of their own on any server: they agree
+    # by leases which of them allocates devices of a driver.
+    dralloc scheduler --scheduler-name team-a --pool-leases dralloc-system
 
     # The only scheduler of a dralloc server, with leader election.
     dralloc scheduler --default-scheduler --leader-elect
@@ -56,11 +67,12 @@ def scheduler(
     dralloc scheduler -v 7
     """
     from dralloc.api.pod_v1 import DEFAULT_SCHEDULER
-    from dralloc.cli.component_runner import work
+    from dralloc.cli.component_runner import own_identity, work
     from dralloc.cli.scheduler_configuration import read_class_settings
     from dralloc.cli.server_connection import find_server
     from dralloc.client.http_transport import HttpTransport
     from dralloc.scheduler.leader_loop import SchedulerLoop
+    from dralloc.scheduler.ownership.lease_rules import PoolLeaseSettings
     from dralloc.scheduler.settings import NAME, SchedulerSettings
     from dralloc.scheduler.state.pool_ownership import owner_of
     from dralloc.system_clock import SystemClock
@@ -73,6 +85,7 @@ def scheduler(
         bindings_max=bindings,
         owns_pool=owner_of(pools or ()),
         class_settings=read_class_settings(config, gates) if config is not None else {},
+        pool_leases=None if pool_leases is None else PoolLeaseSettings(namespace=pool_leases, identity=own_identity()),
     )
     connection = find_server(kubeconfig, context)
     say(f"scheduling on {connection.server} for {', '.join(sorted(names))}")

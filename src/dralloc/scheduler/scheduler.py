@@ -13,15 +13,26 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from msgspec.structs import replace
+
 from dralloc.api.pod_v1 import Pod
 from dralloc.client.api_calls import ApiCalls
+from dralloc.devices.identity import PoolId
 from dralloc.primitives.clock import Clock
 from dralloc.scheduler.bind.binder import Binder, BindingFailed, Bound, PodGone
 from dralloc.scheduler.bind.claim_writer import ClaimWriter
 from dralloc.scheduler.bind.volume_writer import VolumeWriter
 from dralloc.scheduler.bind.write_slots import WriteSlots
-from dralloc.scheduler.contract import CommittedPlacement, Decision, DecisionFailure, Placement, Rejection
+from dralloc.scheduler.contract import (
+    DYNAMIC_RESOURCES,
+    CommittedPlacement,
+    Decision,
+    DecisionFailure,
+    Placement,
+    Rejection,
+)
 from dralloc.scheduler.decide.cycle import Cycle
+from dralloc.scheduler.ownership.pool_sharing import PoolSharing
 from dralloc.scheduler.queue.parked_pods import QueuedPod
 from dralloc.scheduler.queue.pending_pods import PendingPods, QueueKey, may_change_outcome, queue_key
 from dralloc.scheduler.queue.scheduling_queue import SchedulingQueue
@@ -58,14 +69,16 @@ class Scheduler:
         self._settings = settings = settings or SchedulerSettings()
         self.counters = counters or SchedulerMetrics()
         self._queue = SchedulingQueue()
+        self._sharing: PoolSharing | None = None
         self._cluster = ClusterState(
             rank=settings.rank,
-            owns_pool=settings.owns_pool,
+            owns_pool=self._may_allocate_from,
             for_workloads="DRAReservedForWorkloads" in settings.gates,
             class_settings=settings.class_settings,
         )
         self._cycle = Cycle(self._cluster, settings.gates)
         self._watches = Watches(calls, self._cluster, self._wake)
+        self._sharing = self._share_pools(calls) if settings.pool_leases is not None else None
         self._pending = PendingPods(self._watches.pods, settings.names)
         self._conditions = PodConditionWriter(calls, clock, component=NAME)
         self._report = SchedulingReport(self._conditions, self.counters)
@@ -96,12 +109,32 @@ class Scheduler:
                 tasks.create_task(self._conditions.run())
                 tasks.create_task(self._group_conditions.run())
                 await self._watches.start(tasks, taint_rules="DRADeviceTaintRules" in self._settings.gates)
+                if self._sharing is not None:
+                    await self._sharing.start(tasks)
                 await self._schedule(tasks)
         finally:
             await self._writer.close()
 
     def _exists(self, pod: Pod) -> bool:
         return self._pending.find(queue_key(pod)) is not None
+
+    def _share_pools(self, calls: ApiCalls) -> PoolSharing:
+        settings = self._settings
+        assert settings.pool_leases is not None
+        return PoolSharing(
+            calls,
+            settings.pool_leases,
+            self._clock,
+            cluster=self._cluster,
+            watches=self._watches,
+            selects_pool=settings.owns_pool,
+            wake=self._wake,
+        )
+
+    def _may_allocate_from(self, pool_id: PoolId) -> bool:
+        if not self._settings.owns_pool(pool_id):
+            return False
+        return self._sharing is None or self._sharing.may_allocate_from(pool_id)
 
     def _count_queued(self) -> Mapping[str, int]:
         counts = self._queue.counts()
@@ -120,6 +153,8 @@ class Scheduler:
         elif before is not None:
             self._queue.discard(queue_key(before))
             self._binder.notify(pod_changed(pod_key(before)))
+            if self._sharing is not None:
+                self._sharing.forget(queue_key(before))
             self._report.removed(before)
         self._has_work.set()
 
@@ -178,6 +213,8 @@ class Scheduler:
             placement = decision.commit(self._settings.new_share_id)
             log_allocations(pod, placement)
             self._cluster.assume(pod, placement.node, placement.allocations, placement.volumes)
+            if self._sharing is not None:
+                self._sharing.begin_write(key, ((each, placement.allocations[each]) for each in placement.new))
             self._queue.binding(key)
             self._slots.take()
             tasks.create_task(self._bind(pod, placement, _now_s()))
@@ -223,6 +260,8 @@ class Scheduler:
                     self._collide(pod, key, message)
                 else:
                     self._fail(pod, key, message)
+        if self._sharing is not None:
+            self._sharing.end_write(key)
 
     # --- 4. Pods without a node wait --------------------------------------------------------------------------------
 
@@ -242,6 +281,8 @@ class Scheduler:
                 self._fail(pod, key, message)
 
     def _reject(self, pod: Pod, key: QueueKey, decision: Rejection) -> None:
+        if self._sharing is not None and DYNAMIC_RESOURCES in decision.plugins and (why := self._sharing.rejected(key)):
+            decision = replace(decision, message=f"{decision.message} ({why})")
         group_key = decision.equivalence_key
         is_for_group = self._queue.rejected(key, waits_for=decision.waits_for, now_s=_now_s(), group_key=group_key)
         self._report.parked(pod, decision)

@@ -27,7 +27,7 @@ from dralloc.api.volumes_v1 import (
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for, resource_read_as
-from dralloc.client.reflector import RECONNECT, Reflector, log_problem
+from dralloc.client.reflector import PAGE_SIZE, RECONNECT, Reflector, log_problem
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import Object, TypedResource
 from dralloc.primitives.errors import ApiError, NotFound
@@ -45,6 +45,7 @@ class Watches:
         self._report = report
         self._informers: list[Informer[Any]] = []
         self.pods: Informer[Pod] = Informer()
+        self.slices: Informer[ResourceSlice] = Informer({"driver": lambda item: (item.spec.driver,)})
         self.progress = WatchProgress()
 
     async def start(self, tasks: asyncio.TaskGroup, *, taint_rules: bool) -> None:
@@ -53,7 +54,7 @@ class Watches:
         self._follow(tasks, resource_for(Node), Informer(), cluster.node_changed)
         self._follow(tasks, resource_for(Namespace), Informer(), cluster.namespace_changed)
         self._follow(tasks, resource_for(DeviceClass), Informer(), cluster.class_changed)
-        self._follow(tasks, resource_for(ResourceSlice), Informer(), cluster.slice_changed)
+        self._follow(tasks, resource_for(ResourceSlice), self.slices, cluster.slice_changed)
         if taint_rules and (rules := await self._served_rules()) is not None:
             self._follow(tasks, rules, Informer(), cluster.rule_changed)
         self._follow_volumes(tasks)
@@ -73,6 +74,11 @@ class Watches:
         self._follow(tasks, resource_read_as(CSIDriver, STORAGE), Informer(), volumes.driver_changed)
         self._follow(tasks, resource_read_as(CSIStorageCapacity, STORAGE), Informer(), volumes.capacity_changed)
         self._follow(tasks, resource_read_as(VolumeAttachment, STORAGE), Informer(), volumes.attachment_changed)
+
+    async def see_claims(self) -> None:
+        """Returns when the state has every claim as it was stored before the call, or newer; deletions may be missing."""
+        claims, _ = await self._calls.list_all(resource_for(ResourceClaim), page_size=PAGE_SIZE)
+        await self.progress.reach(max((int(claim.metadata.resource_version) for claim in claims), default=0))
 
     def _follow(
         self,

@@ -1,0 +1,1 @@
+"""Which scheduler allocates devices of which driver, agreed by leases."""
