@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from dralloc.api.coordination_v1 import Lease
+from dralloc.api.pod_v1 import DEFAULT_SCHEDULER
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_resources import resource_for
 from dralloc.client.leader_election import LeaderElection
@@ -13,9 +15,17 @@ from dralloc.client.typed_resource import ObjectKey
 from dralloc.primitives.clock import Clock
 from dralloc.scheduler.report.metrics import SchedulerMetrics
 from dralloc.scheduler.scheduler import Scheduler
-from dralloc.scheduler.settings import SchedulerSettings
+from dralloc.scheduler.settings import NAME, SchedulerSettings
 
 LEASE: Final = ObjectKey("kube-system", "dralloc-scheduler")
+
+
+def lease_of(names: Collection[str]) -> ObjectKey:
+    """The lease of schedulers for pods with these schedulerNames: those with other pods have a leader of their own."""
+    own = sorted(set(names) - {DEFAULT_SCHEDULER})
+    if not own or NAME in own:
+        return LEASE
+    return ObjectKey(LEASE.namespace, "-".join((LEASE.name, *own)))
 
 
 class SchedulerLoop:
@@ -33,7 +43,8 @@ class SchedulerLoop:
 
     async def run_elected(self, identity: str) -> None:
         """Schedules whenever this process holds the lease."""
-        election = LeaderElection(self._calls(), resource_for(Lease), LEASE, identity=identity, clock=self._clock)
+        lease = lease_of(self._settings.names)
+        election = LeaderElection(self._calls(), resource_for(Lease), lease, identity=identity, clock=self._clock)
         await election.run(self.run)
 
     async def close(self) -> None:
