@@ -63,7 +63,7 @@ def args_of(documents: list[dict[str, Any]], name: str) -> list[str]:
     return list(container_of(found)["args"])
 
 
-def by_name(documents: list[dict[str, Any]]) -> dict[tuple[str, ...], dict[str, Any]]:
+def by_name(documents: list[dict[str, Any]]) -> dict[tuple[str, str, str], dict[str, Any]]:
     named = {
         (each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]): each for each in documents
     }
