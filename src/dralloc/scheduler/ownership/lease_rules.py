@@ -36,7 +36,7 @@ class PoolLeaseSettings:
     turn_s: float = 4.0
 
 
-class Step(Enum):
+class LeaseStep(Enum):
     """What a scheduler does with the lease of a driver."""
 
     TAKE = "take"
@@ -48,19 +48,23 @@ class Step(Enum):
 
 def next_step(
     seen: Seen, settings: PoolLeaseSettings, now_s: float, *, held_since_s: float | None, asks: bool, awaits_later: bool
-) -> Step:
+) -> LeaseStep:
     """`held_since_s`: since when we hold the lease, None if we do not; `asks`: this is the driver that we ask for now;
     `awaits_later`: we ask for a driver that comes after this one.
     """
     me = settings.identity
     if held_since_s is None:
         if may_take(seen, me, now_s):
-            return Step.TAKE
-        return Step.ASK if asks and not wanted_by(seen.lease) else Step.NOTHING
+            return LeaseStep.TAKE
+        return LeaseStep.ASK if asks and not wanted_by(seen.lease) else LeaseStep.NOTHING
     if seen.lease.spec.holder_identity != me:
-        return Step.NOTHING
+        return LeaseStep.NOTHING
     is_wanted = wanted_by(seen.lease) not in ("", me)
-    return Step.GIVE if is_wanted and not awaits_later and now_s >= held_since_s + settings.turn_s else Step.RENEW
+    return (
+        LeaseStep.GIVE
+        if is_wanted and not awaits_later and now_s >= held_since_s + settings.turn_s
+        else LeaseStep.RENEW
+    )
 
 
 def asked_driver(drivers: Iterable[str], held: Collection[str]) -> str | None:

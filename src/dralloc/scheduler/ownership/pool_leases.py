@@ -20,8 +20,8 @@ from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import AlreadyExists, ApiError, Conflict
 from dralloc.scheduler.ownership.lease_rules import (
     DRIVER_LABEL,
+    LeaseStep,
     PoolLeaseSettings,
-    Step,
     asked_driver,
     asked_lease,
     given_lease,
@@ -122,20 +122,20 @@ class PoolLeases:
             asks=driver == asked,
             awaits_later=asked is not None and asked > driver,
         )
-        if step is Step.GIVE:
+        if step is LeaseStep.GIVE:
             self._close(driver)
             # Renewed until our last write is done.
-            step = Step.RENEW if self._is_writing(driver) else Step.GIVE
+            step = LeaseStep.RENEW if self._is_writing(driver) else LeaseStep.GIVE
         try:
             match step:
-                case Step.TAKE | Step.RENEW:
+                case LeaseStep.TAKE | LeaseStep.RENEW:
                     await self._hold(driver, lease)
-                case Step.GIVE:
+                case LeaseStep.GIVE:
                     await self._write(driver, given_lease(lease, self._clock.now(), self._settings.timing))
                     self._lose(driver)
-                case Step.ASK:
+                case LeaseStep.ASK:
                     await self._write(driver, asked_lease(lease, me))
-                case Step.NOTHING:
+                case LeaseStep.NOTHING:
                     pass
         except Conflict:
             # Another scheduler wrote the lease; the next look shows what.
