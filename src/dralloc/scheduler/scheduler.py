@@ -32,7 +32,7 @@ from dralloc.scheduler.contract import (
     Rejection,
 )
 from dralloc.scheduler.decide.cycle import Cycle
-from dralloc.scheduler.ownership.pool_sharing import PoolSharing
+from dralloc.scheduler.ownership.shared_pools import SharedPools
 from dralloc.scheduler.queue.parked_pods import QueuedPod
 from dralloc.scheduler.queue.pending_pods import PendingPods, QueueKey, may_change_outcome, queue_key
 from dralloc.scheduler.queue.scheduling_queue import SchedulingQueue
@@ -69,7 +69,7 @@ class Scheduler:
         self._settings = settings = settings or SchedulerSettings()
         self.counters = counters or SchedulerMetrics()
         self._queue = SchedulingQueue()
-        self._sharing: PoolSharing | None = None
+        self._sharing: SharedPools | None = None
         self._cluster = ClusterState(
             rank=settings.rank,
             owns_pool=self._may_allocate_from,
@@ -118,10 +118,10 @@ class Scheduler:
     def _exists(self, pod: Pod) -> bool:
         return self._pending.find(queue_key(pod)) is not None
 
-    def _share_pools(self, calls: ApiCalls) -> PoolSharing:
+    def _share_pools(self, calls: ApiCalls) -> SharedPools:
         settings = self._settings
         assert settings.pool_leases is not None
-        return PoolSharing(
+        return SharedPools(
             calls,
             settings.pool_leases,
             self._clock,

@@ -16,7 +16,7 @@ from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.state.watches import Watches
 
 
-class PoolSharing:
+class SharedPools:
     """`selects_pool` is true for the pools that this scheduler is configured for; `wake` wakes waiting pods."""
 
     def __init__(
