@@ -57,6 +57,7 @@ from dralloc.simulator.plugin_network import PluginNetwork
 from dralloc.simulator.processes import SimulatedProcess
 from dralloc.simulator.register_clients import CLIENTS, RegisterClient, RegisterHistory
 from dralloc.simulator.safety_checker import SafetyChecker
+from dralloc.simulator.simulated_gates import GATES
 from dralloc.simulator.store_backends import EtcdBackend, MemoryBackend, StoreBackend
 from dralloc.simulator.virtual_time import VirtualClock
 from dralloc.simulator.watch_observer import WatchObserver
@@ -120,10 +121,10 @@ class SimulatedCluster:
     ) -> AsyncIterator[SimulatedCluster]:
         cluster = cls(random, faults, store=store, schedulers=schedulers, elected=elected)
         for server in cluster.servers:
-            server.start(FeatureGates.defaults())
+            server.start(GATES)
         await asyncio.gather(*(server.ready.wait() for server in cluster.servers))
         for name in cluster.component_names:
-            cluster.start(name, FeatureGates.defaults())
+            cluster.start(name, GATES)
         cluster._start_checking_clients()
         try:
             yield cluster
@@ -217,7 +218,7 @@ class SimulatedCluster:
             server.process.resume()
             server.clock.correct()
         await self.network.heal()
-        defaults = FeatureGates.defaults()
+        defaults = GATES
         for server in self.servers:
             if server.process.dead or server.gates != defaults or self.backend.needs_restart:
                 await server.kill()
@@ -293,7 +294,7 @@ class SimulatedCluster:
 
     def _start_checking_clients(self) -> None:
         for number in range(CLIENTS):
-            component = _Component(f"register-client-{number}", FeatureGates.defaults())
+            component = _Component(f"register-client-{number}", GATES)
             random = Random(self._random.random())
             # A doubled deletion is told that there is nothing to delete: no answer to rely on.
             network = self._transport(component.name, without_duplicates=True)
@@ -301,7 +302,7 @@ class SimulatedCluster:
             component.task = component.process.start(client.run())
             self._components[component.name] = component
         for path, kind in OBSERVED.items():
-            component = _Component(f"observer-{kind.plural}", FeatureGates.defaults())
+            component = _Component(f"observer-{kind.plural}", GATES)
             random = Random(self._random.random())
             observer = WatchObserver(self._transport(component.name), random, self.history, path, prefix_of(kind))
             self.observers.append(observer)
@@ -345,7 +346,7 @@ class _Server:
         self.process = SimulatedProcess(name)
         self.process.dead = True
         self.clock = VirtualClock(asyncio.get_running_loop())
-        self.gates = FeatureGates.defaults()
+        self.gates = GATES
         self.ready = asyncio.Event()
         self._cluster = cluster
         self._application: ApiApplication | None = None

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from dralloc.api.pod_v1 import Pod
-from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.contract import Placement
 from dralloc.simulator.idle_checks import StoredObjects
+from dralloc.simulator.simulated_gates import GATES
 from dralloc.whatif.cluster_objects import ClusterObjects
 from dralloc.whatif.engine import Engine
 
@@ -46,7 +46,7 @@ def _missing_claims(pod: Pod) -> list[str]:
 
 
 def _cluster_objects(stored: StoredObjects) -> ClusterObjects:
-    objects = ClusterObjects(FeatureGates.defaults())
+    objects = ClusterObjects(GATES)
     for item in (*stored.nodes, *stored.slices, *stored.classes, *stored.rules, *stored.claims, *stored.pods):
         objects.add(item)
     return objects

@@ -8,7 +8,7 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
-from dralloc.api.device_parts import capacity
+from dralloc.api.device_parts import capacity, request_policy
 from dralloc.api.resource_v1 import Device
 from dralloc.driver.devices import Pool, counter_set, device, taint
 
@@ -18,6 +18,9 @@ DRIVERS: Final = (NIC, PARTITION)
 # Slots that each partition consumes; together more than the card has.
 SLOTS: Final = 8
 PARTITIONS: Final = {"whole": 8, "half-0": 4, "half-1": 4, "quarter-0": 2, "quarter-1": 2, "quarter-2": 2}
+CAPACITIES: Final = {"bandwidth": "10G", "queues": "16", "speed": "100G"}
+# By the number of the card. They never change, so that the shares of a card are all of one kind.
+STRATEGIES: Final = ("AlwaysConsumed", "ConsumedOrNever", "BlockOrShare")
 
 
 class RandomDevices:
@@ -37,8 +40,22 @@ class RandomDevices:
 
     def _card(self, number: int) -> Device:
         is_shareable = self._random.random() < 0.8
-        bandwidth = capacity("10G", default="1G", minimum="1G", step="1G") if is_shareable else capacity("10G")
         sick = self._random.random() < 0.1
         effect = self._random.choice(("NoSchedule", "NoExecute"))
         taints = [taint("example.com/sick", effect=effect)] if sick else []
-        return device(f"eth{number}", capacity={"bandwidth": bandwidth}, shareable=is_shareable, taints=taints)
+        if not is_shareable:
+            return device(f"eth{number}", capacity=CAPACITIES, taints=taints)
+        capacities = {
+            "bandwidth": capacity(CAPACITIES["bandwidth"], policy_name="steps"),
+            "queues": capacity(CAPACITIES["queues"], default="1"),
+            "speed": capacity(CAPACITIES["speed"], consumed=False),
+        }
+        policy = request_policy(default="1G", minimum="1G", step="1G", strategy=STRATEGIES[number])
+        return device(
+            f"eth{number}",
+            capacity=capacities,
+            shareable=True,
+            taints=taints,
+            policies={"steps": policy},
+            remainder="GiveToLast",
+        )

@@ -21,9 +21,9 @@ from dralloc.client.typed_resource import ObjectKey
 from dralloc.controllers.jobs.plan_claims import SHARED_CLAIMS
 from dralloc.node.simulated_runtime import PREFIX
 from dralloc.primitives.errors import ApiError, NotFound
-from dralloc.primitives.features import FeatureGates
 from dralloc.simulator.cluster import NODES, SimulatedCluster
 from dralloc.simulator.random_devices import DRIVERS, NIC, PARTITION
+from dralloc.simulator.simulated_gates import GATES, switched
 
 NAMESPACE: Final = "default"
 LIMITED: Final = "limited"
@@ -139,6 +139,8 @@ class RandomWorkload:
             (
                 _exactly(NIC, bandwidth=f"{self._random.choice((1, 2, 5, 8))}G"),
                 _exactly(NIC),
+                _exactly(NIC, bandwidth="1G", limit="8G"),
+                _exactly(NIC, limit="2G"),
                 _exactly(NIC, count=2),
                 {"firstAvailable": [_alternative("big", "9G"), _alternative("small", "1G")]},
                 _exactly(PARTITION),
@@ -343,20 +345,20 @@ class RandomWorkload:
     async def _restart_component(self) -> str:
         name = self._random.choice(self._cluster.component_names)
         await self._cluster.kill(name)
-        self._cluster.start(name, FeatureGates.defaults())
+        self._cluster.start(name, GATES)
         return f"restarted {name}"
 
     async def _restart_server(self) -> str:
         server = self._random.choice(self._cluster.servers)
         await server.kill()
         await asyncio.sleep(self._random.choice((0, 0, 1, 10)))
-        server.start(FeatureGates.defaults())
+        server.start(GATES)
         return f"restarted {server.name}"
 
     async def _change_gates(self) -> str:
         """Restart the server or another component with other feature gates."""
         gate, on = self._random.choice(SWITCHED), self._random.random() < 0.6
-        gates = FeatureGates.defaults().override({gate: on})
+        gates = switched(gate, on)
         name = self._random.choice(("server", *self._cluster.component_names))
         if name == "server":
             for server in self._cluster.servers:
@@ -427,10 +429,12 @@ def _claim_spec(form: dict[str, Any]) -> dict[str, Any]:
     return {"devices": {"requests": [{"name": "request", **form}]}}
 
 
-def _exactly(driver: str, *, bandwidth: str = "", count: int = 1) -> dict[str, Any]:
+def _exactly(driver: str, *, bandwidth: str = "", limit: str = "", count: int = 1) -> dict[str, Any]:
     exactly: dict[str, Any] = {"deviceClassName": driver, "count": count}
     if bandwidth:
         exactly["capacity"] = {"requests": {"bandwidth": bandwidth}}
+    if limit:
+        exactly.setdefault("capacity", {})["limits"] = {"bandwidth": limit}
     return {"exactly": exactly}
 
 

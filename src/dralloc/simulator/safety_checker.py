@@ -97,6 +97,8 @@ class SafetyChecker:
                 self._used[device[:2]][device[2]] = 1
                 touched[device] = None
             yield from self._released_too_early(key, before, claim)
+            if not _devices_of(before):
+                yield from self._check_new_shares(key, _results_of(claim))
             status = claim.get("status", {})
             if status.get("reservedFor") and "allocation" not in status:
                 yield f"{_title(key)} is reserved and not allocated"
@@ -137,6 +139,21 @@ class SafetyChecker:
             offered = (published or {}).get("capacity", {}).get(capacity)
             if offered is not None and amount > _number(offered["value"]):
                 yield f"{capacity} of device {name}: {amount} of {_number(offered['value'])} is allocated"
+
+    def _check_new_shares(self, key: str, new: Iterable[Document]) -> Iterator[str]:
+        """With the strategy ConsumedOrNever the first share decides: a new one consumes the capacity if the others do."""
+        for result in new:
+            device = _device_of(result)
+            published = self._devices.get(device[:2], {}).get(device[2], {})
+            others = [share for claim, shares in self._results[device].items() if claim != key for share in shares]
+            for capacity, stated in published.get("capacity", {}).items():
+                if _strategy(published, stated) == "ConsumedOrNever" and "shareID" in result:
+                    consumes = {capacity in share.get("consumedCapacity", {}) for share in (*others, result)}
+                    if len(consumes) > 1:
+                        yield f"{capacity} of device {'/'.join(device)} is consumed by some shares and not by others"
+            for capacity, limit in result.get("capacityLimits", {}).items():
+                if _number(result.get("consumedCapacity", {}).get(capacity, "0")) > _number(limit):
+                    yield f"{_title(key)} consumes more {capacity} of device {'/'.join(device)} than its limit"
 
     def _check_counters(self, pool: PoolKey) -> Iterator[str]:
         """An allocated device consumes its counters once, no matter how many claims share it."""
@@ -224,6 +241,13 @@ def _results_of(claim: Document | None) -> Iterator[Document]:
 
 def _device_of(result: Document) -> DeviceKey:
     return result["driver"], result["pool"], result["device"]
+
+
+def _strategy(device: Document, capacity: Document) -> str:
+    policy = capacity.get("requestPolicy") or device.get("requestPolicies", {}).get(
+        capacity.get("requestPolicyName"), {}
+    )
+    return str(policy.get("strategy", ""))
 
 
 def _devices_of(claim: Document | None) -> dict[DeviceKey, None]:
