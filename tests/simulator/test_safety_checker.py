@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from dralloc.api.codec import encode
-from dralloc.api.device_parts import capacity
+from dralloc.api.device_parts import capacity, request_policy
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_claims import pod_reference
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
@@ -39,6 +39,24 @@ SHARES = [
 ]
 
 
+FIRST_DECIDES = resource_slice(
+    "first",
+    device(
+        "gpu-0",
+        shareable=True,
+        capacity={"memory": capacity("8Gi", policy_name="first")},
+        policies={"first": request_policy(strategy="ConsumedOrNever")},
+    ),
+)
+CONSUMING, OTHER_CONSUMING = (
+    used(name, held("gpu-0", share_id=f"share-{name}", consumed={"memory": "4Gi"}), by=None) for name in ("c", "d")
+)
+WITHOUT, OTHER_WITHOUT = (used(name, held("gpu-0", share_id=f"share-{name}"), by=None) for name in ("e", "f"))
+BEYOND_LIMIT = used(
+    "g", held("gpu-0", share_id="share-g", consumed={"memory": "4Gi"}, limits={"memory": "2Gi"}), by=None
+)
+
+
 @dataclass(frozen=True)
 class Case:
     id: str
@@ -57,6 +75,12 @@ CASES = [
         "is allocated 2 times",
     ),
     Case("a share beside the whole device", (SHARES[0], used("d", held("gpu-0"))), "as a whole and in shares"),
+    Case("a consuming share beside one that is not", (FIRST_DECIDES, WITHOUT, CONSUMING), "and not by others"),
+    Case("a share without an entry beside a consuming one", (FIRST_DECIDES, CONSUMING, WITHOUT), "and not by others"),
+    Case("shares that all consume", (FIRST_DECIDES, CONSUMING, OTHER_CONSUMING)),
+    Case("shares none of which consumes", (FIRST_DECIDES, WITHOUT, OTHER_WITHOUT)),
+    Case("both kinds without the strategy", (SLICE, CONSUMING, WITHOUT)),
+    Case("more than the limit", (SLICE, BEYOND_LIMIT), "than its limit"),
     Case("a pod with its device", (used("c", held("gpu-0")), USER)),
     Case(
         "one device for two claims",
