@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from operator import sub
 
-from dralloc.allocator.attribute_constraints import Constraint, Values
 from dralloc.allocator.consumable_capacity import Charge
 from dralloc.allocator.ledger import Ledger, Pick
 from dralloc.allocator.partitionable_devices import draw_counters
@@ -47,18 +46,18 @@ class DevicePicker:
     def check_values(self, alternative: Alternative, candidate: DeviceCandidate) -> None:
         """Raises SearchAborted if a derived attribute cannot be evaluated."""
         for constraint in alternative.constraints:
-            self._values(alternative, constraint, candidate)
-
-    def _values(self, alternative: Alternative, constraint: Constraint, candidate: DeviceCandidate) -> Values | None:
-        try:
-            return self._supply.values(constraint, candidate)
-        except CelError as error:
-            raise self._supply.derived_fault(alternative, constraint, candidate, error) from None
+            try:
+                self._supply.values(constraint, candidate)
+            except CelError as error:
+                raise self._supply.derived_fault(alternative, constraint, candidate, error) from None
 
     def _satisfy(self, alternative: Alternative, candidate: DeviceCandidate) -> bool:
         ledger = self._ledger
         for constraint in alternative.constraints:
-            values = self._values(alternative, constraint, candidate)
+            try:
+                values = self._supply.values(constraint, candidate)
+            except CelError as error:
+                raise self._supply.derived_fault(alternative, constraint, candidate, error) from None
             after = None if values is None else constraint.after(ledger.states.get(constraint.number), values)
             if after is None:
                 if alternative.takes_all:

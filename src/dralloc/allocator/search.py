@@ -155,31 +155,33 @@ class Search:
 
     def _choose(self, choice_point: ChoicePoint, option: Option) -> SearchStatus | None:
         cursor = choice_point.cursor
-        if isinstance(option, int):
-            assert isinstance(cursor.order, Givers), "only aggregated capacity has a choice of the number of devices"
-            self.ledger.put(self.ledger.missing, cursor.request, cursor.order.totals)
-            self.ledger.put(self.ledger.own, cursor.request, 0)
-            return self._open(cursor._replace(size=option))
         if isinstance(option, Alternative):
             self.ledger.put(self.ledger.chosen, cursor.request, option)
             return self._open(Cursor(cursor.request, option))
+        if isinstance(option, int):
+            return self._choose_size(cursor, option)
         if self._pruning is not None:
             equivalence = self._pruning.equivalence(cursor, option)
             if equivalence in choice_point.seen:
                 return SearchStatus.DEAD
             choice_point.seen.add(equivalence)
         assert cursor.alternative is not None, "a candidate is an option only where an alternative is chosen"
-        if isinstance(cursor.order, Givers):
-            return self._take_gift(cursor, cursor.alternative, cursor.order, option)
+        if cursor.size:
+            return self._take_gift(cursor, cursor.alternative, option)
         if not self._picker.take(cursor.alternative, option):
             return SearchStatus.DEAD
         return self._open(Cursor(cursor.request, cursor.alternative, cursor.slot + 1, option, cursor.order))
 
-    def _take_gift(
-        self, cursor: Cursor, alternative: Alternative, givers: Givers, option: DeviceCandidate
-    ) -> SearchStatus | None:
+    def _choose_size(self, cursor: Cursor, size: int) -> SearchStatus | None:
+        assert isinstance(cursor.order, Givers), "only aggregated capacity has a choice of the number of devices"
+        self.ledger.put(self.ledger.missing, cursor.request, cursor.order.totals)
+        self.ledger.put(self.ledger.own, cursor.request, 0)
+        return self._open(cursor._replace(size=size))
+
+    def _take_gift(self, cursor: Cursor, alternative: Alternative, option: DeviceCandidate) -> SearchStatus | None:
         """Takes what a device gives. The last one must give all that is missing, and the others must not."""
-        ledger, request = self.ledger, cursor.request
+        ledger, request, givers = self.ledger, cursor.request, cursor.order
+        assert isinstance(givers, Givers), "aggregated capacity is given by devices"
         gift = givers.gift(option, ledger.missing[request])
         if gift is None or not self._picker.take(alternative, option, gift.charge):
             return SearchStatus.DEAD
@@ -204,7 +206,7 @@ class Search:
                     return self._push(cursor, iter(request.alternatives))
                 alternative = request.alternatives[0]
                 cursor = Cursor(cursor.request, alternative)
-            if cursor.chooses_size:
+            if alternative.is_aggregated and not cursor.size:
                 return self._push_sizes(cursor, alternative)
             wanted = cursor.size or self._supply.wanted(alternative)
             if alternative.takes_all and wanted == 0:
@@ -214,7 +216,7 @@ class Search:
             cursor = Cursor(cursor.request + 1)
         if self.ledger.recorded.get(request.claim, 0) + wanted - cursor.slot > RESULTS_MAX:
             return SearchStatus.OVER_LIMIT
-        if cursor.order is None:
+        if alternative.preference != FIRST_FIT and cursor.order is None:
             cursor = cursor._replace(order=self._preferred_order(alternative))
         return self._push(cursor, self._candidates(alternative, cursor))
 
@@ -255,14 +257,14 @@ class Search:
 
     def _candidates(self, alternative: Alternative, cursor: Cursor) -> Iterator[DeviceCandidate]:
         """The devices to try, in order. Raises a device's fatal error when the search reaches the device."""
-        if alternative.takes_all:
-            return self._of_everything(alternative, cursor.slot)
-        if isinstance(cursor.order, Givers):
-            missing, own = self.ledger.missing[cursor.request], self.ledger.own[cursor.request]
-            return cursor.order.candidates(cursor.size, cursor.slot, cursor.after, missing, own)
-        if cursor.order is not None:
+        if cursor.order is None:
+            if alternative.takes_all:
+                return self._of_everything(alternative, cursor.slot)
+            return self._in_total_order(alternative, cursor.after)
+        if isinstance(cursor.order, PreferredOrder):
             return self._in_preferred_order(alternative, cursor.order, cursor.after)
-        return self._in_total_order(alternative, cursor.after)
+        missing, own = self.ledger.missing[cursor.request], self.ledger.own[cursor.request]
+        return cursor.order.candidates(cursor.size, cursor.slot, cursor.after, missing, own)
 
     def _preferred_order(self, alternative: Alternative) -> PreferredOrder | None:
         if alternative.preference == FIRST_FIT:
@@ -293,8 +295,7 @@ class Search:
                     raise self._supply.fault(alternative, candidate)
 
     def _in_total_order(self, alternative: Alternative, after: DeviceCandidate | None) -> Iterator[DeviceCandidate]:
-        strips = self._supply.strips
-        is_conditional = alternative.allocations is not None
+        strips, is_conditional = self._supply.strips, alternative.allocations is not None
         for number in range(after.strip.number if after is not None else 0, len(strips)):
             strip = strips[number]
             stock = self._supply.stock(alternative, strip)
