@@ -156,10 +156,8 @@ class Volume(Wire):
     """The parts of a volume that tie a pod to nodes."""
 
     UNREAD: ClassVar = (
-        "azureDisk",
         "azureFile",
         "cephfs",
-        "cinder",
         "configMap",
         "csi",
         "downwardAPI",
@@ -173,7 +171,6 @@ class Volume(Wire):
         "image",
         "nfs",
         "photonPersistentDisk",
-        "portworxVolume",
         "projected",
         "quobyte",
         "scaleIO",
@@ -185,7 +182,10 @@ class Volume(Wire):
     name: str = printed("")
     persistent_volume_claim: PersistentVolumeClaimVolumeSource | None = None
     ephemeral: EphemeralVolumeSource | None = None
-    # Disks that are attached to one node at a time.
+    # Disks of the machine's surroundings, some of which are attached to one node at a time.
+    azure_disk: dict[str, Any] | None = None
+    cinder: dict[str, Any] | None = None
+    portworx_volume: dict[str, Any] | None = None
     gce_persistent_disk: dict[str, Any] | None = None
     aws_elastic_block_store: dict[str, Any] | None = None
     iscsi: dict[str, Any] | None = None

@@ -29,6 +29,12 @@ class PersistentVolumeSpec(Wire):
     access_modes: tuple[str, ...] = ()
     claim_ref: ObjectReference | None = None
     csi: CSIPersistentVolumeSource | None = None
+    # Sources of plugins that CSI drivers have replaced.
+    aws_elastic_block_store: dict[str, Any] | None = None
+    azure_disk: dict[str, Any] | None = None
+    cinder: dict[str, Any] | None = None
+    gce_persistent_disk: dict[str, Any] | None = None
+    portworx_volume: dict[str, Any] | None = None
     node_affinity: VolumeNodeAffinity | None = None
     persistent_volume_reclaim_policy: str = ""
     storage_class_name: str = ""

@@ -257,6 +257,30 @@ CASES: list[tuple[str, list[Document], dict[str, str]]] = [
         {"a": TOO_MANY, "b": ""},
     ),
     (
+        "volumes of a plugin that a driver has replaced count for the driver",
+        [
+            csi_node("a", ebs_csi_aws_com=1),
+            csi_node("b", ebs_csi_aws_com=2),
+            volume("v", awsElasticBlockStore={"volumeID": "1"}),
+            volume_claim("data", bound_to="v"),
+            *(
+                on(name, with_volumes(our_pod(f"on-{name}"), {"awsElasticBlockStore": {"volumeID": "2"}}))
+                for name in ("a", "b")
+            ),
+        ],
+        {"a": "exceed max volume count (driver ebs.csi.aws.com, limit 1)", "b": ""},
+    ),
+    (
+        "a new volume of a replaced plugin, and a node without drivers",
+        [
+            storage_class("remote", "kubernetes.io/cinder"),
+            csi_driver("cinder.csi.openstack.org", preventPodSchedulingIfMissing=True),
+            csi_node("a", d_io=None),
+            volume_claim("data", storage_class="remote"),
+        ],
+        {"a": "cinder.csi.openstack.org CSI driver is not installed on the node", "b": ""},
+    ),
+    (
         "a driver that must be on the node",
         [
             csi_driver("d.io", preventPodSchedulingIfMissing=True),

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dralloc.api.pod_v1 import Volume
 from dralloc.api.volume_claims import READ_WRITE_ONCE_POD, VolumeClaimKey, class_of_claim
-from dralloc.api.volumes_v1 import PersistentVolume, PersistentVolumeClaim
+from dralloc.api.volumes_v1 import PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec
 from dralloc.scheduler.decide.node_fit import NodeMisfit
 from dralloc.scheduler.decide.pod_volumes import BINDING, RESTRICTIONS, ZONE, PodVolumes
 from dralloc.scheduler.decide.volume_choice import VolumeChoice, VolumeChooser
@@ -42,6 +42,24 @@ TOPOLOGY_LABELS: Final[Mapping[str, str]] = {
 _VolumeId = tuple[str, str | VolumeClaimKey]
 
 
+class _Replaced(NamedTuple):
+    """A plugin of Kubernetes that a CSI driver has replaced, and where it has the name of a volume."""
+
+    provisioner: str
+    driver: str
+    name: str
+
+
+REPLACED: Final[Mapping[str, _Replaced]] = {
+    "aws_elastic_block_store": _Replaced("kubernetes.io/aws-ebs", "ebs.csi.aws.com", "volumeID"),
+    "azure_disk": _Replaced("kubernetes.io/azure-disk", "disk.csi.azure.com", "diskURI"),
+    "cinder": _Replaced("kubernetes.io/cinder", "cinder.csi.openstack.org", "volumeID"),
+    "gce_persistent_disk": _Replaced("kubernetes.io/gce-pd", "pd.csi.storage.gke.io", "pdName"),
+    "portworx_volume": _Replaced("kubernetes.io/portworx-volume", "pxd.portworx.com", "volumeID"),
+}
+_DRIVERS: Final = {each.provisioner: each.driver for each in REPLACED.values()}
+
+
 class VolumeRules:
     """The rules for one pod at one moment."""
 
@@ -50,7 +68,8 @@ class VolumeRules:
         self._volumes = volumes
         self._chooser = VolumeChooser(pod.unbound, volumes) if pod.unbound else None
         self._held = next((claim for claim in pod.named if self._is_held(claim)), None)
-        self._new = frozenset(_volume_ids(pod.claims, volumes))
+        self._new = frozenset((*_volume_ids(pod.claims, volumes), *_disk_ids(pod.disks)))
+        self._replaced = frozenset(_replaced_ids(pod, volumes)) if self._new else frozenset()
         self._choices: dict[str, VolumeChoice] = {}
         self._misfits: dict[str, NodeMisfit | None] = {}
 
@@ -102,7 +121,9 @@ class VolumeRules:
         csi_node = self._volumes.csi_nodes.get(node)
         installed = csi_node.spec.drivers if csi_node is not None else ()
         names = {driver.name for driver in installed}
-        for driver in sorted({driver for driver, _ in self._new} - names):
+        # A plugin counts as replaced on nodes that have drivers at all.
+        new = self._new if csi_node is not None else self._new - self._replaced
+        for driver in sorted({driver for driver, _ in new} - names):
             known = self._volumes.drivers.get(driver)
             if known is not None and known.spec.prevent_pod_scheduling_if_missing:
                 return f"{driver} CSI driver is not installed on the node"
@@ -122,9 +143,10 @@ class VolumeRules:
         return None
 
     def _used_on(self, node: str) -> Iterator[_VolumeId]:
-        uses = (use for placed in self._volumes.pods_on(node).values() for use in placed.claims)
-        claims = (self._volumes.stored_claim(use.key) for use in uses)
-        return _volume_ids((claim for claim in claims if claim is not None), self._volumes)
+        for placed in self._volumes.pods_on(node).values():
+            claims = (self._volumes.stored_claim(use.key) for use in placed.claims)
+            yield from _volume_ids((claim for claim in claims if claim is not None), self._volumes)
+            yield from _disk_ids(placed.disks)
 
     def _attached_to(self, node: str) -> Iterator[_VolumeId]:
         for attachment in self._volumes.attachments_on(node):
@@ -175,10 +197,36 @@ def _volume_ids(claims: Iterable[PersistentVolumeClaim], volumes: VolumeState) -
         volume = volumes.stored_volume(claim.spec.volume_name)
         if volume is None:
             storage_class = volumes.classes.get(class_of_claim(claim))
-            if storage_class is not None and storage_class.provisioner:
-                yield storage_class.provisioner, VolumeClaimKey.of(claim)
-        elif (source := volume.spec.csi) is not None and source.driver and source.volume_handle:
+            if storage_class is not None and (provisioner := storage_class.provisioner):
+                yield _DRIVERS.get(provisioner, provisioner), VolumeClaimKey.of(claim)
+        elif (source := volume.spec.csi) is None:
+            yield from _sources(volume.spec)
+        elif source.driver and source.volume_handle:
             yield source.driver, source.volume_handle
+
+
+def _disk_ids(disks: Iterable[Volume]) -> Iterator[_VolumeId]:
+    for disk in disks:
+        yield from _sources(disk)
+
+
+def _sources(owner: Volume | PersistentVolumeSpec) -> Iterator[_VolumeId]:
+    """The volume of a plugin that a driver has replaced, under the driver's name."""
+    for member, replaced in REPLACED.items():
+        if source := getattr(owner, member):
+            yield replaced.driver, str(source.get(replaced.name))
+
+
+def _replaced_ids(pod: PodVolumes, volumes: VolumeState) -> Iterator[_VolumeId]:
+    """Those of the pod's volumes that name a replaced plugin and no driver."""
+    yield from _disk_ids(pod.disks)
+    for claim in pod.claims:
+        volume = volumes.stored_volume(claim.spec.volume_name)
+        storage_class = volumes.classes.get(class_of_claim(claim))
+        if volume is not None and volume.spec.csi is None:
+            yield from _sources(volume.spec)
+        elif volume is None and storage_class is not None and storage_class.provisioner in _DRIVERS:
+            yield _DRIVERS[storage_class.provisioner], VolumeClaimKey.of(claim)
 
 
 def _excludes(disk: Volume, other: Volume) -> bool:

@@ -67,12 +67,15 @@ def has_volumes(pod: Pod) -> bool:
             return True
         if volume.gce_persistent_disk or volume.aws_elastic_block_store or volume.iscsi or volume.rbd:
             return True
+        if volume.azure_disk or volume.cinder or volume.portworx_volume:
+            return True
     return False
 
 
 def is_disk(volume: Volume) -> bool:
-    """True for volumes that a pod names itself, and that two pods of a node may not share."""
-    return bool(volume.gce_persistent_disk or volume.aws_elastic_block_store or volume.iscsi or volume.rbd)
+    """True for disks that a pod names itself: some cannot be shared, some count for the limits of a driver."""
+    shared = volume.gce_persistent_disk or volume.aws_elastic_block_store or volume.iscsi or volume.rbd
+    return bool(shared or volume.azure_disk or volume.cinder or volume.portworx_volume)
 
 
 class VolumeState:
