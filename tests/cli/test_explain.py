@@ -185,6 +185,74 @@ status:
     assert (result.exit_code, result.stdout.splitlines(keepends=True)[0]) == (code, told)
 
 
+FIRST_SHARE_DECIDES = """\
+apiVersion: v1
+kind: Node
+metadata: {name: n1}
+status: {allocatable: {cpu: "4", memory: 8Gi, pods: "10"}}
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: nic}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: s}
+spec:
+  driver: nic.example.com
+  nodeName: n1
+  pool: {name: n1, generation: 1, resourceSliceCount: 1}
+  devices:
+  - name: eth0
+    allowMultipleAllocations: true
+    capacity: {bandwidth: {value: "10", requestPolicy: {strategy: ConsumedOrNever}}}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: first, namespace: default}
+spec: {devices: {requests: [{name: r, exactly: {deviceClassName: nic}}]}}
+status:
+  allocation:
+    devices:
+      results:
+      - {request: r, driver: nic.example.com, pool: n1, device: eth0, shareID: 11111111-2222-4333-8444-555555555555}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: new, namespace: default}
+spec: {devices: {requests: [{name: r, exactly: {deviceClassName: nic, capacity: {AMOUNTS}}}]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("amounts", "gates", "says", "proposed"),
+    [
+        (
+            "requests: {bandwidth: '3'}",
+            "DRACapacityStrategies=true",
+            "bandwidth is not consumable while shares without a request for it are in use",
+            {"omit bandwidth in request r", "release claim default/first"},
+        ),
+        (
+            "limits: {bandwidth: '12'}",
+            "DRACapacityStrategies=true,DRACapacityLimits=true",
+            "insufficient bandwidth: requested 12, the largest device has 10",
+            {"omit the limit 12 of bandwidth in request r"},
+        ),
+        ("requests: {bandwidth: '3'}", "", "devices need the feature DRACapacityStrategies, which is off", set()),
+        ("limits: {bandwidth: '3'}", "", "has capacity limits, but the feature DRACapacityLimits is off", set()),
+    ],
+    ids=["not consumable", "a limit alone", "a device that needs a feature", "a claim that needs a feature"],
+)
+def test_devices_whose_first_share_decides(amounts: str, gates: str, says: str, proposed: set[str]) -> None:
+    objects = FIRST_SHARE_DECIDES.replace("{AMOUNTS}", f"{{{amounts}}}")
+    arguments = ["explain", "claim", "new", "-f", "-", *(["--feature-gates", gates] if gates else [])]
+    result = CliRunner().invoke(app, arguments, input=objects)
+    assert result.exit_code == 1
+    assert says in result.stdout
+    assert proposed <= {line.strip().removeprefix("- ") for line in result.stdout.splitlines()}
+
+
 def pod_with(claims: str) -> str:
     return f"""\
 apiVersion: v1

@@ -192,11 +192,20 @@ def request_less(request: RequestEditor, capacity: str, amount: Quantity, was: Q
 
 def omit_capacity(request: RequestEditor, capacity: str, default: Quantity | None = None) -> Change:
     """`default` is the amount that is consumed then, if devices agree on it."""
-    is_last = len(request.body["capacity"]["requests"]) == 1
-    steps = ("capacity",) if is_last else ("capacity", "requests", capacity)
     applies = f" (the default, {default}, applies)" if default is not None else ""
     text = f"omit {capacity} in request {request.name}{applies}"
-    return Change("OmitCapacity", 7, text, request.set(None, *steps))
+    return Change("OmitCapacity", 7, text, request.set(None, *_steps_to(request, "requests", capacity)))
+
+
+def omit_limit(request: RequestEditor, capacity: str, limit: Quantity) -> Change:
+    text = f"omit the limit {limit} of {capacity} in request {request.name}"
+    return Change("OmitLimit", 7, text, request.set(None, *_steps_to(request, "limits", capacity)))
+
+
+def _steps_to(request: RequestEditor, kind: str, capacity: str) -> tuple[str, ...]:
+    """Where an amount stands; with nothing beside it, the whole stanza."""
+    amounts = [name for each in ("requests", "limits") for name in request.body["capacity"].get(each) or ()]
+    return ("capacity",) if len(amounts) == 1 else ("capacity", kind, capacity)
 
 
 def request_fewer(request: RequestEditor, count: int, was: int | None) -> Change:

@@ -302,11 +302,16 @@ class _Proposer:
     def no_capacity(self) -> Iterator[Ladder]:
         for request, alternative, _ in self._requests:
             for name in alternative.criteria.asked or ():
-                yield [changes.omit_capacity(request, name, self._default(alternative, name))]
+                if name not in alternative.criteria.limits:
+                    yield [changes.omit_capacity(request, name, self._default(alternative, name))]
+            for name, limit in alternative.criteria.limits.items():
+                yield [changes.omit_limit(request, name, limit)]
 
     def _default(self, alternative: Alternative, name: str) -> Quantity | None:
-        """What is consumed of the capacity if a request omits it; None if matching devices differ in that."""
+        """What is consumed of the capacity if a request omits it; None if that is not the same for all matching devices."""
         funnel = self._survey.funnel(self._situation.node, alternative)
+        if any(spot.bit in spot.slice.terms for spot in _sized(funnel)):
+            return None
         found = {
             default_amount(capacities_of(spot.device)[name]) for spot in _sized(funnel) if name in spot.device.capacity
         }
