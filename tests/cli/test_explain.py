@@ -239,10 +239,22 @@ spec: {devices: {requests: [{name: r, exactly: {deviceClassName: nic, capacity: 
             "insufficient bandwidth: requested 12, the largest device has 10",
             {"omit the limit 12 of bandwidth in request r"},
         ),
+        (
+            "limits: {bandwith: '3'}",
+            "DRACapacityStrategies=true,DRACapacityLimits=true",
+            "no device has the capacity bandwith",
+            {"omit the limit 3 of bandwith in request r"},
+        ),
         ("requests: {bandwidth: '3'}", "", "devices need the feature DRACapacityStrategies, which is off", set()),
         ("limits: {bandwidth: '3'}", "", "has capacity limits, but the feature DRACapacityLimits is off", set()),
     ],
-    ids=["not consumable", "a limit alone", "a device that needs a feature", "a claim that needs a feature"],
+    ids=[
+        "not consumable",
+        "a limit alone",
+        "a misspelled limit",
+        "a device that needs a feature",
+        "a claim that needs a feature",
+    ],
 )
 def test_devices_whose_first_share_decides(amounts: str, gates: str, says: str, proposed: set[str]) -> None:
     objects = FIRST_SHARE_DECIDES.replace("{AMOUNTS}", f"{{{amounts}}}")

@@ -116,10 +116,13 @@ def use_class(request: RequestEditor, name: str, was: str) -> Change:
 
 
 def rename_capacity(request: RequestEditor, name: str, was: str) -> Change:
-    amounts = request.body["capacity"]["requests"]
-    renamed = {(name if each == was else each): amount for each, amount in amounts.items()}
+    edits = [
+        ({(name if each == was else each): amount for each, amount in amounts.items()}, request.steps("capacity", kind))
+        for kind, amounts in request.body["capacity"].items()
+        if was in amounts
+    ]
     text = f"request the capacity {name} instead of {was} in request {request.name}"
-    return Change("RenameCapacity", 0, text, request.set(renamed, "capacity", "requests"))
+    return Change("RenameCapacity", 0, text, request.claim.change(*edits))
 
 
 def correct_selector(request: RequestEditor, position: int, what: str, expression: str, size: int) -> Change:
