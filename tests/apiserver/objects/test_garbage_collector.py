@@ -89,3 +89,17 @@ async def test_foreground_deletion_waits_for_blocking_dependents(api: LocalApi) 
     await settle()
     assert not await api.exists(f"{CLAIMS}/c")
     assert not await api.exists(f"{PODS}/p")
+
+
+@with_api
+async def test_foreground_deletion_waits_for_dependents_of_dependents(api: LocalApi) -> None:
+    owner = await api.create(PODS, pod("p"))
+    middle = await api.create(PODS, pod("q", ownerReferences=owned_by(owner, blockOwnerDeletion=True)))
+    references = owned_by(middle, blockOwnerDeletion=True)
+    await api.create(CLAIMS, claim(ownerReferences=references, finalizers=["example.com/hold"]))
+    await api.delete(f"{PODS}/p", {"propagationPolicy": "Foreground"})
+    await settle()
+    assert [await api.exists(f"{PODS}/{name}") for name in ("p", "q")] == [True, True]
+    await api.patch(f"{CLAIMS}/c", {"metadata": {"finalizers": None}})
+    await settle()
+    assert [await api.exists(f"{PODS}/{name}") for name in ("p", "q")] == [False, False]

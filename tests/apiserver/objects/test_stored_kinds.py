@@ -165,3 +165,13 @@ def test_fields_have_the_defaults_of_kubernetes(path: str, sent: dict[str, Any],
             assert created["spec"]["template"]["spec"]["restartPolicy"] == "Always"
 
     main()
+
+
+@with_api
+async def test_a_kubelet_selects_services_and_certificates_by_their_fields(api: LocalApi) -> None:
+    services, requests = "/api/v1/namespaces/default/services", "/apis/certificates.k8s.io/v1/podcertificaterequests"
+    for name, address in (("headless", "None"), ("plain", "10.0.0.1")):
+        await api.create(services, {"metadata": {"name": name}, "spec": {"clusterIP": address}})
+    listed = await api.get("/api/v1/services", fieldSelector="spec.clusterIP!=None")
+    assert [each["metadata"]["name"] for each in listed["items"]] == ["plain"]
+    assert (await api.get(requests, fieldSelector="spec.nodeName=n"))["items"] == []

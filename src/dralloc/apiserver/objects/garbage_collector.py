@@ -181,9 +181,10 @@ class GarbageCollector:
             if gone:
                 await self._edit(kind, record, lambda document: _without_owners(document, gone))
             return
-        await self._deleter.delete(
-            kind, record.key, DeleteOptions(propagation=Propagation.BACKGROUND, uid=metadata.uid)
-        )
+        # An owner that waits for its dependents waits for theirs, too.
+        waits = _Owner.WAITING in states and bool(self._dependents.get((record.key, metadata.uid)))
+        propagation = Propagation.FOREGROUND if waits else Propagation.BACKGROUND
+        await self._deleter.delete(kind, record.key, DeleteOptions(propagation=propagation, uid=metadata.uid))
 
     async def _orphan(self, kind: Kind, record: Record, metadata: ObjectMeta) -> None:
         """Remove the references of all dependents to the owner, then release the owner."""

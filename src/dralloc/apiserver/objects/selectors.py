@@ -306,6 +306,8 @@ _FIELDS: Final[Mapping[tuple[str, str], Mapping[str, FieldGetter]]] = {
     ("apps", "ReplicaSet"): {**_METADATA_FIELDS, "status.replicas": _at("status", "replicas", absent="0")},
     ("", "ReplicationController"): {**_METADATA_FIELDS, "status.replicas": _at("status", "replicas", absent="0")},
     ("certificates.k8s.io", "CertificateSigningRequest"): _plain("spec.signerName"),
+    ("certificates.k8s.io", "PodCertificateRequest"): _plain("spec.signerName", "spec.podName", "spec.nodeName"),
     ("", "Secret"): _plain("type"),
+    ("", "Service"): _plain("spec.clusterIP", "spec.type"),
     ("batch", "Job"): {**_METADATA_FIELDS, "status.successful": _at("status", "succeeded", absent="0")},
 }
