@@ -114,3 +114,15 @@ async def test_a_value_that_cannot_be_encoded_is_sent_as_json(api: LocalApi) -> 
     path = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
     await api.create(path, lease)
     assert (await ask(api, f"{path}/a")).content_type == "application/json"
+
+
+@with_api
+async def test_the_answer_to_a_write_is_the_metadata_if_asked_for(api: LocalApi) -> None:
+    """A garbage collector of Kubernetes knows the metadata of all kinds, and nothing else of most."""
+    await api.create(PODS, pod_document("p"))
+    form = "as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+    accept = f"{PROTOBUF};{form},application/json;{form}"
+    headers = {b"accept": accept.encode(), b"content-type": b"application/merge-patch+json"}
+    patch = b'{"metadata":{"labels":{"a":"b"}}}'
+    shown = read(await api.server.handle(HttpRequest("PATCH", f"{PODS}/p", {}, headers, patch, api.user)))
+    assert (shown["kind"], shown["metadata"]["labels"], "spec" in shown) == ("PartialObjectMetadata", {"a": "b"}, False)

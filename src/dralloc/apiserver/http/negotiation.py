@@ -47,6 +47,14 @@ def form_of_objects(accept: str) -> Form:
     return _choice(accept)[0]
 
 
+def wants_metadata(accept: str) -> bool:
+    """True if the answer to a write is to be the metadata alone."""
+    try:
+        return _choice(accept)[0] is Form.METADATA
+    except NotAcceptable:
+        return False
+
+
 def wants_yaml(accept: str) -> bool:
     """True if the client prefers YAML to JSON."""
     return _encoding(accept) == YAML

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
+import msgspec
 from msgspec import structs
 
 from dralloc.access.node_restriction import CREATE, DELETE
@@ -14,12 +15,14 @@ from dralloc.access.users import node_of
 from dralloc.api.authentication_v1 import TokenRequest
 from dralloc.api.codec import encode
 from dralloc.api.registry import CERTIFICATE_SIGNING_REQUEST, NAMESPACE, POD
+from dralloc.apiserver.description.tables import partial_metadata
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.documents.server_side_apply import manager_of_user_agent
 from dralloc.apiserver.http.access_requests import access_request, verb_of_method
 from dralloc.apiserver.http.field_terms import escape_value
 from dralloc.apiserver.http.flow_control import give_way
 from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
+from dralloc.apiserver.http.negotiation import wants_metadata
 from dralloc.apiserver.http.query_options import (
     WriteOptions,
     list_options,
@@ -184,7 +187,7 @@ class ResourceEndpoints:
         sent = await read_sent(request, resource, options.field_validation)
         if resource.kind is CERTIFICATE_SIGNING_REQUEST:
             sent = with_requester(sent, request.user)
-        return _written(resource, await self._writer.create(_target(request, resource, path, options), sent))
+        return _written(request, resource, await self._writer.create(_target(request, resource, path, options), sent))
 
     async def _update(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
         options = write_options(request.query, "UpdateOptions")
@@ -198,9 +201,9 @@ class ResourceEndpoints:
         creates = resource.kind.created_by_update and not metadata.uid
         if creates and await self._store.get(target.key) is None:
             with suppress(AlreadyExists):
-                return _written(resource, await self._writer.create(target, sent))
+                return _written(request, resource, await self._writer.create(target, sent))
         change = ObjectChange(make=replacement(request, resource, sent), size=len(sent.body))
-        return _written(resource, await self._writer.change(target, change))
+        return _written(request, resource, await self._writer.change(target, change))
 
     async def _patch(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
         applies = request.media_type == APPLY_PATCH
@@ -208,7 +211,7 @@ class ResourceEndpoints:
         if applies:
             require_field_manager(options)
         target = _target(request, resource, path, options)
-        return _written(resource, await patch_object(self._writer, target, request, options))
+        return _written(request, resource, await patch_object(self._writer, target, request, options))
 
     # --- parts of objects -----------------------------------------------------------------------------------
 
@@ -346,7 +349,7 @@ class ResourceEndpoints:
             raise BadRequest("spec.finalizers must be a list of strings")
         key = key_of(NAMESPACE, "", path.name)
         return _written(
-            resource, await self._writer.edit(NAMESPACE, key, lambda found: with_finalizers(found, finalizers))
+            request, resource, await self._writer.edit(NAMESPACE, key, lambda found: with_finalizers(found, finalizers))
         )
 
 
@@ -364,8 +367,10 @@ def _target(request: HttpRequest, resource: ApiResource, path: ResourcePath, opt
     )
 
 
-def _written(resource: ApiResource, written: Written) -> HttpResponse:
+def _written(request: HttpRequest, resource: ApiResource, written: Written) -> HttpResponse:
     body, warnings = _shown(resource, written), written.warnings
+    if wants_metadata(request.header(b"accept")):
+        body = encode(partial_metadata(msgspec.json.decode(body)))
     if resource.deprecation_warning:
         warnings = (resource.deprecation_warning, *warnings)
     if resource.kind.kept_only:
