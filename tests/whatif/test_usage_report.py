@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import product
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -30,6 +31,7 @@ from dralloc.whatif.device_report import DeviceReport, DeviceState, PoolReport, 
 from dralloc.whatif.engine import Engine, PodPlacement
 from dralloc.whatif.usage_report import closed_nodes, usage_report
 from tests.support.plain_pools import World
+from tests.support.random_capacity import with_capacity_features
 from tests.support.random_worlds import random_world
 
 STEPPED = {"memory": capacity("40Gi", default="1Gi", minimum="2Gi", step="4Gi")}
@@ -298,6 +300,38 @@ def test_what_is_called_available_is_given_and_one_more_is_refused(seed: int) ->
                 most = each.largest if each.largest is not None else Quantity.ZERO
                 assert each.largest is None or is_given(found, {**zeros, each.name: each.largest}), found
                 assert not is_given(found, {**zeros, each.name: most + Quantity.of(1)}), found
+
+
+@pytest.mark.slow
+@pytest.mark.fuzz
+@given(seed=st.integers(0, 2**32))
+def test_what_is_called_available_beside_shares_with_strategies_is_given(seed: int) -> None:
+    world = with_capacity_features(numbered(random_world(seed)), seed)
+    features = world.features.of_scheduler()
+    snapshot = Snapshot.of(slices=world.slices, claims=world.allocated, rules=world.rules, nodes=[world.node])
+    assume(features.consumable_capacity)
+
+    def is_served(found: DeviceReport, asked: dict[str, str] | None) -> bool:
+        demand = compile_demand([claim("wanted", only(found, asked))], {"any": build.device_class("any")}, features)
+        return isinstance(allocate(AllocationProblem(demand, world.node, snapshot)), Allocated)
+
+    def is_given(found: DeviceReport, asked: dict[str, str]) -> bool:
+        """True if a request for this, with little or nothing of the other capacities, is served."""
+        others = [each.name for each in found.capacities if each.name not in asked]
+        little = (dict(zip(others, amounts, strict=True)) for amounts in product((None, "0", "1"), repeat=len(others)))
+        return any(
+            is_served(found, {**asked, **{name: amount for name, amount in each.items() if amount is not None}})
+            for each in little
+        )
+
+    for pool in usage_report(snapshot, world.features):
+        for found in pool.devices:
+            if found.state is not DeviceState.GONE:
+                assert found.state.is_open or not is_served(found, None), found
+            for each in found.capacities if found.state.is_open else ():
+                if each.largest is not None:
+                    assert is_given(found, {each.name: str(each.largest)}), (found, each)
+                    assert not is_given(found, {each.name: str(each.largest + Quantity.of(1))}), (found, each)
 
 
 @pytest.mark.slow
