@@ -383,3 +383,22 @@ def test_a_name_like_no_other_is_answered_with_some_that_there_are_those_of_its_
 def test_the_help_teaches_by_example() -> None:
     result = CliRunner().invoke(app, ["explain", "--help"], env={"COLUMNS": "200"})
     assert "dralloc explain pod ml/train-0 -f cluster.json" in result.stdout
+
+
+def test_the_order_of_devices_is_named_where_it_is_not_first_fit() -> None:
+    examples = CASES.parents[2] / "examples"
+    for folder, pod, gate, says in (
+        ("14-summed-bandwidth", "bundle", "DRAAggregatedCapacity", "one of as few devices as have enough together"),
+        ("19-which-device-first", "packed", "DRADevicePreference", "chosen by LeastAvailable"),
+    ):
+        arguments = ["explain", "pod", pod, "-f", str(examples / folder), "--feature-gates", f"{gate}=true"]
+        assert says in CliRunner().invoke(app, arguments).stdout
+
+
+def test_remedies_of_a_total_that_too_few_devices_have() -> None:
+    folder = CASES.parents[2] / "examples" / "14-summed-bandwidth"
+    arguments = ["explain", "pod", "narrow", "-f", str(folder), "--feature-gates", "DRAAggregatedCapacity=true"]
+    answer = CliRunner().invoke(app, arguments).stdout
+    assert "insufficient bandwidth: requested 25G, 2 devices can give 20G" in answer
+    assert "request 20G of bandwidth instead of 25G in request lines" in answer
+    assert "allow 3 devices instead of 2 in request lines" in answer

@@ -46,6 +46,10 @@ class ChosenDevice:
     # The consumed capacity of a share; None for a whole device.
     consumed: Mapping[str, Quantity] | None
     passed_over: tuple[PassedOver, ...]
+    # The devicePreference that ordered the devices.
+    preference: str = FIRST_FIT
+    # True if it is one of as few devices as have a capacity together.
+    is_together: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +114,8 @@ class _Retelling:
                         spot.device_id,
                         picked.consumed_capacity if picked.is_share else None,
                         passed,
+                        alternative.preference,
+                        alternative.is_aggregated,
                     )
                 )
                 self._take(alternative, spot, picked)

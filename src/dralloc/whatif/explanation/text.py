@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from dralloc.allocator.diagnosis.reasons import Group, counted, first_few, text_of_loss
+from dralloc.api.resource_v1 import FIRST_FIT
 from dralloc.whatif.explanation.attribute_statistics import AttributeStatistics, SelectorStatistics
 from dralloc.whatif.explanation.choice import ChosenDevice, ExplainedChoice
 from dralloc.whatif.explanation.report import Explanation, FitVerdict, NodeDetail, RequestFunnel, Standing, Step
@@ -187,10 +188,16 @@ def _choice_sections(choice: ExplainedChoice) -> Iterator[tuple[str, Iterator[st
     )
 
 
+def _order(chosen: ChosenDevice) -> str:
+    if chosen.is_together:
+        return "one of as few devices as have enough together"
+    return "the first free device" if chosen.preference == FIRST_FIT else f"chosen by {chosen.preference}"
+
+
 def _chosen_lines(chosen: ChosenDevice) -> Iterator[str]:
     amounts = ", ".join(f"{name}={amount}" for name, amount in (chosen.consumed or {}).items())
     share = "" if chosen.consumed is None else f" (a share{f': {amounts}' if amounts else ''})"
-    order = "" if chosen.passed_over else ", the first free device"
+    order = "" if chosen.passed_over else f", {_order(chosen)}"
     yield f"request {chosen.request}: {chosen.device_id}{share}{order}"
     for passed in chosen.passed_over:
         example = f"for example {passed.example}" if passed.count > 1 else str(passed.example)
