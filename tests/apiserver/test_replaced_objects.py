@@ -11,6 +11,7 @@ import pytest
 from dralloc.api.protobuf_reader import protobuf_to_json
 from dralloc.api.protobuf_writer import to_protobuf
 from dralloc.apiserver.documents.json_documents import Document
+from dralloc.apiserver.documents.kept_members import with_kept_members
 from dralloc.apiserver.http.messages import PROTOBUF, HttpRequest
 from dralloc.apiserver.objects.stored_form import read_document
 from tests.support.local_api import CLAIMS, MERGE_PATCH, LocalApi, claim_document, with_api
@@ -112,3 +113,8 @@ async def test_a_body_that_knows_our_members_may_set_them(api: LocalApi) -> None
     created = await send(api, "POST", CLAIMS, to_protobuf(body))
     assert created.status == 201
     assert (await api.get(f"{CLAIMS}/c"))["spec"]["reservedFor"] == JOB
+
+
+def test_an_object_that_lacks_nothing_is_the_same_object() -> None:
+    sent = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", **workload_claim()}
+    assert with_kept_members(sent, {**sent}) is sent

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from operator import is_
 from typing import Any, Final
 
 from dralloc.api.protobuf_schema import SCALARS, MessageField, message_name, messages
@@ -18,7 +19,7 @@ OWN_NUMBERS: Final = 1001
 
 
 def with_kept_members(sent: Document, stored: Document) -> Document:
-    """The sent object with the members of ours that it lacks. Both have the type and version of the sent one."""
+    """The sent object with the members of ours that it lacks; the same object if it lacks none. Both have the type and version of the sent one."""
     name = message_name(stored["apiVersion"], stored["kind"])
     return sent if name is None else _merged(name, sent, stored)
 
@@ -47,19 +48,24 @@ def _merged(name: str, sent: Document, stored: Document) -> Document:
             if now is None:
                 kept[field.name] = before
         elif now is not None and field.type not in SCALARS and _may_have_own(field.type):
-            kept[field.name] = _merged_value(field, now, before)
+            merged = _merged_value(field, now, before)
+            if merged is not now:
+                kept[field.name] = merged
     return {**sent, **kept} if kept else sent
 
 
 def _merged_value(field: MessageField, now: Any, before: Any) -> Any:
+    """The value with the members of ours; the same value if it lacks none."""
     if field.is_list:
         unused = list(before)
-        return [_merged_item(field.type, item, unused) for item in now]
+        items = [_merged_item(field.type, item, unused) for item in now]
+        return now if all(map(is_, items, now)) else items
     if field.is_map:
-        return {
+        values = {
             key: _merged(field.type, value, before[key]) if isinstance(before.get(key), dict) else value
             for key, value in now.items()
         }
+        return now if all(value is now[key] for key, value in values.items()) else values
     return _merged(field.type, now, before)
 
 
