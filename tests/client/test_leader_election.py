@@ -16,7 +16,8 @@ from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.known_resources import resource_for
-from dralloc.client.leader_election import LeaderElection, Timing
+from dralloc.client.leader_election import LeaderElection
+from dralloc.client.lease_terms import Timing
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.simulator.network import Faults
 from dralloc.simulator.virtual_time import START, VirtualClock, run_virtual

@@ -11,7 +11,7 @@ from dralloc.api.validation.resource_slice import ADVANCED_DEVICES_COUNT_MAX, DE
 from dralloc.apiserver.credentials.certificates import AUTHORITY_LIFETIME, RENEW_BEFORE, SERVER_LIFETIME
 from dralloc.apiserver.http.body_reader import BODY_BYTES_MAX, BODY_TIME_MAX_S
 from dralloc.apiserver.http.listener_limits import CONNECTIONS_MAX, HEAD_BYTES_MAX, STALLED_READER_S
-from dralloc.client.leader_election import DEFAULT
+from dralloc.client.lease_terms import DEFAULT
 from dralloc.scheduler.queue.parked_pods import PARKED_MAX_S
 from dralloc.scheduler.queue.scheduling_queue import BACKOFF_FIRST_S, BACKOFF_MAX_S
 from dralloc.store.interface import HistoryLimits

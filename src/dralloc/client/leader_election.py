@@ -1,76 +1,23 @@
-"""Leader election: of several replicas, the one that keeps renewing a Lease leads.
-
-A lease expires when *we* have seen it unchanged for its duration, on our own monotonic clock; wall-clock times from
-other machines are never compared. So clocks may differ, and may jump.
-"""
+"""Leader election: of several replicas, the one that keeps renewing a Lease leads."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Final
 
 import msgspec
 
 from dralloc.api.coordination_v1 import Lease, LeaseSpec
 from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.client.api_calls import ApiCalls
+from dralloc.client.lease_terms import DEFAULT, Seen, Timing, claimed, may_take
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import ObjectKey, TypedResource
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import AlreadyExists, ApiError, Conflict, NotFound
 
 _logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
-    """The lease duration, the renew deadline after which a leader gives up, and the retry interval."""
-
-    lease_s: int = 15
-    renew_deadline_s: float = 10.0
-    retry_s: float = 2.0
-
-    def __post_init__(self) -> None:
-        # A leader must stop before another replica may start.
-        assert self.retry_s < self.renew_deadline_s < self.lease_s
-
-
-DEFAULT: Final = Timing()
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A lease as last read, and the time since which it is unchanged."""
-
-    lease: Lease
-    since_s: float
-
-
-def may_take(seen: Seen, identity: str, now_s: float) -> bool:
-    """True if the lease is ours, has no holder, or has expired."""
-    spec = seen.lease.spec
-    if not spec.holder_identity or spec.holder_identity == identity:
-        return True
-    return now_s >= seen.since_s + (spec.lease_duration_seconds or 0)
-
-
-def claimed(lease: Lease, identity: str, now: datetime, timing: Timing) -> Lease:
-    """Returns the lease with us as its holder, renewed now."""
-    spec, moment = lease.spec, now.isoformat(timespec="microseconds").replace("+00:00", "Z")
-    ours = spec.holder_identity == identity
-    renewed = msgspec.structs.replace(
-        spec,
-        holder_identity=identity,
-        lease_duration_seconds=timing.lease_s,
-        renew_time=moment,
-        acquire_time=spec.acquire_time if ours else moment,
-        lease_transitions=(spec.lease_transitions or 0) + (0 if ours or not spec.holder_identity else 1),
-    )
-    return msgspec.structs.replace(lease, spec=renewed)
 
 
 class LeaderElection:

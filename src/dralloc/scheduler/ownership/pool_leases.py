@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Collection
 from dralloc.api.coordination_v1 import Lease
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_resources import resource_for
-from dralloc.client.leader_election import Seen
+from dralloc.client.lease_terms import Seen
 from dralloc.client.transport import TransportError
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import AlreadyExists, ApiError, Conflict
