@@ -153,7 +153,7 @@ def test_misspelt_fields_of_pods_are_errors_with_what_was_meant() -> None:
 @pytest.mark.parametrize(
     ("source", "severity", "said"),
     [
-        ("apiVersion: networking.k8s.io/v1\nkind: Ingress", "warning", "not checked: dralloc does not know the kind"),
+        ("apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway", "warning", "not checked: dralloc does not know the kind"),
         ("apiVersion: resource.k8s.io/v1\nkind: ResourceClam", "error", 'did you mean "ResourceClaim"?'),
         ("apiVersion: resource.k8s.io/v1alpha3\nkind: DeviceTaintRule", "error", "it exists in v1, v1beta2"),
         ("metadata: {}", "error", "missing apiVersion and kind"),
@@ -340,8 +340,8 @@ spec:
 def test_fields_that_a_server_drops_are_warned_of_where_they_are_written() -> None:
     result = run("-", stdin=GATED)
     assert result.exit_code == 0, result.output
-    dropped = [line.split(": ") for line in result.stdout.splitlines() if ": dropped, " in line]
-    assert [(parts[0].removeprefix("<stdin>:"), parts[2], parts[3].split()[5]) for parts in dropped] == [
+    dropped = [line.split(": ") for line in result.stdout.splitlines() if ": dropped by " in line]
+    assert [(parts[0].removeprefix("<stdin>:"), parts[2], parts[3].split()[8]) for parts in dropped] == [
         ("9:7", "spec.devices.requests[0].exactly.devicePreference", "DRADevicePreference"),
         ("12:9", "spec.devices.requests[0].exactly.capacity.limits", "DRACapacityLimits"),
         ("24:5", "spec.devices[0].remainder", "DRACapacityRemainder"),

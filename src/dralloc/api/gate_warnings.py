@@ -37,7 +37,7 @@ def warn_of_dropped_fields(obj: ApiObject, gates: FeatureGates) -> Iterator[str]
 def _warn_of_claim(spec: ResourceClaimSpec, path: str, gates: FeatureGates) -> Iterator[str]:
     yield from _warn(gated_fields.CLAIM_SPEC_FEATURES, spec, path, gates)
     if gated_fields.uses_aggregated_capacity(spec) and "DRAAggregatedCapacity" not in gates:
-        yield f"{path}.devices.requests: mode AggregatedCapacity needs the feature gate DRAAggregatedCapacity, which is off"
+        yield f"{path}.devices.requests: mode AggregatedCapacity is refused by a server without the feature gate DRAAggregatedCapacity"
 
 
 def _warn(features: tuple[GatedFields[Any], ...], part: Any, path: str, gates: FeatureGates) -> Iterator[str]:
@@ -50,7 +50,7 @@ def _warn(features: tuple[GatedFields[Any], ...], part: Any, path: str, gates: F
             # A field of a field that another gate drops.
             if not any(field.startswith(outer) for outer in warned):
                 warned.add(field)
-                yield f"{field}: dropped, because the feature gate {' and '.join(off)} is off"
+                yield f"{field}: dropped by a server without the feature gate {' and '.join(off)}"
 
 
 def _tree(part: Any) -> Any:

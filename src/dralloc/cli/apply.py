@@ -10,6 +10,10 @@ from dralloc.cli.options import Context, Gates, Kubeconfig, Namespace, Output, O
 from dralloc.cli.output import FINDINGS, fail, parse_gates, say
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from dralloc.api.diagnostics import Diagnostic
+    from dralloc.cli.file_parts import Part
     from dralloc.cli.manifest_files import Source
     from dralloc.client.transport import Transport
 
@@ -71,19 +75,16 @@ def apply(
 
 def _judge(sources: list[Source], feature_gates: str) -> frozenset[str]:
     """Ends the command where something is wrong with the manifests; otherwise what was warned of."""
-    from datetime import UTC, datetime
-
     from dralloc.api.registry import KINDS
     from dralloc.cli.file_parts import cut
-    from dralloc.cli.manifest_checks import CheckOptions, check_parts, sentence
+    from dralloc.cli.manifest_checks import sentence
 
     known = {kind.kind for kind in KINDS}
     warned: set[str] = set()
     errors = 0
     parts = list(cut(sources))
-    options = CheckOptions(parse_gates(feature_gates), datetime.now(UTC))
-    for part, judgement in zip(parts, check_parts(parts, options), strict=True):
-        for told in judgement.diagnostics:
+    for part, diagnostics in zip(parts, _check(parts, feature_gates), strict=True):
+        for told in diagnostics:
             is_error = told.severity.value == "error"
             # What we do not know, the server may.
             if is_error or told.kind in known:
@@ -93,3 +94,20 @@ def _judge(sources: list[Source], feature_gates: str) -> frozenset[str]:
     if errors:
         fail(f"nothing was sent: {errors} {'error' if errors == 1 else 'errors'} in the manifests", FINDINGS)
     return frozenset(warned)
+
+
+def _check(parts: list[Part], feature_gates: str) -> Iterator[Sequence[Diagnostic]]:
+    """What is to be said of each part. The server has gates of its own, so what another gate would allow is no error here."""
+    from datetime import UTC, datetime
+
+    from dralloc.cli.manifest_checks import CheckOptions, check_parts
+    from dralloc.primitives.features import ALL_ALPHA
+
+    now = datetime.now(UTC)
+    for part, judgement in zip(parts, check_parts(parts, CheckOptions(parse_gates(feature_gates), now)), strict=True):
+        diagnostics: Sequence[Diagnostic] = judgement.diagnostics
+        if not feature_gates and any(told.severity.value == "error" for told in diagnostics):
+            (lenient,) = check_parts([part], CheckOptions(parse_gates(f"{ALL_ALPHA}=true"), now))
+            warnings = [told for told in diagnostics if told.severity.value != "error"]
+            diagnostics = [*warnings, *(told for told in lenient.diagnostics if told.severity.value == "error")]
+        yield diagnostics
