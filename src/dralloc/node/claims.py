@@ -97,7 +97,12 @@ class NodeClaims:
             return
         with self._measured(PREPARE_RESOURCES):
             claims = await self._usable_claims(pod)
-            await self._release_devices(claims)
+            try:
+                await self._release_devices(claims)
+            except ClaimsFailed:
+                # An old claim with the same name says more than the failure of its driver.
+                self._check_entries(claims)
+                raise
             async with AsyncExitStack() as stack:
                 await self._book.lock(stack, [key_of(claim) for claim in claims])
                 await self._prepare_locked(pod, claims)
@@ -137,10 +142,13 @@ class NodeClaims:
                 )
             await self.unprepare(pod_uid)
 
-    async def _prepare_locked(self, pod: Pod, claims: Sequence[ResourceClaim]) -> None:
+    def _check_entries(self, claims: Sequence[ResourceClaim]) -> None:
         for claim in claims:
             if refused := prepare_plan.check_entry(claim, self._book.get(key_of(claim))):
                 raise ClaimsFailed(refused.text)
+
+    async def _prepare_locked(self, pod: Pod, claims: Sequence[ResourceClaim]) -> None:
+        self._check_entries(claims)
         for claim in claims:
             entry = self._book.get(key_of(claim)) or ClaimEntry(record_of(claim, may_skip=self._may_skip))
             record = entry.record.with_pod(pod.metadata.uid)
