@@ -139,6 +139,8 @@ class ResourceEndpoints:
     def handler_of(self, method: str, resource: ApiResource, path: ResourcePath) -> Handler:
         """The handler of the method on the path."""
         kind = resource.kind
+        if kind is POD and path.subresource == "proxy":
+            return self._refuse_proxy
         if path.tail or (path.namespace and not kind.namespaced):
             raise no_such_resource()
         if path.verb:
@@ -333,6 +335,12 @@ class ResourceEndpoints:
             if not decision.allowed:
                 raise forbidden(resource.group, resource.plural, path.name, decision.reason)
         return await self._connections.stream(request, path)
+
+    async def _refuse_proxy(self, _: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
+        """Requests are not passed on to pods; `port-forward` is the way there."""
+        if await self._store.get(key_of(POD, path.namespace, path.name)) is None:
+            raise not_found(resource.group, resource.plural, path.name)
+        raise no_such_resource()
 
     async def _log(self, request: HttpRequest, _: ApiResource, path: ResourcePath) -> HttpResponse:
         return await self._connections.log(request, path)
