@@ -94,7 +94,7 @@ function amountStory(name, asked, given, found, isShare) {
     given: given ?? null,
     total: capacity?.value ?? null,
     rule: capacity ? policyText(policy, capacity.value) : "",
-    why: isShare ? whyAmount(asked, given, policy, capacity?.value) : "the whole device",
+    why: isShare ? whyAmount(asked, given, policy) : "the whole device",
   };
 }
 
@@ -103,10 +103,14 @@ function countText(wish) {
   return wish.allocationMode === "AggregatedCapacity" ? `up to ${wish.count ?? 32}` : (wish.count ?? 1);
 }
 
-function whyAmount(asked, given, policy, value) {
+function whyAmount(asked, given, policy) {
   if (policy?.zeroConsumption) return "only compared, not consumed";
-  if (asked === undefined) return policy?.default && given !== value ? "default, nothing requested" : "all, nothing requested";
-  const difference = parseQuantity(given).nanos - parseQuantity(asked).nanos;
+  const amount = parseQuantity(given).nanos;
+  if (asked === undefined) {
+    const isDefault = policy?.default !== undefined && amount === parseQuantity(policy.default).nanos;
+    return isDefault ? "default, nothing requested" : "all, nothing requested";
+  }
+  const difference = amount - parseQuantity(asked).nanos;
   return difference > 0n ? "rounded up" : "as requested";
 }
 
