@@ -179,7 +179,9 @@ def test_several_serve_what_is_in_one_etcd_and_one_is_at_work(tmp_path: Path) ->
         ):
             client.create(TEMPLATE)
             run_pod(client, "p")
-            leases = {each.metadata.name: each.spec.holder_identity for each in client.list(Lease)}
+            leases = {
+                each.metadata.name: each.spec.holder_identity for each in client.list(Lease, namespace="kube-system")
+            }
             parts = ("controllers", "fake-nodes", "manifest-nodes", "scheduler")
             assert sorted(leases) == [f"dralloc-{part}" for part in parts]
             assert len(set(leases.values())) == 1

@@ -29,6 +29,7 @@ from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 from dralloc.apiserver.objects.api_resources import key_of
 from dralloc.apiserver.objects.stored_form import to_stored
 from dralloc.assembly.cluster import ClusterSettings, InProcessCluster, cluster_in_process
+from dralloc.controllers.controller_set import WITHOUT_NODES
 from dralloc.primitives.errors import ApiError
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.quantity import Quantity
@@ -194,7 +195,9 @@ async def copied(
                 await copy.delete(key, expected_revision=known.revision)
             if new is not None:
                 await copy.create(key, to_stored(new))
-        settings = ClusterSettings(clock=loop_clock(), gates=gates or FeatureGates.defaults())
+        settings = ClusterSettings(
+            clock=loop_clock(), gates=gates or FeatureGates.defaults(), controllers=WITHOUT_NODES
+        )
         async with cluster_in_process(settings, store=copy) as cluster:
             await asyncio.sleep(SETTLED_S)
             cluster.components.check()
@@ -338,7 +341,9 @@ async def change(cluster: InProcessCluster, random: RandomCluster) -> None:
 async def scenario(seed: int) -> None:
     random = RandomCluster(seed)
     async with MemoryStore() as store:
-        async with cluster_in_process(ClusterSettings(clock=loop_clock()), store=store) as cluster:
+        async with cluster_in_process(
+            ClusterSettings(clock=loop_clock(), controllers=WITHOUT_NODES), store=store
+        ) as cluster:
             for made in random.objects():
                 await create(cluster, made)
             await asyncio.sleep(SETTLED_S)

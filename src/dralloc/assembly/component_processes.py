@@ -9,6 +9,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
+from dralloc.controllers.controller_set import WITHOUT_NODES
+
 STOP_S: Final = 15.0
 
 
@@ -26,7 +28,9 @@ def local_cluster(directory: Path, *, with_controllers: bool, store: str | None 
         stack.enter_context(_component((*server, "--kubeconfig", str(kubeconfig)), "kubeconfig: "))
         stack.enter_context(_component(("scheduler", "--kubeconfig", str(kubeconfig)), "scheduling on "))
         if with_controllers:
-            stack.enter_context(_component(("controllers", "--kubeconfig", str(kubeconfig)), "working on "))
+            # No agent keeps the nodes alive.
+            controllers = ("controllers", "--kubeconfig", str(kubeconfig), "--only", ",".join(WITHOUT_NODES))
+            stack.enter_context(_component(controllers, "working on "))
         yield kubeconfig
 
 

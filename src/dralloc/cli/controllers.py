@@ -15,10 +15,10 @@ def controllers(
     context: Context = None,
     only: Annotated[str | None, typer.Option(help="Comma-separated controllers to run; default: all.")] = None,
     node_monitor_grace_period: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How long a node may be silent before it is unknown.", min=1)
+        float, typer.Option(metavar="S", help="The seconds for which a node may be silent before it is unknown.", min=1)
     ] = 50.0,
     node_monitor_period: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How often nodes are examined.", min=0.1)
+        float, typer.Option(metavar="S", help="The seconds between two examinations of all nodes.", min=0.1)
     ] = 5.0,
     leader_elect: LeaderElect = False,
     feature_gates: Gates = "",
