@@ -226,16 +226,19 @@ def roll_out(scene: Scene) -> None:
     scene.must("replace", "--raw", path, "-f", "-", stdin=json.dumps(rolled))
 
 
-@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
-def test_verb(scene: Scene, verb: Verb) -> None:
-    if scene.minor < verb.since:
-        pytest.skip(f"kubectl 1.{scene.minor} has no such command, or one for an API that Kubernetes has removed")
+def test_every_verb(scene: Scene) -> None:
+    """The commands in their order: some use what earlier ones have made."""
+    failures = {verb.name: failure for verb in VERBS if (failure := failure_of(scene, verb))}
+    assert failures == {}
+
+
+def failure_of(scene: Scene, verb: Verb) -> str:
+    """The output if it is not what the table says. Older programs may lack a command, but must not panic."""
     arguments = [word.replace("_", " ") if "_" in word else word for word in scene.filled(verb.command).split()]
     ended = scene.run(*arguments, stdin=verb.stdin)
     output = ended.stdout + ended.stderr
-    assert "panic" not in output
-    assert ended.returncode == verb.code, output
-    assert scene.filled(verb.prints) in output
+    is_good = ended.returncode == verb.code and scene.filled(verb.prints) in output
+    return "" if "panic" not in output and (is_good or scene.minor < verb.since) else output
 
 
 def test_port_forward(scene: Scene, cluster: ServerProcess) -> None:
