@@ -23,6 +23,8 @@ PROMISES = (
     "D2",
     "N1",
     "N2",
+    "K1",
+    *(f"F{number}" for number in range(1, 9)),
 )
 STATES = {"kept", "partly", "planned"}
 
@@ -46,7 +48,7 @@ def documents() -> list[Path]:
 def parity_rows() -> dict[str, tuple[str, str, str, str]]:
     rows: dict[str, tuple[str, str, str, str]] = {}
     for line in (ROOT / "docs" / "parity.md").read_text().splitlines():
-        if match := re.match(r"\| ([CPRBWDN]\d+) \|(.*)\|(.*)\|(.*)\|(.*)\|$", line):
+        if match := re.match(r"\| ([CPRBWDNKF]\d+) \|(.*)\|(.*)\|(.*)\|(.*)\|$", line):
             assert match[1] not in rows, f"{match[1]} stands twice"
             rows[match[1]] = (match[2].strip(), match[3].strip(), match[4].strip(), match[5].strip())
     return rows
