@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import pytest
 
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.client.async_client import AsyncClient
-from dralloc.client.transport import ClientRequest, ClientResponse, Transport, TransportError
+from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport, TransportError
 from dralloc.driver import AllocatedClaim, Device, Driver, DriverFunctions, PreparedDevice, capacity, device
 from dralloc.driver.checkpoint import Checkpoint
 from dralloc.driver.instances import AlreadyRunning
@@ -293,6 +293,26 @@ def test_a_cancelled_call_completes_and_the_next_call_gets_its_result(directory:
     on_bench(directory, scenario)
 
 
+def test_a_claim_that_is_unprepared_while_it_is_read_is_not_prepared_afterwards(directory: Path) -> None:
+    """The kubelet does not wait for the end of a prepare call before it unprepares the claim of a deleted pod."""
+
+    async def run() -> None:
+        async with bench_server() as transport:
+            slow, driver = SlowClaims(transport), MemoryDriver()
+            async with bench_on(slow, driver, bench_settings(directory)) as bench:
+                name = bench.name_of(await shared_claim(bench, "late"))
+                slow.go.clear()
+                preparing = asyncio.create_task(bench.caller.prepare([name]))
+                await slow.asked.wait()
+                assert (await bench.caller.unprepare([name]))[name.uid].error == ""
+                slow.go.set()
+                assert "unprepared" in (await preparing)[name.uid].error
+                assert driver.log == []
+                assert (await bench.caller.prepare([name]))[name.uid].error == "", "a later call is another one"
+
+    asyncio.run(run())
+
+
 # --- Restarts and updates -----------------------------------------------------------------------------------------
 
 
@@ -424,30 +444,54 @@ def test_registration_describes_the_driver(directory: Path) -> None:
     assert not (directory / "plugins" / "gpu.example.com" / "dra.sock").exists()
 
 
-class Offline:
-    """A transport to a server that can be disconnected."""
+class Relay:
+    """A transport over another one."""
 
     def __init__(self, inner: Transport) -> None:
         self.inner = inner
-        self.is_down = False
 
     async def send(self, request: ClientRequest) -> ClientResponse:
-        if self.is_down:
-            raise TransportError("the server is away")
         return await self.inner.send(request)
 
-    def stream(self, request: ClientRequest) -> object:
+    def stream(self, request: ClientRequest) -> AbstractAsyncContextManager[Stream]:
         return self.inner.stream(request)
 
     async def close(self) -> None:
         await self.inner.close()
 
 
+class Offline(Relay):
+    """A transport to a server that can be disconnected."""
+
+    is_down = False
+
+    async def send(self, request: ClientRequest) -> ClientResponse:
+        if self.is_down:
+            raise TransportError("the server is away")
+        return await super().send(request)
+
+
+class SlowClaims(Relay):
+    """A transport to a server that reads claims when it may."""
+
+    def __init__(self, inner: Transport) -> None:
+        super().__init__(inner)
+        self.go = asyncio.Event()
+        self.go.set()
+        self.asked = asyncio.Event()
+
+    async def send(self, request: ClientRequest) -> ClientResponse:
+        if request.method == "GET" and "/resourceclaims/" in request.path and not self.go.is_set():
+            self.asked.set()
+            await self.go.wait()
+        return await super().send(request)
+
+
 def test_prepared_claims_are_answered_without_an_api_server(directory: Path) -> None:
     async def run() -> None:
         async with bench_server() as transport:
             line = Offline(transport)
-            async with bench_on(line, MemoryDriver(), bench_settings(directory)) as bench:  # type: ignore[arg-type]
+            async with bench_on(line, MemoryDriver(), bench_settings(directory)) as bench:
                 known, new = [bench.name_of(await shared_claim(bench, name)) for name in ("known", "new")]
                 before = await bench.caller.prepare([known])
                 line.is_down = True

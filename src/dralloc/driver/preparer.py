@@ -77,20 +77,33 @@ class Preparer:
         self._metrics = metrics
         self._on_prepared = on_prepared
         self._running: set[asyncio.Task[Any]] = set()
+        # For each prepare call, the claims that were not unprepared since it began.
+        self._wanted: list[set[str]] = []
 
     async def prepare(self, references: Sequence[ClaimReference]) -> Mapping[str, tuple[ReadyDevice, ...] | Failure]:
         """By claim UID, the devices or the failure."""
-        # Without the lock, because the API server may be slow.
-        fetched = await asyncio.gather(*map(self._fetch, references))
-        return await self._run_to_completion(self._prepare_all(references, fetched))
+        wanted = {reference.uid for reference in references}
+        self._wanted.append(wanted)
+        try:
+            # Without the lock, because the API server may be slow.
+            fetched = await asyncio.gather(*map(self._fetch, references))
+        except BaseException:
+            self._forget(wanted)
+            raise
+        return await self._run_to_completion(self._prepare_wanted(references, fetched, wanted))
 
     async def unprepare(self, references: Sequence[ClaimReference]) -> Mapping[str, Failure | None]:
-        """By claim UID, the failure, if any."""
+        """By claim UID, the failure, if any. Prepare calls that began before do not prepare these claims any more."""
+        for wanted in self._wanted:
+            wanted.difference_update(reference.uid for reference in references)
         return await self._run_to_completion(self._unprepare_all(references))
 
     async def settle(self) -> None:
         """Wait for cancelled calls that still run."""
         await asyncio.gather(*self._running, return_exceptions=True)
+
+    def _forget(self, wanted: set[str]) -> None:
+        self._wanted = [other for other in self._wanted if other is not wanted]
 
     async def _run_to_completion(self, work: Coroutine[Any, Any, Result]) -> Result:
         task = asyncio.create_task(work)
@@ -108,13 +121,23 @@ class Preparer:
 
     # --- Preparing ------------------------------------------------------------------------------------------------
 
+    async def _prepare_wanted(
+        self, references: Sequence[ClaimReference], fetched: Sequence[prepare_plan.FetchedClaim], wanted: set[str]
+    ) -> Mapping[str, tuple[ReadyDevice, ...] | Failure]:
+        try:
+            return await self._prepare_all(references, fetched, wanted)
+        finally:
+            self._forget(wanted)
+
     async def _prepare_all(
-        self, references: Sequence[ClaimReference], fetched: Sequence[prepare_plan.FetchedClaim]
+        self, references: Sequence[ClaimReference], fetched: Sequence[prepare_plan.FetchedClaim], wanted: set[str]
     ) -> Mapping[str, tuple[ReadyDevice, ...] | Failure]:
         answers: dict[str, tuple[ReadyDevice, ...] | Failure] = {}
         async with self._lock():
             for reference, claim in zip(references, fetched, strict=True):
                 try:
+                    if reference.uid not in wanted:
+                        raise ClaimFailed("the claim was unprepared before this call could prepare it")
                     devices = await self._prepare_one(reference, claim)
                     answers[reference.uid] = tuple(map(ReadyDevice, devices, self._cdi.ids(reference.uid, devices)))
                 except Exception as error:  # noqa: BLE001 - an exception of the driver fails one claim only
