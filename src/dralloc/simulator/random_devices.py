@@ -19,6 +19,7 @@ DRIVERS: Final = (NIC, PARTITION)
 SLOTS: Final = 8
 PARTITIONS: Final = {"whole": 8, "half-0": 4, "half-1": 4, "quarter-0": 2, "quarter-1": 2, "quarter-2": 2}
 CAPACITIES: Final = {"bandwidth": "10G", "queues": "16", "speed": "100G"}
+ATTRIBUTES: Final = ("card", "port")
 # By the number of the card. They never change, so that the shares of a card are all of one kind.
 STRATEGIES: Final = ("AlwaysConsumed", "ConsumedOrNever", "BlockOrShare")
 
@@ -43,8 +44,9 @@ class RandomDevices:
         sick = self._random.random() < 0.1
         effect = self._random.choice(("NoSchedule", "NoExecute"))
         taints = [taint("example.com/sick", effect=effect)] if sick else []
+        attributes = dict(zip(ATTRIBUTES, (number // 2, number % 2), strict=True))
         if not is_shareable:
-            return device(f"eth{number}", capacity=CAPACITIES, taints=taints)
+            return device(f"eth{number}", attributes=attributes, capacity=CAPACITIES, taints=taints)
         capacities = {
             "bandwidth": capacity(CAPACITIES["bandwidth"], policy_name="steps"),
             "queues": capacity(CAPACITIES["queues"], default="1"),
@@ -53,6 +55,7 @@ class RandomDevices:
         policy = request_policy(default="1G", minimum="1G", step="1G", strategy=STRATEGIES[number])
         return device(
             f"eth{number}",
+            attributes=attributes,
             capacity=capacities,
             shareable=True,
             taints=taints,

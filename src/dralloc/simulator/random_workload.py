@@ -22,7 +22,7 @@ from dralloc.controllers.jobs.plan_claims import SHARED_CLAIMS
 from dralloc.node.simulated_runtime import PREFIX
 from dralloc.primitives.errors import ApiError, NotFound
 from dralloc.simulator.cluster import NODES, SimulatedCluster
-from dralloc.simulator.random_devices import DRIVERS, NIC, PARTITION
+from dralloc.simulator.random_devices import ATTRIBUTES, DRIVERS, NIC, PARTITION
 from dralloc.simulator.simulated_gates import GATES, switched
 
 NAMESPACE: Final = "default"
@@ -39,6 +39,7 @@ SWITCHED: Final = (
     "DRAPartitionableDevices",
     "DRADeviceTaintRules",
 )
+DISTINCT: Final = {"distinctAttributes": [f"{NIC}/{name}" for name in ATTRIBUTES]}
 # The API group of a workload that the server does not know.
 TRAINING_GROUP: Final = "example.com"
 TYPES: Final[dict[Kind, Any]] = {POD: Pod, RESOURCE_CLAIM: ResourceClaim, JOB: Job}
@@ -142,6 +143,12 @@ class RandomWorkload:
                 _exactly(NIC, bandwidth="1G", limit="8G"),
                 _exactly(NIC, limit="2G"),
                 _exactly(NIC, count=2),
+                _exactly(
+                    NIC, bandwidth="1G", devicePreference=self._random.choice(("LeastAvailable", "MostAvailable"))
+                ),
+                _exactly(NIC, bandwidth="1G", allocations={"max": 1}),
+                _exactly(NIC, bandwidth="12G", count=3, allocationMode="AggregatedCapacity"),
+                {**_exactly(NIC, bandwidth="1G", count=2), "constraints": [DISTINCT]},
                 {"firstAvailable": [_alternative("big", "9G"), _alternative("small", "1G")]},
                 _exactly(PARTITION),
                 _exactly(PARTITION, count=2),
@@ -426,11 +433,12 @@ def _object(
 
 
 def _claim_spec(form: dict[str, Any]) -> dict[str, Any]:
-    return {"devices": {"requests": [{"name": "request", **form}]}}
+    request = {name: member for name, member in form.items() if name != "constraints"}
+    return {"devices": {"requests": [{"name": "request", **request}], "constraints": form.get("constraints", [])}}
 
 
-def _exactly(driver: str, *, bandwidth: str = "", limit: str = "", count: int = 1) -> dict[str, Any]:
-    exactly: dict[str, Any] = {"deviceClassName": driver, "count": count}
+def _exactly(driver: str, *, bandwidth: str = "", limit: str = "", count: int = 1, **members: Any) -> dict[str, Any]:
+    exactly: dict[str, Any] = {"deviceClassName": driver, "count": count, **members}
     if bandwidth:
         exactly["capacity"] = {"requests": {"bandwidth": bandwidth}}
     if limit:

@@ -8,7 +8,8 @@ from dralloc.primitives.features import FeatureGates
 
 GATES: Final = FeatureGates.parse(
     "DRACapacityLimits=true,DRACapacityStrategies=true,DRAZeroConsumption=true,"
-    "DRANamedRequestPolicies=true,DRACapacityRemainder=true"
+    "DRANamedRequestPolicies=true,DRACapacityRemainder=true,"
+    "DRAAggregatedCapacity=true,DRADevicePreference=true,DRADistinctAttributes=true"
 )
 
 
