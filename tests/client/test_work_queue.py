@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -123,3 +124,17 @@ def test_no_two_workers_hold_the_same_key_and_nothing_is_lost(keys: list[str], w
         assert worked == set(keys)
 
     run_virtual(scenario())
+
+
+def test_a_key_can_be_added_later_twice_at_once() -> None:
+    """On the event loop of the programs, the handle of a delay below a millisecond does not say when it is due."""
+
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        queue.add_after("a", 0.0)
+        queue.add_after("a", 60.0)
+        assert await queue.get() == "a"
+        queue.close()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())

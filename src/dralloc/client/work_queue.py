@@ -6,6 +6,7 @@ Time is the event loop's, so under a simulated loop the queue runs in simulated 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
@@ -38,7 +39,8 @@ class WorkQueue(Generic[Key]):
         self._dirty: set[Key] = set()
         self._working: set[Key] = set()
         self._failures: dict[Key, int] = {}
-        self._timers: dict[Key, asyncio.TimerHandle] = {}
+        # When keys are added later, by the loop's clock. uvloop's handles of short delays do not say it.
+        self._timers: dict[Key, tuple[float, asyncio.Handle]] = {}
         self._arrived = asyncio.Event()
         self._closed = False
 
@@ -56,12 +58,12 @@ class WorkQueue(Generic[Key]):
     def add_after(self, key: Key, delay_s: float) -> None:
         """Adds the key later. The earliest of several requested times counts."""
         loop = asyncio.get_running_loop()
-        timer = self._timers.get(key)
-        if self._closed or (timer is not None and timer.when() <= loop.time() + delay_s):
+        at_s, timer = self._timers.get(key, (math.inf, None))
+        if self._closed or at_s <= loop.time() + delay_s:
             return
         if timer is not None:
             timer.cancel()
-        self._timers[key] = loop.call_later(delay_s, self._fire, key)
+        self._timers[key] = loop.time() + delay_s, loop.call_later(delay_s, self._fire, key)
 
     def retry(self, key: Key) -> float:
         """Adds the key again after its back-off; returns the delay in seconds."""
@@ -95,7 +97,7 @@ class WorkQueue(Generic[Key]):
     def close(self) -> None:
         """Stops accepting keys; workers get the waiting keys and then `None`."""
         self._closed = True
-        for timer in self._timers.values():
+        for _, timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
         self._arrived.set()
