@@ -16,9 +16,9 @@ from dralloc.api.timestamps import parse_timestamp
 from dralloc.api.unstructured_object import UnstructuredObject
 from dralloc.api.validation.resource_claim_status import RESERVED_FOR_COUNT_MAX
 from dralloc.controllers.claim_creation import CreateClaim, ReportProblem, claim_document, labels_of_template
-from dralloc.controllers.name_suffixes import suffix
 from dralloc.controllers.planned_actions import PlannedActions
 from dralloc.primitives.features import FeatureGates
+from dralloc.primitives.name_suffixes import suffix
 
 # With the suffix, a name stays within the 63 characters of a label.
 BASE_LENGTH_MAX: Final = 57
