@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from dralloc.cli.device_tree import plain_amount
 from dralloc.cli.tables import table
+from dralloc.scheduler.report.stranded_devices import WHOLE, IdleDevices, StrandedCause
 from dralloc.whatif.device_report import DeviceState, HardwareAmount
 from dralloc.whatif.usage_summary import DeviceCounts, GroupSummary, UsageSummary
 
@@ -19,7 +20,7 @@ NODES_SHOWN_MAX: Final = 5
 _HEADER: Final = ("DEVICES", *(state.value.upper() for state in STATES))
 
 
-def summary_lines(summary: UsageSummary) -> Iterator[str]:
+def summary_lines(summary: UsageSummary, idle: Mapping[str, IdleDevices]) -> Iterator[str]:
     if not summary.drivers:
         yield "there are no devices"
         return
@@ -32,6 +33,10 @@ def summary_lines(summary: UsageSummary) -> Iterator[str]:
         [row for group in summary.drivers for row in _hardware_rows(group)],
     )
     yield f"unusable: what none of {_typical(summary)} can use of the available amount"
+    if any(sum(each.stranded.values()) for each in idle.values()):
+        yield ""
+        causes = (cause.value.upper() for cause in StrandedCause)
+        yield from table(("IDLE DEVICES", "IDLE", "STRANDED", *causes), [_idle_row(*each) for each in idle.items()])
     if summary.classes:
         yield ""
         shown = [(each.name, *_counts(each.counts), _largest(each.counts)) for each in summary.classes]
@@ -100,6 +105,11 @@ def _typical(summary: UsageSummary) -> str:
     return f"the {summary.typical} typical requests of claims" if summary.typical > 1 else "the requests of claims"
 
 
+def _idle_row(driver: str, idle: IdleDevices) -> tuple[str, ...]:
+    amounts = (idle.idle, sum(idle.stranded.values()), *(idle.stranded.get(cause, 0) for cause in StrandedCause))
+    return (driver, *(f"{amount / WHOLE:,.3g}" for amount in amounts))
+
+
 def _more(count: int, shown: int, what: str) -> Iterator[str]:
     if count > shown:
         yield f"… {count - shown:,} more {what}, see -o json"
@@ -108,8 +118,16 @@ def _more(count: int, shown: int, what: str) -> Iterator[str]:
 # --- For machines -------------------------------------------------------------------------------------------------------
 
 
-def plain_summary(summary: UsageSummary) -> dict[str, Any]:
+def plain_summary(summary: UsageSummary, idle: Mapping[str, IdleDevices]) -> dict[str, Any]:
     return {
+        "idleDevices": [
+            {
+                "driver": driver,
+                "idle": each.idle / WHOLE,
+                "stranded": {cause.value: each.stranded.get(cause, 0) / WHOLE for cause in StrandedCause},
+            }
+            for driver, each in idle.items()
+        ],
         "typicalRequests": summary.typical,
         "drivers": [_plain_group(each) for each in summary.drivers],
         "classes": [{"name": each.name, **_plain_counts(each.counts)} for each in summary.classes],

@@ -50,7 +50,9 @@ def devices(
     policy, if it asks for the minimum of the other capacities. Devices that are not local to one node come first.
 
     Totals count hardware once: for devices that consume counters, the counter sets; for others, their capacity. Unusable is what no
-    typical request can use of the available amount; typical are the requests of the claims that exist.
+    typical request can use of the available amount; typical are the requests of the claims that exist. Stranded is what no typical pod can
+    use of the idle devices, counted in devices: because of taints, counters, a remainder that is too small, or a node without cpu or memory
+    for one more pod.
 
     # Which claims use how much, in the cluster of kubectl's current context?
     dralloc top devices
@@ -74,7 +76,14 @@ def devices(
     """
     from dralloc.api.core_v1 import Node
     from dralloc.api.meta_v1 import ApiObject
-    from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+    from dralloc.api.pod_v1 import Pod
+    from dralloc.api.resource_v1 import (
+        DeviceClass,
+        DeviceTaintRule,
+        ResourceClaim,
+        ResourceClaimTemplate,
+        ResourceSlice,
+    )
     from dralloc.cli.answers import answer
     from dralloc.cli.cluster_source import ClusterSource, unknown_names_fail
     from dralloc.cli.device_tree import plain_pool, tree
@@ -90,7 +99,9 @@ def devices(
     gates = parse_gates(feature_gates)
     if node_group is not None and not summary:
         fail("--node-group needs --summary")
-    useful: set[type[ApiObject]] = {Node, DeviceTaintRule, *([DeviceClass] if summary else [])}
+    useful: set[type[ApiObject]] = {Node, DeviceTaintRule}
+    if summary:
+        useful |= {DeviceClass, Pod, ResourceClaimTemplate}
     objects = source.load(gates, needed={ResourceSlice, ResourceClaim}, useful=useful)
     reports = usage_report(objects.snapshot(), objects.features, closed_nodes(objects.nodes))
     if node is not None:
@@ -99,13 +110,16 @@ def devices(
         reports = tuple(report for report in reports if report.node == name)
     if summary:
         from dralloc.cli.device_summary import plain_summary, summary_lines
+        from dralloc.whatif.cluster_fragmentation import fragmentation_of
         from dralloc.whatif.usage_summary import UsageSummarizer
 
         classes = {name: item for (_, name), item in objects.all(DeviceClass).items()}
         summarizer = UsageSummarizer(objects.features, classes, objects.all(ResourceClaim).values())
         labels = {each.metadata.name: each.metadata.labels for each in objects.nodes}
         found = summarizer.summary(reports, labels, node_group)
-        answer(output, lambda: plain_summary(found), lambda: summary_lines(found))
+        idle = fragmentation_of(objects)
+        by_driver = idle.by_driver() if node is None else idle.on_node(name)
+        answer(output, lambda: plain_summary(found, by_driver), lambda: summary_lines(found, by_driver))
         return
     is_wide = output is OutputFormat.WIDE
     answer(

@@ -92,7 +92,7 @@ class Engine:
         self.objects = objects
         # The cycle's.
         self.features = objects.features.of_scheduler()
-        self.cluster = cluster or _state_of(objects, objects.nodes if nodes is None else nodes)
+        self.cluster = cluster or state_of(objects, objects.nodes if nodes is None else nodes)
         self.only_node = only_node
         self._now = now
         self._scheduler_names = scheduler_names
@@ -335,7 +335,7 @@ class _ShareIds:
         return str(uuid5(NAMESPACE_URL, f"dralloc/{self._subject}/{self._count}"))
 
 
-def _state_of(objects: ClusterObjects, nodes: Iterable[Node]) -> ClusterState:
+def state_of(objects: ClusterObjects, nodes: Iterable[Node]) -> ClusterState:
     state = ClusterState(rank=rank_function(objects.nodes), for_workloads="DRAReservedForWorkloads" in objects.gates)
     for node in nodes:
         state.node_changed(None, with_room(node))

@@ -18,8 +18,10 @@ from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.decide.pod_requirements import ClaimSplit, PodRequirements
 from dralloc.scheduler.report.fragmentation import Fragmentation
 from dralloc.scheduler.report.stranded_devices import StrandedCause, TypicalPod
+from dralloc.scheduler.report.typical_pods import TypicalPods
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.testing.builders import (
+    CLASS,
     DRIVER,
     allocation,
     claim,
@@ -78,9 +80,8 @@ def share(gpu: str, memory: str, on: str = "n1", name: str = "taken") -> Resourc
 
 
 def causes(made: ClusterState, *pods: TypicalPod) -> tuple[int, dict[StrandedCause, int]]:
-    found = Fragmentation(made, FEATURES, pods)
-    stranded = {cause: amount for (_, cause), amount in found.stranded().items() if amount}
-    return found.idle()[DRIVER], stranded
+    idle, stranded = Fragmentation(made, FEATURES, pods).by_driver()[DRIVER]
+    return idle, {cause: amount for cause, amount in stranded.items() if amount}
 
 
 def test_whole_devices_that_pods_can_use_are_not_stranded() -> None:
@@ -175,7 +176,21 @@ def test_figures_that_follow_changes_are_those_of_a_new_computation(seed: int) -
             placed.append((pod(f"pod-{number}", f"claim-{number}", on=on), its))
             put(made, None, its)
             put(made, None, placed[-1][0])
-        again = Fragmentation(made, FEATURES, pods)
-        assert (followed.idle(), followed.stranded()) == (again.idle(), again.stranded())
-        assert all(amount >= 0 for amount in followed.stranded().values())
-        assert sum(followed.stranded().values()) <= sum(followed.idle().values())
+        found = followed.by_driver()
+        assert found == Fragmentation(made, FEATURES, pods).by_driver()
+        assert all(min(each.stranded.values()) >= 0 for each in found.values())
+        assert all(sum(each.stranded.values()) <= each.idle for each in found.values())
+
+
+def test_typical_are_the_most_frequent_pods() -> None:
+    counted = TypicalPods()
+    small, large = claim("small", request()), claim("large", request(count=2))
+    classes = {CLASS: device_class()}
+    for number in range(100):
+        counted.count(pod(f"pod-{number}", on="n1"), [large if number % 25 == 0 else small], classes, FEATURES)
+    counted.count(pod("without"), [], classes, FEATURES)
+    assert [each.requests[0].count for each in counted.top()] == [1]
+    for number in range(10):
+        counted.count(pod(f"more-{number}"), [large], classes, FEATURES)
+    assert sorted(each.requests[0].count for each in counted.top()) == [1, 2]
+    assert counted.top() == counted.top()

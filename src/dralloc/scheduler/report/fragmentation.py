@@ -48,19 +48,13 @@ class Fragmentation:
         self._typical = tuple(typical)
         self._next = None
 
-    def idle(self) -> Mapping[str, int]:
-        """By driver."""
+    def by_driver(self) -> Mapping[str, IdleDevices]:
+        """Every driver that has devices, with all causes."""
         self._follow()
-        return {driver: self._idle[driver] for driver in self.drivers()}
-
-    def stranded(self) -> Mapping[tuple[str, StrandedCause], int]:
-        """By driver and cause: every driver has all causes."""
-        self._follow()
-        return {(driver, cause): self._stranded[driver, cause] for driver in self.drivers() for cause in StrandedCause}
-
-    def drivers(self) -> list[str]:
-        """Those that have devices."""
-        return sorted(self._idle)
+        return {
+            driver: IdleDevices(idle, {cause: self._stranded[driver, cause] for cause in StrandedCause})
+            for driver, idle in sorted(self._idle.items())
+        }
 
     def on_node(self, name: str) -> Mapping[str, IdleDevices]:
         """By driver."""
