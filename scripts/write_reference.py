@@ -290,6 +290,11 @@ GATE_TEXTS: Final[Mapping[str, str]] = {
     "DRADerivedAttributes": "Attributes that a request computes from a device, for `matchAttribute` and `distinctAttribute`. While the gate is off, a stored claim that has them is not allocated, with a message.",
     "DRASchedulerFilterTimeout": "A limit on the search for devices on one node. Here the limit is a number of steps.",
     "ResourceHealthStatus": "Health of devices in the status of pods.",
+    "GenericWorkload": "The kinds `Workload` and `PodGroup` (`scheduling.k8s.io/v1beta1`), and `schedulingGroup` of pods (KEP-4671).",
+    "DRAWorkloadResourceClaims": "`resourceClaims` of PodGroups: one claim for all pods of a group (KEP-5729).",
+    "TopologyAwareWorkloadScheduling": "`schedulingConstraints` of PodGroups: all pods on nodes with the same value of a label.",
+    "WorkloadWithJob": "`scheduling` of Jobs: the Job controller creates a Workload and a PodGroup for the pods of a Job.",
+    "PodGroupPreemptionPolicy": "`preemptionPolicy` of PodGroups.",
     "DRAReservedForWorkloads": "`spec.reservedFor` of claims: one claim for all pods of a workload (KEP-5194). No released Kubernetes has it.",
     "DRACapacityLimits": "`capacity.limits` in requests: how far use may burst; the driver learns it from `capacityLimits` in the result.",
     "DRAAggregatedCapacity": "`allocationMode: AggregatedCapacity`: as many devices as it takes for a total capacity. While the gate is off, the mode is refused.",
@@ -307,7 +312,7 @@ def gates_page() -> Iterator[str]:
     yield "# Feature gates"
     yield "`--feature-gates NAME=true,NAME=false` of `dralloc up`, `dralloc apiserver`, `dralloc scheduler`, `dralloc controllers` and of every command that"
     yield "validates manifests or allocates devices. A gate that does not exist, is locked, or lacks a gate that it requires is an error at start-up."
-    yield "`AllAlpha=true` turns on every alpha gate that the same setting does not name."
+    yield "`AllAlpha=true` turns on every alpha gate that the same setting does not name, except those that require a beta gate that is off."
     yield "[Operations](../operations.md#feature-gates) describes what happens to objects when a gate is turned off and on again."
     yield ""
     rows = (

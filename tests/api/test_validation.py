@@ -18,7 +18,7 @@ from tests.support.admission import admission_context, causes, create, document_
 PYTHON_VALUE: Final = re.compile(r"\w\(\w+=|: (\(|'|(None|True|False)\b)")
 CASES: Final = Path(__file__).parents[1] / "cases" / "api"
 
-TABLES: Final = ("slices.yaml", "claims.yaml", "other_kinds.yaml", "design_features.yaml")
+TABLES: Final = ("slices.yaml", "claims.yaml", "other_kinds.yaml", "design_features.yaml", "pod_groups.yaml")
 
 
 def _load(name: str) -> list[Any]:
@@ -26,6 +26,7 @@ def _load(name: str) -> list[Any]:
     bases = table.get("bases") or {"": table["base"]}
     for case in table["cases"]:
         case["base"] = bases[case.get("base", "")]
+        case.setdefault("gates", table.get("gates", ""))
     return [pytest.param(case, id=case["id"]) for case in table["cases"]]
 
 
@@ -55,7 +56,7 @@ def _changed(document: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any
 
 
 def _stored_before(case: dict[str, Any]) -> ApiObject:
-    context = admission_context(case.get("old_gates", case.get("gates", "")))
+    context = admission_context(case.get("old_gates", case["gates"]))
     old = stored(_changed(case["base"], case.get("old", {})), context)
     if "old_status" not in case:
         return old
@@ -66,13 +67,15 @@ def _stored_before(case: dict[str, Any]) -> ApiObject:
 
 @pytest.mark.parametrize("case", [case for name in TABLES for case in _load(name)])
 def test_every_field_error_is_reported(case: dict[str, Any]) -> None:
-    context = admission_context(case.get("gates", ""))
+    context = admission_context(case["gates"])
     changes = case.get("set", {})
     if case.get("verb", "create") == "create":
         outcome = create(_changed(case["base"], changes), context)
     else:
         old = _stored_before(case)
         document = {**document_of(old), "apiVersion": case["base"]["apiVersion"]}
+        # Some kinds have no update without one.
+        document["metadata"] = {**document["metadata"], "resourceVersion": "1"}
         write = update if case["verb"] == "update" else update_status
         outcome = write(_changed(document, changes), old, context)
     assert causes(outcome) == sorted(map(tuple, case["want"]))

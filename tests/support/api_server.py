@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 from dralloc.access.authorizer import Authorizer
@@ -20,7 +20,7 @@ from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 from dralloc.simulator.virtual_time import VirtualClock, VirtualTimeLoop
-from dralloc.store.interface import HistoryLimits
+from dralloc.store.interface import HistoryLimits, Store
 from dralloc.store.memory import MemoryStore
 from dralloc.system_clock import SystemClock
 
@@ -39,6 +39,7 @@ async def api_server(
     clock: Clock | None = None,
     gates: FeatureGates | None = None,
     limits: HistoryLimits | None = None,
+    store: Store | None = None,
     guards_devices: bool = True,
     authorizer: Authorizer | None = None,
     enforces_roles: bool = False,
@@ -47,9 +48,9 @@ async def api_server(
 ) -> AsyncIterator[ApiServer]:
     """A server without users, in the time of the running loop unless another clock is given."""
     async with (
-        MemoryStore(limits=limits) as store,
+        nullcontext(store) if store is not None else MemoryStore(limits=limits) as kept,
         running_api_server(
-            store,
+            kept,
             clock=clock or loop_clock(),
             gates=gates or FeatureGates.defaults(),
             guards_devices=guards_devices,

@@ -30,6 +30,7 @@ from dralloc.api.validation.metadata import validate_metadata, validate_metadata
 from dralloc.api.validation.pod import SPEC, validate_pod, validate_pod_status
 from dralloc.api.validation.priority_class import validate_priority_class, validate_priority_class_update
 from dralloc.primitives import names
+from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.field_errors import FieldError, forbidden
 
 ViewT = TypeVar("ViewT", bound=ApiObject)
@@ -339,6 +340,13 @@ class ClusterRoleBindingStrategy(RoleBindingStrategy):
     )
 
 
+def without_scheduling_group(spec: dict[str, Any], old: dict[str, Any], gates: FeatureGates) -> dict[str, Any]:
+    """Returns the spec of a pod without its group while groups are off, unless the stored pod has one."""
+    if "schedulingGroup" not in spec or "GenericWorkload" in gates or old.get("schedulingGroup") is not None:
+        return spec
+    return {name: value for name, value in spec.items() if name != "schedulingGroup"}
+
+
 _USUAL_PRIORITY: Final = {"priority": 0, "preemptionPolicy": PREEMPT_LOWER}
 
 
@@ -352,11 +360,13 @@ class PodStrategy(UnstructuredStrategy):
 
     def prepare_create(self, new: UnstructuredObject) -> UnstructuredObject:
         """A pod without a priority, because no priority class applied, gets the default priority."""
-        return super().prepare_create(with_members(new, spec={**_USUAL_PRIORITY, **new.member("spec")}))
+        spec = without_scheduling_group(new.member("spec"), {}, self.admission.gates)
+        return super().prepare_create(with_members(new, spec={**_USUAL_PRIORITY, **spec}))
 
     def prepare_update(self, new: UnstructuredObject, old: UnstructuredObject) -> UnstructuredObject:
         before = {name: value for name, value in old.member("spec").items() if name in _USUAL_PRIORITY}
-        return super().prepare_update(with_members(new, spec={**before, **new.member("spec")}), old)
+        spec = without_scheduling_group(new.member("spec"), old.member("spec"), self.admission.gates)
+        return super().prepare_update(with_members(new, spec={**before, **spec}), old)
 
     def initial_status(self, new: UnstructuredObject) -> dict[str, Any]:
         return {"phase": PENDING, "qosClass": quality_of_service(view(new, Pod).spec)}

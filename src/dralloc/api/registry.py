@@ -18,7 +18,9 @@ from dralloc.api import (
     rbac_v1,
     resource_strategies,
     resource_v1,
+    scheduling_strategies,
     scheduling_v1,
+    scheduling_v1beta1,
     storage_v1,
     v1beta1,
 )
@@ -29,6 +31,7 @@ from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.stored_kinds import NEW_EVENT_ROW, STORED_KINDS, StoredKind, strategy_of
 from dralloc.api.strategy import Strategy
 from dralloc.api.unstructured_object import UnstructuredObject, print_unstructured, read_unstructured
+from dralloc.primitives.features import FeatureGates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +69,8 @@ class Kind:
     created_by_update: bool = False
     # The kind of another group whose objects these are; they are stored as that kind.
     stored_as: Kind | None = None
+    # The feature gate without which the kind is not served.
+    gate: str = ""
 
     @property
     def singular(self) -> str:
@@ -229,6 +234,28 @@ PRIORITY_CLASS: Final = _core_kind(
     core_strategies.PriorityClassStrategy, group=scheduling_v1.GROUP, short_names=("pc",)
 )
 
+
+def _group_kind(
+    strategy: type[Strategy[Any]], wire_type: type[ApiObject], *, subresources: tuple[str, ...] = ()
+) -> Kind:
+    """A kind of `scheduling.k8s.io/v1beta1`."""
+    return Kind(
+        group=scheduling_v1.GROUP,
+        kind=wire_type.__name__,
+        namespaced=True,
+        versions=(ServedVersion(version=V1BETA1, wire_type=wire_type, unconditional_update=False),),
+        strategy=strategy,
+        hub=wire_type,
+        subresources=subresources,
+        gate="GenericWorkload",
+    )
+
+
+WORKLOAD: Final = _group_kind(scheduling_strategies.WorkloadStrategy, scheduling_v1beta1.Workload)
+POD_GROUP: Final = _group_kind(
+    scheduling_strategies.PodGroupStrategy, scheduling_v1beta1.PodGroup, subresources=("status",)
+)
+
 CONFIG_MAP: Final = _core_kind(core_strategies.ConfigMapStrategy, short_names=("cm",))
 SECRET: Final = _core_kind(core_strategies.SecretStrategy)
 SERVICE_ACCOUNT: Final = _core_kind(
@@ -317,6 +344,8 @@ KINDS: Final[tuple[Kind, ...]] = (
     LEASE,
     JOB,
     PRIORITY_CLASS,
+    WORKLOAD,
+    POD_GROUP,
     CONFIG_MAP,
     SECRET,
     SERVICE_ACCOUNT,
@@ -331,6 +360,12 @@ KINDS: Final[tuple[Kind, ...]] = (
     NEW_EVENT,
     *map(_stored_kind, STORED_KINDS),
 )
+
+
+def served_kinds(gates: FeatureGates) -> tuple[Kind, ...]:
+    """The kinds that a server with these gates serves."""
+    return tuple(kind for kind in KINDS if not kind.gate or kind.gate in gates)
+
 
 _BY_KIND: Final[Mapping[tuple[str, str], Kind]] = {
     (kind.api_version(served.version), kind.kind): kind for kind in KINDS for served in kind.versions

@@ -16,7 +16,13 @@ from dralloc.access.impersonation import Impersonation, ImpersonationRefused
 from dralloc.api import rbac_v1
 from dralloc.api.codec import encode
 from dralloc.api.protobuf_writer import UnencodableValue, has_message, to_protobuf
-from dralloc.api.registry import CERTIFICATE_SIGNING_REQUEST, KINDS, NAMESPACE, PRIORITY_CLASS, RESOURCE_CLAIM
+from dralloc.api.registry import (
+    CERTIFICATE_SIGNING_REQUEST,
+    NAMESPACE,
+    PRIORITY_CLASS,
+    RESOURCE_CLAIM,
+    served_kinds,
+)
 from dralloc.apiserver.audit.auditor import Auditor
 from dralloc.apiserver.description.description_endpoints import DescriptionEndpoints
 from dralloc.apiserver.documents.json_documents import Document
@@ -124,14 +130,15 @@ class ApiServer:
         self._auditor = auditor
         self._impersonation = Impersonation(self._access.decide_again)
         self._extensions = {extension.prefix.strip("/"): extension for extension in extensions}
-        self._resources = ResourceTable(KINDS)
+        kinds = served_kinds(gates)
+        self._resources = ResourceTable(kinds)
         self._watches = WatchTable(store)
-        self._description = DescriptionEndpoints(KINDS)
+        self._description = DescriptionEndpoints(kinds)
         self._accounts = accounts or ServiceAccountTokens(store, clock=clock)
         self._reviews = Reviews(self._access, (authenticator or Authenticator({}, verifiers=(self._accounts,))).review)
         priorities, limits, classes = PodPriorities(store), QuotaLimits(store), ExtendedResourceNames(store)
         devices, uses = DeviceGuard(store), ClaimUseGuard(store)
-        limited = [kind for kind in KINDS if kind.namespaced and kind.stored_as is None]
+        limited = [kind for kind in kinds if kind.namespaced and kind.stored_as is None]
         quotas = {kind.resource: QuotaGuard(store, kind, limits, classes, gates) for kind in limited}
         guards: dict[str, tuple[WriteGuard, ...]] = {name: (quota,) for name, quota in quotas.items()}
         if guards_devices:

@@ -22,9 +22,10 @@ class Gate:
 
 _DRA: Final = ("DynamicResourceAllocation",)
 _CAPACITY: Final = ("DRAConsumableCapacity",)
+_GROUPS: Final = ("GenericWorkload",)
 
-# A setting for all alpha gates that the same settings do not name. A gate that is off by default is alpha, unless it
-# says otherwise.
+# A setting for all alpha gates that the same settings do not name, except those that need a beta gate which is off. A
+# gate that is off by default is alpha, unless it says otherwise.
 ALL_ALPHA: Final = "AllAlpha"
 
 # The gates of Kubernetes 1.37, then our own. `DRAPrioritizedList` is locked there; here it can be turned off, because
@@ -56,6 +57,11 @@ GATES: Final[Mapping[str, Gate]] = {
         Gate("DRADerivedAttributes", default=False, requires=_DRA),
         Gate("DRASchedulerFilterTimeout", default=True, requires=_DRA),
         Gate("ResourceHealthStatus", default=True, requires=_DRA),
+        Gate("GenericWorkload", default=False, beta=True),
+        Gate("DRAWorkloadResourceClaims", default=False, requires=(*_DRA, *_GROUPS), beta=True),
+        Gate("TopologyAwareWorkloadScheduling", default=False, requires=_GROUPS),
+        Gate("WorkloadWithJob", default=False, requires=_GROUPS),
+        Gate("PodGroupPreemptionPolicy", default=False, requires=_GROUPS),
         Gate("DRAReservedForWorkloads", default=True, requires=_DRA),
         Gate("DRACapacityLimits", default=False, requires=_CAPACITY),
         Gate("DRAAggregatedCapacity", default=False, requires=_CAPACITY),
@@ -123,7 +129,13 @@ def _with_alpha_gates(settings: Mapping[str, bool]) -> Mapping[str, bool]:
     if ALL_ALPHA not in settings:
         return settings
     named = {name: on for name, on in settings.items() if name != ALL_ALPHA}
-    return {gate.name: settings[ALL_ALPHA] for gate in GATES.values() if not gate.default and not gate.beta} | named
+    alpha = (gate for gate in GATES.values() if not gate.default and not gate.beta and not _lacks_beta(gate, named))
+    return {gate.name: settings[ALL_ALPHA] for gate in alpha} | named
+
+
+def _lacks_beta(gate: Gate, settings: Mapping[str, bool]) -> bool:
+    """True if the gate needs a beta gate that is off by default, and that the settings do not turn on."""
+    return any(GATES[needed].beta and not settings.get(needed, False) for needed in gate.requires)
 
 
 def _check_setting(name: str, value: bool) -> None:

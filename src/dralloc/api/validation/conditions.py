@@ -16,9 +16,11 @@ MESSAGE_LENGTH_MAX: Final = 32 * 1024
 BINDING_CONDITIONS_COUNT_MAX: Final = 4
 
 
-def validate_conditions(conditions: tuple[Condition, ...], path: FieldPath, count_max: int) -> Iterator[FieldError]:
+def validate_conditions(
+    conditions: tuple[Condition, ...], path: FieldPath, count_max: int | None = None
+) -> Iterator[FieldError]:
     """Validates each condition even if there are too many."""
-    if len(conditions) > count_max:
+    if count_max is not None and len(conditions) > count_max:
         yield too_many(path, len(conditions), count_max)
     for position, condition in enumerate(conditions):
         yield from _validate_condition(condition, path.index(position))

@@ -172,12 +172,21 @@ def _validate_placement(spec: pod_v1.PodSpec, path: FieldPath) -> Iterator[Field
         if gate.name in gates:
             yield duplicate(where, gate.name)
         gates.add(gate.name)
+    if spec.scheduling_group is not None:
+        yield from _validate_scheduling_group(spec.scheduling_group, path.child("schedulingGroup", "podGroupName"))
     if spec.topology_spread_constraints:
         yield from validate_topology_spread(spec.topology_spread_constraints, path.child("topologySpreadConstraints"))
     if spec.affinity is not None:
         yield from validate_pod_affinity(spec.affinity, path.child("affinity"))
         if spec.affinity.node_affinity is not None:
             yield from _validate_node_affinity(spec.affinity.node_affinity, path.child("affinity", "nodeAffinity"))
+
+
+def _validate_scheduling_group(group: pod_v1.PodSchedulingGroup, path: FieldPath) -> Iterator[FieldError]:
+    if group.pod_group_name is None:
+        yield invalid(path, None, "must specify one of: `podGroupName`")
+    else:
+        yield from formats.validate_dns_subdomain(group.pod_group_name, path)
 
 
 def _validate_node_affinity(affinity: pod_v1.NodeAffinity, base: FieldPath) -> Iterator[FieldError]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from dralloc.apiserver.description.core_columns import CORE_COLUMNS
 from dralloc.apiserver.description.resource_columns import RESOURCE_COLUMNS
+from dralloc.apiserver.description.scheduling_columns import SCHEDULING_COLUMNS
 from dralloc.apiserver.description.stored_columns import STORED_COLUMNS
 from dralloc.apiserver.description.table_columns import AGE, NAME, UNKNOWN, Cell, Column
 from dralloc.apiserver.documents.json_documents import Document
@@ -23,6 +24,7 @@ API_VERSION: Final = "meta.k8s.io/v1"
 _COLUMNS: Final[Mapping[tuple[str, str], tuple[Column, ...]]] = {
     **RESOURCE_COLUMNS,
     **CORE_COLUMNS,
+    **SCHEDULING_COLUMNS,
     **STORED_COLUMNS,
 }
 _ANY_KIND: Final = (NAME, AGE)

@@ -150,6 +150,15 @@ _WORKLOAD: Final = record(
     spec=record(selector=ATOMIC, template=record(metadata=OBJECT_META, spec=_POD_SPEC)),
     status=record(conditions=CONDITIONS),
 )
+_GROUP_CLAIMS: Final = keyed("name", by="name", retains_keys=True)
+_POD_GROUP: Final = record(
+    metadata=OBJECT_META,
+    spec=record(resourceClaims=_GROUP_CLAIMS),
+    status=record(conditions=CONDITIONS, resourceClaimStatuses=_GROUP_CLAIMS),
+)
+_WORKLOAD_OF_GROUPS: Final = record(
+    metadata=OBJECT_META, spec=record(podGroupTemplates=keyed("name", resourceClaims=_GROUP_CLAIMS))
+)
 _SERVICE_ACCOUNT: Final = record(metadata=OBJECT_META, secrets=keyed("name", by="name"))
 _BINDING: Final = record(metadata=OBJECT_META, roleRef=ATOMIC)
 
@@ -160,6 +169,8 @@ _RULES: Final[Mapping[tuple[str, str], MergeRule]] = {
     ("resource.k8s.io", "ResourceClaimTemplate"): _RESOURCE_CLAIM_TEMPLATE,
     ("resource.k8s.io", "ResourceSlice"): _RESOURCE_SLICE,
     ("resource.k8s.io", "DeviceTaintRule"): _DEVICE_TAINT_RULE,
+    ("scheduling.k8s.io", "PodGroup"): _POD_GROUP,
+    ("scheduling.k8s.io", "Workload"): _WORKLOAD_OF_GROUPS,
     ("", "Pod"): record(metadata=OBJECT_META, spec=_POD_SPEC, status=_POD_STATUS),
     ("", "Node"): _NODE,
     ("", "Namespace"): record(metadata=OBJECT_META, status=record(conditions=CONDITIONS)),

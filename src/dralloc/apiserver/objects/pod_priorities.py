@@ -1,19 +1,21 @@
-"""Pod priorities: a new pod gets the priority and preemption policy of its PriorityClass, or of the default class.
+"""Priorities: a new pod or PodGroup gets the priority and preemption policy of its PriorityClass, or of the default class.
 
-A pod that states other values than its class is refused.
+One that states other values than its class is refused.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from msgspec.structs import replace
 
-from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.meta_v1 import ApiObject, ObjectMeta
 from dralloc.api.pod_priority import class_of_pod, given_by, priority_refusal
-from dralloc.api.registry import POD, PRIORITY_CLASS
+from dralloc.api.registry import POD, POD_GROUP, PRIORITY_CLASS, Kind
 from dralloc.api.scheduling_v1 import PREEMPT_LOWER, SYSTEM_CLASSES, PriorityClass
+from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.api.unstructured_object import UnstructuredObject, view
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.http.statuses import forbidden
@@ -36,17 +38,32 @@ class PodPriorities(KindIndex):
 
     async def given_to(self, pod: UnstructuredObject) -> UnstructuredObject:
         """The new pod with the priority of its class."""
-        await self.ready()
         spec = pod.member("spec")
-        name = spec.get("priorityClassName") or ""
-        found = await self._find(name)
-        refusal = priority_refusal(name, found, spec)
-        if refusal is not None or found is None:
-            raise forbidden(POD.group, POD.plural, pod.metadata.name or pod.metadata.generate_name, refusal or "")
-        given = given_by(found)
-        if found.metadata.name:
-            given["priorityClassName"] = found.metadata.name
+        given = await self._given(POD, pod.metadata, spec.get("priorityClassName") or "", spec)
         return replace(pod, content={**pod.content, "spec": {**spec, **given}})
+
+    async def given_to_group(self, group: PodGroup, *, with_policy: bool) -> PodGroup:
+        """The new group with the priority of its class, and its preemption policy if groups have one."""
+        spec = group.spec
+        stated = {"priority": spec.priority, "preemptionPolicy": spec.preemption_policy if with_policy else None}
+        given = await self._given(POD_GROUP, group.metadata, spec.priority_class_name, stated)
+        spec = replace(
+            spec,
+            priority=given["priority"],
+            priority_class_name=given.get("priorityClassName", spec.priority_class_name),
+            preemption_policy=given["preemptionPolicy"] if with_policy else spec.preemption_policy,
+        )
+        return replace(group, spec=spec)
+
+    async def _given(self, kind: Kind, metadata: ObjectMeta, name: str, stated: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields that the class decides; refuses an object that states other values."""
+        await self.ready()
+        found = await self._find(name)
+        refusal = priority_refusal(name, found, stated)
+        if refusal is not None or found is None:
+            raise forbidden(kind.group, kind.plural, metadata.name or metadata.generate_name, refusal or "")
+        given = given_by(found)
+        return {**given, "priorityClassName": found.metadata.name} if found.metadata.name else given
 
     async def hold(self, key: str, new: ApiObject, old: ApiObject | None) -> Hold | None:  # noqa: ARG002
         assert isinstance(new, UnstructuredObject), "classes are modelled in part"

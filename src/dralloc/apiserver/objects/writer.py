@@ -24,6 +24,7 @@ from dralloc.api.admission import Admitted, Refused, Verb, WriteRequest, admit
 from dralloc.api.authorization import Permission, StatusRequester
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
 from dralloc.api.registry import POD, RESOURCE_QUOTA, Kind
+from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.api.strategy import AdmissionContext
 from dralloc.api.timestamps import print_timestamp
 from dralloc.api.unstructured_object import UnstructuredObject
@@ -133,6 +134,10 @@ class Writer:
         if isinstance(sent.object, UnstructuredObject) and target.kind is POD:
             await self.nodes.check_new_pod(target.user, sent.object)
             sent = replace(sent, object=await self.priorities.given_to(sent.object))
+        elif isinstance(sent.object, PodGroup):
+            with_policy = "PodGroupPreemptionPolicy" in self.gates
+            group = await self.priorities.given_to_group(sent.object, with_policy=with_policy)
+            sent = replace(sent, object=group)
         kind, generates_name = target.kind, not sent.object.metadata.name and bool(sent.object.metadata.generate_name)
         names_taken = 0
         for _ in range(ATTEMPTS_MAX):
