@@ -37,7 +37,7 @@ _KEPT: Final = _fields("""
     allocationMode matchAttribute distinctAttribute partitionTypeAttribute bindingConditions bindingFailureConditions
     accessModes volumeMode volumeBindingMode persistentVolumeReclaimPolicy provisioner attacher capacity maximumVolumeSize
     skipNodeOperations capacityKey capacityMultiplier deviceMultiplier perPod perContainer default min max step validValues value
-    devicePreference strategy remainder distinctAttributes requestPolicyName
+    devicePreference strategy remainder distinctAttributes requestPolicyName minAvailable maxUnavailable unhealthyPodEvictionPolicy
 """)
 # A field inside of another one that is treated differently from others of its name.
 _KEPT_INSIDE: Final = frozenset(
@@ -59,7 +59,7 @@ _LABEL_MAPS: Final = frozenset({"labels", "annotations", "matchLabels", "nodeSel
 _LABEL_KEYS: Final = frozenset({"key", "topologyKey", "matchLabelKeys", "mismatchLabelKeys"})
 _TAINTS: Final = frozenset({"taint", "taints", "tolerations"})
 # Only drivers and people read these.
-_DROPPED: Final = {"parameters": {}, "description": ""}
+_DROPPED: Final = {"parameters": {}, "description": "", "disruptedPods": {}}
 # Switches, and numbers, which selectors compare as numbers.
 _KEPT_VALUE: Final = re.compile(r"true|false|-?[0-9]+")
 _KEPT_DOMAIN: Final = re.compile(r"(.*\.)?(kubernetes\.io|k8s\.io|dralloc\.io)")

@@ -24,6 +24,7 @@ from dralloc.api.conversion import V1BETA1, to_hub
 from dralloc.api.core_v1 import Event, Namespace, Node, ResourceQuota
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
 from dralloc.api.pod_v1 import Pod
+from dralloc.api.policy_v1 import PodDisruptionBudget
 from dralloc.api.registry import KINDS, Kind
 from dralloc.api.resource_defaults import default_resource_claim, default_resource_claim_template
 from dralloc.api.resource_v1 import (
@@ -196,6 +197,7 @@ _VIEWS: Mapping[tuple[str, str], type[ApiObject]] = {
     ("", "Namespace"): Namespace,
     ("", "ResourceQuota"): ResourceQuota,
     ("scheduling.k8s.io", "PriorityClass"): PriorityClass,
+    ("policy", "PodDisruptionBudget"): PodDisruptionBudget,
     ("", "Event"): Event,
     ("", "PersistentVolume"): PersistentVolume,
     ("", "PersistentVolumeClaim"): PersistentVolumeClaim,

@@ -5,13 +5,13 @@ A disruption controller, which is another program, counts the disruptions. A bud
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from dralloc.api.codec import convert
-from dralloc.api.meta_v1 import LabelSelector
-from dralloc.api.pod_v1 import FAILED, PENDING, SUCCEEDED
+from dralloc.api.pod_v1 import Pod
+from dralloc.api.policy_v1 import PodDisruptionBudget, budgets_of
 from dralloc.api.registry import POD_DISRUPTION_BUDGET
 from dralloc.api.timestamps import print_timestamp
 from dralloc.apiserver.documents.json_documents import Document
@@ -36,66 +36,45 @@ class DisruptionBudgets:
 
     async def use(self, pod: Document, *, dry_run: bool) -> None:
         """Use up a disruption for the eviction of the pod; raises ApiError if its budget allows none."""
-        if _needs_no_budget(pod):
-            return
-        found = await self._budgets_of(pod)
+        typed = convert(pod, Pod)
+        prefix = prefix_of(POD_DISRUPTION_BUDGET, typed.metadata.namespace)
+        records, _ = await read_all(self._store, prefix)
+        found = [record.key for record in records if _applies(read_document(record.value), typed)]
         if len(found) > 1:
             raise ApiError(
                 "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
             )
         for key in found:
-            await self._writer.edit(POD_DISRUPTION_BUDGET, key, lambda budget: self._used(budget, pod), dry_run=dry_run)
+            await self._writer.edit(
+                POD_DISRUPTION_BUDGET, key, lambda budget: self._used(budget, typed), dry_run=dry_run
+            )
 
-    async def _budgets_of(self, pod: Document) -> list[str]:
-        """The keys of the budgets that select the pod, and that a controller counts for."""
-        prefix = prefix_of(POD_DISRUPTION_BUDGET, pod["metadata"].get("namespace", ""))
-        records, _ = await read_all(self._store, prefix)
-        return [record.key for record in records if _applies(read_document(record.value), pod)]
-
-    def _used(self, budget: Document, pod: Document) -> Document:
-        status, name = budget.get("status") or {}, budget["metadata"]["name"]
-        if (status.get("observedGeneration") or 0) < (budget["metadata"].get("generation") or 0):
+    def _used(self, document: Document, pod: Pod) -> Document:
+        budget = convert(document, PodDisruptionBudget)
+        name, status = budget.metadata.name, budget.status
+        if budget.is_stale:
             raise _refusal(f"The disruption budget {name} is still being processed by the server.", _RETRY_AFTER_S)
-        if _may_go_unready(budget, pod):
-            return budget
-        allowed = status.get("disruptionsAllowed") or 0
-        if allowed <= 0:
-            healthy, needed = status.get("currentHealthy") or 0, status.get("desiredHealthy") or 0
-            why = f"The disruption budget {name} needs {needed} healthy pods and has {healthy} currently"
+        if not budget.protects(pod):
+            return document
+        if status.disruptions_allowed <= 0:
+            why = f"The disruption budget {name} needs {status.desired_healthy} healthy pods and has {status.current_healthy} currently"
             raise _refusal(why)
-        evicted = {**(status.get("disruptedPods") or {}), pod["metadata"]["name"]: print_timestamp(self._clock.now())}
-        return {**budget, "status": {**status, "disruptionsAllowed": allowed - 1, "disruptedPods": evicted}}
+        now = print_timestamp(self._clock.now())
+        changed = {
+            "disruptionsAllowed": status.disruptions_allowed - 1,
+            "disruptedPods": {**status.disrupted_pods, pod.metadata.name: now},
+        }
+        return {**document, "status": {**document["status"], **changed}}
 
 
-def _needs_no_budget(pod: Document) -> bool:
-    """True for pods that do not run, or end already."""
-    phase = (pod.get("status") or {}).get("phase")
-    return bool(pod["metadata"].get("deletionTimestamp")) or phase in (PENDING, SUCCEEDED, FAILED)
-
-
-def _applies(budget: Document, pod: Document) -> bool:
-    selector = (budget.get("spec") or {}).get("selector")
-    if selector is None or "observedGeneration" not in (budget.get("status") or {}):
-        return False
-    if not selector:
-        return True
+def _applies(document: Document, pod: Pod) -> bool:
+    """True if the budget selects the pod, and a controller counts for it."""
     try:
-        return convert(selector, LabelSelector).selects(pod["metadata"].get("labels") or {})
+        budget = convert(document, PodDisruptionBudget)
     except msgspec.ValidationError:
         # Budgets are stored as they are sent.
         return False
-
-
-def _may_go_unready(budget: Document, pod: Document) -> bool:
-    """True for a pod that is not ready, and that the budget therefore does not protect."""
-    conditions: list[Any] = (pod.get("status") or {}).get("conditions") or []
-    if any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions):
-        return False
-    if (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
-        return True
-    status = budget.get("status") or {}
-    needed = status.get("desiredHealthy") or 0
-    return needed > 0 and (status.get("currentHealthy") or 0) >= needed
+    return budget.is_counted and bool(budgets_of(pod, [budget]))
 
 
 def _refusal(why: str, retry_after_s: int = 0) -> TooManyRequests:
