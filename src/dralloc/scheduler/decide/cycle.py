@@ -42,6 +42,7 @@ from dralloc.scheduler.decide.device_judge import DeviceJudge
 from dralloc.scheduler.decide.node_fit import misfit
 from dralloc.scheduler.decide.node_verdicts import NodeVerdict, overruled
 from dralloc.scheduler.decide.placement_rules import PlacementRules
+from dralloc.scheduler.decide.placement_strategy import SPREAD, PlacementStrategy
 from dralloc.scheduler.decide.pod_requirements import (
     ClaimSplit,
     HeldClaim,
@@ -86,11 +87,18 @@ class SchedulingAttempt:
 class Cycle:
     """Decides for one pod after the other."""
 
-    def __init__(self, view: ClusterView, gates: FeatureGates, effort: SearchEffort = DEFAULT_EFFORT) -> None:
+    def __init__(
+        self,
+        view: ClusterView,
+        gates: FeatureGates,
+        effort: SearchEffort = DEFAULT_EFFORT,
+        strategy: PlacementStrategy = SPREAD,
+    ) -> None:
         self._view = view
         self._gates = gates
         self._features = Features.of(gates).of_scheduler()
         self._effort = effort
+        self._strategy = strategy
         self._tables: OrderedDict[bytes, VerdictTable] = OrderedDict()
         # Tables of one demand share its judge, which lives as long as one of them.
         self._device_judges: WeakValueDictionary[bytes, DeviceJudge] = WeakValueDictionary()
@@ -234,7 +242,9 @@ class Cycle:
         if table is None:
             devices = self._device_judge(demand_key, claims) if claims.unallocated else None
             requirements = PodRequirements.of(pod, claims, devices.demand if devices is not None else None)
-            table = VerdictTable(requirements, self._view, devices, start=self._start, effort=self._effort)
+            table = VerdictTable(
+                requirements, self._view, devices, start=self._start, effort=self._effort, strategy=self._strategy
+            )
             self._tables[key] = table
             self._start += 1009
             self._drop_oldest()

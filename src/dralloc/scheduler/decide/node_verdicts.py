@@ -11,8 +11,9 @@ from dralloc.allocator.outcome import Allocated, BudgetExhausted, ClaimAllocatio
 from dralloc.devices.identity import ClaimId, PoolId
 from dralloc.scheduler.decide.device_judge import DeviceJudge, SearchedNode
 from dralloc.scheduler.decide.node_fit import NodeMisfit, misfit_of_load, misfit_of_offer
-from dralloc.scheduler.decide.node_scores import RawScores, least_allocated, raw_scores
+from dralloc.scheduler.decide.node_scores import RawScores, raw_scores
 from dralloc.scheduler.decide.placement_rules import PlacementRules
+from dralloc.scheduler.decide.placement_strategy import SPREAD, PlacementStrategy
 from dralloc.scheduler.decide.pod_requirements import PodRequirements
 from dralloc.scheduler.state.node_state import NodeOffer, NodeState
 from dralloc.snapshot.cluster import Snapshot
@@ -25,7 +26,7 @@ class Fits(Struct, frozen=True, gc=False):
     """
 
     raw: RawScores
-    least_allocated: int
+    strategy_score: int
     devices_key: Hashable = None
     allocated: Allocated | None = None
 
@@ -84,19 +85,22 @@ class _OfferVerdict(NamedTuple):
 class NodeJudge:
     """Verdicts on one pod's requirements. `devices` judges the demand of the requirements."""
 
-    def __init__(self, requirements: PodRequirements, devices: DeviceJudge | None) -> None:
+    def __init__(
+        self, requirements: PodRequirements, devices: DeviceJudge | None, strategy: PlacementStrategy = SPREAD
+    ) -> None:
         self._requirements = requirements
         self._resources = requirements.node.resources
         self._devices = devices
+        self._scorer = strategy.scorer(requirements, devices)
         self._offers: dict[str, _OfferVerdict] = {}
 
     def verdict(self, node: NodeState, snapshot: Snapshot) -> NodeVerdict:
         if (unfit := self.verdict_on_node(node)) is not None:
             return unfit
         if self._devices is None:
-            return self._fits(node)
+            return self._fits(node, snapshot)
         key = self._devices.key(node.offer.place, snapshot)
-        return self._with_devices(node, key, self._devices.search(key, node.offer.place, snapshot))
+        return self._with_devices(node, snapshot, key, self._devices.search(key, node.offer.place, snapshot))
 
     def expectation(self, node: NodeState, snapshot: Snapshot) -> NodeVerdict:
         """The verdict if it is cheap; otherwise that the node fits, for a pod to which all nodes' devices are equally good.
@@ -107,14 +111,14 @@ class NodeJudge:
             return unfit
         devices, place = self._devices, node.offer.place
         if devices is None:
-            return self._fits(node)
+            return self._fits(node, snapshot)
         key = devices.key(place, snapshot)
         known = devices.known(key)
         if known is None:
             if devices.visible(place, snapshot).is_faultless:
-                return self._fits(node)
+                return self._fits(node, snapshot)
             known = devices.search(key, place, snapshot)
-        return self._with_devices(node, key, known)
+        return self._with_devices(node, snapshot, key, known)
 
     def verdict_on_node(self, node: NodeState) -> Unfit | OutOfReach | None:
         """Why the node cannot take the pod, whatever devices it has; None if it can."""
@@ -138,24 +142,29 @@ class NodeJudge:
             raw_scores(requirements, offer),
         )
 
-    def _with_devices(self, node: NodeState, key: Hashable, searched: SearchedNode) -> NodeVerdict:
+    def _with_devices(self, node: NodeState, snapshot: Snapshot, key: Hashable, searched: SearchedNode) -> NodeVerdict:
         outcome = searched.outcome
         match outcome:
             case Allocated():
                 # An allocation may name its node, so another node's only proves that this node fits.
-                return self._fits(node, outcome.score, key, outcome if searched.node == node.name else None)
+                return self._fits(node, snapshot, outcome.score, key, outcome if searched.node == node.name else None)
             case Fatal():
                 return Faulty(outcome)
             case _:
                 return Lacking(outcome, key)
 
     def _fits(
-        self, node: NodeState, device_score: int = 0, key: Hashable = None, allocated: Allocated | None = None
+        self,
+        node: NodeState,
+        snapshot: Snapshot,
+        device_score: int = 0,
+        key: Hashable = None,
+        allocated: Allocated | None = None,
     ) -> Fits:
         raw = self._offers[node.offer.name].raw
         if device_score:
             raw = raw._replace(devices=device_score)
-        return Fits(raw, least_allocated(self._resources, node), key, allocated)
+        return Fits(raw, self._scorer.score(node, snapshot), key, allocated)
 
     def allocations(self, fits: Fits, node: NodeState, snapshot: Snapshot) -> tuple[ClaimAllocation, ...]:
         """What the unallocated claims get on a node that fits, by their index."""

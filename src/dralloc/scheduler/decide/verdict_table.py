@@ -4,7 +4,7 @@ A pod with known requirements costs what has changed since the last such pod, no
 
 - Only nodes that changed are judged again. A change of a pool that few nodes see counts as a change of these nodes. Where many
   nodes see it, a verdict is checked when it is about to be used: allocating devices improves no verdict, so that a stale
-  verdict is an upper bound. Deallocating may improve some: these nodes are judged again, the least allocated first.
+  verdict is an upper bound. Deallocating may improve some: these nodes are judged again, the best first.
 - New requirements are not judged on all nodes of a large cluster at once. As in Kubernetes, a number of nodes that fit is
   enough; later pods judge the others little by little.
 - Nodes that fit are in heaps, one for each combination of raw scores.
@@ -39,6 +39,7 @@ from dralloc.scheduler.decide.node_verdicts import (
     overruled,
 )
 from dralloc.scheduler.decide.placement_rules import PlacementRules
+from dralloc.scheduler.decide.placement_strategy import SPREAD, PlacementStrategy
 from dralloc.scheduler.decide.pod_requirements import PodRequirements
 from dralloc.scheduler.state.change_log import EverythingChanged, NodeChanged, NodeLoaded, PoolFreed, PoolTaken
 from dralloc.scheduler.state.node_state import NodeState
@@ -86,15 +87,17 @@ class VerdictTable:
         *,
         start: int = 0,
         effort: SearchEffort = DEFAULT_EFFORT,
+        strategy: PlacementStrategy = SPREAD,
     ) -> None:
         self.requirements = requirements
         self._effort = effort
-        self.judge = NodeJudge(requirements, devices)
+        self.judge = NodeJudge(requirements, devices, strategy)
         self._reasons = NodeReasons(requirements, devices)
         self._view = view
         self._only = requirements.only_nodes()
         self._devices_max = score_max(requirements.demand) if requirements.demand is not None else 0
         self._wants_used_devices = requirements.demand is not None and requirements.demand.wants_used_devices
+        self._judges_all = strategy.judges_all
         self._start = start
         self._restart()
 
@@ -163,9 +166,9 @@ class VerdictTable:
         if self.judge.is_current(expected, node, snapshot):
             return NodeChoice(node, expected)
         verdict = self.judge.verdict(node, snapshot)
-        if isinstance(verdict, Fits) and (verdict.raw, verdict.least_allocated) == (
+        if isinstance(verdict, Fits) and (verdict.raw, verdict.strategy_score) == (
             expected.raw,
-            expected.least_allocated,
+            expected.strategy_score,
         ):
             self._verdicts[name] = verdict
             return NodeChoice(node, verdict)
@@ -247,15 +250,15 @@ class VerdictTable:
             match self._verdicts.get(name):
                 case Lacking():
                     lacking.append(name)
-                case Fits(raw, least_allocated) if raw.devices < self._devices_max:
-                    improvable.append((-least_allocated, self._view.nodes[name].rank, name, raw))
+                case Fits(raw, score) if raw.devices < self._devices_max:
+                    improvable.append((-score, self._view.nodes[name].rank, name, raw))
         for name in lacking:
             self._remove(name)
             self._unseen.append(name)
         self._improve(improvable)
 
     def _improve(self, heap: list[tuple[int, int, str, RawScores]]) -> None:
-        """Judge nodes that fit again, the least allocated first; those that are not needed now come later.
+        """Judge nodes that fit again, the best first; those that are not needed now come later.
 
         Once a node has the best device score, others with the same raw scores otherwise cannot be better.
         """
@@ -280,9 +283,13 @@ class VerdictTable:
         self._outdated.update(new)
         self._unseen.extendleft(reversed(new))
 
+    def _enough(self) -> int:
+        nodes = len(self._view.nodes)
+        return nodes if self._judges_all else self._effort.enough(nodes)
+
     def _look_further(self) -> None:
         """Judge unseen nodes until enough fit, and a few more."""
-        wanted = self._effort.enough(len(self._view.nodes))
+        wanted = self._enough()
         extra = self._effort.extra
         while self._unseen and (extra > 0 or self._fitting.total() < wanted):
             if self._fitting.total() >= wanted:
@@ -309,7 +316,7 @@ class VerdictTable:
             self._faulty[name] = verdict
         elif isinstance(verdict, Fits):
             self._fitting[verdict.raw] += 1
-            entry = (-verdict.least_allocated, node.rank, name, self._numbers[name])
+            entry = (-verdict.strategy_score, node.rank, name, self._numbers[name])
             heapq.heappush(self._heaps.setdefault(verdict.raw, []), entry)
 
     def _remove(self, name: str) -> None:
@@ -345,7 +352,7 @@ class VerdictTable:
         self, name: str, fits: Fits, values: Mapping[RawScores, int], added: Mapping[str, int]
     ) -> tuple[int, int, str]:
         """The larger, the better the node: its score, then its rank."""
-        score = values[fits.raw] + fits.least_allocated + added.get(name, 0)
+        score = values[fits.raw] + fits.strategy_score + added.get(name, 0)
         return score, -self._view.nodes[name].rank, name
 
     def _allowed_by(self, rules: PlacementRules) -> dict[str, Fits]:
@@ -353,7 +360,7 @@ class VerdictTable:
         nodes = self._view.nodes
         fitting = ((name, verdict) for name, verdict in self._verdicts.items() if isinstance(verdict, Fits))
         allowed = {name: verdict for name, verdict in fitting if rules.misfit(nodes[name]) is None}
-        wanted = self._effort.enough(len(nodes))
+        wanted = self._enough()
         while self._unseen and len(allowed) < wanted:
             name = self._unseen.popleft()
             if name not in self._verdicts or name in self._outdated:

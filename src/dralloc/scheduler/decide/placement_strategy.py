@@ -1,0 +1,62 @@
+"""What a placement strategy is: a score of the nodes that can take a pod.
+
+A strategy decides only between nodes that fit, never whether one fits. Its score takes the place, the range and the weight that
+Kubernetes gives to LeastAllocated, so that taints, affinity and device alternatives (`node_scores`) keep their meaning beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from dralloc.scheduler.decide.device_judge import DeviceJudge
+from dralloc.scheduler.decide.node_scores import least_allocated
+from dralloc.scheduler.decide.pod_requirements import PodRequirements
+from dralloc.scheduler.state.node_state import NodeState
+from dralloc.scheduler.state.pod_resources import PodResources
+from dralloc.snapshot.cluster import Snapshot
+
+
+class NodeScorer(Protocol):
+    """Scores nodes for pods with the same requirements."""
+
+    def score(self, node: NodeState, snapshot: Snapshot) -> int:
+        """From 0 to 100; the larger, the better. The node fits as far as is known without a search for devices."""
+
+
+class PlacementStrategy(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def reads_devices(self) -> bool:
+        """True if a score depends on which devices of the node are in use."""
+
+    @property
+    def judges_all(self) -> bool:
+        """True if a pod is compared on all nodes that fit, not only on enough of them."""
+
+    def scorer(self, requirements: PodRequirements, devices: DeviceJudge | None) -> NodeScorer: ...
+
+
+class _SpreadScorer:
+    def __init__(self, resources: PodResources) -> None:
+        self._resources = resources
+
+    def score(self, node: NodeState, snapshot: Snapshot) -> int:  # noqa: ARG002
+        return least_allocated(self._resources, node)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Kubernetes' LeastAllocated: the node where most of cpu and memory stays free."""
+
+    name: str = "Spread"
+    reads_devices: bool = False
+    judges_all: bool = False
+
+    def scorer(self, requirements: PodRequirements, devices: DeviceJudge | None) -> NodeScorer:  # noqa: ARG002
+        return _SpreadScorer(requirements.node.resources)
+
+
+SPREAD: Final = Spread()
