@@ -5,8 +5,8 @@ from __future__ import annotations
 from dralloc.api.pod_claims import claims_of
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
+from dralloc.scheduler.decide.typical_pods import TypicalPods
 from dralloc.scheduler.report.fragmentation import Fragmentation
-from dralloc.scheduler.report.typical_pods import TypicalPods
 from dralloc.whatif.cluster_objects import ClusterObjects
 from dralloc.whatif.engine import state_of
 from dralloc.whatif.template_claims import MissingTemplate, TemplateClaims

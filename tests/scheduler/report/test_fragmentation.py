@@ -16,9 +16,9 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.decide.pod_requirements import ClaimSplit, PodRequirements
+from dralloc.scheduler.decide.typical_pods import TypicalPod, TypicalPods
 from dralloc.scheduler.report.fragmentation import Fragmentation
-from dralloc.scheduler.report.stranded_devices import StrandedCause, TypicalPod
-from dralloc.scheduler.report.typical_pods import TypicalPods
+from dralloc.scheduler.report.stranded_devices import StrandedCause
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.testing.builders import (
     CLASS,

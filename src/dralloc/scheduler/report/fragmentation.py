@@ -10,6 +10,7 @@ from dralloc.allocator.features import Features
 from dralloc.devices.identity import PoolId
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.node_fit import misfit_of_offer
+from dralloc.scheduler.decide.typical_pods import TypicalPod
 from dralloc.scheduler.report.stranded_devices import (
     ANY_POD,
     ELSEWHERE,
@@ -17,7 +18,6 @@ from dralloc.scheduler.report.stranded_devices import (
     IdleSurvey,
     LocalPool,
     StrandedCause,
-    TypicalPod,
     any_request,
     is_for_some,
 )

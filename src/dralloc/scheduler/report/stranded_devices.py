@@ -23,8 +23,6 @@ from enum import Enum
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from msgspec import Struct
-
 from dralloc.allocator.availability import PoolAvailability
 from dralloc.allocator.candidate_devices import DeviceCriteria, SliceMatches, matches_of
 from dralloc.allocator.features import Features
@@ -32,7 +30,7 @@ from dralloc.devices.device_usage import FREE, DeviceUsage
 from dralloc.devices.taints import repels
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.node_fit import NOT_SELECTED, WRONG_NAME, NodeRequirements
-from dralloc.scheduler.decide.pod_requirements import PodRequirements
+from dralloc.scheduler.decide.typical_pods import TypicalPod, TypicalRequest
 from dralloc.scheduler.state.node_state import NodeState
 from dralloc.scheduler.state.pod_resources import PodResources
 from dralloc.snapshot.cluster import VisiblePool
@@ -47,32 +45,6 @@ class StrandedCause(Enum):
     COUNTERS = "counters"
     REMAINDER = "remainder-too-small"
     CPU = "cpu-starved"
-
-
-class TypicalRequest(Struct, frozen=True, gc=False):
-    criteria: DeviceCriteria
-    count: int
-
-
-class TypicalPod(Struct, frozen=True, eq=False):
-    """What a typical pod asks for: of nodes, and of devices."""
-
-    node: NodeRequirements
-    requests: tuple[TypicalRequest, ...]
-
-    @classmethod
-    def of(cls, requirements: PodRequirements) -> TypicalPod:
-        """Requests for all devices and those with admin access use up nothing in particular, and are left out."""
-        demand = requirements.demand
-        alternatives = demand.alternatives if demand is not None else ()
-        return cls(
-            requirements.node,
-            tuple(
-                TypicalRequest(each.criteria, 1 if each.is_aggregated else each.count)
-                for each in alternatives
-                if each.fault is None and not each.takes_all and not each.is_admin
-            ),
-        )
 
 
 class IdleDevices(NamedTuple):

@@ -3,23 +3,60 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
 
+from msgspec import Struct
 from msgspec.structs import replace
 
+from dralloc.allocator.candidate_devices import DeviceCriteria
 from dralloc.allocator.features import Features
 from dralloc.allocator.requests import compile_demand
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.scheduler.decide.claim_checks import demand_obstacle
+from dralloc.scheduler.decide.node_fit import NodeRequirements
 from dralloc.scheduler.decide.pod_requirements import ClaimSplit, PodRequirements, demand_key, equivalence_key
-from dralloc.scheduler.report.stranded_devices import TypicalPod
 
 TYPICAL_SHARE: Final = 0.95
+# How many pods are looked at for a report, and for a score, which costs less.
 TYPICAL_MAX: Final = 50
+COUNTED_MAX: Final = 256
 # Rare pods are forgotten when there are more kinds.
 KINDS_MAX: Final = 5000
+
+
+class TypicalRequest(Struct, frozen=True, gc=False):
+    criteria: DeviceCriteria
+    count: int
+
+
+class TypicalPod(Struct, frozen=True, eq=False):
+    """What a typical pod asks for: of nodes, and of devices."""
+
+    node: NodeRequirements
+    requests: tuple[TypicalRequest, ...]
+
+    @classmethod
+    def of(cls, requirements: PodRequirements) -> TypicalPod:
+        """Requests for all devices and those with admin access use up nothing in particular, and are left out."""
+        demand = requirements.demand
+        alternatives = demand.alternatives if demand is not None else ()
+        return cls(
+            requirements.node,
+            tuple(
+                TypicalRequest(each.criteria, 1 if each.is_aggregated else each.count)
+                for each in alternatives
+                if each.fault is None and not each.takes_all and not each.is_admin
+            ),
+        )
+
+
+class CountedPod(NamedTuple):
+    """The requirements of pods that occurred `number` times."""
+
+    requirements: PodRequirements
+    number: int
 
 
 class TypicalPods:
@@ -27,7 +64,12 @@ class TypicalPods:
 
     def __init__(self) -> None:
         self._counts: Counter[bytes] = Counter()
-        self._known: dict[bytes, TypicalPod] = {}
+        self._known: dict[bytes, tuple[PodRequirements, TypicalPod]] = {}
+
+    @property
+    def total(self) -> int:
+        """The number of pods that were counted."""
+        return self._counts.total()
 
     def observe(self, key: bytes, requirements: PodRequirements) -> None:
         """Counts a pod; `key` is equal for pods with equal requirements."""
@@ -37,7 +79,7 @@ class TypicalPods:
                 return
             if len(self._known) >= KINDS_MAX:
                 self._forget_rare()
-            self._known[key] = pod
+            self._known[key] = requirements, pod
         self._counts[key] += 1
 
     def count(
@@ -56,13 +98,19 @@ class TypicalPods:
 
     def top(self) -> tuple[TypicalPod, ...]:
         """The typical pods; in the same order as long as they are the same, so that a caller can compare."""
-        wanted, found = TYPICAL_SHARE * self._counts.total(), list[bytes]()
-        for key, count in sorted(self._counts.items(), key=lambda each: (-each[1], each[0]))[:TYPICAL_MAX]:
+        return tuple(self._known[key][1] for key in sorted(self._most_frequent(TYPICAL_MAX)))
+
+    def counted(self) -> tuple[CountedPod, ...]:
+        """The typical pods with their numbers, the most frequent first."""
+        return tuple(CountedPod(self._known[key][0], self._counts[key]) for key in self._most_frequent(COUNTED_MAX))
+
+    def _most_frequent(self, most: int) -> Iterator[bytes]:
+        wanted = TYPICAL_SHARE * self._counts.total()
+        for key, count in sorted(self._counts.items(), key=lambda each: (-each[1], each[0]))[:most]:
             if wanted <= 0:
-                break
-            found.append(key)
+                return
+            yield key
             wanted -= count
-        return tuple(self._known[key] for key in sorted(found))
 
     def _forget_rare(self) -> None:
         for key, _ in self._counts.most_common()[KINDS_MAX // 2 :]:
