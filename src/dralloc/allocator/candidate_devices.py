@@ -1,7 +1,8 @@
 """DeviceCandidate devices: which devices of a slice match a request, by the slice and the request alone.
 
-Matching is by far the most expensive part of an allocation, and no allocation changes its result. A slice therefore caches
-the matching devices (an `SliceMatches`, as bit masks) for every `DeviceCriteria`, and equal devices share the results of selectors.
+Matching is by far the most expensive part of an allocation, and no allocation changes its result. Slices with equal
+devices therefore cache the matching devices (`SliceMatches`, as bit masks) for every `DeviceCriteria`, and equal devices share
+the results of selectors.
 """
 
 from __future__ import annotations
@@ -128,9 +129,10 @@ class SliceMatches(Struct, frozen=True, eq=False):
 
 
 def matches_of(indexed: IndexedSlice, criteria: DeviceCriteria) -> SliceMatches:
-    matches: SliceMatches | None = indexed.answers.get(criteria)
+    answers = indexed.kind.answers
+    matches: SliceMatches | None = answers.get(criteria)
     if matches is None:
-        matches = indexed.answers.keep(criteria, _match_slice(indexed, criteria))
+        matches = answers.keep(criteria, _match_slice(indexed, criteria))
     return matches
 
 

@@ -77,7 +77,7 @@ class Supply:
         matches = matches_of(strip.slice, alternative.criteria)
         matched, faulty = self._placed(strip, matches)
         in_use = 0 if alternative.is_admin else self._in_use(strip)
-        usable = matched & ~(in_use | matches.barred | self._barred_here(alternative, strip))
+        usable = matched & ~(in_use | matches.barred | self.barred_here(alternative, strip))
         return Stock(usable, faulty & ~in_use, usable & self.usage(strip.pool).shared[strip.slice_index], matches)
 
     def _placed(self, strip: Strip, matches: SliceMatches) -> tuple[int, int]:
@@ -93,7 +93,7 @@ class Supply:
         dedicated, shared = usage.dedicated[strip.slice_index], usage.shared[strip.slice_index]
         return self.features.taken(dedicated, shared, strip.slice.shareable)
 
-    def _barred_here(self, alternative: Alternative, strip: Strip) -> int:
+    def barred_here(self, alternative: Alternative, strip: Strip) -> int:
         """Devices that taint rules, or node operations that the node cannot skip, exclude."""
         barred = 0
         if self.features.device_taints and self.features.taint_rules:

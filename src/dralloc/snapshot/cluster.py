@@ -263,6 +263,15 @@ class Snapshot(Struct, frozen=True, eq=False):
         views[key] = _CachedView(view, self.pools, self.placements, candidates)
         return view
 
+    def only_node(self, pool_id: PoolId) -> str:
+        """The name of the only node that can see the pool; empty if there may be others."""
+        pool = self.pools.get(pool_id)
+        return pool.only_node if pool is not None else ""
+
+    def count_pools(self, node: NodeFacts) -> int:
+        """How many pools there are for the node, whether it can use them or not."""
+        return len(self._candidates(node))
+
     def _candidates(self, node: NodeFacts) -> tuple[PoolSlices, ...]:
         filed = (self.placements.get(anchor) for anchor in anchors_of_node(node))
         pool_ids = {pool_id for entry in filed if entry is not None for pool_id in entry}

@@ -80,6 +80,12 @@ class PoolSlices:
         index = bisect_left(self.slices, name, key=lambda indexed: indexed.name)
         return index, index < len(self.slices) and self.slices[index].name == name
 
+    @cached_property
+    def only_node(self) -> str:
+        """The name of the only node that can see the pool; empty if there may be others."""
+        names = {indexed.node_name for indexed in self.slices}
+        return names.pop() if len(names) == 1 else ""
+
     # --- Layout for one node ----------------------------------------------------------------------------------
 
     def layout(self, node: NodeFacts, visibility: Visibility) -> Layout | None:

@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from dralloc.api.codec import encode
 from dralloc.api.resource_v1 import Device, DeviceTaint, ResourceSlice, ResourceSliceSpec
 from dralloc.cel.device import DeviceView
 from dralloc.devices.compatibility_groups import Groups
@@ -28,7 +29,7 @@ from dralloc.devices.taint_rules import TaintRules
 from dralloc.snapshot import node_selectors
 from dralloc.snapshot.node_selectors import ANYWHERE, Anchor, NodeFacts, NodeSelectorError
 
-ANSWERS_MAX: Final = 512
+ANSWERS_MAX: Final = 2048
 LONG_MASK: Final = 512
 
 
@@ -82,11 +83,36 @@ class DeviceShape:
         )
 
 
+@dataclass(eq=False)
+class SliceKind:
+    """What slices have in common whose devices differ only in their names. `answers` must not depend on the names."""
+
+    devices: tuple[Device, ...]
+    answers: Answers = field(default_factory=Answers)
+
+    @cached_property
+    def is_uniform(self) -> bool:
+        """True if all devices are equal."""
+        first = self.devices[:1]
+        return all(encode(device) == encode(first[0]) for device in self.devices)
+
+
 class Shapes:
-    """The shapes of all devices of a cluster, one for each content, as long as a slice uses it."""
+    """The shapes of all devices of a cluster, one for each content, as long as a slice uses it; and the kinds of slices."""
 
     def __init__(self) -> None:
         self._known: WeakValueDictionary[bytes, DeviceShape] = WeakValueDictionary()
+        self._kinds: WeakValueDictionary[bytes, SliceKind] = WeakValueDictionary()
+
+    def kind(self, driver: str, devices: tuple[Device, ...]) -> SliceKind:
+        nameless = tuple(msgspec.structs.replace(device, name="") for device in devices)
+        # The text tells notations of a quantity apart, and the comparison very large quantities. Charges have the order of the
+        # capacities, which the text has not.
+        content = encode((driver, nameless, [tuple(device.capacity) for device in devices]))
+        kind = self._kinds.get(content)
+        if kind is None or kind.devices != nameless:
+            kind = self._kinds[content] = SliceKind(nameless)
+        return kind
 
     def of(self, driver: str, device: Device) -> DeviceShape:
         amounts = {name: capacity.value.exact_text for name, capacity in device.capacity.items()}
@@ -210,6 +236,10 @@ class IndexedSlice:
 
     def device_id(self, bit: int) -> DeviceId:
         return self.pool_id.device(self.devices[bit].name)
+
+    @cached_property
+    def kind(self) -> SliceKind:
+        return self.shapes.kind(self.source.spec.driver, self.devices)
 
     def shape(self, bit: int) -> DeviceShape:
         shape = self._shapes.get(bit)

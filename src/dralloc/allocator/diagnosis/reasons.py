@@ -6,7 +6,7 @@ merged when reasons are grouped; `example` names a device where there is room.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -146,26 +146,33 @@ class Group:
 
 def grouped(reasons: Iterable[tuple[str, Reason]]) -> tuple[Group, ...]:
     """Nodes with their reasons, put together where these are told as one; the group that comes nearest first."""
-    members: dict[str, list[tuple[str, Reason]]] = {}
+    # Many nodes share one object.
+    members: dict[int, tuple[Reason, list[str]]] = {}
     for node, reason in reasons:
-        members.setdefault(reason.key, []).append((node, reason))
-    groups = [_group(entries) for entries in members.values()]
+        members.setdefault(id(reason), (reason, []))[1].append(node)
+    return groups_of(members.values())
+
+
+def groups_of(members: Iterable[tuple[Reason, Collection[str]]]) -> tuple[Group, ...]:
+    """The same for reasons with their nodes, of which each has at least one."""
+    alike: dict[str, list[tuple[Reason, Collection[str]]]] = {}
+    for entry in members:
+        alike.setdefault(entry[0].key, []).append(entry)
+    groups = [_group(entries) for entries in alike.values()]
     return tuple(sorted(groups, key=lambda group: (group.reason.distance, -len(group.nodes), str(group.reason))))
 
 
-def _group(entries: Sequence[tuple[str, Reason]]) -> Group:
+def _group(entries: Sequence[tuple[Reason, Collection[str]]]) -> Group:
     """The group of these nodes, whose reason has the best of what differs between them."""
-    # Many nodes share one object.
-    distinct = {id(reason): (node, reason) for node, reason in reversed(entries)}.values()
-    nearest, best = min(reversed(distinct), key=lambda entry: entry[1].distance)
-    losses = {(reason.lost, reason.lost_at_all) for _, reason in distinct}
+    best, nearest = min(entries, key=lambda entry: entry[0].distance)
+    losses = {(reason.lost, reason.lost_at_all) for reason, _ in entries}
     merged = replace(
         best,
-        left=max(reason.left for _, reason in distinct),
+        left=max(reason.left for reason, _ in entries),
         lost=best.lost if len(losses) == 1 else None,
-        wanted=max(reason.wanted for _, reason in distinct),
+        wanted=max(reason.wanted for reason, _ in entries),
     )
-    return Group(merged, tuple(node for node, _ in entries), nearest)
+    return Group(merged, tuple(node for _, nodes in entries for node in nodes), next(iter(nearest)))
 
 
 def _remoteness(reason: Reason) -> int:

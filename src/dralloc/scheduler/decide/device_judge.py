@@ -2,7 +2,8 @@
 
 Searching for devices is by far the most expensive part of a verdict, and its result depends only on the demand and on the devices
 that the node sees. It is cached under exactly that (`DeviceIdentity.key`): nodes which reach the same devices share one search,
-and so do pods whose claims ask alike, whatever else they request of a node.
+and so do pods whose claims ask alike, whatever else they request of a node. Most demands are a single request, and need no search
+at all until a node is chosen.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dralloc.allocator.diagnosis.reasons import Reason
 from dralloc.allocator.node_equivalence import DeviceIdentity
 from dralloc.allocator.outcome import Allocated, Outcome
 from dralloc.allocator.requests import Demand
+from dralloc.allocator.single_request import SingleRequest
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.node_selectors import NodeFacts
 
@@ -36,10 +38,31 @@ class DeviceJudge:
         self._identity = DeviceIdentity(demand)
         self.key = self._identity.key
         self.visible = self._identity.visible
+        self._single = SingleRequest.of(demand)
         self._outcomes: dict[Hashable, SearchedNode] = {}
-        # Why the devices with a key cannot serve the demand, as far as it was asked for.
-        self.reasons: dict[Hashable, Reason] = {}
-        self.distinct_reasons: dict[Reason, Reason] = {}
+        # Why devices cannot serve the demand, as far as it was asked for.
+        self._reasons: dict[Hashable, Reason] = {}
+        self._distinct_reasons: dict[Reason, Reason] = {}
+
+    def is_served(self, node: NodeFacts, snapshot: Snapshot) -> bool | None:
+        """True if the node's devices can serve the demand; None if that takes a search."""
+        return self._single.is_served(node, snapshot) if self._single is not None else None
+
+    def reason_key(self, node: NodeFacts, snapshot: Snapshot) -> Hashable:
+        """Equal for nodes whose devices cannot serve the demand for the same reason."""
+        shortage = self._single.shortage_key(node, snapshot) if self._single is not None else None
+        return self.key(node, snapshot) if shortage is None else shortage
+
+    def known_reason(self, key: Hashable) -> Reason | None:
+        return self._reasons.get(key)
+
+    def keep_reason(self, key: Hashable, reason: Reason) -> Reason:
+        """Keeps the reason of nodes with the key. Equal reasons are one object."""
+        if len(self._reasons) >= OUTCOMES_MAX:
+            self._reasons.clear()
+            self._distinct_reasons.clear()
+        kept = self._reasons[key] = self._distinct_reasons.setdefault(reason, reason)
+        return kept
 
     def known(self, key: Hashable) -> SearchedNode | None:
         """The outcome of an earlier search on the devices with the key."""
@@ -50,8 +73,6 @@ class DeviceJudge:
         if known is None:
             if len(self._outcomes) >= OUTCOMES_MAX:
                 self._outcomes.clear()
-                self.reasons.clear()
-                self.distinct_reasons.clear()
             known = self._outcomes[key] = SearchedNode(node.name, self._search(node, snapshot))
         return known
 

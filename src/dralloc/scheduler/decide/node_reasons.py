@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
 from dralloc.allocator.diagnosis.diagnoser import Diagnoser
-from dralloc.allocator.diagnosis.reasons import Group, Reason, ReasonCause, grouped
+from dralloc.allocator.diagnosis.reasons import Group, Reason, ReasonCause, groups_of
 from dralloc.devices.identity import ClaimId
 from dralloc.scheduler.contract import DYNAMIC_RESOURCES
 from dralloc.scheduler.decide.device_judge import DeviceJudge
@@ -18,55 +18,98 @@ from dralloc.scheduler.decide.pod_requirements import PodRequirements
 from dralloc.scheduler.state.node_state import NodeState
 from dralloc.snapshot.cluster import Snapshot
 
-# How many nodes are diagnosed at once. A diagnosis takes longer than a verdict, and other pods wait meanwhile.
+# How many diagnoses of devices are made at once. They take longer than a verdict, and other pods wait meanwhile.
 DIAGNOSED_MAX: Final = 500
 UNDIAGNOSED: Final = "cannot allocate all claims"
 
 
 class NodeReasons:
-    """The reasons of nodes for one pod's requirements. Each is diagnosed once per verdict, because most do not change."""
+    """The reasons of nodes for one pod's requirements, kept in groups: each node is diagnosed once per verdict.
+
+    `pending` are the nodes whose verdict has changed since they were diagnosed.
+    """
 
     def __init__(self, requirements: PodRequirements, devices: DeviceJudge | None) -> None:
         self._requirements = requirements
         self._devices = devices
-        self._known: dict[str, tuple[NodeVerdict, Reason]] = {}
+        self.pending: dict[str, None] = {}
+        # By plugin and reason: the nodes. And the group that each node is in.
+        self._members: dict[tuple[str, int], tuple[Reason, dict[str, None]]] = {}
+        self._places: dict[str, tuple[str, int]] = {}
+        self._groups: tuple[Group, ...] | None = None
 
     def groups(
         self, verdicts: Mapping[str, NodeVerdict], nodes: Mapping[str, NodeState], snapshot: Snapshot
     ) -> tuple[Group, ...]:
         """The reasons of all nodes. Nodes without a verdict are those that the requirements exclude by name."""
-        self._diagnose(verdicts, nodes, snapshot)
-        undiagnosed = _about_node(UNDIAGNOSED)
-        reasons = [(name, self._known[name][1] if name in self._known else undiagnosed) for name in verdicts]
-        return grouped([*reasons, *self._excluded(verdicts, nodes)])
+        if self.pending or self._groups is None:
+            self._diagnose(verdicts, nodes, snapshot)
+            excluded = ((reason, (name,)) for name, reason in self._excluded(verdicts, nodes))
+            self._groups = groups_of((*self._members.values(), *excluded))
+        return self._groups
 
-    def are_complete(self, verdicts: Mapping[str, NodeVerdict]) -> bool:
-        """True if the last groups had the reason of every node."""
-        return len(self._known) == len(verdicts)
+    def plugins(self) -> frozenset[str]:
+        """The Kubernetes plugins that reject the nodes, as of the last groups."""
+        return frozenset(plugin for plugin, _ in self._members)
+
+    def groups_under(
+        self, verdicts: Mapping[str, NodeVerdict], nodes: Mapping[str, NodeState], snapshot: Snapshot
+    ) -> tuple[Group, ...]:
+        """The reasons of other verdicts than those that are kept."""
+        once = NodeReasons(self._requirements, self._devices)
+        once.pending = dict.fromkeys(verdicts)
+        return once.groups(verdicts, nodes, snapshot)
 
     def _diagnose(
         self, verdicts: Mapping[str, NodeVerdict], nodes: Mapping[str, NodeState], snapshot: Snapshot
     ) -> None:
-        known = self._known
-        if known.keys() - verdicts.keys():
-            known = self._known = {name: known[name] for name in verdicts if name in known}
-        changed = [name for name, verdict in verdicts.items() if name not in known or known[name][0] is not verdict]
-        for name in changed[DIAGNOSED_MAX:]:
-            known.pop(name, None)
         diagnoser = Diagnoser(self._devices.demand, snapshot) if self._devices is not None else None
-        for name in changed[:DIAGNOSED_MAX]:
-            self._known[name] = verdicts[name], self._reason(verdicts[name], nodes[name], diagnoser)
+        left = DIAGNOSED_MAX
+        pending, self.pending = self.pending, {}
+        for name in pending:
+            self._drop(name)
+            verdict = verdicts.get(name)
+            if verdict is None:
+                continue
+            reason = self._known_reason(verdict, nodes[name], snapshot)
+            if reason is None:
+                left -= 1
+                if left >= 0:
+                    reason = self._new_reason(verdict, nodes[name], snapshot, diagnoser)
+                else:
+                    reason = _about_node(UNDIAGNOSED)
+                    self.pending[name] = None
+            place = self._places[name] = (plugin_of(verdict), id(reason))
+            self._members.setdefault(place, (reason, {}))[1][name] = None
 
-    def _reason(self, verdict: NodeVerdict, node: NodeState, diagnoser: Diagnoser | None) -> Reason:
-        """The diagnosis of devices holds for all pods with the same demand. Equal reasons are one object."""
+    def _drop(self, name: str) -> None:
+        place = self._places.pop(name, None)
+        if place is not None:
+            names = self._members[place][1]
+            del names[name]
+            if not names:
+                del self._members[place]
+
+    def _known_reason(self, verdict: NodeVerdict, node: NodeState, snapshot: Snapshot) -> Reason | None:
+        """The reason if it needs no diagnosis, or there was one of the same devices and demand."""
+        if isinstance(verdict, Unfit | OutOfReach):
+            return reason_about_node(verdict)
+        key = self._key(verdict, node, snapshot)
+        return self._devices.known_reason(key) if self._devices is not None and key is not None else None
+
+    def _new_reason(
+        self, verdict: NodeVerdict, node: NodeState, snapshot: Snapshot, diagnoser: Diagnoser | None
+    ) -> Reason:
+        reason = reason_of(verdict, node, diagnoser)
+        key = self._key(verdict, node, snapshot)
+        if self._devices is None or key is None:
+            return reason
+        return self._devices.keep_reason(key, replace(reason, example="", also=""))
+
+    def _key(self, verdict: NodeVerdict, node: NodeState, snapshot: Snapshot) -> Hashable:
         if self._devices is None or not isinstance(verdict, Lacking):
-            return reason_of(verdict, node, diagnoser)
-        shared = self._devices.reasons
-        reason = shared.get(verdict.devices_key)
-        if reason is None:
-            bare = replace(reason_of(verdict, node, diagnoser), example="", also="")
-            reason = shared[verdict.devices_key] = self._devices.distinct_reasons.setdefault(bare, bare)
-        return reason
+            return None
+        return verdict.devices_key or self._devices.reason_key(node.offer.place, snapshot)
 
     def _excluded(
         self, verdicts: Mapping[str, NodeVerdict], nodes: Mapping[str, NodeState]
@@ -114,6 +157,11 @@ def _out_of_reach(claim_id: ClaimId, place: str) -> Reason:
     return _about_node(f"claim {claim_id} is allocated on {place}, which this node cannot use")
 
 
+def plugin_of(verdict: NodeVerdict) -> str:
+    """The Kubernetes plugin that would have rejected the node."""
+    return verdict.misfit.plugin if isinstance(verdict, Unfit) else DYNAMIC_RESOURCES
+
+
 def plugins(verdicts: Iterable[NodeVerdict]) -> frozenset[str]:
     """The Kubernetes plugins that would have rejected the nodes."""
-    return frozenset(verdict.misfit.plugin if isinstance(verdict, Unfit) else DYNAMIC_RESOURCES for verdict in verdicts)
+    return frozenset(map(plugin_of, verdicts))

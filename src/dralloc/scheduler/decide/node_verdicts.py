@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -49,6 +49,10 @@ class Lacking(Struct, frozen=True, gc=False):
 
     outcome: Impossible | BudgetExhausted
     devices_key: Hashable = None
+
+
+# Known without a search: neither the outcome nor the key of the devices need be looked at.
+_UNSERVED: Final = Lacking(Impossible())
 
 
 class Faulty(Struct, frozen=True, gc=False):
@@ -99,6 +103,8 @@ class NodeJudge:
             return unfit
         if self._devices is None:
             return self._fits(node, snapshot)
+        if (is_served := self._devices.is_served(node.offer.place, snapshot)) is not None:
+            return self._fits(node, snapshot) if is_served else _UNSERVED
         key = self._devices.key(node.offer.place, snapshot)
         return self._with_devices(node, snapshot, key, self._devices.search(key, node.offer.place, snapshot))
 
@@ -112,6 +118,8 @@ class NodeJudge:
         devices, place = self._devices, node.offer.place
         if devices is None:
             return self._fits(node, snapshot)
+        if (is_served := devices.is_served(place, snapshot)) is not None:
+            return self._fits(node, snapshot) if is_served else _UNSERVED
         key = devices.key(place, snapshot)
         known = devices.known(key)
         if known is None:
@@ -177,5 +185,8 @@ class NodeJudge:
         return self._devices is None or fits.devices_key == self._devices.key(node.offer.place, snapshot)
 
     def pools(self, node: NodeState, snapshot: Snapshot) -> tuple[PoolId, ...]:
-        """The pools whose usage the node's verdict depends on."""
-        return self._devices.visible(node.offer.place, snapshot).pools if self._devices is not None else ()
+        """The pools whose usage the node's verdict depends on, except those that no other node sees."""
+        if self._devices is None:
+            return ()
+        pools = self._devices.visible(node.offer.place, snapshot).pools
+        return tuple([pool_id for pool_id in pools if not snapshot.only_node(pool_id)])

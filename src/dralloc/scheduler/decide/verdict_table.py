@@ -2,9 +2,10 @@
 
 A pod with known requirements costs what has changed since the last such pod, not a search on every node:
 
-- Only nodes that changed are judged again. A change of a pool that few nodes see counts as a change of these nodes. Where many
-  nodes see it, a verdict is checked when it is about to be used: allocating devices improves no verdict, so that a stale
-  verdict is an upper bound. Deallocating may improve some: these nodes are judged again, the best first.
+- Only nodes that changed are judged again, and of those that got fuller only the ones that fitted. A change of a pool that few
+  nodes see counts as a change of these nodes. Where many nodes see it, a verdict is checked when it is about to be used:
+  allocating devices improves no verdict, so that a stale verdict is an upper bound. Deallocating may improve some: these nodes
+  are judged again, the best first.
 - New requirements are not judged on all nodes of a large cluster at once. As in Kubernetes, a number of nodes that fit is
   enough; later pods judge the others little by little.
 - Nodes that fit are in heaps, one for each combination of raw scores.
@@ -41,7 +42,6 @@ from dralloc.scheduler.decide.node_verdicts import (
 from dralloc.scheduler.decide.placement_rules import PlacementRules
 from dralloc.scheduler.decide.placement_strategy import SPREAD, PlacementStrategy
 from dralloc.scheduler.decide.pod_requirements import PodRequirements
-from dralloc.scheduler.state.change_log import EverythingChanged, NodeChanged, NodeLoaded, PoolFreed, PoolTaken
 from dralloc.scheduler.state.node_state import NodeState
 
 
@@ -69,6 +69,10 @@ class SearchEffort:
 DEFAULT_EFFORT: Final = SearchEffort()
 
 
+# A heap is rebuilt when it has this many times as many entries as nodes.
+HEAP_SLACK: Final = 8
+
+
 class NodeChoice(Struct, frozen=True, gc=False):
     node: NodeState
     fits: Fits
@@ -76,8 +80,6 @@ class NodeChoice(Struct, frozen=True, gc=False):
 
 class VerdictTable:
     """`start` is the index of the node to begin with, so that tables do not all begin with the same nodes."""
-
-    _groups: tuple[Group, ...] | None
 
     def __init__(
         self,
@@ -92,7 +94,7 @@ class VerdictTable:
         self.requirements = requirements
         self._effort = effort
         self.judge = NodeJudge(requirements, devices, strategy)
-        self._reasons = NodeReasons(requirements, devices)
+        self._devices = devices
         self._view = view
         self._only = requirements.only_nodes()
         self._devices_max = score_max(requirements.demand) if requirements.demand is not None else 0
@@ -134,16 +136,16 @@ class VerdictTable:
     def reasons(self, rules: PlacementRules | None = None) -> tuple[Group, ...]:
         """Why no node was chosen."""
         self._explain()
-        if rules is not None:
-            verdicts = overruled(self._verdicts, rules, self._view.nodes)
-            return self._reasons.groups(verdicts, self._view.nodes, self._view.snapshot)
-        if self._groups is None or not self._reasons.are_complete(self._verdicts):
-            self._groups = self._reasons.groups(self._verdicts, self._view.nodes, self._view.snapshot)
-        return self._groups
+        view = self._view
+        if rules is None:
+            return self._reasons.groups(self._verdicts, view.nodes, view.snapshot)
+        verdicts = overruled(self._verdicts, rules, view.nodes)
+        return self._reasons.groups_under(verdicts, view.nodes, view.snapshot)
 
     def plugins(self, rules: PlacementRules | None = None) -> frozenset[str]:
-        """The Kubernetes plugins that reject the nodes."""
-        self._explain()
+        """The Kubernetes plugins that reject the nodes, if their reasons are known."""
+        if rules is None:
+            return self._reasons.plugins()
         return plugins(overruled(self._verdicts, rules, self._view.nodes).values())
 
     def best(self, rules: PlacementRules | None = None) -> NodeChoice | None:
@@ -188,42 +190,43 @@ class VerdictTable:
         # Nodes that did not fit and have less left by now: they do not fit, perhaps for another reason.
         self._unexplained: set[str] = set()
         self._faulty: dict[str, Faulty] = {}
-        self._groups = None
-        self._numbers: Counter[str] = Counter()
+        self._reasons = NodeReasons(self.requirements, self._devices)
+        # The nodes that see a pool which others may see, too.
         self._seen_by: dict[PoolId, set[str]] = {}
-        self._heaps: dict[RawScores, list[tuple[int, int, str, int]]] = {}
+        self._heaps: dict[RawScores, list[tuple[int, int, str]]] = {}
         self._fitting: Counter[RawScores] = Counter()
 
     def _catch_up(self) -> None:
-        changes = self._view.changes.since(self._read)
-        if changes is None:
+        changes, read = self._view.changes, self._read
+        if not changes.is_known_since(read):
             self._restart()
             return
-        self._read = self._view.changes.next
-        improved: dict[str, None] = {}
-        worsened: dict[str, None] = {}
-        freed: dict[PoolId, None] = {}
-        for change in changes:
-            match change:
-                case NodeChanged(name):
-                    improved[name] = None
-                case NodeLoaded(name):
-                    worsened[name] = None
-                case PoolTaken(pool_id) | PoolFreed(pool_id):
-                    concerned = self._seen_by.get(pool_id, set())
-                    is_worse = isinstance(change, PoolTaken) and not self._wants_used_devices
-                    if len(concerned) <= self._effort.few_max:
-                        (worsened if is_worse else improved).update(dict.fromkeys(concerned))
-                    elif not is_worse:
-                        freed[pool_id] = None
-                case EverythingChanged():
-                    self._restart()
-                    return
+        self._read = changes.next
+        improved = dict.fromkeys(changes.changed.since(read))
+        worsened = set(changes.worsened.since(read))
+        freed: list[PoolId] = []
+        if self._wants_used_devices:
+            improved.update(dict.fromkeys(changes.taken.since(read)))
+        if self._seen_by:
+            for pool_id in changes.pools_taken.since(read):
+                concerned = self._seen_by.get(pool_id, set())
+                if len(concerned) > self._effort.few_max:
+                    freed += (pool_id,) if self._wants_used_devices else ()
+                elif self._wants_used_devices:
+                    improved.update(dict.fromkeys(concerned))
+                else:
+                    worsened |= concerned
+            for pool_id in changes.pools_freed.since(read):
+                concerned = self._seen_by.get(pool_id, set())
+                if len(concerned) > self._effort.few_max:
+                    freed.append(pool_id)
+                else:
+                    improved.update(dict.fromkeys(concerned))
         for name in improved:
             self._judge(name)
-        for name in worsened.keys() - improved.keys():
+        for name in worsened - improved.keys():
             self._worsen(name)
-        for pool_id in freed:
+        for pool_id in dict.fromkeys(freed):
             self._look_again(self._seen_by[pool_id])
 
     def _worsen(self, name: str) -> None:
@@ -307,22 +310,33 @@ class VerdictTable:
             self._take(node, self.judge.expectation(node, self._view.snapshot))
 
     def _take(self, node: NodeState, verdict: NodeVerdict) -> None:
+        """Notes the verdict. Only nodes that fit and whose scores change need a place in the heaps."""
         name = node.name
-        self._remove(name)
+        known = self._verdicts.get(name)
+        if type(verdict) is Fits and type(known) is Fits and known.raw == verdict.raw:
+            self._outdated.discard(name)
+        else:
+            self._remove(name)
+            self._add(name, node, verdict)
+            known = None
         self._verdicts[name] = verdict
+        if type(verdict) is Fits and (known is None or known.strategy_score != verdict.strategy_score):
+            heap = self._heaps.setdefault(verdict.raw, [])
+            heapq.heappush(heap, (-verdict.strategy_score, node.rank, name))
+            if len(heap) > HEAP_SLACK * (self._fitting[verdict.raw] + HEAP_SLACK):
+                self._rebuild(verdict.raw)
+
+    def _add(self, name: str, node: NodeState, verdict: NodeVerdict) -> None:
         for pool_id in self.judge.pools(node, self._view.snapshot):
             self._seen_by.setdefault(pool_id, set()).add(name)
         if isinstance(verdict, Faulty):
             self._faulty[name] = verdict
         elif isinstance(verdict, Fits):
             self._fitting[verdict.raw] += 1
-            entry = (-verdict.strategy_score, node.rank, name, self._numbers[name])
-            heapq.heappush(self._heaps.setdefault(verdict.raw, []), entry)
 
     def _remove(self, name: str) -> None:
         """Drop the verdict. Its heap entry becomes stale and is skipped when it surfaces."""
-        self._numbers[name] += 1
-        self._groups = None
+        self._reasons.pending[name] = None
         self._outdated.discard(name)
         self._unexplained.discard(name)
         self._faulty.pop(name, None)
@@ -332,6 +346,17 @@ class VerdictTable:
             if not self._fitting[verdict.raw]:
                 del self._fitting[verdict.raw]
                 del self._heaps[verdict.raw]
+
+    def _rebuild(self, raw: RawScores) -> None:
+        """Drop the stale entries of a heap."""
+        fitting = ((name, verdict) for name, verdict in self._verdicts.items() if isinstance(verdict, Fits))
+        heap = [
+            (-verdict.strategy_score, self._view.nodes[name].rank, name)
+            for name, verdict in fitting
+            if verdict.raw == raw
+        ]
+        heapq.heapify(heap)
+        self._heaps[raw] = heap
 
     # --- Choosing ---------------------------------------------------------------------------------------------------
 
@@ -377,9 +402,11 @@ class VerdictTable:
         return best[2] if best is not None else None
 
     def _top(self, raw: RawScores) -> tuple[int, int, str]:
-        heap = self._heaps[raw]
+        heap, verdicts, nodes = self._heaps[raw], self._verdicts, self._view.nodes
         while True:
-            negative, rank, name, number = heap[0]
-            if self._numbers[name] == number:
-                return negative, rank, name
+            negative, rank, name = heap[0]
+            verdict = verdicts.get(name)
+            is_current = type(verdict) is Fits and verdict.raw == raw and verdict.strategy_score == -negative
+            if is_current and nodes[name].rank == rank:
+                return heap[0]
             heapq.heappop(heap)

@@ -1,8 +1,13 @@
-"""A bounded log of changes that affect placement, from which cached verdicts learn what is stale."""
+"""A bounded log of changes that affect placement, from which cached verdicts learn what is stale.
+
+Most changes concern one node. `LastChanges` keeps the last change of each, so that a reader that comes rarely gets every node
+once, however often the node changed.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Hashable, Iterator
+from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
 
@@ -10,6 +15,8 @@ from dralloc.devices.identity import PoolId
 from dralloc.scheduler.state.numbered_log import NumberedLog
 
 ENTRIES_MAX: Final = 20_000
+
+K = TypeVar("K", bound=Hashable)
 
 
 class NodeChanged(Struct, frozen=True, gc=False):
@@ -19,21 +26,26 @@ class NodeChanged(Struct, frozen=True, gc=False):
 
 
 class NodeLoaded(Struct, frozen=True, gc=False):
-    """A pod was placed on the node. A pod that did not fit before still does not fit, and no score is better."""
+    """A pod was placed on the node. A pod that did not fit before still does not fit."""
 
     name: str
 
 
 class PoolTaken(Struct, frozen=True, gc=False):
-    """Devices of the pool were allocated. A claim that did not fit before still does not fit."""
+    """Devices of the pool were allocated. A claim that did not fit before still does not fit.
+
+    `node` is the only node that can see the pool; empty if others may.
+    """
 
     pool_id: PoolId
+    node: str = ""
 
 
 class PoolFreed(Struct, frozen=True, gc=False):
-    """Devices of the pool were deallocated."""
+    """Devices of the pool were deallocated. `node` is as for `PoolTaken`."""
 
     pool_id: PoolId
+    node: str = ""
 
 
 class EverythingChanged(Struct, frozen=True, gc=False):
@@ -43,6 +55,65 @@ class EverythingChanged(Struct, frozen=True, gc=False):
 Change = NodeChanged | NodeLoaded | PoolTaken | PoolFreed | EverythingChanged
 
 
+class LastChanges(Generic[K]):
+    """What changed, with the number of its last change, in the order of these numbers."""
+
+    def __init__(self) -> None:
+        self._last: dict[K, int] = {}
+        # Changes before this number may be forgotten.
+        self.first = 0
+
+    def add(self, key: K, number: int) -> None:
+        self._last.pop(key, None)
+        self._last[key] = number
+        if len(self._last) > ENTRIES_MAX:
+            self.first = self._last.pop(next(iter(self._last))) + 1
+
+    def since(self, number: int) -> Iterator[K]:
+        """What changed at that number or later, the last first."""
+        for key, last in reversed(self._last.items()):
+            if last < number:
+                return
+            yield key
+
+
 class ChangeLog(NumberedLog[Change]):
+    """The log, and the same changes by what they mean for verdicts."""
+
     def __init__(self) -> None:
         super().__init__(ENTRIES_MAX)
+        # Nodes that may have another verdict; nodes of which less is left; of these, the ones whose own devices were allocated.
+        self.changed: LastChanges[str] = LastChanges()
+        self.worsened: LastChanges[str] = LastChanges()
+        self.taken: LastChanges[str] = LastChanges()
+        # Pools that several nodes may see.
+        self.pools_taken: LastChanges[PoolId] = LastChanges()
+        self.pools_freed: LastChanges[PoolId] = LastChanges()
+        self._known_from = 0
+
+    def add(self, entry: Change) -> None:
+        number = self.next
+        super().add(entry)
+        match entry:
+            case NodeChanged(name):
+                self.changed.add(name, number)
+            case NodeLoaded(name):
+                self.worsened.add(name, number)
+            case PoolTaken(pool_id, node):
+                if node:
+                    self.worsened.add(node, number)
+                    self.taken.add(node, number)
+                else:
+                    self.pools_taken.add(pool_id, number)
+            case PoolFreed(pool_id, node):
+                if node:
+                    self.changed.add(node, number)
+                else:
+                    self.pools_freed.add(pool_id, number)
+            case EverythingChanged():
+                self._known_from = number + 1
+
+    def is_known_since(self, number: int) -> bool:
+        """False if everything may have changed since."""
+        every = (self.changed, self.worsened, self.taken, self.pools_taken, self.pools_freed)
+        return number >= max(self._known_from, *(each.first for each in every))

@@ -312,9 +312,9 @@ class ClusterState:
         self.snapshot = self.snapshot.with_claim(claim)
         if known is not None:
             for pool_id in pools_used(known):
-                self.changes.add(PoolFreed(pool_id))
+                self.changes.add(PoolFreed(pool_id, self.snapshot.only_node(pool_id)))
         for pool_id in pools_used(claim):
-            self.changes.add(PoolTaken(pool_id))
+            self.changes.add(PoolTaken(pool_id, self.snapshot.only_node(pool_id)))
 
     # --- Devices ----------------------------------------------------------------------------------------------------
 

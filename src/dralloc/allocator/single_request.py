@@ -1,0 +1,193 @@
+"""Demands of one plain request, which need no search to know whether a node can serve them.
+
+Such a request gets devices of the node one by one, and none depends on another: the node can serve it if enough devices have
+room for it, each taken by itself. That is a count over masks and amounts. Which devices it gets is a matter of the search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import NamedTuple
+
+from dralloc.allocator.candidate_devices import DeviceCriteria, matches_of
+from dralloc.allocator.requests import Alternative, Demand, is_plain
+from dralloc.allocator.supply import Supply
+from dralloc.devices.identity import PoolId
+from dralloc.devices.taint_rules import TaintRules
+from dralloc.primitives.persistent_map import PersistentMap
+from dralloc.snapshot.cluster import NodeView, Snapshot, Strip
+from dralloc.snapshot.node_selectors import NodeFacts
+from dralloc.snapshot.pool_usage import PoolUsage
+from dralloc.snapshot.pools import PoolSlices, PoolStatus
+from dralloc.snapshot.slices import IndexedSlice, bits_of
+
+
+class CountableStrip(NamedTuple):
+    """A strip of which only use can make a device unavailable that is in `offered`.
+
+    `spare` is, by device and capacity, how much other shares may consume.
+    """
+
+    pool_id: PoolId
+    slice_index: int
+    slice: IndexedSlice
+    offered: int
+    shareable: int
+    spare: Mapping[int, Mapping[str, int]]
+
+
+class _Known(NamedTuple):
+    """The strips of a node, and what they were computed from. They are None if devices must be searched.
+
+    `is_plain` is true if only use can make any device of the node unavailable that matches.
+    """
+
+    node: NodeFacts
+    pools: PersistentMap[PoolId, PoolSlices]
+    rules: TaintRules
+    view: NodeView
+    strips: tuple[CountableStrip, ...] | None
+    is_plain: bool
+
+
+class SingleRequest:
+    def __init__(self, demand: Demand) -> None:
+        self._demand = demand
+        self._alternative: Alternative = demand.alternatives[0]
+        self._wanted = self._alternative.count
+        self._taken = demand.features.taken
+        self._known: dict[str, _Known] = {}
+
+    @classmethod
+    def of(cls, demand: Demand) -> SingleRequest | None:
+        """None if the demand is of another kind."""
+        if len(demand.requests) != 1 or not is_plain(demand):
+            return None
+        [alternative] = demand.alternatives
+        is_simple = not (
+            alternative.is_admin or alternative.is_aggregated or alternative.constraints or alternative.allocations
+        )
+        return cls(demand) if is_simple else None
+
+    def is_served(self, node: NodeFacts, snapshot: Snapshot) -> bool | None:
+        """True if the node's devices can serve the demand; None if that takes a search."""
+        strips = self._know(node, snapshot).strips
+        if strips is None:
+            return None
+        wanted, usages = self._wanted, snapshot.usage
+        for strip in strips:
+            usage = usages.get(strip.pool_id)
+            if usage is None:
+                wanted -= strip.offered.bit_count()
+            elif strip.offered:
+                wanted -= self._count(strip, usage, wanted)
+            if wanted <= 0:
+                return True
+        return False
+
+    def _count(self, strip: CountableStrip, usage: PoolUsage, enough: int) -> int:
+        """How many devices have room, up to `enough`."""
+        shared = usage.shared[strip.slice_index]
+        usable = strip.offered & ~self._taken(usage.dedicated[strip.slice_index], shared, strip.shareable)
+        shared &= usable
+        count = (usable ^ shared).bit_count()
+        while shared and count < enough:
+            lowest = shared & -shared
+            shared ^= lowest
+            count += has_room(strip, usage, lowest.bit_length() - 1)
+        return count
+
+    def shortage_key(self, node: NodeFacts, snapshot: Snapshot) -> Hashable:
+        """Equal for nodes that lack the same, names of devices aside; None if that is not known."""
+        known = self._know(node, snapshot)
+        if known.strips is None or not known.is_plain:
+            return None
+        return tuple([self._shortage(strip, snapshot.usage.get(strip.pool_id)) for strip in known.strips])
+
+    def _shortage(self, strip: CountableStrip, usage: PoolUsage | None) -> Hashable:
+        kind = strip.slice.kind
+        if usage is None:
+            return kind
+        shared = usage.shared[strip.slice_index]
+        taken = self._taken(usage.dedicated[strip.slice_index], shared, strip.shareable)
+        lacking = [bit for bit in bits_of(shared & ~taken & strip.offered) if not has_room(strip, usage, bit)]
+        consumed = [usage.of(strip.slice.devices[bit].name).consumed for bit in lacking]
+        if not kind.is_uniform:
+            return kind, taken, *lacking, *(tuple(amounts.items()) for amounts in consumed)
+        if consumed and len(capacity := kind.devices[0].capacity) == 1:
+            # The reason tells how much the device has that has the most.
+            [name] = capacity
+            return kind, taken.bit_count(), len(lacking), min(amounts.get(name, 0) for amounts in consumed)
+        return kind, taken.bit_count(), *sorted(tuple(amounts.items()) for amounts in consumed)
+
+    # --- What does not depend on use --------------------------------------------------------------------------------
+
+    def _know(self, node: NodeFacts, snapshot: Snapshot) -> _Known:
+        known = self._known.get(node.name)
+        if known is not None and known.pools is snapshot.pools and known.rules is snapshot.rules and known.node is node:
+            return known
+        view = snapshot.view(node, self._demand.features.visibility)
+        if known is not None and known.view is view and known.rules is snapshot.rules:
+            known = known._replace(node=node, pools=snapshot.pools)
+        else:
+            strips = self._find_strips(view, snapshot)
+            is_plain = strips is not None and self._is_plain(view, snapshot, strips)
+            known = _Known(node, snapshot.pools, snapshot.rules, view, strips, is_plain)
+        self._known[node.name] = known
+        return known
+
+    def _find_strips(self, view: NodeView, snapshot: Snapshot) -> tuple[CountableStrip, ...] | None:
+        if view.fault is not None or any(pool.layout.status is PoolStatus.INVALID for pool in view.pools):
+            return None
+        supply = Supply(snapshot, view, self._demand)
+        strips: list[CountableStrip] = []
+        for strip in view.strips:
+            countable = self._countable(strip, supply)
+            if countable is None:
+                return None
+            strips.append(countable)
+        return tuple(strips)
+
+    def _is_plain(self, view: NodeView, snapshot: Snapshot, strips: tuple[CountableStrip, ...]) -> bool:
+        criteria = self._alternative.criteria
+        return (
+            all(pool.layout.status is PoolStatus.READY for pool in view.pools)
+            and len(view.pools) == snapshot.count_pools(view.node)
+            and all(strip.offered == matches_of(strip.slice, criteria).matched for strip in strips)
+        )
+
+    def _countable(self, strip: Strip, supply: Supply) -> CountableStrip | None:
+        """None if the devices of the strip must be searched."""
+        alternative, indexed = self._alternative, strip.slice
+        matches = matches_of(indexed, alternative.criteria)
+        if indexed.selects_per_device or matches.faults:
+            return None
+        offered = matches.matched & ~(matches.barred | supply.barred_here(alternative, strip))
+        if offered & indexed.counting or (indexed.terms and self._demand.features.consumable_capacity):
+            return None
+        spare = _spare(indexed, alternative.criteria)
+        return CountableStrip(strip.pool.pool_id, strip.slice_index, indexed, offered, indexed.shareable, spare)
+
+
+def has_room(strip: CountableStrip, usage: PoolUsage, bit: int) -> bool:
+    """True if the shares in use leave enough of the device."""
+    consumed = usage.of(strip.slice.devices[bit].name).consumed
+    spare = strip.spare[bit]
+    return all(spare.get(name, nanos) >= nanos for name, nanos in consumed.items())
+
+
+def _spare(indexed: IndexedSlice, criteria: DeviceCriteria) -> Mapping[int, Mapping[str, int]]:
+    answers, key = indexed.kind.answers, (_spare, criteria)
+    known: Mapping[int, Mapping[str, int]] | None = answers.get(key)
+    return answers.keep(key, _find_spare(indexed, criteria)) if known is None else known
+
+
+def _find_spare(indexed: IndexedSlice, criteria: DeviceCriteria) -> Mapping[int, Mapping[str, int]]:
+    charges = matches_of(indexed, criteria).charges
+    return {
+        bit: {
+            name: capacity.value.nanos - nanos
+            for (name, capacity), nanos in zip(indexed.devices[bit].capacity.items(), charge.nanos, strict=False)
+        }
+        for bit, charge in charges.items()
+    }
