@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Final, TypeVar
 
 Item = TypeVar("Item")
@@ -16,8 +16,18 @@ PATIENCE_S: Final = 1.0
 
 def progress(items: Iterable[Item], *, total: int, what: str) -> Iterator[Item]:
     """The items, one after the other. What the caller prints meanwhile stands above the bar."""
+    with progress_bar(total, what) as advance:
+        for item in items:
+            yield item
+            if advance is not None:
+                advance(1)
+
+
+@contextmanager
+def progress_bar(total: int, what: str) -> Iterator[Callable[[int], None] | None]:
+    """A bar, and what moves it on by a number of steps; None if standard error is no terminal."""
     if not sys.stderr.isatty():
-        yield from items
+        yield None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -25,9 +35,7 @@ def progress(items: Iterable[Item], *, total: int, what: str) -> Iterator[Item]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
         task = shown.add_task(what, total=total)
-        for item in items:
-            yield item
-            shown.advance(task)
+        yield lambda steps: shown.advance(task, steps)
 
 
 @asynccontextmanager

@@ -335,8 +335,11 @@ class _ShareIds:
         return str(uuid5(NAMESPACE_URL, f"dralloc/{self._subject}/{self._count}"))
 
 
-def state_of(objects: ClusterObjects, nodes: Iterable[Node]) -> ClusterState:
-    state = ClusterState(rank=rank_function(objects.nodes), for_workloads="DRAReservedForWorkloads" in objects.gates)
+def state_of(objects: ClusterObjects, nodes: Iterable[Node], rank: Callable[[str], int] | None = None) -> ClusterState:
+    """The objects as the scheduler sees them; `rank` orders equally good nodes, by default as the scheduler does."""
+    state = ClusterState(
+        rank=rank or rank_function(objects.nodes), for_workloads="DRAReservedForWorkloads" in objects.gates
+    )
     for node in nodes:
         state.node_changed(None, with_room(node))
     for namespace in objects.all(Namespace).values():

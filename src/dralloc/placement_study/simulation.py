@@ -1,0 +1,269 @@
+"""Simulates a trace in virtual time: each pod is decided by the scheduler's own cycle, on a copy of the cluster's state.
+
+A pod that no node can take waits. It is tried again when something happens that its rejection names, such as the end of another
+pod, in the order of arrival; pods with equal requirements are tried until the first is rejected, as in the scheduler's queue.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from heapq import heapify, heappop, heappush
+from typing import Final, TypeVar
+
+from msgspec.structs import replace
+
+from dralloc.api.pod_v1 import Pod
+from dralloc.api.resource_v1 import AllocationResult, ResourceClaim, ResourceClaimStatus
+from dralloc.devices.identity import ClaimId
+from dralloc.placement_study.scaled_arrivals import scaled_trace
+from dralloc.placement_study.cluster import Cluster
+from dralloc.placement_study.device_meter import DeviceMeter
+from dralloc.placement_study.pod_factory import ArrivingPod, PodFactory
+from dralloc.placement_study.run import Columns, Run, RunSetting
+from dralloc.placement_study.strategies import StudiedStrategy, cycle_with, strategy_name
+from dralloc.placement_study.trace import Trace
+from dralloc.primitives.features import FeatureGates
+from dralloc.scheduler.contract import DecisionFailure, Placement, Rejection
+from dralloc.scheduler.state.cluster_events import ClusterEvent
+from dralloc.scheduler.state.cluster_state import ClusterState
+
+_START: Final = datetime(2026, 1, 1, tzinfo=UTC)
+_REPORTED_EVERY: Final = 50
+
+_Answer = TypeVar("_Answer")
+
+
+def simulate(
+    trace: Trace,
+    cluster: Cluster,
+    strategy: StudiedStrategy = "Spread",
+    *,
+    seed: int = 42,
+    load: float | None = None,
+    report: Callable[[int], None] | None = None,
+) -> Run:
+    """Places the pods of the trace on the cluster, one after the other, and returns what became of them.
+
+    `strategy`: the name of one of the scheduler's strategies, or a strategy of your own. `seed` orders equally good nodes. With
+    `load`, pods arrive in a random order, so many that they request this multiple of the cluster's devices, and none leaves.
+    `report` gets the number of pods that were decided since its last call. Raises BadInput.
+    """
+    factory = PodFactory(trace, cluster)
+    state = cluster.state(trace, seed)
+    meter = DeviceMeter(state.snapshot, cluster.measured_driver)
+    if load is not None:
+        trace = scaled_trace(trace, factory, meter.capacity_milli, load, seed)
+    setting = RunSetting(trace.name, cluster.name, strategy_name(strategy), seed, load)
+    simulation = _Simulation(state, strategy, meter)
+    for number, arrival in enumerate(trace.arrivals, start=1):
+        simulation.arrive(factory.make(arrival))
+        if report is not None and number % _REPORTED_EVERY == 0:
+            report(_REPORTED_EVERY)
+    simulation.finish()
+    if report is not None:
+        report(len(trace.arrivals) % _REPORTED_EVERY)
+    return simulation.result(setting, factory.notes, has_departures=trace.has_departures)
+
+
+@dataclass(slots=True)
+class _PodFate:
+    """What became of a pod."""
+
+    pod: ArrivingPod
+    node: str | None = None
+    placed_s: float | None = None
+    left_s: float | None = None
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class _WaitingGroup:
+    """Pods that get the same answer, in the order of arrival, and what may change it."""
+
+    waits_for: frozenset[ClusterEvent] = frozenset()
+    pods: deque[int] = field(default_factory=deque)
+
+
+class _Simulation:
+    def __init__(self, state: ClusterState, strategy: StudiedStrategy, meter: DeviceMeter) -> None:
+        self._state = state
+        self._cycle = cycle_with(state, FeatureGates.defaults(), strategy)
+        self._meter = meter
+        self._now_s = 0.0
+        self._fates: list[_PodFate] = []
+        # When each placed pod leaves, with its number.
+        self._departures: list[tuple[float, int]] = []
+        self._waiting: dict[bytes | int, _WaitingGroup] = {}
+        self._waiting_count = self._running = self._arrived_milli = 0
+        # The number of pods that use each claim that several pods may share.
+        self._users: dict[ClaimId, int] = {}
+        self._steps: Columns = {
+            name: [] for name in ("arrival", "time_s", "arrived_milli", "allocated_milli", "running", "waiting")
+        }
+        self._decisions = self._shares = 0
+        self._decide_s = 0.0
+
+    # --- Events -----------------------------------------------------------------------------------------------------
+
+    def arrive(self, pod: ArrivingPod) -> None:
+        self._advance(pod.arrival.at_s)
+        self._now_s = pod.arrival.at_s
+        number = len(self._fates)
+        self._fates.append(_PodFate(pod))
+        self._arrived_milli += pod.requested_milli
+        for claim in (*pod.claims, *(each for each in pod.shared if self._is_new(each))):
+            self._state.claim_changed(None, claim)
+        if (rejection := self._decide(number)) is not None:
+            self._wait(number, rejection)
+        self._add_step()
+
+    def finish(self) -> None:
+        """Lets time pass until no pod that leaves is left."""
+        self._advance(float("inf"))
+
+    def _is_new(self, claim: ResourceClaim) -> bool:
+        return self._state.find_claim(ClaimId.of(claim)) is None
+
+    def _advance(self, until_s: float) -> None:
+        while self._departures and self._departures[0][0] <= until_s:
+            self._now_s = self._departures[0][0]
+            events: set[ClusterEvent] = set()
+            while self._departures and self._departures[0][0] == self._now_s:
+                events.update(self._leave(heappop(self._departures)[1]))
+            self._retry(frozenset(events))
+
+    def _leave(self, number: int) -> Iterable[ClusterEvent]:
+        fate = self._fates[number]
+        fate.left_s = self._now_s
+        self._running -= 1
+        events = [*self._state.pod_changed(fate.pod.pod, None)]
+        freed: list[AllocationResult] = []
+        for claim in (*fate.pod.claims, *fate.pod.shared):
+            claim_id = ClaimId.of(claim)
+            self._users[claim_id] -= 1
+            if self._users[claim_id]:
+                continue
+            known = self._state.find_claim(claim_id)
+            if known is not None and known.status.allocation is not None:
+                freed.append(known.status.allocation)
+            events += self._state.claim_changed(claim, None)
+            if claim in fate.pod.shared:
+                # A claim that pods share outlives them, without devices.
+                events += self._state.claim_changed(None, replace(claim, status=ResourceClaimStatus()))
+        self._meter.update(self._state.snapshot, freed)
+        return events
+
+    # --- Decisions --------------------------------------------------------------------------------------------------
+
+    def _decide(self, number: int) -> Rejection | DecisionFailure | None:
+        """Places the pod, or returns why no node takes it."""
+        fate = self._fates[number]
+        decision = self._timed(self._cycle.decide, number)
+        if not isinstance(decision, Placement):
+            fate.reason = decision.message
+            return decision
+        self._place(number, decision)
+        return None
+
+    def _timed(self, ask: Callable[[Pod, datetime], _Answer], number: int) -> _Answer:
+        start = time.perf_counter()
+        answer = ask(self._fates[number].pod.pod, _START + timedelta(seconds=self._now_s))
+        self._decide_s += time.perf_counter() - start
+        self._decisions += 1
+        return answer
+
+    def _place(self, number: int, placement: Placement) -> None:
+        fate = self._fates[number]
+        pod = fate.pod.pod
+        committed = placement.commit(self._new_share_id)
+        self._state.assume(pod, committed.node, committed.allocations, committed.volumes)
+        self._meter.update(self._state.snapshot, committed.allocations.values())
+        for claim_id in committed.allocations:
+            self._users[claim_id] = self._users.get(claim_id, 0) + 1
+        fate.node, fate.placed_s, fate.reason = committed.node, self._now_s, ""
+        self._running += 1
+        duration_s = fate.pod.arrival.duration_s
+        if duration_s is not None:
+            heappush(self._departures, (self._now_s + duration_s, number))
+
+    def _new_share_id(self) -> str:
+        self._shares += 1
+        return f"share-{self._shares}"
+
+    def _wait(self, number: int, rejection: Rejection | DecisionFailure) -> None:
+        if isinstance(rejection, DecisionFailure):
+            return
+        key = rejection.equivalence_key
+        group = self._waiting.setdefault(number if key is None else key, _WaitingGroup())
+        group.waits_for = group.waits_for | rejection.waits_for if group.pods else rejection.waits_for
+        group.pods.append(number)
+        self._waiting_count += 1
+
+    def _retry(self, events: frozenset[ClusterEvent]) -> None:
+        """Tries the waiting pods that these events may help, the oldest first."""
+        order = {group.pods[0]: key for key, group in self._waiting.items() if not group.waits_for.isdisjoint(events)}
+        heap = list(order)
+        heapify(heap)
+        while heap:
+            number = heappop(heap)
+            key = order.pop(number)
+            group = self._waiting[key]
+            # The reason is that of the first attempt: finding it costs more than a decision.
+            placement = self._timed(self._cycle.placement, number)
+            if placement is None:
+                continue
+            self._place(number, placement)
+            group.pods.popleft()
+            self._waiting_count -= 1
+            if group.pods:
+                order[group.pods[0]] = key
+                heappush(heap, group.pods[0])
+            else:
+                del self._waiting[key]
+
+    # --- Results ----------------------------------------------------------------------------------------------------
+
+    def _add_step(self) -> None:
+        row = (
+            len(self._fates),
+            self._now_s,
+            self._arrived_milli,
+            self._meter.allocated_milli,
+            self._running,
+            self._waiting_count,
+        )
+        for column, value in zip(self._steps.values(), row, strict=True):
+            column.append(value)
+
+    def result(self, setting: RunSetting, notes: tuple[str, ...], *, has_departures: bool) -> Run:
+        return Run(
+            setting=setting,
+            capacity_milli=self._meter.capacity_milli,
+            has_departures=has_departures,
+            steps=self._steps,
+            pods=_pod_columns(self._fates),
+            stranded={"arrival": [], "time_s": []},
+            decisions=self._decisions,
+            decide_s=self._decide_s,
+            notes=notes,
+        )
+
+
+def _pod_columns(fates: list[_PodFate]) -> Columns:
+    arrived = [fate.pod.arrival.at_s for fate in fates]
+    placed = [fate.placed_s for fate in fates]
+    return {
+        "name": [fate.pod.arrival.name for fate in fates],
+        "size": [fate.pod.size for fate in fates],
+        "requested_milli": [fate.pod.requested_milli for fate in fates],
+        "arrived_s": arrived,
+        "placed_s": placed,
+        "waited_s": [at - came if at is not None else None for came, at in zip(arrived, placed, strict=True)],
+        "left_s": [fate.left_s for fate in fates],
+        "node": [fate.node for fate in fates],
+        "reason": [fate.reason for fate in fates],
+    }
