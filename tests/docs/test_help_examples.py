@@ -143,6 +143,8 @@ FILES = {
     "old.yaml": CLAIM.format(name="old", namespace="default")
     .replace("k8s.io/v1", "k8s.io/v1beta1")
     .replace("exactly: {deviceClassName: gpu.example.com}", "deviceClassName: gpu.example.com"),
+    "pods.csv": "name,cores,memory_gib,devices,arrival_s,duration_s\na,4,16,0.5,0,60\nb,8,32,2,10,\n",
+    "nodes.csv": "name,cores,memory_gib,devices\nn0,64,256,4\nn1,64,256,0\n",
     "taintrule.yaml": RULE,
     "slices.yaml": SLICE.format(name="node-7"),
     "s.yaml": SLICE.format(name="node-7"),

@@ -159,10 +159,8 @@ def _renamed(load: ManifestPod, name: str) -> ManifestPod:
     pod = load.pod
     if pod.metadata.name == name:
         return load
-    copies = {
-        claim.metadata.name: replace(claim, metadata=_identity(claim.metadata, f"{name}-{claim.metadata.name}"))
-        for claim in load.claims
-    }
+    metadata = _identity(pod.metadata, name)
+    copies = {claim.metadata.name: replace(claim, metadata=_claim_identity(claim, metadata)) for claim in load.claims}
     statuses = tuple(
         replace(each, resource_claim_name=copies[each.resource_claim_name].metadata.name)
         if each.resource_claim_name in copies
@@ -170,8 +168,14 @@ def _renamed(load: ManifestPod, name: str) -> ManifestPod:
         for each in pod.status.resource_claim_statuses
     )
     status = replace(pod.status, resource_claim_statuses=statuses)
-    return ManifestPod(replace(pod, metadata=_identity(pod.metadata, name), status=status), tuple(copies.values()))
+    return ManifestPod(replace(pod, metadata=metadata, status=status), tuple(copies.values()))
 
 
 def _identity(metadata: ObjectMeta, name: str) -> ObjectMeta:
     return replace(metadata, name=name, uid=f"{metadata.namespace}/{name}")
+
+
+def _claim_identity(claim: ResourceClaim, pod: ObjectMeta) -> ObjectMeta:
+    made = _identity(claim.metadata, f"{pod.name}-{claim.metadata.name}")
+    owners = tuple(replace(each, name=pod.name, uid=pod.uid) for each in made.owner_references)
+    return replace(made, owner_references=owners)

@@ -19,11 +19,12 @@ from msgspec.structs import replace
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import AllocationResult, ResourceClaim, ResourceClaimStatus
 from dralloc.devices.identity import ClaimId
-from dralloc.placement_study.scaled_arrivals import scaled_trace
 from dralloc.placement_study.cluster import Cluster
 from dralloc.placement_study.device_meter import DeviceMeter
 from dralloc.placement_study.pod_factory import ArrivingPod, PodFactory
 from dralloc.placement_study.run import Columns, Run, RunSetting
+from dralloc.placement_study.scaled_arrivals import scaled_trace
+from dralloc.placement_study.stranding_samples import StrandingSamples
 from dralloc.placement_study.strategies import StudiedStrategy, cycle_with, strategy_name
 from dralloc.placement_study.trace import Trace
 from dralloc.primitives.features import FeatureGates
@@ -33,6 +34,8 @@ from dralloc.scheduler.state.cluster_state import ClusterState
 
 _START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _REPORTED_EVERY: Final = 50
+# How often idle devices are looked at in a run: it takes as long as some decisions.
+SAMPLES: Final = 40
 
 _Answer = TypeVar("_Answer")
 
@@ -58,15 +61,19 @@ def simulate(
     if load is not None:
         trace = scaled_trace(trace, factory, meter.capacity_milli, load, seed)
     setting = RunSetting(trace.name, cluster.name, strategy_name(strategy), seed, load)
+    stranding = StrandingSamples(state, cluster.measured_driver, map(factory.make, trace.arrivals))
     simulation = _Simulation(state, strategy, meter)
+    sampled_every = max(1, len(trace.arrivals) // SAMPLES)
     for number, arrival in enumerate(trace.arrivals, start=1):
         simulation.arrive(factory.make(arrival))
+        if number % sampled_every == 0 or number == len(trace.arrivals):
+            stranding.take(number, arrival.at_s)
         if report is not None and number % _REPORTED_EVERY == 0:
             report(_REPORTED_EVERY)
     simulation.finish()
     if report is not None:
         report(len(trace.arrivals) % _REPORTED_EVERY)
-    return simulation.result(setting, factory.notes, has_departures=trace.has_departures)
+    return simulation.result(setting, stranding.columns, factory.notes, has_departures=trace.has_departures)
 
 
 @dataclass(slots=True)
@@ -239,14 +246,14 @@ class _Simulation:
         for column, value in zip(self._steps.values(), row, strict=True):
             column.append(value)
 
-    def result(self, setting: RunSetting, notes: tuple[str, ...], *, has_departures: bool) -> Run:
+    def result(self, setting: RunSetting, stranded: Columns, notes: tuple[str, ...], *, has_departures: bool) -> Run:
         return Run(
             setting=setting,
             capacity_milli=self._meter.capacity_milli,
             has_departures=has_departures,
             steps=self._steps,
             pods=_pod_columns(self._fates),
-            stranded={"arrival": [], "time_s": []},
+            stranded=stranded,
             decisions=self._decisions,
             decide_s=self._decide_s,
             notes=notes,

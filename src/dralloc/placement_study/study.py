@@ -13,9 +13,10 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
+from threading import Thread
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -175,6 +176,15 @@ _worker: dict[str, Any] = {}
 
 def _begin(study: Study, decided: Synchronized[int]) -> None:
     _worker.update(study=study, decided=decided)
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A worker whose study was killed would wait for ever."""
+    parent = parent_process()
+    assert parent is not None, "workers are started by a study"
+    parent.join()
+    os._exit(1)
 
 
 def _count(pods: int) -> None:
