@@ -41,9 +41,8 @@ def test_table(files: Path) -> None:
     said = simulated("pods.csv", "--cluster", "nodes.csv")
     assert said.exit_code == 0, said.output
     lines = said.stdout.splitlines()
-    assert lines[0].split() == (
-        "TRACE STRATEGY ALLOCATED UNALLOCATED TAINT COUNTERS REMAINDER-TOO-SMALL CPU-STARVED PODS REFUSED WAIT WAIT P95".split()
-    )
+    assert lines[0].startswith("TRACE   STRATEGY   ALLOCATED   UNALLOCATED   TAINT    COUNTERS")
+    assert lines[0].split()[6:] == ["REMAINDER-TOO-SMALL", "CPU-STARVED", "PODS", "REFUSED", "WAIT", "WAIT", "P95"]
     assert lines[1].startswith("pods    Spread     100.00 %    0.00 %")
     assert lines[3].split() == ["REFUSED", "BY", "SIZE", "2"]
 

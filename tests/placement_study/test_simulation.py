@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from dralloc.placement_study import (
     Arrival,
     BadInput,
+    Cluster,
     NodeRow,
     PodShape,
     Run,
@@ -23,6 +24,8 @@ from dralloc.placement_study import (
     simulate,
     synthetic_trace,
 )
+from dralloc.primitives.features import FeatureGates
+from dralloc.whatif.cluster_objects import ClusterObjects
 
 ONE_NODE = cluster_of_rows("one", [NodeRow("n", 16_000, 65_536, 2, "a")])
 
@@ -173,10 +176,9 @@ def test_data_frames_take_the_columns_of_a_run() -> None:
 
 
 def test_devices_that_pods_cannot_request() -> None:
+    bare = Cluster("cpus", ClusterObjects(FeatureGates.defaults()))
     with pytest.raises(BadInput, match="cpus: no devices with a device class, but pods of t request devices"):
-        empty = cluster_of_rows("cpus", [NodeRow("n", 1000, 1000)])
-        empty.objects.objects.clear()
-        simulate(Trace("t", (pod("p"),)), type(empty)("cpus", empty.objects, None))
+        simulate(Trace("t", (pod("p"),)), bare)
 
 
 SHAPES = st.builds(
