@@ -9,9 +9,9 @@ from dralloc.placement_study.pod_factory import ArrivingPod
 from dralloc.placement_study.run import Columns
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.contract import ClusterView
+from dralloc.scheduler.decide.typical_pods import TypicalPods
 from dralloc.scheduler.report.fragmentation import Fragmentation
 from dralloc.scheduler.report.stranded_devices import StrandedCause
-from dralloc.scheduler.report.typical_pods import TypicalPods
 
 
 class StrandingSamples:
