@@ -283,7 +283,7 @@ GATE_TEXTS: Final[Mapping[str, str]] = {
     "DRADeviceTaints": "Taints in slices, tolerations in requests, eviction.",
     "DRADeviceTaintRules": "Taints by an administrator's rule (`DeviceTaintRule`).",
     "DRADeviceBindingConditions": "Devices that must be ready before a pod is bound.",
-    "DRAExtendedResource": "`extendedResourceName` of classes. The field is stored; no claims are created for it.",
+    "DRAExtendedResource": "`extendedResourceName` of classes: pods that ask for it in `resources` get devices of the class, through a claim that the scheduler makes.",
     "DRAListTypeAttributes": "Attributes with lists of values.",
     "DRANodeAllocatableResources": "Devices that represent resources of the node itself.",
     "DRAOptionalNodeOperations": "Devices whose driver need not be called on the node.",

@@ -22,6 +22,7 @@ import dralloc.assembly
 from dralloc.access.access_request import AccessRequest
 from dralloc.api.batch_v1 import Job
 from dralloc.api.core_v1 import Event, Node
+from dralloc.api.meta_v1 import OwnerReference
 from dralloc.api.pod_claims import pod_reference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.registry import KINDS
@@ -241,6 +242,23 @@ async def shared_claims_and_templates(here: World) -> None:
     await here.until(is_listed, "the pod without a scheduler is on the list of its claim")
 
 
+async def extended_resources(here: World) -> None:
+    """A pod asks for a device by the name of its class; the claim of an earlier attempt is deleted before it gets its own."""
+    document = gpu_pod("extended", requests={f"deviceclass.resource.kubernetes.io/{GPU}": "1"})
+    document["spec"]["schedulingGates"] = [{"name": "later"}]
+    await here.client.create(document)
+    found = await here.client.get(Pod, "extended")
+    left = replace_uid(claim("left-over", request(device_class=GPU)))
+    owner = OwnerReference(api_version="v1", kind="Pod", name="extended", uid=found.metadata.uid, controller=True)
+    annotations = {"resource.kubernetes.io/extended-resource-claim": "true"}
+    metadata = msgspec.structs.replace(left.metadata, annotations=annotations, owner_references=(owner,))
+    await here.client.create(msgspec.structs.replace(left, metadata=metadata))
+    # The scheduler sees the claim before the pod.
+    await asyncio.sleep(5)
+    await here.client.patch(Pod, "extended", {"spec": {"schedulingGates": None}})
+    await here.pod_in("extended", "Running")
+
+
 async def waiting_in_vain(here: World) -> None:
     """A pod that is pending for one reason, for another, and for the first again: a repeated event is counted."""
     create = here.client.create
@@ -386,6 +404,7 @@ async def everything(here: World) -> None:
     await waiting_in_vain(here)
     await volumes(here)
     await shared_claims_and_templates(here)
+    await extended_resources(here)
     await jobs(here)
     await evictions(here)
     await silent_nodes(here)

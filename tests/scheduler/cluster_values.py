@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from dralloc.api.extended_resources import ExtendedResourceClasses, extended_owner
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import Device, DeviceClass, ResourceClaim
 from dralloc.devices.identity import ClaimId
@@ -40,6 +41,14 @@ class ClusterValue:
 
     def find_claim(self, claim_id: ClaimId) -> ResourceClaim | None:
         return self.claims.get(claim_id)
+
+    @property
+    def extended_classes(self) -> ExtendedResourceClasses:
+        return ExtendedResourceClasses(self.classes.values())
+
+    def extended_claim_of(self, pod_uid: str) -> ClaimId | None:
+        made = (claim_id for claim_id, claim in self.claims.items() if extended_owner(claim) == pod_uid)
+        return next(made, None)
 
     def is_in_use(self, claim_id: ClaimId) -> bool:
         return claim_id in self.in_use

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dralloc.api import resource_v1
+from dralloc.api.extended_resources import implicit_name
 from dralloc.primitives.quantity import Quantity
 
 CLAIM_COUNT: Final = f"count/resourceclaims.{resource_v1.GROUP}"
 DEVICES_SUFFIX: Final = f".deviceclass.{resource_v1.GROUP}/devices"
-IMPLICIT_EXTENDED_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 ALL_DEVICES_COUNT: Final = 32
 
 
@@ -111,7 +111,7 @@ def _count(ask: resource_v1.ExactDeviceRequest | resource_v1.DeviceSubRequest) -
 def _extended_usage(devices: Mapping[str, int], facts: QuotaFacts) -> dict[str, int]:
     total: Counter[str] = Counter()
     for class_name, count in devices.items():
-        total[_quota_name(f"{IMPLICIT_EXTENDED_PREFIX}{class_name}")] += count
+        total[_quota_name(implicit_name(class_name))] += count
         if class_name in facts.extended_names:
             total[_quota_name(facts.extended_names[class_name])] += count
     beyond_pod = {name: count - facts.pod_usage.get(name, 0) for name, count in total.items()}

@@ -15,6 +15,8 @@ from msgspec import Struct, field
 
 from dralloc.allocator.outcome import ClaimAllocation
 from dralloc.allocator.stamp import stamp
+from dralloc.api.extended_resources import ExtendedResourceClasses
+from dralloc.api.pod_v1 import PodExtendedResourceClaimStatus
 from dralloc.api.resource_v1 import AllocationResult, DeviceClass, ResourceClaim
 from dralloc.devices.identity import ClaimId
 from dralloc.scheduler.state.change_log import ChangeLog
@@ -59,6 +61,23 @@ class ClusterView(Protocol):
     def is_in_use(self, claim_id: ClaimId) -> bool:
         """True if a pod that has a node, or is assumed to get one, uses the claim."""
 
+    @property
+    def extended_classes(self) -> ExtendedResourceClasses: ...
+
+    def extended_claim_of(self, pod_uid: str) -> ClaimId | None:
+        """A stored claim that was made for the extended resources of the pod."""
+
+
+class ExtendedClaim(Struct, frozen=True, gc=False):
+    """The claim that is made with the decision for the extended resources of the pod, and what the pod's status then says."""
+
+    claim: ResourceClaim
+    status: PodExtendedResourceClaimStatus
+
+    @property
+    def claim_id(self) -> ClaimId:
+        return ClaimId.of(self.claim)
+
 
 class CommittedPlacement(Struct, frozen=True, gc=False):
     """A placement whose shares have IDs. The cluster state assumes it, the binder writes it.
@@ -70,6 +89,7 @@ class CommittedPlacement(Struct, frozen=True, gc=False):
     allocations: Mapping[ClaimId, AllocationResult] = field(default_factory=dict)
     new: frozenset[ClaimId] = frozenset()
     volumes: VolumePlan | None = None
+    extended: ExtendedClaim | None = None
 
 
 class Placement(Struct, frozen=True, gc=False):
@@ -82,11 +102,13 @@ class Placement(Struct, frozen=True, gc=False):
     allocated_at: datetime | None = None
     # None unless claims to persistent volumes are bound with this decision.
     volumes: VolumePlan | None = None
+    # None if devices serve no extended resource of the pod on the node. Its claim is one of `new`.
+    extended: ExtendedClaim | None = None
 
     def commit(self, share_ids: Callable[[], str]) -> CommittedPlacement:
         """The placement with a new ID for each share."""
         stamped = {claim_id: stamp(each, share_ids, self.allocated_at) for claim_id, each in self.new.items()}
-        return CommittedPlacement(self.node, {**self.held, **stamped}, frozenset(stamped), self.volumes)
+        return CommittedPlacement(self.node, {**self.held, **stamped}, frozenset(stamped), self.volumes, self.extended)
 
 
 class Rejection(Struct, frozen=True, gc=False):
@@ -100,6 +122,8 @@ class Rejection(Struct, frozen=True, gc=False):
     waits_for: frozenset[ClusterEvent]
     is_early: bool = False
     deallocate: ClaimId | None = None
+    # A claim that an earlier attempt made for the pod and that must be deleted first.
+    delete: ClaimId | None = None
     # The Kubernetes plugins that rejected the pod.
     plugins: frozenset[str] = frozenset({DYNAMIC_RESOURCES})
     # True if devices that match have too little capacity left.

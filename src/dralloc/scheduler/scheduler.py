@@ -17,10 +17,11 @@ from msgspec.structs import replace
 
 from dralloc.api.pod_v1 import Pod
 from dralloc.client.api_calls import ApiCalls
-from dralloc.devices.identity import PoolId
+from dralloc.devices.identity import ClaimId, PoolId
 from dralloc.primitives.clock import Clock
 from dralloc.scheduler.bind.binder import Binder, BindingFailed, Bound, PodGone
 from dralloc.scheduler.bind.claim_writer import ClaimWriter
+from dralloc.scheduler.bind.extended_claims import ExtendedClaimWriter
 from dralloc.scheduler.bind.volume_writer import VolumeWriter
 from dralloc.scheduler.bind.write_slots import WriteSlots
 from dralloc.scheduler.contract import (
@@ -87,12 +88,14 @@ class Scheduler:
         self._has_work = asyncio.Event()
         self._slots = WriteSlots(settings.bindings_max, self._has_work.set)
         self._writer = ClaimWriter(calls, self._cluster, self._wake)
+        extended_writer = ExtendedClaimWriter(calls, self._cluster, self._wake)
         volume_writer = VolumeWriter(calls, self._cluster, slots=self._slots, is_pending=self._exists)
         self._binder = Binder(
             calls,
             self._cluster,
             slots=self._slots,
             writer=self._writer,
+            extended_writer=extended_writer,
             volume_writer=volume_writer,
             progress=self._watches.progress,
             clock=clock,
@@ -212,7 +215,7 @@ class Scheduler:
         if isinstance(decision, Placement):
             placement = decision.commit(self._settings.new_share_id)
             log_allocations(pod, placement)
-            self._cluster.assume(pod, placement.node, placement.allocations, placement.volumes)
+            self._cluster.assume(pod, placement.node, placement.allocations, placement.volumes, placement.extended)
             if self._sharing is not None:
                 self._sharing.begin_write(key, ((each, placement.allocations[each]) for each in placement.new))
             self._queue.binding(key)
@@ -255,7 +258,7 @@ class Scheduler:
             case BindingFailed(message, is_collision, reserved):
                 self._wake(self._cluster.forget(pod, place.allocations))
                 # Before the next attempt, which must not use claims that are about to be released.
-                await self._binder.undo(pod, reserved)
+                await self._binder.undo(pod, place, reserved)
                 if is_collision:
                     self._collide(pod, key, message)
                 else:
@@ -270,9 +273,9 @@ class Scheduler:
     ) -> None:
         match decision:
             case Rejection(is_early=True):
-                self._queue.gated(key, waits_for=decision.waits_for, now_s=_now_s())
-                self._report.parked(pod, decision)
-                asyncio.get_running_loop().call_later(EARLY_S, self._report_if_still_early, key, decision)
+                self._wait_early(pod, key, decision)
+            case Rejection(delete=ClaimId()):
+                tasks.create_task(self._delete(pod, key, decision))
             case Rejection(deallocate=None):
                 self._reject(pod, key, decision)
             case Rejection():
@@ -312,6 +315,23 @@ class Scheduler:
             self._reject(pod, key, decision)
         else:
             self._fail(pod, key, failed.message)
+
+    async def _delete(self, pod: Pod, key: QueueKey, decision: Rejection) -> None:
+        """Deletes the claim of an earlier attempt. The pod is tried again when it is gone."""
+        assert decision.delete is not None
+        started_s = _now_s()
+        failed = await self._binder.delete(decision.delete, pod)
+        self._report.deallocated(is_done=failed is None, seconds=_now_s() - started_s)
+        if failed is None:
+            self._wait_early(pod, key, decision)
+        else:
+            self._fail(pod, key, failed.message)
+
+    def _wait_early(self, pod: Pod, key: QueueKey, decision: Rejection) -> None:
+        """What is missing is about to come, so the pod's condition says it only if it does not."""
+        self._queue.gated(key, waits_for=decision.waits_for, now_s=_now_s())
+        self._report.parked(pod, decision)
+        asyncio.get_running_loop().call_later(EARLY_S, self._report_if_still_early, key, decision)
 
     def _report_if_still_early(self, key: QueueKey, decision: Rejection) -> None:
         pod = self._pending.find(key)

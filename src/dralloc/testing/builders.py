@@ -144,8 +144,12 @@ def device_class(
     where: Expressions = (),
     config: Sequence[resource_v1.DeviceClassConfiguration] = (),
     prefer: str | None = None,
+    extended: str | None = None,
 ) -> resource_v1.DeviceClass:
-    spec = resource_v1.DeviceClassSpec(selectors=_selectors(where), config=tuple(config), device_preference=prefer)
+    """A class; `extended` is the extended resource that it serves."""
+    spec = resource_v1.DeviceClassSpec(
+        selectors=_selectors(where), config=tuple(config), device_preference=prefer, extended_resource_name=extended
+    )
     return resource_v1.DeviceClass(metadata=ObjectMeta(name=name), spec=spec)
 
 

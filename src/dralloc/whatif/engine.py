@@ -281,7 +281,9 @@ class Engine:
     def assume(self, pod: Pod, placement: Placement) -> PodPlacement:
         """Counts the placement from now on."""
         committed = placement.commit(_ShareIds(f"{pod.metadata.namespace}/{pod.metadata.name}"))
-        self.cluster.assume(pod, committed.node, committed.allocations, committed.volumes)
+        self.cluster.assume(pod, committed.node, committed.allocations, committed.volumes, committed.extended)
+        if committed.extended is not None:
+            pod = replace(pod, status=replace(pod.status, extended_resource_claim_status=committed.extended.status))
         claims = tuple(map(_without_made_up, self.claims_of(pod)))
         return PodPlacement(pod, placement.node, claims, committed.new)
 

@@ -1,10 +1,12 @@
 """Writes a decision: claims first, then the pod. Undoes what cannot be finished.
 
-1. Each claim gets its finalizer, then its allocation and reservation in one write (`claim_writer`).
+1. Each claim gets its finalizer, then its allocation and reservation in one write (`claim_writer`). The claim for extended resources
+   is created after the others (`extended_claims`).
 2. Collision check: no other scheduler has allocated the same devices at the same time.
 3. Binding conditions: drivers make devices ready that need it.
 4. Claims to persistent volumes are bound (`volume_writer`).
-5. The pod is bound.
+5. The pod's status names the claim for extended resources, or none.
+6. The pod is bound.
 
 A scheduler that stops between two steps leaves no device without an owner: the claim lists the pod, so the next attempt for
 the pod continues with the same devices, and the claim controller releases them when the pod goes.
@@ -30,9 +32,10 @@ from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import ApiError, Conflict, NotFound
 from dralloc.scheduler.bind.claim_writer import ClaimLost, ClaimWriter, Collision
 from dralloc.scheduler.bind.collisions import Holder, beaten_by
+from dralloc.scheduler.bind.extended_claims import ExtendedClaimWriter
 from dralloc.scheduler.bind.volume_writer import VolumesNotBound, VolumeWriter
 from dralloc.scheduler.bind.write_slots import WriteSlots
-from dralloc.scheduler.contract import CommittedPlacement
+from dralloc.scheduler.contract import CommittedPlacement, ExtendedClaim
 from dralloc.scheduler.state.binding_conditions import (
     BINDING_TIMEOUT_S,
     DevicesFailed,
@@ -62,7 +65,7 @@ class PodGone(Struct, frozen=True, gc=False):
 class BindingFailed(Struct, frozen=True, gc=False):
     """The pod is not bound. `is_collision`: another scheduler won a race, so a retry soon makes sense.
 
-    `reserved` are the claims whose `reservedFor` this attempt added the pod to, which must be undone. It is empty once the
+    `reserved` are the claims whose `reservedFor` this attempt added the pod to, and the claim that it made, which must be undone. It is empty once the
     binding was sent: the pod may be bound even if the response is an error, and if it is not, the next attempt continues
     with the same claims.
     """
@@ -86,6 +89,9 @@ class _DevicesNotReady(Exception):
 class BindingReporter(Protocol):
     """Observes the writes of a pod's claims and the wait for binding conditions."""
 
+    def claim_created(self, *, is_done: bool) -> None:
+        """A claim for extended resources was created, or could not be."""
+
     def claims_written(self, status: str, seconds: float) -> None:
         """The claims of a pod are written (`Success`), or cannot be (`Error`)."""
 
@@ -104,6 +110,7 @@ class Binder:
         *,
         slots: WriteSlots,
         writer: ClaimWriter,
+        extended_writer: ExtendedClaimWriter,
         volume_writer: VolumeWriter,
         progress: WatchProgress,
         clock: Clock,
@@ -113,6 +120,7 @@ class Binder:
         self._cluster = cluster
         self._slots = slots
         self._writer = writer
+        self._extended_writer = extended_writer
         self._volume_writer = volume_writer
         self._progress = progress
         self._clock = clock
@@ -134,23 +142,31 @@ class Binder:
                 await self._settle_claims(pod, place, reserved)
             if place.volumes:
                 await self._volume_writer.settle(pod, place.node, place.volumes)
+            await self._extended_writer.write_status(pod, place.extended.status if place.extended else None)
         except Collision as error:
             return BindingFailed(str(error), is_collision=True, reserved=frozenset(reserved))
         except (ClaimLost, VolumesNotBound, _DevicesNotReady, ApiError, TransportError, TimeoutError) as error:
             return BindingFailed(str(error) or type(error).__name__, reserved=frozenset(reserved))
         try:
-            return await self._bind_pod(pod, place.node)
+            outcome = await self._bind_pod(pod, place.node)
         except (ApiError, TransportError) as error:
             return BindingFailed(str(error))
+        if not isinstance(outcome, BindingFailed):
+            self._extended_writer.forget(pod.metadata.uid)
+        return outcome
 
-    async def undo(self, pod: Pod, reserved: Iterable[ClaimId]) -> None:
-        """Removes the pod from the claims' `reservedFor`.
+    async def undo(self, pod: Pod, place: CommittedPlacement, reserved: Iterable[ClaimId]) -> None:
+        """Removes the pod from the claims' `reservedFor`, and deletes the claim that was made for it.
 
         Best effort: what fails here is used by the pod's next attempt, or released when the pod goes.
         """
         for claim_id in reserved:
             try:
-                if await self._is_unbound(pod):
+                if not await self._is_unbound(pod):
+                    return
+                if place.extended is not None and claim_id == place.extended.claim_id:
+                    await self._extended_writer.undo(claim_id, pod)
+                else:
                     await self._writer.release(claim_id, pod.metadata.uid)
             except (ApiError, TransportError, Collision):
                 continue
@@ -164,6 +180,15 @@ class Binder:
                 f"cannot deallocate claim {claim_id}, which keeps the pod from all fitting nodes: {error}"
             )
         return None if is_done else BindingFailed(f"claim {claim_id} is now in use or deleted")
+
+    async def delete(self, claim_id: ClaimId, pod: Pod) -> BindingFailed | None:
+        """Deletes a claim that an earlier attempt made for the pod; None if that succeeded."""
+        try:
+            if await self._is_unbound(pod):
+                await self._extended_writer.delete(claim_id, pod.metadata.uid)
+        except (ApiError, TransportError, Collision) as error:
+            return BindingFailed(f"cannot delete claim {claim_id} of an earlier attempt: {error}")
+        return None
 
     async def _is_unbound(self, pod: Pod) -> bool:
         """False if the pod got a node in the meantime: an earlier leader's binding may arrive late."""
@@ -181,6 +206,8 @@ class Binder:
         Claims whose `reservedFor` our own write added the pod to are added to `reserved`.
         """
         claims = await self._write_claims(pod.metadata.uid, place, reserved)
+        if place.extended is not None:
+            claims.append(await self._make_extended_claim(pod.metadata.uid, place, place.extended, reserved))
         for claim_id, claim in zip(place.allocations, claims, strict=True):
             await self._check_collision(claim_id, claim)
             await self._await_binding_conditions(pod, claim_id, claim)
@@ -189,13 +216,31 @@ class Binder:
         loop, status = asyncio.get_running_loop(), "Error"
         started_s = loop.time()
         try:
+            own = place.extended.claim_id if place.extended is not None else None
             claims = await _all_of(
-                [self._writer.settle(claim_id, wanted, uid, reserved) for claim_id, wanted in place.allocations.items()]
+                [
+                    self._writer.settle(claim_id, wanted, uid, reserved)
+                    for claim_id, wanted in place.allocations.items()
+                    if claim_id != own
+                ]
             )
             status = "Success"
         finally:
             self._reporter.claims_written(status, loop.time() - started_s)
         return claims
+
+    async def _make_extended_claim(
+        self, uid: str, place: CommittedPlacement, extended: ExtendedClaim, reserved: set[ClaimId]
+    ) -> ResourceClaim:
+        # Before the creation, whose outcome may remain unknown.
+        reserved.add(extended.claim_id)
+        is_done = False
+        try:
+            await self._extended_writer.create(extended.claim)
+            is_done = True
+        finally:
+            self._reporter.claim_created(is_done=is_done)
+        return await self._writer.settle(extended.claim_id, place.allocations[extended.claim_id], uid, reserved)
 
     async def _check_collision(self, claim_id: ClaimId, claim: ResourceClaim) -> None:
         """Raises `Collision` if another claim was allocated the same devices before this one.

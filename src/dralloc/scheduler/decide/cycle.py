@@ -39,7 +39,7 @@ from dralloc.scheduler.decide.claim_checks import (
     reservation_obstacle,
 )
 from dralloc.scheduler.decide.device_judge import DeviceJudge
-from dralloc.scheduler.decide.node_fit import misfit
+from dralloc.scheduler.decide.extended_supply import ExtendedNeeds, ExtendedSupplies
 from dralloc.scheduler.decide.node_verdicts import NodeVerdict, overruled
 from dralloc.scheduler.decide.placement_rules import PlacementRules
 from dralloc.scheduler.decide.placement_strategy import SPREAD, PlacementStrategy
@@ -62,6 +62,7 @@ from dralloc.scheduler.state.cluster_events import (
     NODE_RESOURCES_FREED,
     claim_changed,
     class_changed,
+    extended_resource_changed,
     pod_changed,
 )
 from dralloc.scheduler.state.node_state import NodeState
@@ -82,6 +83,7 @@ class SchedulingAttempt:
     table: VerdictTable
     rules: PlacementRules | None
     key: bytes
+    extended: ExtendedNeeds | None = None
 
 
 class Cycle:
@@ -97,6 +99,7 @@ class Cycle:
         self._view = view
         self._gates = gates
         self._features = Features.of(gates).of_scheduler()
+        self._serves_extended = "DRAExtendedResource" in gates
         self._effort = effort
         self._strategy = strategy
         self._tables: OrderedDict[bytes, VerdictTable] = OrderedDict()
@@ -137,10 +140,14 @@ class Cycle:
         if asked := unsupported(pod.spec):
             message = f"this scheduler does not support {', '.join(asked)}"
             return Rejection(message, frozenset({pod_changed(pod_key(pod))}))
+        if (made := view.extended_claim_of(pod.metadata.uid)) is not None:
+            message = f"claim {made}, made for its extended resources in an earlier attempt, must be deleted first"
+            return Rejection(message, frozenset({claim_changed(made)}), delete=made)
         claims = claims_of(pod, view.find_claim)
         if isinstance(claims, Obstacle):
             return _rejection(claims)
-        split = ClaimSplit.of(claims)
+        extended = ExtendedNeeds.of(pod, view.extended_classes) if self._serves_extended else None
+        split = ClaimSplit.of(claims if extended is None else (*claims, *extended.claims(pod)))
         obstacle = reservation_obstacle(pod, claims, self._gates) or demand_obstacle(
             split.unallocated, view.classes, self._features
         )
@@ -151,9 +158,9 @@ class Cycle:
             return self._reject_volumes(pod, volumes)
         demand = demand_key(split, view.classes)
         key = equivalence_key(pod, split) + demand
-        table = self._table(key, pod, split, demand)
+        table = self._table(key, pod, split, demand, extended)
         rules = PlacementRules.of(pod, table.requirements.node, volumes, view)
-        return SchedulingAttempt(pod, split, table, rules, key if rules is None else key + rules.key())
+        return SchedulingAttempt(pod, split, table, rules, key if rules is None else key + rules.key(), extended)
 
     def _reject_volumes(self, pod: Pod, obstacle: VolumeObstacle) -> Rejection:
         message = f"0/{len(self._view.nodes)} nodes are available: {obstacle.message}"
@@ -166,13 +173,17 @@ class Cycle:
         if choice is None:
             return None
         allocations = table.judge.allocations(choice.fits, choice.node, self._view.snapshot)
+        extended = attempt.extended.made_on(attempt.pod, choice.node.offer) if attempt.extended is not None else None
+        # The claim for extended resources is the last; on a node where plugins serve all of them there is none.
+        claim_ids = claims.unallocated_ids[: len(allocations)]
         held = {ClaimId.of(claim): claim.status.allocation for claim in claims.allocated}
         return Placement(
             choice.node.name,
             held={claim_id: allocation for claim_id, allocation in held.items() if allocation is not None},
-            new=dict(zip(claims.unallocated_ids, allocations, strict=True)),
+            new=dict(zip(claim_ids, allocations, strict=True)),
             allocated_at=now if self._features.binding_conditions else None,
             volumes=attempt.rules.volume_plan(choice.node) if attempt.rules is not None else None,
+            extended=extended,
         )
 
     def _refuse(self, attempt: SchedulingAttempt, unusable: tuple[ResourceClaim, ...]) -> Rejection | DecisionFailure:
@@ -187,6 +198,8 @@ class Cycle:
         }
         if attempt.rules is not None:
             waits_for |= attempt.rules.waits_for
+        if attempt.extended is not None:
+            waits_for |= set(map(extended_resource_changed, attempt.extended.names))
         if claims.unallocated:
             waits_for |= {DEVICES_FREED, DEVICES_CHANGED}
             demand = table.requirements.demand
@@ -237,19 +250,39 @@ class Cycle:
 
     # --- Tables -----------------------------------------------------------------------------------------------------
 
-    def _table(self, key: bytes, pod: Pod, claims: ClaimSplit, demand_key: bytes) -> VerdictTable:
+    def _table(
+        self, key: bytes, pod: Pod, claims: ClaimSplit, demand_key: bytes, extended: ExtendedNeeds | None
+    ) -> VerdictTable:
         table = self._tables.get(key)
         if table is None:
             devices = self._device_judge(demand_key, claims) if claims.unallocated else None
             requirements = PodRequirements.of(pod, claims, devices.demand if devices is not None else None)
+            supplies = self._supplies(extended, pod, claims, requirements) if extended and extended.classes else None
             table = VerdictTable(
-                requirements, self._view, devices, start=self._start, effort=self._effort, strategy=self._strategy
+                requirements,
+                self._view,
+                devices,
+                extended=supplies,
+                start=self._start,
+                effort=self._effort,
+                strategy=self._strategy,
             )
             self._tables[key] = table
             self._start += 1009
             self._drop_oldest()
         self._tables.move_to_end(key)
         return table
+
+    def _supplies(
+        self, extended: ExtendedNeeds, pod: Pod, claims: ClaimSplit, requirements: PodRequirements
+    ) -> ExtendedSupplies:
+        def judge(own: ResourceClaim | None) -> DeviceJudge | None:
+            # The last claim is the one for all extended resources.
+            asked = (*claims.unallocated[:-1], own) if own is not None else claims.unallocated[:-1]
+            split = ClaimSplit(unallocated=asked)
+            return self._device_judge(demand_key(split, self._view.classes), split) if asked else None
+
+        return ExtendedSupplies(extended, pod, requirements.node.resources, judge)
 
     def _device_judge(self, key: bytes, claims: ClaimSplit) -> DeviceJudge:
         judge = self._device_judges.get(key)
@@ -275,7 +308,7 @@ def _rejection(obstacle: Obstacle) -> Rejection:
 
 def _could_take(attempt: SchedulingAttempt, fixed: Iterable[HeldClaim], node: NodeState) -> bool:
     """True if neither the node itself nor claims that must keep their devices keep the pod from the node."""
-    if misfit(attempt.table.requirements.node, node) is not None:
+    if attempt.table.judge.misfit(node) is not None:
         return False
     if attempt.rules is not None and attempt.rules.misfit(node) is not None:
         return False

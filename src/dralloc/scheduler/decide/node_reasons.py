@@ -13,7 +13,7 @@ from dralloc.devices.identity import ClaimId
 from dralloc.scheduler.contract import DYNAMIC_RESOURCES
 from dralloc.scheduler.decide.device_judge import DeviceJudge
 from dralloc.scheduler.decide.node_fit import NOT_SELECTED, WRONG_NAME
-from dralloc.scheduler.decide.node_verdicts import Faulty, Fits, Lacking, NodeVerdict, OutOfReach, Unfit
+from dralloc.scheduler.decide.node_verdicts import Faulty, Fits, Lacking, NodeJudge, NodeVerdict, OutOfReach, Unfit
 from dralloc.scheduler.decide.pod_requirements import PodRequirements
 from dralloc.scheduler.state.node_state import NodeState
 from dralloc.snapshot.cluster import Snapshot
@@ -29,9 +29,9 @@ class NodeReasons:
     `pending` are the nodes whose verdict has changed since they were diagnosed.
     """
 
-    def __init__(self, requirements: PodRequirements, devices: DeviceJudge | None) -> None:
+    def __init__(self, requirements: PodRequirements, judge: NodeJudge) -> None:
         self._requirements = requirements
-        self._devices = devices
+        self._judge = judge
         self.pending: dict[str, None] = {}
         # By plugin and reason: the nodes. And the group that each node is in.
         self._members: dict[tuple[str, int], tuple[Reason, dict[str, None]]] = {}
@@ -56,14 +56,14 @@ class NodeReasons:
         self, verdicts: Mapping[str, NodeVerdict], nodes: Mapping[str, NodeState], snapshot: Snapshot
     ) -> tuple[Group, ...]:
         """The reasons of other verdicts than those that are kept."""
-        once = NodeReasons(self._requirements, self._devices)
+        once = NodeReasons(self._requirements, self._judge)
         once.pending = dict.fromkeys(verdicts)
         return once.groups(verdicts, nodes, snapshot)
 
     def _diagnose(
         self, verdicts: Mapping[str, NodeVerdict], nodes: Mapping[str, NodeState], snapshot: Snapshot
     ) -> None:
-        diagnoser = Diagnoser(self._devices.demand, snapshot) if self._devices is not None else None
+        diagnosers: dict[DeviceJudge, Diagnoser] = {}
         left = DIAGNOSED_MAX
         pending, self.pending = self.pending, {}
         for name in pending:
@@ -75,7 +75,7 @@ class NodeReasons:
             if reason is None:
                 left -= 1
                 if left >= 0:
-                    reason = self._new_reason(verdict, nodes[name], snapshot, diagnoser)
+                    reason = self._new_reason(verdict, nodes[name], snapshot, diagnosers)
                 else:
                     reason = _about_node(UNDIAGNOSED)
                     self.pending[name] = None
@@ -94,22 +94,21 @@ class NodeReasons:
         """The reason if it needs no diagnosis, or there was one of the same devices and demand."""
         if isinstance(verdict, Unfit | OutOfReach):
             return reason_about_node(verdict)
-        key = self._key(verdict, node, snapshot)
-        return self._devices.known_reason(key) if self._devices is not None and key is not None else None
+        devices = self._judge.devices_on(node)
+        key = _key(verdict, node, snapshot, devices)
+        return devices.known_reason(key) if devices is not None and key is not None else None
 
     def _new_reason(
-        self, verdict: NodeVerdict, node: NodeState, snapshot: Snapshot, diagnoser: Diagnoser | None
+        self, verdict: NodeVerdict, node: NodeState, snapshot: Snapshot, diagnosers: dict[DeviceJudge, Diagnoser]
     ) -> Reason:
-        reason = reason_of(verdict, node, diagnoser)
-        key = self._key(verdict, node, snapshot)
-        if self._devices is None or key is None:
-            return reason
-        return self._devices.keep_reason(key, replace(reason, example="", also=""))
-
-    def _key(self, verdict: NodeVerdict, node: NodeState, snapshot: Snapshot) -> Hashable:
-        if self._devices is None or not isinstance(verdict, Lacking):
-            return None
-        return verdict.devices_key or self._devices.reason_key(node.offer.place, snapshot)
+        devices = self._judge.devices_on(node)
+        if devices is None:
+            return reason_of(verdict, node, None)
+        if devices not in diagnosers:
+            diagnosers[devices] = Diagnoser(devices.demand, snapshot)
+        reason = reason_of(verdict, node, diagnosers[devices])
+        key = _key(verdict, node, snapshot, devices)
+        return reason if key is None else devices.keep_reason(key, replace(reason, example="", also=""))
 
     def _excluded(
         self, verdicts: Mapping[str, NodeVerdict], nodes: Mapping[str, NodeState]
@@ -125,6 +124,13 @@ class NodeReasons:
             if name not in verdicts:
                 because = (reason for names, reason in exclusions if names is not None and name not in names)
                 yield name, next(because, _about_node(UNDIAGNOSED))
+
+
+def _key(verdict: NodeVerdict, node: NodeState, snapshot: Snapshot, devices: DeviceJudge | None) -> Hashable:
+    """Equal for verdicts about devices that have the same reason; None for other verdicts."""
+    if devices is None or not isinstance(verdict, Lacking):
+        return None
+    return verdict.devices_key or devices.reason_key(node.offer.place, snapshot)
 
 
 def reason_of(verdict: NodeVerdict, node: NodeState, diagnoser: Diagnoser | None) -> Reason:

@@ -10,10 +10,11 @@ from msgspec import Struct
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, ClaimAllocation, Fatal, Impossible
 from dralloc.devices.identity import ClaimId, PoolId
 from dralloc.scheduler.decide.device_judge import DeviceJudge, SearchedNode
+from dralloc.scheduler.decide.extended_supply import ExtendedSupplies, Supply
 from dralloc.scheduler.decide.node_fit import NodeMisfit, misfit_of_load, misfit_of_offer
 from dralloc.scheduler.decide.node_scores import RawScores, raw_scores
 from dralloc.scheduler.decide.placement_rules import PlacementRules
-from dralloc.scheduler.decide.placement_strategy import SPREAD, PlacementStrategy
+from dralloc.scheduler.decide.placement_strategy import SPREAD, NodeScorer, PlacementStrategy
 from dralloc.scheduler.decide.pod_requirements import PodRequirements
 from dralloc.scheduler.state.node_state import NodeOffer, NodeState
 from dralloc.snapshot.cluster import Snapshot
@@ -84,29 +85,39 @@ class _OfferVerdict(NamedTuple):
     misfit: Unfit | None
     out_of_reach: OutOfReach | None
     raw: RawScores
+    supply: Supply
 
 
 class NodeJudge:
-    """Verdicts on one pod's requirements. `devices` judges the demand of the requirements."""
+    """Verdicts on one pod's requirements.
+
+    `devices` judges the demand of the requirements. A pod with `extended` resources has another demand on some nodes.
+    """
 
     def __init__(
-        self, requirements: PodRequirements, devices: DeviceJudge | None, strategy: PlacementStrategy = SPREAD
+        self,
+        requirements: PodRequirements,
+        devices: DeviceJudge | None,
+        strategy: PlacementStrategy = SPREAD,
+        extended: ExtendedSupplies | None = None,
     ) -> None:
         self._requirements = requirements
-        self._resources = requirements.node.resources
-        self._devices = devices
-        self._scorer = strategy.scorer(requirements, devices)
+        self._supply = Supply(requirements.node.resources, devices)
+        self._extended = extended
+        self._strategy = strategy
+        self._scorers = {devices: strategy.scorer(requirements, devices)}
         self._offers: dict[str, _OfferVerdict] = {}
 
     def verdict(self, node: NodeState, snapshot: Snapshot) -> NodeVerdict:
         if (unfit := self.verdict_on_node(node)) is not None:
             return unfit
-        if self._devices is None:
+        devices, place = self.devices_on(node), node.offer.place
+        if devices is None:
             return self._fits(node, snapshot)
-        if (is_served := self._devices.is_served(node.offer.place, snapshot)) is not None:
+        if (is_served := devices.is_served(place, snapshot)) is not None:
             return self._fits(node, snapshot) if is_served else _UNSERVED
-        key = self._devices.key(node.offer.place, snapshot)
-        return self._with_devices(node, snapshot, key, self._devices.search(key, node.offer.place, snapshot))
+        key = devices.key(place, snapshot)
+        return self._with_devices(node, snapshot, key, devices.search(key, place, snapshot))
 
     def expectation(self, node: NodeState, snapshot: Snapshot) -> NodeVerdict:
         """The verdict if it is cheap; otherwise that the node fits, for a pod to which all nodes' devices are equally good.
@@ -115,7 +126,7 @@ class NodeJudge:
         """
         if (unfit := self.verdict_on_node(node)) is not None:
             return unfit
-        devices, place = self._devices, node.offer.place
+        devices, place = self.devices_on(node), node.offer.place
         if devices is None:
             return self._fits(node, snapshot)
         if (is_served := devices.is_served(place, snapshot)) is not None:
@@ -130,24 +141,39 @@ class NodeJudge:
 
     def verdict_on_node(self, node: NodeState) -> Unfit | OutOfReach | None:
         """Why the node cannot take the pod, whatever devices it has; None if it can."""
-        judged = self._offers.get(node.offer.name)
-        if judged is None or judged.offer is not node.offer:
-            judged = self._offers[node.offer.name] = self._judge_offer(node.offer)
+        judged = self._on_offer(node.offer)
         if judged.misfit is not None:
             return judged.misfit
-        if (short := misfit_of_load(self._resources, node)) is not None:
+        if (short := misfit_of_load(judged.supply.resources, node)) is not None:
             return Unfit(short)
         return judged.out_of_reach
 
+    def misfit(self, node: NodeState) -> NodeMisfit | None:
+        """Why the node cannot take the pod, whatever devices it has and the pod's claims hold; None if it can."""
+        judged = self._on_offer(node.offer)
+        return judged.misfit.misfit if judged.misfit is not None else misfit_of_load(judged.supply.resources, node)
+
+    def devices_on(self, node: NodeState) -> DeviceJudge | None:
+        """The judge of what the node's devices must serve; None if it is nothing."""
+        return self._supply.devices if self._extended is None else self._on_offer(node.offer).supply.devices
+
+    def _on_offer(self, offer: NodeOffer) -> _OfferVerdict:
+        judged = self._offers.get(offer.name)
+        if judged is None or judged.offer is not offer:
+            judged = self._offers[offer.name] = self._judge_offer(offer)
+        return judged
+
     def _judge_offer(self, offer: NodeOffer) -> _OfferVerdict:
         requirements = self._requirements.node
-        found = misfit_of_offer(requirements, offer)
+        supply = self._supply if self._extended is None else self._extended.on(offer)
+        found = misfit_of_offer(requirements, offer) or supply.misfit
         away = next((held for held in self._requirements.held if not held.is_usable_on(offer.place)), None)
         return _OfferVerdict(
             offer,
             Unfit(found) if found is not None else None,
             OutOfReach(away.claim_id, away.place) if away is not None else None,
             raw_scores(requirements, offer),
+            supply,
         )
 
     def _with_devices(self, node: NodeState, snapshot: Snapshot, key: Hashable, searched: SearchedNode) -> NodeVerdict:
@@ -172,21 +198,31 @@ class NodeJudge:
         raw = self._offers[node.offer.name].raw
         if device_score:
             raw = raw._replace(devices=device_score)
-        return Fits(raw, self._scorer.score(node, snapshot), key, allocated)
+        return Fits(raw, self._scorer_on(node).score(node, snapshot), key, allocated)
+
+    def _scorer_on(self, node: NodeState) -> NodeScorer:
+        devices = self.devices_on(node)
+        scorer = self._scorers.get(devices)
+        if scorer is None:
+            scorer = self._scorers[devices] = self._strategy.scorer(self._requirements, devices)
+        return scorer
 
     def allocations(self, fits: Fits, node: NodeState, snapshot: Snapshot) -> tuple[ClaimAllocation, ...]:
         """What the unallocated claims get on a node that fits, by their index."""
-        if self._devices is None:
+        devices = self.devices_on(node)
+        if devices is None:
             return ()
-        return (fits.allocated or self._devices.allocated(node.offer.place, snapshot)).claims
+        return (fits.allocated or devices.allocated(node.offer.place, snapshot)).claims
 
     def is_current(self, fits: Fits, node: NodeState, snapshot: Snapshot) -> bool:
         """True if the devices were searched and have not changed since."""
-        return self._devices is None or fits.devices_key == self._devices.key(node.offer.place, snapshot)
+        devices = self.devices_on(node)
+        return devices is None or fits.devices_key == devices.key(node.offer.place, snapshot)
 
     def pools(self, node: NodeState, snapshot: Snapshot) -> tuple[PoolId, ...]:
         """The pools whose usage the node's verdict depends on, except those that no other node sees."""
-        if self._devices is None:
+        devices = self.devices_on(node)
+        if devices is None:
             return ()
-        pools = self._devices.visible(node.offer.place, snapshot).pools
+        pools = devices.visible(node.offer.place, snapshot).pools
         return tuple([pool_id for pool_id in pools if not snapshot.only_node(pool_id)])

@@ -27,6 +27,7 @@ from dralloc.allocator.node_equivalence import NodeEquivalence
 from dralloc.devices.identity import PoolId
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.device_judge import DeviceJudge
+from dralloc.scheduler.decide.extended_supply import ExtendedSupplies
 from dralloc.scheduler.decide.node_reasons import NodeReasons, plugins
 from dralloc.scheduler.decide.node_scores import RawScores, normalized
 from dralloc.scheduler.decide.node_verdicts import (
@@ -87,14 +88,14 @@ class VerdictTable:
         view: ClusterView,
         devices: DeviceJudge | None,
         *,
+        extended: ExtendedSupplies | None = None,
         start: int = 0,
         effort: SearchEffort = DEFAULT_EFFORT,
         strategy: PlacementStrategy = SPREAD,
     ) -> None:
         self.requirements = requirements
         self._effort = effort
-        self.judge = NodeJudge(requirements, devices, strategy)
-        self._devices = devices
+        self.judge = NodeJudge(requirements, devices, strategy, extended)
         self._view = view
         self._only = requirements.only_nodes()
         self._devices_max = score_max(requirements.demand) if requirements.demand is not None else 0
@@ -108,18 +109,19 @@ class VerdictTable:
 
     def all_verdicts(self) -> Mapping[str, NodeVerdict]:
         """The verdict of every node. Nodes that the claims cannot distinguish share one, with the scores of the first."""
-        demand, snapshot = self.requirements.demand, self._view.snapshot
-        if demand is None:
-            return {name: self.judge.verdict(node, snapshot) for name, node in self._view.nodes.items()}
-        equivalence = NodeEquivalence(demand, snapshot)
+        snapshot = self._view.snapshot
+        equivalences: dict[DeviceJudge, NodeEquivalence] = {}
         known: dict[Hashable, NodeVerdict] = {}
         verdicts: dict[str, NodeVerdict] = {}
         for name, node in self._view.nodes.items():
             unfit = self.judge.verdict_on_node(node)
-            if unfit is not None:
-                verdicts[name] = unfit
+            devices = self.judge.devices_on(node)
+            if unfit is not None or devices is None:
+                verdicts[name] = unfit or self.judge.verdict(node, snapshot)
                 continue
-            key = equivalence.key(node.offer.place)
+            if devices not in equivalences:
+                equivalences[devices] = NodeEquivalence(devices.demand, snapshot)
+            key = (devices, equivalences[devices].key(node.offer.place))
             verdict = known.get(key)
             if verdict is None:
                 verdict = known[key] = self.judge.verdict(node, snapshot)
@@ -190,7 +192,7 @@ class VerdictTable:
         # Nodes that did not fit and have less left by now: they do not fit, perhaps for another reason.
         self._unexplained: set[str] = set()
         self._faulty: dict[str, Faulty] = {}
-        self._reasons = NodeReasons(self.requirements, self._devices)
+        self._reasons = NodeReasons(self.requirements, self.judge)
         # The nodes that see a pool which others may see, too.
         self._seen_by: dict[PoolId, set[str]] = {}
         self._heaps: dict[RawScores, list[tuple[int, int, str]]] = {}

@@ -70,6 +70,11 @@ class SchedulerMetrics:
             "Claim allocations by result; success: the pod was bound.",
             ("result", "prioritized_list"),
         )
+        self.claims_created = CounterMetric(
+            "dynamic_resource_allocation_resourceclaim_creates_total",
+            "Created claims and failed attempts.",
+            ("status", "admin_access", "owner_api_group", "owner_api_kind", "prioritized_list"),
+        )
         self.binding_conditions = CounterMetric(
             "scheduler_dra_bindingconditions_allocations_total",
             "Allocated devices with binding conditions, by outcome.",
@@ -107,6 +112,7 @@ class SchedulerMetrics:
             self.pod_attempts,
             self.incoming,
             self.allocations,
+            self.claims_created,
             self.binding_conditions,
             self.binding_conditions_wait,
             self._pending,

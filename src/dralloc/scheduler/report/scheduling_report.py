@@ -81,6 +81,9 @@ class SchedulingReport:
         self._rejected_by.pop(queue_key(pod), None)
         self._conditions.forget(pod)
 
+    def claim_created(self, *, is_done: bool) -> None:
+        self._counters.claims_created.add("success" if is_done else "failure", "false", "", "Pod", "false")
+
     def claims_written(self, status: str, seconds: float) -> None:
         self._counters.devices_took(metrics.PRE_BIND, status, seconds)
 

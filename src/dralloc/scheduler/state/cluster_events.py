@@ -48,6 +48,11 @@ def class_changed(name: str) -> ClusterEvent:
     return ClusterEvent("DeviceClassChanged", name)
 
 
+def extended_resource_changed(name: str) -> ClusterEvent:
+    """Another device class, or none, serves the extended resource."""
+    return ClusterEvent("ExtendedResourceChanged", name)
+
+
 def claim_changed(claim_id: ClaimId) -> ClusterEvent:
     """The claim was created or deleted, or its status changed."""
     return ClusterEvent("ClaimChanged", claim_id)

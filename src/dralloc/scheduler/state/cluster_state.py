@@ -7,12 +7,14 @@ decision whose writes fail is forgotten. No I/O: watches report changes here and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
 from msgspec.structs import replace
 
 from dralloc.api.core_v1 import Namespace, Node
+from dralloc.api.extended_resources import ExtendedResourceClasses, extended_owner, served_by_devices
 from dralloc.api.pod_claims import is_pod
-from dralloc.api.pod_v1 import Pod
+from dralloc.api.pod_v1 import Pod, PodExtendedResourceClaimStatus
 from dralloc.api.resource_v1 import (
     AllocationResult,
     ConsumerReference,
@@ -42,6 +44,7 @@ from dralloc.scheduler.state.cluster_events import (
     ClusterEvent,
     claim_changed,
     class_changed,
+    extended_resource_changed,
 )
 from dralloc.scheduler.state.node_state import NodeOffer, NodeState
 from dralloc.scheduler.state.placed_pods import PlacedPod, PlacedPods, PodKey, claims_used_by, pod_key
@@ -53,6 +56,16 @@ from dralloc.scheduler.state.volume_state import VolumePlan, VolumeState
 from dralloc.snapshot.cluster import Snapshot
 
 Events = tuple[ClusterEvent, ...]
+
+
+class AssumedClaim(Protocol):
+    """A claim that is made with a decision (`contract.ExtendedClaim`)."""
+
+    @property
+    def claim(self) -> ResourceClaim: ...
+
+    @property
+    def status(self) -> PodExtendedResourceClaimStatus: ...
 
 
 class ClusterState:
@@ -75,6 +88,9 @@ class ClusterState:
         self._for_workloads = for_workloads
         self._configured = ConfiguredClasses(class_settings)
         self._claims: dict[ClaimId, TrackedClaim] = {}
+        self.extended_classes = ExtendedResourceClasses()
+        # Stored claims that were made for extended resources, by the UID of their pod.
+        self._extended_claims: dict[str, dict[ClaimId, None]] = {}
         self._pods = PlacedPods()
         self.pod_topology = PodTopology()
         self.volumes = VolumeState()
@@ -89,6 +105,9 @@ class ClusterState:
     def is_in_use(self, claim_id: ClaimId) -> bool:
         """True if a pod that has a node, or is assumed to get one, uses the claim, in `reservedFor` or not (KEP-5194)."""
         return self._pods.is_in_use(claim_id)
+
+    def extended_claim_of(self, pod_uid: str) -> ClaimId | None:
+        return next(iter(self._extended_claims.get(pod_uid, ())), None)
 
     # --- What binding reads -----------------------------------------------------------------------------------------
 
@@ -135,13 +154,22 @@ class ClusterState:
         node: str,
         allocations: Mapping[ClaimId, AllocationResult],
         volumes: VolumePlan | None = None,
+        extended: AssumedClaim | None = None,
     ) -> None:
-        """Counts the decision from now on: the pod is on the node and uses these claims with these allocations."""
+        """Counts the decision from now on: the pod is on the node and uses these claims with these allocations.
+
+        `extended` is the claim of the pod's extended resources, which is not stored yet.
+        """
+        if extended is not None:
+            self._claims.setdefault(ClaimId.of(extended.claim), TrackedClaim(extended.claim, is_unstored=True))
         for claim_id, allocation in allocations.items():
             tracked = self._claims[claim_id]
             tracked.assume(pod, allocation, for_workloads=self._for_workloads)
             self._count_devices(tracked.effective)
-        placed = PlacedPod(pod.metadata.uid, node, resources_of(pod.spec), tuple(allocations), is_assumed=True)
+        needs = resources_of(pod.spec)
+        if extended is not None:
+            needs = needs.without(served_by_devices(extended.status))
+        placed = PlacedPod(pod.metadata.uid, node, needs, tuple(allocations), is_assumed=True)
         self._place(pod_key(pod), placed)
         self.pod_topology.put(pod, node)
         self.volumes.put(pod, node)
@@ -166,6 +194,8 @@ class ClusterState:
                 events.append(DEVICES_FREED)
             self._count_devices(tracked.effective)
             events.append(claim_changed(claim_id))
+            if tracked.is_unstored and tracked.effective is tracked.stored:
+                del self._claims[claim_id]
         return tuple(events)
 
     # --- Nodes and pods ---------------------------------------------------------------------------------------------
@@ -255,10 +285,11 @@ class ClusterState:
             return self._forget_claim(before)
         claim_id = ClaimId.of(after)
         tracked = self._claims.get(claim_id)
-        if tracked is not None and tracked.stored.metadata.uid != after.metadata.uid:
+        if tracked is not None and not tracked.is_same(after):
             return (*self._forget_claim(tracked.stored), *self.claim_changed(None, after))
         if tracked is None:
             self._claims[claim_id] = TrackedClaim(after)
+            self._index_extended(after)
             self._count_devices(after)
             taken = (DEVICES_TAKEN,) if after.status.allocation is not None else ()
             return (claim_changed(claim_id), *taken)
@@ -283,6 +314,9 @@ class ClusterState:
 
     def _update_claim(self, tracked: TrackedClaim, after: ResourceClaim) -> Events:
         before = tracked.stored
+        if tracked.is_unstored or extended_owner(before) != extended_owner(after):
+            self._unindex_extended(before)
+            self._index_extended(after)
         tracked.store(after)
         self._count_devices(tracked.effective)
         events: list[ClusterEvent] = []
@@ -300,9 +334,21 @@ class ClusterState:
         if tracked is None or tracked.stored.metadata.uid != claim.metadata.uid:
             return ()
         del self._claims[claim_id]
+        self._unindex_extended(tracked.stored)
         was_allocated = tracked.effective.status.allocation is not None
         self._count_devices(replace(tracked.stored, status=replace(tracked.stored.status, allocation=None)))
         return (DEVICES_FREED, claim_changed(claim_id)) if was_allocated else (claim_changed(claim_id),)
+
+    def _index_extended(self, claim: ResourceClaim) -> None:
+        if (owner := extended_owner(claim)) is not None:
+            self._extended_claims.setdefault(owner, {})[ClaimId.of(claim)] = None
+
+    def _unindex_extended(self, claim: ResourceClaim) -> None:
+        owner = extended_owner(claim)
+        if owner is not None and (made := self._extended_claims.get(owner)) is not None:
+            made.pop(ClaimId.of(claim), None)
+            if not made:
+                del self._extended_claims[owner]
 
     def _count_devices(self, claim: ResourceClaim) -> None:
         """Counts the claim's devices as used, in place of those that it used before."""
@@ -351,6 +397,7 @@ class ClusterState:
         events: Events = ()
         for seen, amended in self._configured.class_changed(before, after):
             events = self._slice_changed(seen, amended)
+        events += tuple(map(extended_resource_changed, self.extended_classes.change(before, after)))
         if after is not None:
             self.classes[after.metadata.name] = self._configured.with_preference(after)
             if before is None or before.spec != after.spec:

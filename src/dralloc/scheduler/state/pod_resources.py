@@ -5,12 +5,13 @@ Amounts are exact integers in nanos.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dralloc.api.extended_resources import served_by_devices
 from dralloc.api.pod_v1 import Container, ContainerStatus, Pod, PodSpec
 from dralloc.primitives.quantity import NANOS, Quantity
 
@@ -45,6 +46,12 @@ class PodResources(Struct, frozen=True, gc=False):
     weights: Mapping[str, int]
     ports: frozenset[HostPort] = frozenset()
 
+    def without(self, names: Collection[str]) -> PodResources:
+        """The same, with these resources left to devices."""
+        if not names:
+            return self
+        return replace(self, amounts={name: nanos for name, nanos in self.amounts.items() if name not in names})
+
 
 def resources_of(spec: PodSpec) -> PodResources:
     weights = _total(spec, UNSTATED)
@@ -56,7 +63,12 @@ def resources_of(spec: PodSpec) -> PodResources:
 
 
 def resources_on_node(pod: Pod) -> PodResources:
-    """What a placed pod uses. During a resize this is the larger of the old and the new size, as in Kubernetes."""
+    """What a placed pod uses. Extended resources that devices serve are not among what the node offers."""
+    return _resources_on_node(pod).without(served_by_devices(pod.status.extended_resource_claim_status))
+
+
+def _resources_on_node(pod: Pod) -> PodResources:
+    """During a resize this is the larger of the old and the new size, as in Kubernetes."""
     spec, status = pod.spec, pod.status
     known = {each.name: each for each in (*status.container_statuses, *status.init_container_statuses)}
     if not any(each.allocated_resources or each.resources for each in known.values()):

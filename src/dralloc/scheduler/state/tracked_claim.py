@@ -15,12 +15,21 @@ class TrackedClaim(Struct):
     stored: ResourceClaim
     # The revision of the write that allocated the claim; 0 if the claim was allocated before we first saw it.
     allocated_revision: int = 0
+    # True for the claim of extended resources that a decision makes, until the API shows it.
+    is_unstored: bool = False
     # The collision check has shown that no other claim holds the same devices.
     is_proven: bool = False
     _assumed_allocation: AllocationResult | None = None
     # By the UID of the pod that the consumer was added for.
     _assumed_consumers: dict[str, ConsumerReference] = field(default_factory=dict)
     _effective: ResourceClaim | None = None
+
+    def is_same(self, claim: ResourceClaim) -> bool:
+        """False if the claim was deleted and another one created under its name."""
+        known = self.stored.metadata
+        if self.is_unstored:
+            return known.owner_references == claim.metadata.owner_references
+        return known.uid == claim.metadata.uid
 
     @property
     def effective(self) -> ResourceClaim:
@@ -66,7 +75,7 @@ class TrackedClaim(Struct):
         self._assumed_consumers = {
             uid: consumer for uid, consumer in self._assumed_consumers.items() if consumer.uid not in listed
         }
-        self.stored = claim
+        self.stored, self.is_unstored = claim, False
         self._effective = None
 
     def _apply_decisions(self) -> ResourceClaim:
