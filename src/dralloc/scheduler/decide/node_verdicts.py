@@ -105,7 +105,8 @@ class NodeJudge:
         self._supply = Supply(requirements.node.resources, devices)
         self._extended = extended
         self._strategy = strategy
-        self._scorers = {devices: strategy.scorer(requirements, devices)}
+        self._scorer = strategy.scorer(requirements, devices)
+        self._scorers: dict[DeviceJudge | None, NodeScorer] = {devices: self._scorer}
         self._offers: dict[str, _OfferVerdict] = {}
 
     def verdict(self, node: NodeState, snapshot: Snapshot) -> NodeVerdict:
@@ -141,7 +142,10 @@ class NodeJudge:
 
     def verdict_on_node(self, node: NodeState) -> Unfit | OutOfReach | None:
         """Why the node cannot take the pod, whatever devices it has; None if it can."""
-        judged = self._on_offer(node.offer)
+        # Not `_on_offer`: this runs for every node that changed.
+        judged = self._offers.get(node.offer.name)
+        if judged is None or judged.offer is not node.offer:
+            judged = self._offers[node.offer.name] = self._judge_offer(node.offer)
         if judged.misfit is not None:
             return judged.misfit
         if (short := misfit_of_load(judged.supply.resources, node)) is not None:
@@ -198,7 +202,8 @@ class NodeJudge:
         raw = self._offers[node.offer.name].raw
         if device_score:
             raw = raw._replace(devices=device_score)
-        return Fits(raw, self._scorer_on(node).score(node, snapshot), key, allocated)
+        scorer = self._scorer if self._extended is None else self._scorer_on(node)
+        return Fits(raw, scorer.score(node, snapshot), key, allocated)
 
     def _scorer_on(self, node: NodeState) -> NodeScorer:
         devices = self.devices_on(node)
