@@ -74,7 +74,7 @@ class ExtendedNeeds(Struct, frozen=True):
         return extended_requests(pod.spec, {name: each for name, each in self.classes.items() if name in names})
 
 
-class Supply(Struct, frozen=True, gc=False):
+class NodeSupply(Struct, frozen=True, gc=False):
     """What a node must offer itself, what its devices must serve, and why no node can serve it."""
 
     resources: PodResources
@@ -96,20 +96,20 @@ class ExtendedSupplies:
         self._pod = pod
         self._resources = resources
         self._judge = judge
-        self._supplies: dict[frozenset[str], Supply] = {}
+        self._supplies: dict[frozenset[str], NodeSupply] = {}
 
-    def on(self, offer: NodeOffer) -> Supply:
+    def on(self, offer: NodeOffer) -> NodeSupply:
         names = self._needs.by_devices(offer)
         supply = self._supplies.get(names)
         if supply is None:
             supply = self._supplies[names] = self._supply(names)
         return supply
 
-    def _supply(self, names: frozenset[str]) -> Supply:
+    def _supply(self, names: frozenset[str]) -> NodeSupply:
         resources = self._resources.without(names)
         claim = self._needs.claim(self._pod, names) if names else None
         asked = len(claim.spec.devices.requests or ()) if claim is not None else 0
         if asked > REQUESTS_MAX:
             reason = f"extended resources need {asked} requests, a claim may have {REQUESTS_MAX}"
-            return Supply(resources, None, NodeMisfit(DYNAMIC_RESOURCES, reason))
-        return Supply(resources, self._judge(claim))
+            return NodeSupply(resources, None, NodeMisfit(DYNAMIC_RESOURCES, reason))
+        return NodeSupply(resources, self._judge(claim))

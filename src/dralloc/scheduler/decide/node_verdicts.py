@@ -10,7 +10,7 @@ from msgspec import Struct
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, ClaimAllocation, Fatal, Impossible
 from dralloc.devices.identity import ClaimId, PoolId
 from dralloc.scheduler.decide.device_judge import DeviceJudge, SearchedNode
-from dralloc.scheduler.decide.extended_supply import ExtendedSupplies, Supply
+from dralloc.scheduler.decide.extended_supply import ExtendedSupplies, NodeSupply
 from dralloc.scheduler.decide.node_fit import NodeMisfit, misfit_of_load, misfit_of_offer
 from dralloc.scheduler.decide.node_scores import RawScores, raw_scores
 from dralloc.scheduler.decide.placement_rules import PlacementRules
@@ -85,7 +85,7 @@ class _OfferVerdict(NamedTuple):
     misfit: Unfit | None
     out_of_reach: OutOfReach | None
     raw: RawScores
-    supply: Supply
+    supply: NodeSupply
 
 
 class NodeJudge:
@@ -102,7 +102,7 @@ class NodeJudge:
         extended: ExtendedSupplies | None = None,
     ) -> None:
         self._requirements = requirements
-        self._supply = Supply(requirements.node.resources, devices)
+        self._supply = NodeSupply(requirements.node.resources, devices)
         self._extended = extended
         self._strategy = strategy
         self._scorer = strategy.scorer(requirements, devices)
