@@ -35,6 +35,7 @@ from dralloc.api.resource_v1 import (
     OpaqueDeviceConfiguration,
     ResourceClaim,
 )
+from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.api.volume_claims import SELECTED_NODE
 from dralloc.api.volumes_v1 import PersistentVolume, PersistentVolumeClaim
 from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
@@ -46,7 +47,7 @@ from dralloc.assembly.components import Components
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
-from dralloc.client.known_resources import resource_read_as
+from dralloc.client.known_resources import resource_for, resource_read_as
 from dralloc.client.transport import ClientRequest, Transport
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.controllers.controller_set import ControllerSet
@@ -87,7 +88,7 @@ from tests.support.rights import (
 from tests.support.scripted_driver import ScriptedDriver
 from tests.support.scripted_transport import Loss, ScriptedTransport
 from tests.support.volumes import storage_class, using, volume, volume_claim
-from tests.support.workloads import claim_template, existing, job, pod, quota, template
+from tests.support.workloads import claim_template, existing, job, pod, pod_group, quota, template
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SCHEDULER, CONTROLLERS, NODE, FAKE_NODES, SIMULATED_NODES, PAGE, READER = (
@@ -97,6 +98,7 @@ SCHEDULER, CONTROLLERS, NODE, FAKE_NODES, SIMULATED_NODES, PAGE, READER = (
 VOLUMES, VOLUME_CLAIMS = resource_read_as(PersistentVolume), resource_read_as(PersistentVolumeClaim)
 DRIVERS = DEPLOY.parent / "examples" / "drivers"
 GPU = "gpu.example.com"
+GROUPS = "GenericWorkload=true,DRAWorkloadResourceClaims=true"
 
 pytestmark = pytest.mark.slow
 
@@ -194,9 +196,9 @@ async def world(changed: Mapping[str, Iterable[Document]] | None = None) -> Asyn
     async with AsyncExitStack() as stack:
         clock = VirtualClock(asyncio.get_running_loop())
         roles = {user: manifests(user) for user in (SCHEDULER, CONTROLLERS)} | dict(changed or {})
-        made = World(await stack.enter_async_context(guarded_server(clock, roles)), clock)
+        gates = FeatureGates.parse(GROUPS)
+        made = World(await stack.enter_async_context(guarded_server(clock, roles, gates)), clock)
         components = await stack.enter_async_context(Components())
-        gates = FeatureGates.defaults()
         leases = PoolLeaseSettings(namespace="dralloc-system", identity="scheduler-1")
         settings = SchedulerSettings(names=frozenset({NAME}), gates=gates, pool_leases=leases)
         scheduler = SchedulerLoop(made.transport_of(SCHEDULER), clock=clock, settings=settings)
@@ -398,6 +400,34 @@ async def silent_nodes(here: World) -> None:
     await here.until(is_gone, "the pod of the deleted node is gone")
 
 
+async def groups(here: World) -> None:
+    """A group with a claim, which outlives its pods."""
+    shared = ("shared", template("gpus"))
+    await here.client.create(pod_group("group", dict([shared])))
+    await here.client.create(gpu_pod("member", shared, group="group", node="node-1", scheduler="none"))
+
+    async def has_claim() -> bool:
+        return bool((await here.client.get(Pod, "member")).status.resource_claim_statuses)
+
+    async def is_gone() -> bool:
+        return not await here.client.list(PodGroup)
+
+    await here.until(has_claim, "the member has the claim of its group")
+    await here.client.calls.delete(resource_for(Pod), ObjectKey("default", "member"), grace_period_s=0)
+    await here.client.delete(PodGroup, "group")
+    await here.until(is_gone, "the group is gone")
+    # A consumer that no informer ever showed: the server is asked.
+    await here.client.create(replace_uid(claim("kept", request(device_class=GPU))))
+    unknown = [{"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "group", "uid": "gone"}]
+    status = {"allocation": allocation(held("unknown-device")), "reservedFor": unknown}
+    await here.client.patch(ResourceClaim, "kept", {"status": status}, subresource="status")
+
+    async def is_released() -> bool:
+        return not (await here.client.get(ResourceClaim, "kept")).status.reserved_for
+
+    await here.until(is_released, "the reservation for the unknown group is gone")
+
+
 async def everything(here: World) -> None:
     """All scenarios together need all rights of the scheduler and of the controllers."""
     await here.client.create(quota("limit", {"count/pods": "100"}))
@@ -408,6 +438,7 @@ async def everything(here: World) -> None:
     await jobs(here)
     await evictions(here)
     await silent_nodes(here)
+    await groups(here)
 
 
 def test_scheduler_and_controllers_use_exactly_their_permissions() -> None:

@@ -21,6 +21,7 @@ from dralloc.apiserver.server import ApiServer
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.primitives.clock import Clock
+from dralloc.primitives.features import FeatureGates
 from tests.support.api_server import TOKEN, api_server
 
 Document = Mapping[str, Any]
@@ -186,11 +187,11 @@ class _RecordingServer:
 
 @asynccontextmanager
 async def guarded_server(
-    clock: Clock, manifests: Mapping[str, Iterable[Document]]
+    clock: Clock, manifests: Mapping[str, Iterable[Document]], gates: FeatureGates | None = None
 ) -> AsyncIterator[GuardedApplication]:
     """A server with the roles of these manifests, by user."""
     documents = {user: tuple(each) for user, each in manifests.items()}
-    async with api_server(clock=clock, enforces_roles=True) as server:
+    async with api_server(clock=clock, enforces_roles=True, gates=gates) as server:
         application = GuardedApplication(server, {user: grants_of(user, each) for user, each in documents.items()})
         client = AsyncClient(InProcessTransport(application, token=TOKEN))
         await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "dralloc-system"}})

@@ -38,8 +38,9 @@ def pod(
     scheduler: str | None = None,
     requests: Mapping[str, str] | None = None,
     labels: Mapping[str, str] | None = None,
+    group: str | None = None,
 ) -> Document:
-    """A pod. `claims` are the sources of its claims by entry name."""
+    """A pod. `claims` are the sources of its claims by entry name, `group` is its PodGroup."""
     container: Document = {"name": "main", "image": "registry.example/main:1"}
     resources: Document = {"requests": dict(requests)} if requests else {}
     if claims:
@@ -53,10 +54,31 @@ def pod(
         spec["nodeName"] = node
     if scheduler is not None:
         spec["schedulerName"] = scheduler
+    if group is not None:
+        spec["schedulingGroup"] = {"podGroupName": group}
     metadata: Document = {"name": name, "namespace": namespace}
     if labels:
         metadata["labels"] = dict(labels)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def pod_group(
+    name: str,
+    claims: Mapping[str, Document] | None = None,
+    *,
+    namespace: str = "default",
+    min_count: int | None = None,
+    **spec: Any,
+) -> Document:
+    """A PodGroup: a gang if it has a `min_count`. `claims` are the sources of the shared claims by entry name."""
+    policy: Document = {"basic": {}} if min_count is None else {"gang": {"minCount": min_count}}
+    shared = [{"name": entry, **source} for entry, source in (claims or {}).items()]
+    return {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"schedulingPolicy": policy, **({"resourceClaims": shared} if shared else {}), **spec},
+    }
 
 
 def claim_template(name: str, *requests: DeviceRequest, namespace: str = "default", **metadata: Any) -> Document:

@@ -9,6 +9,7 @@ from typing import Final
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta, OwnerReference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
+from dralloc.api.scheduling_v1 import GROUP as SCHEDULING
 
 # Protects an allocated claim from deletion: set before allocation, removed after deallocation.
 CLAIM_FINALIZER: Final = "resource.kubernetes.io/delete-protection"
@@ -52,12 +53,35 @@ def is_made_for(claim: ResourceClaim, pod: ApiObject) -> bool:
     return owner is not None and owner.uid == pod.metadata.uid and claim.metadata.namespace == pod.metadata.namespace
 
 
-def may_use(use: ClaimUse, claim: ResourceClaim, pod: Pod) -> bool:
-    return not use.is_own or is_made_for(claim, pod)
+def group_name(pod: Pod) -> str:
+    """The name of the pod's PodGroup; empty if it has none."""
+    group = pod.spec.scheduling_group
+    return (group.pod_group_name or "") if group is not None else ""
+
+
+def is_made_for_group(claim: ResourceClaim, group: str) -> bool:
+    """True if the claim was made for the PodGroup of this name. Nodes know no more of groups than their names."""
+    owner = controller_of(claim.metadata)
+    return (
+        owner is not None
+        and owner.kind == "PodGroup"
+        and owner.api_version.partition("/")[0] == SCHEDULING
+        and bool(group)
+        and owner.name == group
+    )
+
+
+def may_use(use: ClaimUse, claim: ResourceClaim, pod: Pod, *, for_groups: bool = True) -> bool:
+    """True if the claim is not of another owner. `for_groups`: the gate DRAWorkloadResourceClaims."""
+    return not use.is_own or is_made_for(claim, pod) or (for_groups and is_made_for_group(claim, group_name(pod)))
 
 
 def is_pod(reference: ConsumerReference) -> bool:
     return reference.resource == "pods" and not reference.api_group
+
+
+def is_group(reference: ConsumerReference) -> bool:
+    return reference.resource == "podgroups" and reference.api_group == SCHEDULING
 
 
 def pod_reference(pod: Pod) -> ConsumerReference:
@@ -65,16 +89,29 @@ def pod_reference(pod: Pod) -> ConsumerReference:
 
 
 def is_held_by_workload(claim: ResourceClaim) -> bool:
-    """True if the claim is reserved for something other than a pod; its pods are not listed then (KEP-5194)."""
-    return not all(map(is_pod, claim.status.reserved_for))
+    """True if the claim is reserved for the workload in its spec, or for something that is neither a pod nor a PodGroup; its
+    pods are not listed then (KEP-5194)."""
+    workload = claim.spec.reserved_for
+    return any(
+        not is_pod(reference) and (not is_group(reference) or reference == workload)
+        for reference in claim.status.reserved_for
+    )
 
 
-def is_reserved_for(claim: ResourceClaim, pod: Pod, *, for_workloads: bool = True) -> bool:
-    """True if the claim is reserved for the pod, or for any pod; the latter only with the gate DRAReservedForWorkloads."""
+def is_reserved_for(claim: ResourceClaim, pod: Pod, *, for_workloads: bool = True, for_groups: bool = True) -> bool:
+    """True if the claim is reserved for the pod, for any pod (with the gate DRAReservedForWorkloads), or for a PodGroup of the
+    name of the pod's (with the gate DRAWorkloadResourceClaims)."""
     allocation = claim.status.allocation
     if for_workloads and allocation is not None and allocation.reserved_for_any_pod:
         return True
-    return is_listed(claim, pod)
+    return is_listed(claim, pod) or (for_groups and is_listed_group(claim, group_name(pod)))
+
+
+def is_listed_group(claim: ResourceClaim, group: str) -> bool:
+    """True if `status.reservedFor` has a PodGroup of this name."""
+    return bool(group) and any(
+        is_group(reference) and reference.name == group for reference in claim.status.reserved_for
+    )
 
 
 def is_listed(claim: ResourceClaim, pod: Pod) -> bool:

@@ -28,6 +28,7 @@ from dralloc.controllers.node_lifecycle.settings import DEFAULT_SETTINGS, NodeLi
 from dralloc.controllers.node_taint_eviction.controller import NodeTaintEvictionController
 from dralloc.controllers.persistent_volumes.controller import PersistentVolumesController
 from dralloc.controllers.pod_garbage_collector.controller import PodGarbageCollector
+from dralloc.controllers.pod_group_protection.controller import PodGroupProtectionController
 from dralloc.controllers.quota.controller import QuotaController
 from dralloc.controllers.shared_informers import ControllerInformers, SharedInformers
 from dralloc.controllers.taint_eviction.controller import TaintEvictionController
@@ -41,6 +42,7 @@ CONTROLLERS: Final[Mapping[str, Callable[[ControllerContext], Controller[Any, An
     "claim-templates": ClaimTemplatesController,
     "claim-lifecycle": ClaimLifecycleController,
     "taint-eviction": TaintEvictionController,
+    "pod-group-protection": PodGroupProtectionController,
     "quota": QuotaController,
     "jobs": JobController,
     "persistent-volumes": PersistentVolumesController,
@@ -56,7 +58,7 @@ WITHOUT_NODES: Final = tuple(
 )
 
 # Controllers that run only if a feature gate is on.
-_NEEDS: Final = {"taint-eviction": "DRADeviceTaints"}
+_NEEDS: Final = {"taint-eviction": "DRADeviceTaints", "pod-group-protection": "GenericWorkload"}
 
 
 class ControllerSet:
@@ -75,6 +77,8 @@ class ControllerSet:
         self._gates = gates
         self._nodes = nodes
         self.metrics = metrics or ControllerMetrics()
+        # Gates do not count for the lease: processes with other gates must not lead at the same time.
+        self._wanted = tuple(only)
         self._names = [name for name in only if name not in _NEEDS or _NEEDS[name] in gates]
 
     async def run(self) -> None:
@@ -109,9 +113,9 @@ class ControllerSet:
     @property
     def lease(self) -> ObjectKey:
         """The lease of this set of controllers. Processes that run other controllers use other leases."""
-        if set(self._names) == set(CONTROLLERS):
+        if set(self._wanted) == set(CONTROLLERS):
             return LEASE
-        return ObjectKey(LEASE.namespace, "-".join((LEASE.name, *sorted(self._names))))
+        return ObjectKey(LEASE.namespace, "-".join((LEASE.name, *sorted(self._wanted))))
 
     async def close(self) -> None:
         await self._transport.close()

@@ -16,9 +16,10 @@ from dralloc.api.coordination_v1 import Lease
 from dralloc.api.core_v1 import ResourceQuota
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.node_leases import NODE_LEASES
-from dralloc.api.pod_claims import claims_of, controller_of, is_pod
+from dralloc.api.pod_claims import claims_of, controller_of, group_name, is_pod
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim, ResourceClaimTemplate
+from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.api.unstructured_object import UnstructuredObject, read_unstructured
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.informer import Informer
@@ -44,16 +45,22 @@ def _unstructured(view_type: type[ApiObject]) -> TypedResource[UnstructuredObjec
 
 TEMPLATES: Final = _unstructured(ResourceClaimTemplate)
 JOBS: Final = _unstructured(Job)
+POD_GROUPS: Final = resource_for(PodGroup)
 
 
 def _claims_of_pod(pod: Pod) -> Iterator[tuple[str, str]]:
     return ((pod.metadata.namespace, use.claim) for use in claims_of(pod))
 
 
-def _templates_of_pod(pod: Pod) -> Iterator[tuple[str, str]]:
-    for entry in pod.spec.resource_claims:
+def _templates_of(owner: Pod | PodGroup) -> Iterator[tuple[str, str]]:
+    for entry in owner.spec.resource_claims:
         if entry.resource_claim_template_name is not None:
-            yield pod.metadata.namespace, entry.resource_claim_template_name
+            yield owner.metadata.namespace, entry.resource_claim_template_name
+
+
+def _group_of_pod(pod: Pod) -> Iterator[tuple[str, str]]:
+    if name := group_name(pod):
+        yield pod.metadata.namespace, name
 
 
 def _node_of_pod(pod: Pod) -> Iterator[str]:
@@ -96,12 +103,14 @@ def _namespace(item: ApiObject) -> Iterator[str]:
 _INDICES: Final[Mapping[TypedResource[Any], Mapping[str, Callable[[Any], Iterable[Hashable]]]]] = {
     resource_for(Pod): {
         "claim": _claims_of_pod,
-        "template": _templates_of_pod,
+        "template": _templates_of,
+        "group": _group_of_pod,
         "controller": _controller,
         "node": _node_of_pod,
         "state": _state_of_pod,
     },
     resource_for(ResourceClaim): {"controller": _controller, "workload": _workloads_of_claim, "device": devices_of},
+    POD_GROUPS: {"template": _templates_of},
     resource_for(ResourceQuota): {"namespace": _namespace},
 }
 

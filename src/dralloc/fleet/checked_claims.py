@@ -20,6 +20,7 @@ class CheckedClaims:
     def __init__(self, claims: Informer[ResourceClaim], gates: FeatureGates) -> None:
         self._claims = claims
         self._for_workloads = "DRAReservedForWorkloads" in gates
+        self._for_groups = "DRAWorkloadResourceClaims" in gates
         self._refused: dict[ObjectKey, set[str]] = {}
 
     def wake_on_change(self, look_at: Callable[[str], None]) -> None:
@@ -42,7 +43,8 @@ class CheckedClaims:
             claim = self._claims.get(use.claim, pod.metadata.namespace)
             refused: CannotPrepare | None = CannotPrepare(f"fetch ResourceClaim {use.claim}: not found")
             if claim is not None:
-                refused = check_claim(use, claim, pod, lambda _: True, for_workloads=self._for_workloads)
+                gates = {"for_workloads": self._for_workloads, "for_groups": self._for_groups}
+                refused = check_claim(use, claim, pod, lambda _: True, **gates)
             if refused is not None:
                 self._refused.setdefault(key, set()).add(pod.metadata.uid)
                 raise ClaimsFailed(refused.text)

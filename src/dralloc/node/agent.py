@@ -104,6 +104,7 @@ class Agent:
             stage_of_pod=lambda pod_uid: self._pods.stage_of(pod_uid),
             may_skip="DRAOptionalNodeOperations" in settings.gates,
             for_workloads="DRAReservedForWorkloads" in settings.gates,
+            for_groups="DRAWorkloadResourceClaims" in settings.gates,
         )
         self._events = EventRecorder(calls, resource_for(Event), component=FIELD_MANAGER, clock=clock)
         self._health = HealthWatch(timings, self.drivers.pick, self._health_changed, directory / HEALTH)

@@ -72,6 +72,7 @@ class NodeClaims:
         stage_of_pod: Callable[[str], PodStage] = lambda _: PodStage.ACTIVE,
         may_skip: bool = False,
         for_workloads: bool = True,
+        for_groups: bool = False,
     ) -> None:
         self._book = book
         self._calls = calls
@@ -81,6 +82,7 @@ class NodeClaims:
         self._stage_of_pod = stage_of_pod
         self._may_skip = may_skip
         self._for_workloads = for_workloads
+        self._for_groups = for_groups
 
     def of_pod(self, pod_uid: str) -> Mapping[str, ClaimRecord]:
         return {key.name: entry.record for key, entry in self._book.of_pod(pod_uid)}
@@ -121,7 +123,14 @@ class NodeClaims:
                 claim = claims[use.claim] = await self._fetch(key)
             except (ApiError, TransportError) as error:
                 raise ClaimsFailed(f"fetch ResourceClaim {use.claim}: {error}") from None
-            refused = prepare_plan.check_claim(use, claim, pod, self._is_registered, for_workloads=self._for_workloads)
+            refused = prepare_plan.check_claim(
+                use,
+                claim,
+                pod,
+                self._is_registered,
+                for_workloads=self._for_workloads,
+                for_groups=self._for_groups,
+            )
             if refused is not None:
                 raise ClaimsFailed(refused.text)
         return tuple(claims.values())

@@ -57,13 +57,20 @@ def may_overlap(entry: ClaimEntry, claims: Iterable[ResourceClaim]) -> bool:
 
 
 def check_claim(
-    use: ClaimUse, claim: ResourceClaim, pod: Pod, is_registered: Callable[[str], bool], *, for_workloads: bool = True
+    use: ClaimUse,
+    claim: ResourceClaim,
+    pod: Pod,
+    is_registered: Callable[[str], bool],
+    *,
+    for_workloads: bool = True,
+    for_groups: bool = False,
 ) -> CannotPrepare | None:
-    """The reason why the pod may not use the claim on this node now, if any. `for_workloads`: the gate DRAReservedForWorkloads."""
+    """The reason why the pod may not use the claim on this node now, if any. `for_workloads`: the gate DRAReservedForWorkloads;
+    `for_groups`: the gate DRAWorkloadResourceClaims."""
     name, uid = claim.metadata.name, claim.metadata.uid
-    if not may_use(use, claim, pod):
+    if not may_use(use, claim, pod, for_groups=for_groups):
         return CannotPrepare(f"ResourceClaim {name} was not created for pod {pod.metadata.name} ({pod.metadata.uid})")
-    if not is_reserved_for(claim, pod, for_workloads=for_workloads):
+    if not is_reserved_for(claim, pod, for_workloads=for_workloads, for_groups=for_groups):
         return CannotPrepare(
             f"pod {pod.metadata.name} ({pod.metadata.uid}) is not allowed to use ResourceClaim {name} ({uid})"
         )

@@ -117,7 +117,8 @@ def drain_devices(
         objects.notes.append("the feature gate DRADeviceTaintRules is off: taint rules have no effect")
     evicted: list[EvictedPod] = []
     for pod in objects.all(Pod).values():
-        eviction = find_eviction(pod, _claims_of(objects, pod), tainted.taints_of, objects.now)
+        for_groups = "DRAWorkloadResourceClaims" in objects.gates
+        eviction = find_eviction(pod, _claims_of(objects, pod), tainted.taints_of, objects.now, for_groups=for_groups)
         if eviction is not None:
             evicted.append(EvictedPod(pod, eviction.at, eviction.rules))
     for rule in rules:

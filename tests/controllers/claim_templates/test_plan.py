@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -19,12 +20,12 @@ from dralloc.api.pod_v1 import Pod, PodResourceClaimStatus
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim, ResourceClaimTemplate
 from dralloc.api.unstructured_object import UnstructuredObject, read_unstructured
 from dralloc.controllers.claim_creation import CreateClaim, ReportProblem
+from dralloc.controllers.claim_templates.owned_claims import ClaimObjects, name_base
 from dralloc.controllers.claim_templates.plan import (
-    PodAction,
+    ClaimAction,
     PodContext,
     RecordClaims,
     Reserve,
-    name_base,
     plan_pod,
 )
 from dralloc.controllers.planned_actions import PlannedActions
@@ -75,17 +76,22 @@ class World:
     def of(cls, pod: Pod, claims: Sequence[ResourceClaim] = (), **others: Any) -> World:
         return cls(pod, {item.metadata.name: item for item in claims}, **others)
 
-    def plan(self) -> Sequence[PodAction]:
-        uid = self.pod.metadata.uid
-        own = [
-            item for item in self.claims.values() if any(owner.uid == uid for owner in item.metadata.owner_references)
-        ]
-        context = PodContext(
-            find_claim=self.claims.get, find_template=self.templates.get, own_claims=own, gates=self.gates, now=NOW
-        )
-        return plan_pod(self.pod, context).actions
+    def plan(self) -> Sequence[ClaimAction]:
+        return plan_pod(self.pod, PodContext(objects=self.objects(), now=NOW)).actions
 
-    def apply(self, action: PodAction) -> None:
+    def objects(self) -> ClaimObjects:
+        def made_for_uid(uid: str) -> list[ResourceClaim]:
+            owned = (item for item in self.claims.values() if item.metadata.owner_references)
+            return [item for item in owned if any(owner.uid == uid for owner in item.metadata.owner_references)]
+
+        return ClaimObjects(
+            find_claim=self.claims.get,
+            find_template=self.templates.get,
+            claims_made_for=made_for_uid,
+            gates=self.gates,
+        )
+
+    def apply(self, action: ClaimAction) -> None:
         match action:
             case CreateClaim():
                 made = decode(encode(action.document), ResourceClaim)
@@ -222,7 +228,7 @@ CASES = [
 ]
 
 
-def in_words(action: PodAction) -> str:
+def in_words(action: ClaimAction) -> str:
     match action:
         case CreateClaim():
             return f"create {action.document['metadata']['annotations'][POD_CLAIM_NAME]}"
@@ -249,8 +255,11 @@ def test_a_reservation_waits_for_the_one_of_the_scheduler() -> None:
     item = seen(pod("p", {"nic": existing("shared")}, node="node-a"), conditions=[bound])
     claims = {"shared": allocated(claim("shared", request()))}
 
-    def plan(now: datetime) -> PlannedActions[PodAction]:
-        context = PodContext(find_claim=claims.get, find_template=lambda _: None, own_claims=(), gates=GATES, now=now)
+    def plan(now: datetime) -> PlannedActions[ClaimAction]:
+        objects = ClaimObjects(
+            find_claim=claims.get, find_template=lambda _: None, claims_made_for=lambda _: (), gates=GATES
+        )
+        context = PodContext(objects=objects, now=now)
         return plan_pod(item, context)
 
     assert plan(NOW + timedelta(seconds=4)) == PlannedActions((), 6.0)
@@ -302,10 +311,8 @@ def test_a_claim_that_is_not_indexed_yet_is_found_by_name() -> None:
     world = World.of(NEW)
     (create, _) = world.plan()
     world.apply(create)
-    context = PodContext(
-        find_claim=world.claims.get, find_template=world.templates.get, own_claims=(), gates=world.gates, now=NOW
-    )
-    (record,) = plan_pod(NEW, context).actions
+    objects = dataclasses.replace(world.objects(), claims_made_for=lambda _: ())
+    (record,) = plan_pod(NEW, PodContext(objects=objects, now=NOW)).actions
     assert record == RecordClaims(NEW, (("gpu", next(iter(world.claims))),))
 
 

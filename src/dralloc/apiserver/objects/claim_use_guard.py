@@ -17,7 +17,7 @@ import msgspec
 
 from dralloc.api.codec import decode
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.pod_claims import claims_of, controller_of, is_pod
+from dralloc.api.pod_claims import claims_of, controller_of, group_name, is_listed_group, is_made_for_group, is_pod
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.registry import NODE, POD, RESOURCE_CLAIM
 from dralloc.api.resource_v1 import ResourceClaim
@@ -38,6 +38,8 @@ class _PodUse(msgspec.Struct, frozen=True, gc=False):
     name: str
     node: str
     claims: tuple[tuple[str, bool], ...]
+    # The pod's PodGroup, which claims can be made and reserved for.
+    group: str = ""
 
 
 class ClaimUseGuard:
@@ -113,8 +115,8 @@ class ClaimUseGuard:
             return
         if allocation is None:
             raise _not_bindable(use, f"claim {name_of(claim_key)} is not allocated")
-        listed = (consumer.uid for consumer in claim.status.reserved_for)
-        if not allocation.reserved_for_any_pod and use.uid not in listed:
+        is_listed = any(consumer.uid == use.uid for consumer in claim.status.reserved_for)
+        if not allocation.reserved_for_any_pod and not is_listed and not is_listed_group(claim, use.group):
             raise _not_bindable(use, f"claim {name_of(claim_key)} is not reserved for it")
         if allocation.node_selector is None or (node := await self._store.get(key_of(NODE, "", use.node))) is None:
             return
@@ -162,12 +164,12 @@ def _use_of(stored: bytes) -> _PodUse | None:
     claims = {key_of(RESOURCE_CLAIM, namespace, use.claim): use.is_own for use in claims_of(pod)}
     if not claims:
         return None
-    return _PodUse(pod.metadata.uid, pod.metadata.name, pod.spec.node_name, tuple(claims.items()))
+    return _PodUse(pod.metadata.uid, pod.metadata.name, pod.spec.node_name, tuple(claims.items()), group_name(pod))
 
 
 def _is_owned(claim: ResourceClaim, use: _PodUse) -> bool:
     owner = controller_of(claim.metadata)
-    return owner is not None and owner.uid == use.uid
+    return (owner is not None and owner.uid == use.uid) or is_made_for_group(claim, use.group)
 
 
 def _not_bindable(use: _PodUse, why: str) -> Exception:

@@ -6,10 +6,14 @@ import asyncio
 from collections import OrderedDict
 from typing import ClassVar, Final, assert_never
 
-from dralloc.api.pod_claims import CLAIM_FINALIZER, claims_of, controller_of, is_pod
+from dralloc.api.group_claims import group_reference
+from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.pod_claims import CLAIM_FINALIZER, claims_of, controller_of, is_group, is_pod
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
+from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.client.claim_patches import patch_claim, patch_claim_status
+from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.controllers.claim_lifecycle.plan import (
@@ -28,6 +32,7 @@ from dralloc.controllers.controller_loop import Controller
 from dralloc.controllers.metrics import ClaimLabels
 from dralloc.controllers.mutation_cache import MutationCache
 from dralloc.controllers.planned_actions import PlannedActions
+from dralloc.controllers.shared_informers import POD_GROUPS
 from dralloc.devices.deallocation import DEALLOCATED
 from dralloc.primitives.errors import NotFound
 
@@ -53,32 +58,46 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
         self._pods = context.informers.informer_for(PODS)
         self._claim_informer = context.informers.informer_for(CLAIMS)
         self._claims = MutationCache(self._claim_informer)
-        # The UIDs of deleted pods, so that the server need not be asked about them.
+        self._groups: Informer[PodGroup] | None = None
+        # The UIDs of deleted pods and groups, so that the server need not be asked about them.
         self._gone: OrderedDict[str, None] = OrderedDict()
         # When each workload, by namespace, was last found to exist.
         self._checked_s: dict[tuple[str, ConsumerReference], float] = {}
         context.metrics.claims = lambda: map(ClaimLabels.of, self._claim_informer.all())
         self._pods.subscribe(self._on_pod)
         self._claim_informer.subscribe(self._on_claim)
+        if "DRAWorkloadResourceClaims" in context.gates:
+            self._groups = context.informers.informer_for(POD_GROUPS)
+            self._groups.subscribe(self._on_group)
 
     # --- Events ---------------------------------------------------------------------------------------------------
 
     def _on_pod(self, before: Pod | None, after: Pod | None) -> None:
         pod = after or before
         assert pod is not None, "a change has an object"
-        if before is None:
-            # A restored backup brings deleted pods back.
-            self._gone.pop(pod.metadata.uid, None)
-        elif after is None:
-            self._gone[pod.metadata.uid] = None
-            if len(self._gone) > GONE_REMEMBERED_MAX:
-                self._gone.popitem(last=False)
+        self._remember(before, after)
         if after is None or is_done(after):
             for use in claims_of(pod):
                 self.queue.add(ObjectKey(pod.metadata.namespace, use.claim))
             # Claims that were created for the pod but not recorded in its status, because of a crash in between.
             for claim in self._claim_informer.by("controller", (pod.metadata.namespace, pod.metadata.uid)):
                 self.queue.add(key_of(claim))
+
+    def _on_group(self, before: PodGroup | None, after: PodGroup | None) -> None:
+        self._remember(before, after)
+        if before is not None and after is None:
+            for claim in self._claim_informer.by("workload", (before.metadata.namespace, group_reference(before))):
+                self.queue.add(key_of(claim))
+
+    def _remember(self, before: ApiObject | None, after: ApiObject | None) -> None:
+        if before is None:
+            assert after is not None, "a change has an object"
+            # A restored backup brings deleted objects back.
+            self._gone.pop(after.metadata.uid, None)
+        elif after is None:
+            self._gone[before.metadata.uid] = None
+            if len(self._gone) > GONE_REMEMBERED_MAX:
+                self._gone.popitem(last=False)
 
     def _on_claim(self, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
         if after is not None:
@@ -101,14 +120,34 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
             in_use=len(gone) == len(listed) and any(pod.spec.node_name for pod in users_of(claim, self._pods)),
             owner_is_done=await self._owner_is_done(claim),
         )
-        is_held_by_workload = any(not is_pod(consumer) for consumer in listed)
-        return PlannedActions(plan_claim(claim, consumers), WORKLOAD_CHECK_S if is_held_by_workload else None)
+        is_checked = any(not is_pod(consumer) and not self._is_watched(consumer) for consumer in listed)
+        return PlannedActions(plan_claim(claim, consumers), WORKLOAD_CHECK_S if is_checked else None)
 
     async def _is_gone(self, claim: ResourceClaim, consumer: ConsumerReference) -> bool:
         namespace = claim.metadata.namespace
-        if not is_pod(consumer):
-            return not any(users_of(claim, self._pods)) and await self._workload_is_gone(namespace, consumer)
-        return await self._pod_is_done(ObjectKey(namespace, consumer.name), consumer.uid)
+        if is_pod(consumer):
+            return await self._pod_is_done(ObjectKey(namespace, consumer.name), consumer.uid)
+        if self._is_watched(consumer):
+            return await self._group_is_gone(ObjectKey(namespace, consumer.name), consumer.uid)
+        return not any(users_of(claim, self._pods)) and await self._workload_is_gone(namespace, consumer)
+
+    def _is_watched(self, consumer: ConsumerReference) -> bool:
+        return self._groups is not None and is_group(consumer)
+
+    async def _group_is_gone(self, key: ObjectKey, uid: str) -> bool:
+        """True if the PodGroup with this UID does not exist. One that is being deleted waits for its pods, and still exists."""
+        assert self._groups is not None, "groups are watched"
+        if uid in self._gone:
+            return True
+        group = self._groups.get(key.name, key.namespace)
+        if group is not None and group.metadata.uid == uid:
+            return False
+        try:
+            live: PodGroup = await self._calls.get(POD_GROUPS, key)
+        except NotFound as missing:
+            # A server that does not serve groups, because of another gate there, says nothing of this one.
+            return missing.details is not None and missing.details.name == key.name
+        return live.metadata.uid != uid
 
     async def _pod_is_done(self, key: ObjectKey, uid: str) -> bool:
         """True if the pod with this UID is done or gone. Asks the server if the informer lacks it: it may be stale."""

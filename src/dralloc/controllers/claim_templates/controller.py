@@ -1,29 +1,34 @@
-"""Creates claims from templates for pods, records them in the pods' statuses, and reserves claims for bound pods."""
+"""Creates claims from templates for pods and PodGroups, records them in statuses, and reserves claims for bound pods."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Final, assert_never
 from weakref import WeakValueDictionary
 
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.pod_claims import POD_CLAIM_NAME, claims_of, controller_of, is_made_for
+from dralloc.api.pod_claims import POD_CLAIM_NAME, claims_of, controller_of, group_name, is_made_for
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.api.unstructured_object import UnstructuredObject
 from dralloc.client.claim_patches import patch_claim_status
 from dralloc.client.event_recorder import Report, reference_to
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.controllers.claim_creation import CreateClaim, ReportProblem
+from dralloc.controllers.claim_templates.owned_claims import ClaimObjects
 from dralloc.controllers.claim_templates.plan import (
-    PodAction,
+    ClaimAction,
     PodContext,
     RecordClaims,
     Reserve,
     needs_reservation,
+    plan_group,
     plan_pod,
     with_reservations,
 )
@@ -32,7 +37,7 @@ from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.controller_loop import Controller
 from dralloc.controllers.mutation_cache import MutationCache
 from dralloc.controllers.planned_actions import PlannedActions
-from dralloc.controllers.shared_informers import TEMPLATES
+from dralloc.controllers.shared_informers import POD_GROUPS, TEMPLATES
 from dralloc.primitives.errors import AlreadyExists, ApiError, NotFound
 
 # The field manager that Kubernetes uses for pod statuses.
@@ -44,8 +49,16 @@ CLAIMS: Final = resource_for(ResourceClaim)
 PROBLEMS_REMEMBERED_MAX: Final = 4096
 
 
-class ClaimTemplatesController(Controller[ObjectKey, PodAction]):
-    """Keys are pods."""
+@dataclass(frozen=True, slots=True)
+class GroupKey:
+    group: ObjectKey
+
+
+Key = ObjectKey | GroupKey
+
+
+class ClaimTemplatesController(Controller[Key, ClaimAction]):
+    """Keys are pods and PodGroups."""
 
     queue_name: ClassVar[str] = "resource_claim"
     workers: ClassVar[int] = 20
@@ -62,13 +75,18 @@ class ClaimTemplatesController(Controller[ObjectKey, PodAction]):
         self._templates = context.informers.informer_for(TEMPLATES)
         self._pods = MutationCache(self._pod_informer)
         self._claims = MutationCache(self._claim_informer)
-        # The last reported problem of each pod, by UID: a lasting problem is reported once.
+        self._groups: MutationCache[PodGroup] | None = None
+        # The last reported problem of each pod or group, by UID: a lasting problem is reported once.
         self._reported: OrderedDict[str, str] = OrderedDict()
         # Held while a claim is read and reserved. Unused locks are dropped.
         self._reserving: WeakValueDictionary[ObjectKey, asyncio.Lock] = WeakValueDictionary()
         self._pod_informer.subscribe(self._on_pod)
         self._claim_informer.subscribe(self._on_claim)
         self._templates.subscribe(self._on_template)
+        if "GenericWorkload" in self._gates:
+            self._group_informer = context.informers.informer_for(POD_GROUPS)
+            self._groups = MutationCache(self._group_informer)
+            self._group_informer.subscribe(self._on_group)
 
     # --- Events ---------------------------------------------------------------------------------------------------
 
@@ -80,47 +98,87 @@ class ClaimTemplatesController(Controller[ObjectKey, PodAction]):
         claim = after or before
         assert claim is not None, "a change has an object"
         if before is None or after is None:
-            owner = controller_of(claim.metadata)
+            owner, namespace = controller_of(claim.metadata), claim.metadata.namespace
             if owner is not None and owner.kind == "Pod":
-                self.queue.add(ObjectKey(claim.metadata.namespace, owner.name))
+                self.queue.add(ObjectKey(namespace, owner.name))
+            elif owner is not None and owner.kind == POD_GROUPS.kind and self._groups is not None:
+                self.queue.add(GroupKey(ObjectKey(namespace, owner.name)))
+                self._queue_members(namespace, owner.name)
         if after is None or after.status.allocation is None:
             return
         # A claim may have thousands of users; only those that lack a reservation are queued.
         for pod in self._pod_informer.by("claim", (claim.metadata.namespace, claim.metadata.name)):
-            if pod.spec.node_name and not pod.is_finished and needs_reservation(after, pod, self._gates):
+            if (
+                pod.spec.node_name
+                and not pod.is_finished
+                and needs_reservation(after, pod, self._gates, self._group_of(pod))
+            ):
                 self.queue.add(key_of(pod))
+
+    def _on_group(self, before: PodGroup | None, after: PodGroup | None) -> None:
+        if after is None:
+            return
+        if after.spec.resource_claims:
+            self.queue.add(GroupKey(key_of(after)))
+        if before is None or before.status.resource_claim_statuses != after.status.resource_claim_statuses:
+            self._queue_members(after.metadata.namespace, after.metadata.name)
+
+    def _queue_members(self, namespace: str, group: str) -> None:
+        for pod in self._pod_informer.by("group", (namespace, group)):
+            if pod.spec.resource_claims:
+                self.queue.add(key_of(pod))
+
+    def _group_of(self, pod: Pod) -> PodGroup | None:
+        name = group_name(pod)
+        return self._groups.get(name, pod.metadata.namespace) if name and self._groups is not None else None
 
     def _on_template(self, before: UnstructuredObject | None, after: UnstructuredObject | None) -> None:
         if after is not None and before is None:
-            for pod in self._pod_informer.by("template", (after.metadata.namespace, after.metadata.name)):
+            key = (after.metadata.namespace, after.metadata.name)
+            for pod in self._pod_informer.by("template", key):
                 self.queue.add(key_of(pod))
+            for group in self._group_informer.by("template", key) if self._groups is not None else ():
+                self.queue.add(GroupKey(key_of(group)))
 
     # --- Plan and apply -------------------------------------------------------------------------------------------
 
-    async def plan(self, key: ObjectKey) -> PlannedActions[PodAction]:
+    async def plan(self, key: Key) -> PlannedActions[ClaimAction]:
+        return await (self._plan_group(key.group) if isinstance(key, GroupKey) else self._plan_pod(key))
+
+    async def _plan_pod(self, key: ObjectKey) -> PlannedActions[ClaimAction]:
         pod = self._pods.get(key.name, key.namespace)
         if pod is None or pod.is_finished:
             return PlannedActions()
-        await self._get_missing(pod)
-        pod_context = PodContext(
-            find_claim=partial(self._claims.get, namespace=key.namespace),
-            find_template=partial(self._templates.get, namespace=key.namespace),
-            own_claims=self._claim_informer.by("controller", (key.namespace, pod.metadata.uid)),
-            gates=self._gates,
-            now=self._clock.now(),
-        )
-        return plan_pod(pod, pod_context)
+        await self._get_missing(key.namespace, [use.claim for use in claims_of(pod) if use.is_own])
+        objects = self._objects(key.namespace)
+        return plan_pod(pod, PodContext(objects=objects, now=self._clock.now(), group=self._group_of(pod)))
 
-    async def _get_missing(self, pod: Pod) -> None:
+    async def _plan_group(self, key: ObjectKey) -> PlannedActions[ClaimAction]:
+        group = self._groups.get(key.name, key.namespace) if self._groups is not None else None
+        if group is None:
+            return PlannedActions()
+        recorded = [status.resource_claim_name for status in group.status.resource_claim_statuses]
+        await self._get_missing(key.namespace, filter(None, recorded))
+        return plan_group(group, self._objects(key.namespace))
+
+    def _objects(self, namespace: str) -> ClaimObjects:
+        return ClaimObjects(
+            find_claim=partial(self._claims.get, namespace=namespace),
+            find_template=partial(self._templates.get, namespace=namespace),
+            claims_made_for=lambda uid: self._claim_informer.by("controller", (namespace, uid)),
+            gates=self._gates,
+        )
+
+    async def _get_missing(self, namespace: str, claims: Iterable[str]) -> None:
         """Ask the server for recorded claims that the informer lacks: it may be stale."""
-        for use in claims_of(pod):
-            if use.is_own and self._claims.get(use.claim, pod.metadata.namespace) is None:
+        for name in claims:
+            if self._claims.get(name, namespace) is None:
                 try:
-                    self._claims.keep(await self._calls.get(CLAIMS, ObjectKey(pod.metadata.namespace, use.claim)))
+                    self._claims.keep(await self._calls.get(CLAIMS, ObjectKey(namespace, name)))
                 except NotFound:
                     continue
 
-    async def apply(self, action: PodAction) -> None:
+    async def apply(self, action: ClaimAction) -> None:
         match action:
             case CreateClaim():
                 await self._create(action)
@@ -134,32 +192,39 @@ class ClaimTemplatesController(Controller[ObjectKey, PodAction]):
                 assert_never(action)
 
     async def _create(self, action: CreateClaim) -> None:
-        metadata, pod = action.document["metadata"], action.owner
+        metadata, owner = action.document["metadata"], action.owner
+        kind = {"owner_group": POD_GROUPS.group, "owner_kind": POD_GROUPS.kind}
+        if isinstance(owner, Pod):
+            kind = {"owner_group": "", "owner_kind": "Pod"}
         try:
             claim = await self._calls.create(CLAIMS, action.document)
         except AlreadyExists:
             claim = await self._calls.get(CLAIMS, ObjectKey(metadata["namespace"], metadata["name"]))
             self._claims.keep(claim)
-            if not is_made_for(claim, pod):
+            if not is_made_for(claim, owner):
                 # Another object has the name; the next plan uses the next candidate.
                 raise
             return
         except ApiError as refusal:
-            self._metrics.claim_refused(action.labels, owner_group="", owner_kind="Pod")
-            self._report(pod, f"PodResourceClaim {metadata['annotations'][POD_CLAIM_NAME]}: {refusal}")
+            self._metrics.claim_refused(action.labels, **kind)
+            entry = metadata["annotations"][POD_CLAIM_NAME]
+            self._report(owner, f"{type(owner).__name__}ResourceClaim {entry}: {refusal}")
             raise
-        self._metrics.claim_created(action.labels, owner_group="", owner_kind="Pod")
+        self._metrics.claim_created(action.labels, **kind)
         self._claims.keep(claim)
 
     async def _record(self, action: RecordClaims) -> None:
-        metadata = action.pod.metadata
+        owner, metadata = action.owner, action.owner.metadata
         statuses = [{"name": entry, "resourceClaimName": claim} for entry, claim in action.names]
         document = {
             "metadata": {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid},
             "status": {"resourceClaimStatuses": statuses},
         }
-        written = await self._calls.apply(PODS, key_of(action.pod), document, force=True, subresource="status")
-        self._pods.keep(written)
+        if isinstance(owner, Pod):
+            self._pods.keep(await self._calls.apply(PODS, key_of(owner), document, force=True, subresource="status"))
+        elif self._groups is not None:
+            written = await self._calls.apply(POD_GROUPS, key_of(owner), document, force=True, subresource="status")
+            self._groups.keep(written)
 
     async def _reserve(self, action: Reserve) -> None:
         """Reserve the claim for all its pods with one write, so that they do not compete for it.
@@ -169,20 +234,21 @@ class ClaimTemplatesController(Controller[ObjectKey, PodAction]):
         key = ObjectKey(action.pod.metadata.namespace, action.claim)
         async with self._reserving.setdefault(key, asyncio.Lock()):
             known = self._claims.get(key.name, key.namespace)
-            if known is None or needs_reservation(known, action.pod, self._gates):
+            if known is None or needs_reservation(known, action.pod, self._gates, self._group_of(action.pod)):
                 claim = await self._calls.get(CLAIMS, key)
                 pods = (action.pod, *users_of(claim, self._pod_informer))
                 bound = [pod for pod in pods if pod.spec.node_name and not pod.is_terminating]
-                listed = with_reservations(claim, bound, self._gates)
+                listed = with_reservations(claim, bound, self._gates, self._group_of)
                 if listed != claim.status.reserved_for:
                     claim = await patch_claim_status(self._calls, claim, {"reservedFor": listed})
                 self._claims.keep(claim)
 
-    def _report(self, pod: ApiObject, message: str, reason: str = "FailedResourceClaimCreation") -> None:
-        if self._reported.get(pod.metadata.uid) == message:
+    def _report(self, owner: ApiObject, message: str, reason: str = "FailedResourceClaimCreation") -> None:
+        if self._reported.get(owner.metadata.uid) == message:
             return
-        self._reported[pod.metadata.uid] = message
+        self._reported[owner.metadata.uid] = message
         if len(self._reported) > PROBLEMS_REMEMBERED_MAX:
             self._reported.popitem(last=False)
-        reference = reference_to(pod, PODS.api_version, PODS.kind)
+        kind = PODS if isinstance(owner, Pod) else POD_GROUPS
+        reference = reference_to(owner, kind.api_version, kind.kind)
         self._recorder.report(Report(reference, "Warning", reason, message))

@@ -1,8 +1,8 @@
-"""Which claims to create, record and reserve for a pod."""
+"""Which claims to create, record and reserve for a pod or a PodGroup."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -10,168 +10,129 @@ from typing import Final
 from msgspec.structs import replace
 
 from dralloc.api import pod_claims
+from dralloc.api.group_claims import group_reference, is_shared, shares_claim
 from dralloc.api.pod_v1 import Pod, PodResourceClaim, PodResourceClaimStatus
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
+from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.api.timestamps import parse_timestamp
-from dralloc.api.unstructured_object import UnstructuredObject
 from dralloc.api.validation.resource_claim_status import RESERVED_FOR_COUNT_MAX
-from dralloc.controllers.claim_creation import CreateClaim, ReportProblem, claim_document, labels_of_template
+from dralloc.controllers.claim_creation import CreateClaim, ReportProblem
+from dralloc.controllers.claim_templates.owned_claims import (
+    ClaimEntry,
+    ClaimObjects,
+    ClaimOwner,
+    claim_in_place,
+    find_made,
+    find_or_create,
+    problem,
+)
 from dralloc.controllers.planned_actions import PlannedActions
 from dralloc.primitives.features import FeatureGates
-from dralloc.primitives.name_suffixes import suffix
 
-# With the suffix, a name stays within the 63 characters of a label.
-BASE_LENGTH_MAX: Final = 57
-# Names collide only if five random-looking characters do; so many collisions in a row do not happen.
-NAME_ATTEMPTS_MAX: Final = 10
 # An informer has shown what was written so long ago.
 SHOWN_AFTER: Final = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True)
 class RecordClaims:
-    """Write the names of all created claims, by entry and sorted, to the pod's status."""
+    """Write the names of all created claims, by entry and sorted, to the owner's status."""
 
-    pod: Pod
+    owner: ClaimOwner
     names: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Add the pod, which already has a node, to the `reservedFor` list of an allocated claim."""
+    """Reserve an allocated claim for the pod, which already has a node, or for its group."""
 
     pod: Pod
     claim: str
 
 
-PodAction = CreateClaim | RecordClaims | Reserve | ReportProblem
+ClaimAction = CreateClaim | RecordClaims | Reserve | ReportProblem
+# What was found for an entry; None if its claim is not needed or not there yet.
+_Found = ResourceClaim | CreateClaim | ReportProblem | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodContext:
-    """The objects in the pod's namespace that the plan depends on. A claim that is not found does not exist."""
+    """What the plan for a pod depends on."""
 
-    find_claim: Callable[[str], ResourceClaim | None]
-    find_template: Callable[[str], UnstructuredObject | None]
-    # The claims that the pod controls.
-    own_claims: Sequence[ResourceClaim]
-    gates: FeatureGates
+    objects: ClaimObjects
     now: datetime
+    # The pod's group, if it is in one that exists.
+    group: PodGroup | None = None
 
 
-def plan_pod(pod: Pod, context: PodContext) -> PlannedActions[PodAction]:
+def plan_pod(pod: Pod, context: PodContext) -> PlannedActions[ClaimAction]:
     """The actions for the pod. A pod that is terminating or finished needs none."""
     if pod.is_terminating or pod.is_finished:
         return PlannedActions()
-    actions: list[PodAction] = []
-    recorded = {entry.name: entry.resource_claim_name for entry in pod.status.resource_claim_statuses}
+    name, objects = pod_claims.group_name(pod), context.objects
+    if name and "GenericWorkload" not in objects.gates:
+        why = f'the pod is in PodGroup "{name}", and the feature gate GenericWorkload is disabled'
+        return PlannedActions((ReportProblem(pod, why),) if pod.spec.resource_claims else ())
+    if name and context.group is None:
+        # The group decides which claims are the pod's own. The group's creation queues the pod again.
+        return PlannedActions()
+    actions, names = _plan_claims(pod, lambda entry, recorded: _claim_of_entry(pod, entry, recorded, context))
+    reservations = tuple(_plan_reservations(_with_claims(pod, names), context))
+    pause = _reservation_pause(pod, context.now)
+    if reservations and pause > timedelta():
+        return PlannedActions(actions, pause.total_seconds())
+    return PlannedActions((*actions, *reservations))
+
+
+def plan_group(group: PodGroup, objects: ClaimObjects) -> PlannedActions[ClaimAction]:
+    """The actions for the group: its claims are created with it, not with its pods."""
+    if group.metadata.deletion_timestamp is not None or "DRAWorkloadResourceClaims" not in objects.gates:
+        return PlannedActions()
+    actions, _ = _plan_claims(
+        group,
+        lambda entry, recorded: claim_in_place(recorded, group, objects) or find_or_create(group, entry, objects),
+    )
+    return PlannedActions(actions)
+
+
+def _plan_claims(
+    owner: ClaimOwner, find: Callable[[ClaimEntry, str | None], _Found]
+) -> tuple[tuple[ClaimAction, ...], Mapping[str, str | None]]:
+    """The actions for the entries with templates, and the names of all claims by entry."""
+    actions: list[ClaimAction] = []
+    recorded = {entry.name: entry.resource_claim_name for entry in owner.status.resource_claim_statuses}
     names = dict(recorded)
-    for entry in pod.spec.resource_claims:
+    for entry in owner.spec.resource_claims:
         # An entry that is recorded without a claim needs no claim.
         if entry.resource_claim_template_name is None or recorded.get(entry.name, "unknown") is None:
             continue
-        if _is_in_place(recorded.get(entry.name), pod, context):
-            continue
-        found = _find_or_create(pod, entry, context)
+        found = find(entry, recorded.get(entry.name))
         if isinstance(found, ResourceClaim):
             names[entry.name] = found.metadata.name
-        else:
+        elif found is not None:
             actions.append(found)
             if isinstance(found, CreateClaim):
                 names[entry.name] = found.document["metadata"]["name"]
     if names != recorded:
-        actions.append(RecordClaims(pod, tuple(sorted((entry, name) for entry, name in names.items() if name))))
-    reservations = tuple(_plan_reservations(_with_claims(pod, names), context))
-    pause = _reservation_pause(pod, context.now)
-    if reservations and pause > timedelta():
-        return PlannedActions(tuple(actions), pause.total_seconds())
-    return PlannedActions((*actions, *reservations))
+        actions.append(RecordClaims(owner, tuple(sorted((entry, name) for entry, name in names.items() if name))))
+    return tuple(actions), names
+
+
+def _claim_of_entry(pod: Pod, entry: ClaimEntry, recorded: str | None, context: PodContext) -> _Found:
+    """A claim of the pod's own, or the one of its group, which is never created for a pod."""
+    group, objects = context.group, context.objects
+    if group is None or not isinstance(entry, PodResourceClaim) or not is_shared(entry, group):
+        return claim_in_place(recorded, pod, objects) or find_or_create(pod, entry, objects)
+    if (claim := claim_in_place(recorded, group, objects)) is not None:
+        return claim
+    if "DRAWorkloadResourceClaims" not in objects.gates:
+        why = f"claim {entry.name} is a PodGroup claim but the DRAWorkloadResourceClaims feature is disabled"
+        return problem(pod, entry, why)
+    return find_made(group, entry, objects)
 
 
 def _with_claims(pod: Pod, names: Mapping[str, str | None]) -> Pod:
     statuses = tuple(PodResourceClaimStatus(name=entry, resource_claim_name=name) for entry, name in names.items())
     return replace(pod, status=replace(pod.status, resource_claim_statuses=statuses))
-
-
-def _is_in_place(name: str | None, pod: Pod, context: PodContext) -> bool:
-    claim = None if name is None else context.find_claim(name)
-    return claim is not None and pod_claims.is_made_for(claim, pod)
-
-
-# --- Creation of a claim ----------------------------------------------------------------------------------------
-
-
-def _find_or_create(
-    pod: Pod, entry: PodResourceClaim, context: PodContext
-) -> ResourceClaim | CreateClaim | ReportProblem:
-    """An unrecorded claim of the entry (a crash or a stale cache may have prevented the record); otherwise a new one."""
-    orphans = [claim for claim in context.own_claims if _is_for(claim, pod, entry)]
-    if orphans:
-        return min(orphans, key=lambda claim: claim.metadata.name)
-    for name in _possible_names(pod, entry):
-        claim = context.find_claim(name)
-        if claim is None:
-            return _plan_creation(pod, entry, name, context)
-        if _is_for(claim, pod, entry):
-            return claim
-    return _problem(pod, entry, "all candidate names for the claim are in use")
-
-
-def _is_for(claim: ResourceClaim, pod: Pod, entry: PodResourceClaim) -> bool:
-    return (
-        pod_claims.is_made_for(claim, pod)
-        and claim.metadata.annotations.get(pod_claims.POD_CLAIM_NAME) == entry.name
-        and claim.metadata.deletion_timestamp is None
-    )
-
-
-def _plan_creation(pod: Pod, entry: PodResourceClaim, name: str, context: PodContext) -> CreateClaim | ReportProblem:
-    assert entry.resource_claim_template_name is not None, "claims are created only for entries with templates"
-    template = context.find_template(entry.resource_claim_template_name)
-    if template is None:
-        return _problem(pod, entry, f'resource claim template "{entry.resource_claim_template_name}" not found')
-    labels = labels_of_template(template)
-    for gate, used in (("DRAAdminAccess", labels.admin_access), ("DRAPrioritizedList", labels.prioritized_list)):
-        if used == "true" and gate not in context.gates:
-            return _problem(
-                pod, entry, f'template "{template.metadata.name}" requires the feature gate {gate}, which is disabled'
-            )
-    document = claim_document(
-        pod,
-        template,
-        {"apiVersion": "v1", "kind": "Pod"},
-        name=name,
-        generateName=name_base(pod.metadata.name, entry.name),
-        annotations={pod_claims.POD_CLAIM_NAME: entry.name},
-    )
-    return CreateClaim(pod, document, labels)
-
-
-def _problem(pod: Pod, entry: PodResourceClaim, message: str) -> ReportProblem:
-    return ReportProblem(pod, f"PodResourceClaim {entry.name}: {message}")
-
-
-def _possible_names(pod: Pod, entry: PodResourceClaim) -> Iterator[str]:
-    """Candidate names for the claim, in a fixed order; the first free one is used.
-
-    A claim that replaces another gets a different name, because a node may still use the old claim.
-    """
-    recorded = (
-        status.resource_claim_name for status in pod.status.resource_claim_statuses if status.name == entry.name
-    )
-    seed = f"{pod.metadata.uid}/{entry.name}/{next(recorded, '') or ''}"
-    base = name_base(pod.metadata.name, entry.name)
-    return (f"{base}{suffix(seed, attempt)}" for attempt in range(NAME_ATTEMPTS_MAX))
-
-
-def name_base(pod: str, entry: str) -> str:
-    """The prefix of the claim's name. If it is too long, both parts are shortened in proportion."""
-    base = f"{pod}-{entry}-"
-    if len(base) <= BASE_LENGTH_MAX:
-        return base
-    pod_part, entry_part = (part[: len(part) * BASE_LENGTH_MAX // len(base)] for part in (pod, entry))
-    # A name part that ends in a dot is invalid.
-    return f"{pod_part.rstrip('.-')}-{entry_part}"
 
 
 # --- Reservations -----------------------------------------------------------------------------------------------
@@ -181,9 +142,12 @@ def _plan_reservations(pod: Pod, context: PodContext) -> Iterator[Reserve | Repo
     """A pod with a node must be reserved; a scheduler without DRA support or a person may have bound it."""
     if not pod.spec.node_name:
         return
+    objects = context.objects
     for use in pod_claims.claims_of(pod):
-        claim = context.find_claim(use.claim)
-        if claim is None or not pod_claims.may_use(use, claim, pod) or not needs_reservation(claim, pod, context.gates):
+        claim = objects.find_claim(use.claim)
+        if claim is None or not pod_claims.may_use(use, claim, pod):
+            continue
+        if not needs_reservation(claim, pod, objects.gates, context.group):
             continue
         if len(claim.status.reserved_for) < RESERVED_FOR_COUNT_MAX:
             yield Reserve(pod, use.claim)
@@ -201,16 +165,31 @@ def _reservation_pause(pod: Pod, now: datetime) -> timedelta:
     return timedelta()
 
 
-def with_reservations(claim: ResourceClaim, pods: Iterable[Pod], gates: FeatureGates) -> tuple[ConsumerReference, ...]:
+def with_reservations(
+    claim: ResourceClaim, pods: Iterable[Pod], gates: FeatureGates, group_of: Callable[[Pod], PodGroup | None]
+) -> tuple[ConsumerReference, ...]:
     """The consumers of the claim and those of the pods that need a reservation, as many as a claim can have."""
-    added = {pod_claims.pod_reference(pod): None for pod in pods if needs_reservation(claim, pod, gates)}
+    added: dict[ConsumerReference, None] = {}
+    for pod in pods:
+        if needs_reservation(claim, pod, gates, group := group_of(pod)):
+            added[_consumer(claim, pod, gates, group)] = None
     return (*claim.status.reserved_for, *added)[: max(RESERVED_FOR_COUNT_MAX, len(claim.status.reserved_for))]
 
 
-def needs_reservation(claim: ResourceClaim, pod: Pod, gates: FeatureGates) -> bool:
-    """True if the pod must be added to `reservedFor`. A workload that is listed stands for all its pods."""
+def needs_reservation(claim: ResourceClaim, pod: Pod, gates: FeatureGates, group: PodGroup | None = None) -> bool:
+    """True if the pod or its group must be added to `reservedFor`. A workload that is listed stands for all its pods."""
     if claim.status.allocation is None or claim.metadata.deletion_timestamp is not None:
         return False
-    if "DRAReservedForWorkloads" in gates:
-        return not (pod_claims.is_held_by_workload(claim) or pod_claims.is_reserved_for(claim, pod))
-    return all(reference.uid != pod.metadata.uid for reference in claim.status.reserved_for)
+    if "DRAReservedForWorkloads" in gates and (
+        pod_claims.is_held_by_workload(claim) or pod_claims.is_reserved_for(claim, pod, for_groups=False)
+    ):
+        return False
+    listed = {reference.uid for reference in claim.status.reserved_for}
+    return pod.metadata.uid not in listed and _consumer(claim, pod, gates, group).uid not in listed
+
+
+def _consumer(claim: ResourceClaim, pod: Pod, gates: FeatureGates, group: PodGroup | None) -> ConsumerReference:
+    """Which of the pod and its group the claim is reserved for."""
+    if group is not None and "DRAWorkloadResourceClaims" in gates and shares_claim(pod, claim.metadata.name, group):
+        return group_reference(group)
+    return pod_claims.pod_reference(pod)

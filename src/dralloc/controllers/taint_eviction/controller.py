@@ -71,6 +71,9 @@ class TaintEvictionController(Controller[Key, Action]):
         self._clock = context.clock
         self._metrics = context.metrics
         self._tainted = TaintedDevices()
+        self._find_eviction = partial(
+            plan_eviction.find_eviction, for_groups="DRAWorkloadResourceClaims" in context.gates
+        )
         self._scheduled: dict[ObjectKey, plan_eviction.Eviction] = {}
         # By rule: the pods pending eviction, by namespace, and the pods evicted since the controller started.
         self._pending: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -145,7 +148,7 @@ class TaintEvictionController(Controller[Key, Action]):
         if self._leaving.get(key) == pod.metadata.uid:
             return PlannedActions()
         now = self._clock.now()
-        eviction = plan_eviction.find_eviction(pod, self._claims_of(pod), self._tainted.taints_of, now)
+        eviction = self._find_eviction(pod, self._claims_of(pod), self._tainted.taints_of, now)
         actions = plan_eviction.plan_pod(pod, eviction, self._scheduled.get(key), now)
         is_later = eviction is not None and eviction.at > now
         return PlannedActions(
@@ -192,7 +195,7 @@ class TaintEvictionController(Controller[Key, Action]):
         affected = [
             key
             for key, pod in users.items()
-            if plan_eviction.find_eviction(pod, self._claims_of(pod), taints_of, now) is not None
+            if self._find_eviction(pod, self._claims_of(pod), taints_of, now) is not None
         ]
         published = sum(selects(selector, device) for device in published_devices(self._slices.all()))
         return EvictionPreview(

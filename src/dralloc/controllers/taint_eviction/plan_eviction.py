@@ -62,6 +62,8 @@ def find_eviction(
     claims: Iterable[tuple[ClaimUse, ResourceClaim]],
     taints_of: Callable[[DeviceId], Iterable[ActiveTaint]],
     now: datetime,
+    *,
+    for_groups: bool = False,
 ) -> Eviction | None:
     """The eviction at the earliest time that a taint on one of the pod's devices demands; None if the pod can stay."""
     if pod.is_terminating or pod.is_finished:
@@ -69,7 +71,7 @@ def find_eviction(
     times: list[datetime] = []
     rules: set[str] = set()
     for use, claim in claims:
-        if not is_affected(pod, use, claim) or claim.status.allocation is None:
+        if not is_affected(pod, use, claim, for_groups=for_groups) or claim.status.allocation is None:
             continue
         for result in claim.status.allocation.devices.results:
             for taint, rule in taints_of(DeviceId.of(result)):
@@ -80,17 +82,17 @@ def find_eviction(
     return Eviction(min(times), frozenset(rules)) if times else None
 
 
-def is_affected(pod: Pod, use: ClaimUse, claim: ResourceClaim) -> bool:
-    """True if taints on the claim's devices concern the pod.
+def is_affected(pod: Pod, use: ClaimUse, claim: ResourceClaim, *, for_groups: bool = False) -> bool:
+    """True if taints on the claim's devices concern the pod. `for_groups`: the gate DRAWorkloadResourceClaims.
 
     A pod without a node can still get other devices, unless a workload holds the claim: then the claim keeps its devices
     as long as the workload runs.
     """
-    if not may_use(use, claim, pod):
+    if not may_use(use, claim, pod, for_groups=for_groups):
         return False
     if is_held_by_workload(claim):
         return True
-    return bool(pod.spec.node_name) and is_reserved_for(claim, pod)
+    return bool(pod.spec.node_name) and is_reserved_for(claim, pod, for_groups=for_groups)
 
 
 def eviction_time(taint: DeviceTaint, tolerations: Iterable[DeviceToleration], now: datetime) -> datetime | None:

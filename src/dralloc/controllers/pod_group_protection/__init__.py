@@ -1,0 +1,1 @@
+"""Keeps a deleted PodGroup until its pods have finished."""
