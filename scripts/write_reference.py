@@ -304,6 +304,7 @@ GATE_TEXTS: Final[Mapping[str, str]] = {
     "DRACapacityRemainder": "`remainder` of a device: what is left of its other capacities when one is used up goes to the last share.",
     "DRADevicePreference": "`devicePreference` and `allocations` in requests, `devicePreference` of classes: which device comes first.",
     "DRADistinctAttributes": "`distinctAttributes` of constraints: devices differ in at least one of several attributes.",
+    "DRAPreemption": "The scheduler evicts pods of lower priority to free devices, cpu and memory for a pod of higher priority. `dralloc up` has it on.",
 }
 
 

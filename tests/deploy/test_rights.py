@@ -110,6 +110,8 @@ def manifests(user: str) -> tuple[Document, ...]:
     folder = DEPLOY / name.removeprefix("dralloc-") if is_ours else DRIVERS / name / "manifests"
     names = ("rbac.yaml", "pool-leases.yaml") if is_ours else ("driver.yaml",)
     files = [folder / each for each in names if (folder / each).exists()]
+    if user == SCHEDULER:
+        files.append(DEPLOY / "preemption" / "rbac.yaml")
     return tuple(document for file in files for document in read_all(file))
 
 
@@ -125,10 +127,18 @@ def test_components_in_the_servers_process_have_the_roles_of_the_manifests() -> 
         assert copy.read_text() == (rights / f"{account.value}.yaml").read_text(), f"copy {copy} from assembly/rights"
         of_account = grants_of(account_name("dralloc-system", f"dralloc-{account.value}"), read_all(copy))
         assert grants_of(account.user.name, component_manifests(account)) == of_account
+    assert (DEPLOY / "preemption" / "rbac.yaml").read_text() == (rights / "preemption.yaml").read_text()
+    with_preemption = component_manifests(ComponentAccount.SCHEDULER, FeatureGates.parse("DRAPreemption=true"))
+    assert grants_of(ComponentAccount.SCHEDULER.user.name, with_preemption) == granted_without_leases()
 
 
 def granted(user: str) -> frozenset[Grant]:
     return grants_of(user, manifests(user))
+
+
+def granted_without_leases() -> frozenset[Grant]:
+    files = (DEPLOY / "scheduler" / "rbac.yaml", DEPLOY / "preemption" / "rbac.yaml")
+    return grants_of(SCHEDULER, [document for file in files for document in read_all(file)])
 
 
 class LosesFirstAnswers:
@@ -196,7 +206,7 @@ async def world(changed: Mapping[str, Iterable[Document]] | None = None) -> Asyn
     async with AsyncExitStack() as stack:
         clock = VirtualClock(asyncio.get_running_loop())
         roles = {user: manifests(user) for user in (SCHEDULER, CONTROLLERS)} | dict(changed or {})
-        gates = FeatureGates.parse(GROUPS)
+        gates = FeatureGates.parse(f"{GROUPS},DRAPreemption=true")
         made = World(await stack.enter_async_context(guarded_server(clock, roles, gates)), clock)
         components = await stack.enter_async_context(Components())
         leases = PoolLeaseSettings(namespace="dralloc-system", identity="scheduler-1")
@@ -428,6 +438,23 @@ async def groups(here: World) -> None:
     await here.until(is_released, "the reservation for the unknown group is gone")
 
 
+async def preemption(here: World) -> None:
+    """A pod takes the host port of a pod with lower priority, whose eviction a budget would rather not have."""
+    create = here.client.create
+    budget = {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "weak"}}}
+    await create(
+        {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "budget"}, "spec": budget}
+    )
+    for value, name in enumerate(("weak", "strong")):
+        kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
+        await create({**kind, "metadata": {"name": name}, "value": value})
+        document = gpu_pod(name, labels={"app": name})
+        document["spec"] |= {"priorityClassName": name, "nodeSelector": {"kubernetes.io/hostname": "node-0"}}
+        document["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 80}]
+        await create(document)
+        await here.pod_in(name, "Running")
+
+
 async def everything(here: World) -> None:
     """All scenarios together need all rights of the scheduler and of the controllers."""
     await here.client.create(quota("limit", {"count/pods": "100"}))
@@ -439,6 +466,7 @@ async def everything(here: World) -> None:
     await evictions(here)
     await silent_nodes(here)
     await groups(here)
+    await preemption(here)
 
 
 def test_scheduler_and_controllers_use_exactly_their_permissions() -> None:

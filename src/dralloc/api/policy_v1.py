@@ -17,6 +17,7 @@ from dralloc.api.meta_v1 import ApiObject, LabelSelector
 from dralloc.api.pod_v1 import FAILED, PENDING, SUCCEEDED, Pod
 from dralloc.api.wire import Int32, Int64, Time, Wire
 
+GROUP: Final = "policy"
 ALWAYS_ALLOW: Final = "AlwaysAllow"
 
 

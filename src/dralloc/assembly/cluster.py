@@ -119,7 +119,7 @@ async def components_on(
     """All components but the server, inside the block, on a running server; nodes may not be ready yet."""
     transport = InProcessTransport(application, token=token)
     clock, gates = settings.clock, settings.gates
-    await grant_rights(AsyncClient(transport))
+    await grant_rights(AsyncClient(transport), gates)
 
     def transport_as(user: User) -> Transport:
         return InProcessTransport(application.acting_as(user))

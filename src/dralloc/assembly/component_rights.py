@@ -7,7 +7,8 @@ deleted as in any cluster.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from enum import Enum
 from importlib import resources
 from typing import Any, Final
@@ -15,6 +16,10 @@ from typing import Any, Final
 from dralloc.access.users import AUTHENTICATED, NODE_PREFIX, NODES, User
 from dralloc.api.yaml_reader import read_yaml_stream
 from dralloc.client.async_client import AsyncClient
+from dralloc.client.known_resources import resource_of
+from dralloc.client.typed_resource import ObjectKey
+from dralloc.primitives.errors import NotFound
+from dralloc.primitives.features import FeatureGates
 
 # The group of all components in this process, and the beginning of their names.
 COMPONENTS: Final = "system:dralloc"
@@ -38,9 +43,21 @@ def node_user(name: str) -> User:
     return User(name=f"{NODE_PREFIX}{name}", groups=(NODES, AUTHENTICATED))
 
 
-def component_manifests(account: ComponentAccount) -> Iterator[dict[str, Any]]:
-    """The roles of a component in this process, and their bindings to it."""
-    text = (resources.files("dralloc.assembly") / "rights" / f"{account.value}.yaml").read_text()
+# Roles that a component needs only with a feature gate: the gate, and the name of the manifest.
+GATED: Final[Mapping[ComponentAccount, tuple[str, str]]] = {ComponentAccount.SCHEDULER: ("DRAPreemption", "preemption")}
+
+
+def component_manifests(account: ComponentAccount, gates: FeatureGates | None = None) -> Iterator[dict[str, Any]]:
+    """The roles of a component in this process, and their bindings to it; with those that it needs for these gates."""
+    names = [account.value]
+    if gates is not None and account in GATED and GATED[account][0] in gates:
+        names.append(GATED[account][1])
+    for name in names:
+        yield from _manifests(name, account)
+
+
+def _manifests(name: str, account: ComponentAccount) -> Iterator[dict[str, Any]]:
+    text = (resources.files("dralloc.assembly") / "rights" / f"{name}.yaml").read_text()
     for document in read_yaml_stream(text):
         if document["kind"] == "ServiceAccount":
             continue
@@ -52,11 +69,15 @@ def component_manifests(account: ComponentAccount) -> Iterator[dict[str, Any]]:
         yield document
 
 
-async def grant_rights(administrator: AsyncClient) -> None:
+async def grant_rights(administrator: AsyncClient, gates: FeatureGates) -> None:
     """Create the roles of the components, or bring them up to date."""
     for account in ComponentAccount:
-        for document in component_manifests(account):
+        for document in component_manifests(account, gates):
             await administrator.apply(document, force=True)
+    for account, (gate, name) in GATED.items():
+        for document in _manifests(name, account) if gate not in gates else ():
+            with suppress(NotFound):
+                await administrator.calls.delete(resource_of(document), ObjectKey("", document["metadata"]["name"]))
 
 
 def _own_name(name: str) -> str:

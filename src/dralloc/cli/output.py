@@ -53,10 +53,11 @@ def paint(text: str, colour: str) -> str:
     return text if os.environ.get("NO_COLOR") else typer.style(text, fg=colour)
 
 
-def parse_gates(text: str) -> FeatureGates:
+def parse_gates(text: str, *, on: str = "") -> FeatureGates:
+    """The gates that the text sets; those in `on` are on unless the text says otherwise."""
     from dralloc.primitives.features import FeatureGates, UnknownGate
 
     try:
-        return FeatureGates.parse(text)
+        return FeatureGates.parse(f"{on},{text}")
     except UnknownGate as error:
         fail(f"--feature-gates: {error}")

@@ -98,7 +98,7 @@ def up(
     if no_nodes and nodes is not None:
         fail("--nodes and --no-nodes exclude each other")
     _check_exposure(bind, tls=tls, token_file=token_file)
-    gates = parse_gates(feature_gates)
+    gates = parse_gates(feature_gates, on="DRAPreemption=true")
     audit = audit_settings(audit_policy_file, audit_log_path, audit_log_maxsize, audit_log_maxbackup, audit_log_maxage)
     with _directory(data_dir, ephemeral) as directory:
         from dralloc.apiserver.server_process import ServerSettings

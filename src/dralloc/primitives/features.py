@@ -71,6 +71,7 @@ GATES: Final[Mapping[str, Gate]] = {
         Gate("DRACapacityRemainder", default=False, requires=_CAPACITY),
         Gate("DRADevicePreference", default=False, requires=_CAPACITY),
         Gate("DRADistinctAttributes", default=False, requires=_CAPACITY),
+        Gate("DRAPreemption", default=False, requires=_DRA),
     )
 }
 

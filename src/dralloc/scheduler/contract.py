@@ -16,12 +16,13 @@ from msgspec import Struct, field
 from dralloc.allocator.outcome import ClaimAllocation
 from dralloc.allocator.stamp import stamp
 from dralloc.api.extended_resources import ExtendedResourceClasses
-from dralloc.api.pod_v1 import PodExtendedResourceClaimStatus
+from dralloc.api.pod_v1 import Pod, PodExtendedResourceClaimStatus
 from dralloc.api.resource_v1 import AllocationResult, DeviceClass, ResourceClaim
 from dralloc.devices.identity import ClaimId
 from dralloc.scheduler.state.change_log import ChangeLog
 from dralloc.scheduler.state.cluster_events import ClusterEvent
 from dralloc.scheduler.state.node_state import NodeState
+from dralloc.scheduler.state.placed_pods import PodKey
 from dralloc.scheduler.state.pod_topology import PodTopology
 from dralloc.scheduler.state.volume_state import VolumePlan, VolumeState
 from dralloc.snapshot.cluster import Snapshot
@@ -111,6 +112,28 @@ class Placement(Struct, frozen=True, gc=False):
         return CommittedPlacement(self.node, {**self.held, **stamped}, frozenset(stamped), self.volumes, self.extended)
 
 
+class PlannedVictim(Struct, frozen=True, gc=False):
+    """A pod to evict, and its claims that lose their devices once the victims are gone."""
+
+    pod: Pod
+    node: str
+    frees: tuple[ClaimId, ...] = ()
+
+
+class PreemptionPlan(Struct, frozen=True, gc=False):
+    """Once `victims`, and the pods in `leaving`, are gone, the pod fits: `placement` proves it.
+
+    `cost` is what sets of victims are compared by; `is_cheapest`: no other set costs less; False if the search was cut short.
+    """
+
+    node: str
+    victims: tuple[PlannedVictim, ...]
+    leaving: tuple[PodKey, ...]
+    placement: Placement
+    cost: tuple[float, ...] = ()
+    is_cheapest: bool = True
+
+
 class Rejection(Struct, frozen=True, gc=False):
     """No node can take the pod until one of the events in `waits_for` happens.
 
@@ -130,6 +153,8 @@ class Rejection(Struct, frozen=True, gc=False):
     lacks_capacity: bool = False
     # Equal for pods that get the same decision; None where the decision is for this pod alone.
     equivalence_key: bytes | None = None
+    # How the pod gets a node after all: other pods are evicted, or leave.
+    preemption: PreemptionPlan | None = None
 
 
 class DecisionFailure(Struct, frozen=True, gc=False):

@@ -21,6 +21,7 @@ from dralloc.devices.identity import ClaimId, PoolId
 from dralloc.primitives.clock import Clock
 from dralloc.scheduler.bind.binder import Binder, BindingFailed, Bound, PodGone
 from dralloc.scheduler.bind.claim_writer import ClaimWriter
+from dralloc.scheduler.bind.evictor import Evictor
 from dralloc.scheduler.bind.extended_claims import ExtendedClaimWriter
 from dralloc.scheduler.bind.volume_writer import VolumeWriter
 from dralloc.scheduler.bind.write_slots import WriteSlots
@@ -34,6 +35,7 @@ from dralloc.scheduler.contract import (
 )
 from dralloc.scheduler.decide.cycle import Cycle
 from dralloc.scheduler.ownership.shared_pools import SharedPools
+from dralloc.scheduler.preemptor import Preemptor
 from dralloc.scheduler.queue.parked_pods import QueuedPod
 from dralloc.scheduler.queue.pending_pods import PendingPods, QueueKey, may_change_outcome, queue_key
 from dralloc.scheduler.queue.scheduling_queue import SchedulingQueue
@@ -84,6 +86,10 @@ class Scheduler:
         self._conditions = PodConditionWriter(calls, clock, component=NAME)
         self._report = SchedulingReport(self._conditions, self.counters)
         self._group_conditions = GroupConditions(self._queue, self._pending, self._decide, self._report)
+        self._preemptor: Preemptor | None = None
+        if "DRAPreemption" in settings.gates:
+            evictor = Evictor(calls, clock)
+            self._preemptor = Preemptor(self._cluster, self._cycle, evictor, self._report, clock, self._wake)
         # Set when a pod may have become ready, or a slot free.
         self._has_work = asyncio.Event()
         self._slots = WriteSlots(settings.bindings_max, self._has_work.set)
@@ -111,7 +117,7 @@ class Scheduler:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._conditions.run())
                 tasks.create_task(self._group_conditions.run())
-                await self._watches.start(tasks, taint_rules="DRADeviceTaintRules" in self._settings.gates)
+                await self._watches.start(tasks, self._settings.gates)
                 if self._sharing is not None:
                     await self._sharing.start(tasks)
                 await self._schedule(tasks)
@@ -147,6 +153,8 @@ class Scheduler:
 
     def _pod_changed(self, before: Pod | None, after: Pod | None) -> None:
         self._pending.pod_changed(before, after)
+        if self._preemptor is not None:
+            self._preemptor.pod_changed(before, after)
         if after is not None and self._pending.is_pending(after):
             self._queue.add(queue_key(after), priority=after.spec.priority or 0, now_s=_now_s())
             if before is None:
@@ -211,6 +219,7 @@ class Scheduler:
         if pod is None:
             self._queue.placed(key)
             return
+        freed = self._preemptor.begin(pod) if self._preemptor is not None else ()
         decision = self._decide_and_report(pod)
         if isinstance(decision, Placement):
             placement = decision.commit(self._settings.new_share_id)
@@ -221,7 +230,11 @@ class Scheduler:
             self._queue.binding(key)
             self._slots.take()
             tasks.create_task(self._bind(pod, placement, _now_s()))
-        else:
+        if self._preemptor is not None:
+            self._preemptor.end(pod, decision, freed)
+            if self._preemptor.has_writes:
+                tasks.create_task(self._preemptor.write_displaced())
+        if not isinstance(decision, Placement):
             self._end_without_node(pod, key, decision, tasks)
 
     def _decide_and_report(self, pod: Pod) -> Decision:
@@ -232,14 +245,16 @@ class Scheduler:
         if isinstance(attempt, Rejection):
             self._report.decided(pod, attempt, begun_s - started_s)
             return attempt
-        decision = self._cycle.conclude(attempt, self._clock.now())
+        conclude = self._cycle.conclude if self._preemptor is None else self._preemptor.conclude
+        decision = conclude(attempt, self._clock.now())
         ended_s = time.perf_counter()
         self._report.searched(pod, decision, ended_s - begun_s)
         self._report.decided(pod, decision, ended_s - started_s)
         return decision
 
     def _decide(self, pod: Pod) -> Decision:
-        return self._cycle.decide(pod, self._clock.now())
+        decision = self._cycle.decide(pod, self._clock.now())
+        return decision if self._preemptor is None else self._preemptor.describe(pod, decision)
 
     # --- 3. The decision is written ---------------------------------------------------------------------------------
 
@@ -276,6 +291,8 @@ class Scheduler:
                 self._wait_early(pod, key, decision)
             case Rejection(delete=ClaimId()):
                 tasks.create_task(self._delete(pod, key, decision))
+            case Rejection(preemption=plan) if plan is not None or self._has_useless_nomination(pod, decision):
+                tasks.create_task(self._preempt(pod, key, decision))
             case Rejection(deallocate=None):
                 self._reject(pod, key, decision)
             case Rejection():
@@ -332,6 +349,22 @@ class Scheduler:
         self._queue.gated(key, waits_for=decision.waits_for, now_s=_now_s())
         self._report.parked(pod, decision)
         asyncio.get_running_loop().call_later(EARLY_S, self._report_if_still_early, key, decision)
+
+    def _has_useless_nomination(self, pod: Pod, decision: Rejection) -> bool:
+        return self._preemptor is not None and bool(pod.status.nominated_node_name) and decision.deallocate is None
+
+    async def _preempt(self, pod: Pod, key: QueueKey, decision: Rejection) -> None:
+        """Writes the plan before the pod can be tried again; a pod without a plan has no use for its nominated node."""
+        assert self._preemptor is not None
+        if decision.preemption is None:
+            await self._preemptor.drop_nomination(pod)
+            failure = None
+        else:
+            failure = await self._preemptor.preempt(pod, decision.preemption)
+        if failure is None:
+            self._reject(pod, key, decision)
+        else:
+            self._fail(pod, key, failure)
 
     def _report_if_still_early(self, key: QueueKey, decision: Rejection) -> None:
         pod = self._pending.find(key)

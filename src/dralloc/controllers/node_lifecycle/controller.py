@@ -18,6 +18,7 @@ from dralloc.api.timestamps import print_timestamp
 from dralloc.client.api_calls import PatchType
 from dralloc.client.event_recorder import Report, reference_to
 from dralloc.client.known_resources import resource_for
+from dralloc.client.pod_disruption import patch_status
 from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.controller_loop import Controller
@@ -34,7 +35,6 @@ from dralloc.controllers.node_lifecycle.plan import (
 )
 from dralloc.controllers.node_lifecycle.zones import TokenBucket, ZoneId, ZoneRates, count_zones, zone_rates
 from dralloc.controllers.planned_actions import PlannedActions
-from dralloc.controllers.pod_disruption import patch_status
 from dralloc.primitives.errors import NotFound
 
 _logger = logging.getLogger(__name__)

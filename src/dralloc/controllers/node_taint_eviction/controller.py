@@ -10,12 +10,12 @@ from dralloc.api.core_v1 import Node
 from dralloc.api.pod_v1 import Pod
 from dralloc.client.event_recorder import Report, reference_to
 from dralloc.client.known_resources import resource_for
+from dralloc.client.pod_disruption import mark_disruption
 from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.controller_loop import Controller
 from dralloc.controllers.node_taint_eviction.plan import evicting_taints, eviction_time
 from dralloc.controllers.planned_actions import PlannedActions
-from dralloc.controllers.pod_disruption import mark_disruption
 from dralloc.primitives.errors import NotFound
 
 NAME: Final = "taint_eviction_controller"

@@ -12,11 +12,11 @@ from typing import ClassVar, Final, assert_never
 from dralloc.api.core_v1 import Node
 from dralloc.api.pod_v1 import FAILED, Pod
 from dralloc.client.known_resources import resource_for
+from dralloc.client.pod_disruption import disruption_target, patch_status
 from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.controller_loop import Controller
 from dralloc.controllers.planned_actions import PlannedActions
-from dralloc.controllers.pod_disruption import disruption_target, patch_status
 from dralloc.controllers.pod_garbage_collector.plan import (
     DeleteGarbage,
     DeleteOrphans,

@@ -16,12 +16,12 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import NO_EXECUTE, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.client.event_recorder import Report, reference_to
 from dralloc.client.known_resources import resource_for
+from dralloc.client.pod_disruption import mark_disruption
 from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.controller_loop import Controller
 from dralloc.controllers.mutation_cache import MutationCache
 from dralloc.controllers.planned_actions import PlannedActions
-from dralloc.controllers.pod_disruption import mark_disruption
 from dralloc.controllers.shared_informers import devices_of
 from dralloc.controllers.taint_eviction import plan_eviction
 from dralloc.controllers.taint_eviction.plan_rule_status import (

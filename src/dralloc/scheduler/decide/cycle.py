@@ -40,7 +40,7 @@ from dralloc.scheduler.decide.claim_checks import (
 )
 from dralloc.scheduler.decide.device_judge import DeviceJudge
 from dralloc.scheduler.decide.extended_supply import ExtendedNeeds, ExtendedSupplies
-from dralloc.scheduler.decide.node_verdicts import NodeVerdict, overruled
+from dralloc.scheduler.decide.node_verdicts import Fits, NodeVerdict, overruled
 from dralloc.scheduler.decide.placement_rules import PlacementRules
 from dralloc.scheduler.decide.placement_strategy import SPREAD, PlacementStrategy
 from dralloc.scheduler.decide.pod_requirements import (
@@ -52,7 +52,7 @@ from dralloc.scheduler.decide.pod_requirements import (
 )
 from dralloc.scheduler.decide.pod_volumes import VolumeObstacle, volume_events, volumes_of
 from dralloc.scheduler.decide.unsupported_fields import unsupported
-from dralloc.scheduler.decide.verdict_table import DEFAULT_EFFORT, SearchEffort, VerdictTable
+from dralloc.scheduler.decide.verdict_table import DEFAULT_EFFORT, NodeChoice, SearchEffort, VerdictTable
 from dralloc.scheduler.state.binding_conditions import is_unusable
 from dralloc.scheduler.state.cluster_events import (
     DEVICES_CHANGED,
@@ -106,6 +106,10 @@ class Cycle:
         # Tables of one demand share its judge, which lives as long as one of them.
         self._device_judges: WeakValueDictionary[bytes, DeviceJudge] = WeakValueDictionary()
         self._start = 0
+
+    def on(self, view: ClusterView) -> Cycle:
+        """A cycle with the same settings on another view."""
+        return Cycle(view, self._gates, self._effort, self._strategy)
 
     def decide(self, pod: Pod, now: datetime) -> Decision:
         attempt = self.begin(pod)
@@ -167,12 +171,27 @@ class Cycle:
         waits_for = volume_events(pod) | {pod_changed(pod_key(pod))}
         return Rejection(message, waits_for, obstacle.is_early, plugins=frozenset({obstacle.plugin}))
 
-    def _placement(self, attempt: SchedulingAttempt, now: datetime) -> Placement | None:
-        claims, table = attempt.claims, attempt.table
-        choice = table.best(attempt.rules) if not _unusable(claims, now) else None
-        if choice is None:
+    def place_on(
+        self, attempt: SchedulingAttempt, node_name: str, now: datetime, view: ClusterView | None = None
+    ) -> Placement | None:
+        """The placement on this node, if it fits. A view other than the cycle's has the same claims of the pod, and no more rules."""
+        view = view or self._view
+        node, table = view.nodes.get(node_name), attempt.table
+        names = table.requirements.only_nodes()
+        if node is None or (names is not None and node_name not in names) or _unusable(attempt.claims, now):
             return None
-        allocations = table.judge.allocations(choice.fits, choice.node, self._view.snapshot)
+        if attempt.rules is not None and attempt.rules.misfit(node) is not None:
+            return None
+        verdict = table.judge.verdict(node, view.snapshot)
+        return self._placed(attempt, NodeChoice(node, verdict), now, view) if isinstance(verdict, Fits) else None
+
+    def _placement(self, attempt: SchedulingAttempt, now: datetime) -> Placement | None:
+        choice = attempt.table.best(attempt.rules) if not _unusable(attempt.claims, now) else None
+        return self._placed(attempt, choice, now, self._view) if choice is not None else None
+
+    def _placed(self, attempt: SchedulingAttempt, choice: NodeChoice, now: datetime, view: ClusterView) -> Placement:
+        claims = attempt.claims
+        allocations = attempt.table.judge.allocations(choice.fits, choice.node, view.snapshot)
         extended = attempt.extended.made_on(attempt.pod, choice.node.offer) if attempt.extended is not None else None
         # The claim for extended resources is the last; on a node where plugins serve all of them there is none.
         claim_ids = claims.unallocated_ids[: len(allocations)]

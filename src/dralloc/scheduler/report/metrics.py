@@ -86,6 +86,12 @@ class SchedulerMetrics:
             ("profile", "driver", "status"),
             _doubling(0.1, 14),
         )
+        self.preemption_attempts = CounterMetric(
+            "scheduler_preemption_attempts_total", "Attempts to make room for a pod by preemption.", ()
+        )
+        self.preemption_victims = HistogramMetric(
+            "scheduler_preemption_victims", "Pods that are evicted for one pod.", (), (1, 2, 4, 8, 16, 32, 64)
+        )
         self._pending = GaugeMetric(
             "scheduler_pending_pods",
             "Pending pods by queue.",
@@ -115,6 +121,8 @@ class SchedulerMetrics:
             self.claims_created,
             self.binding_conditions,
             self.binding_conditions_wait,
+            self.preemption_attempts,
+            self.preemption_victims,
             self._pending,
             self._unschedulable,
         )

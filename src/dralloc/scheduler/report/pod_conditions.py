@@ -123,6 +123,12 @@ class PodConditionWriter:
         message = f"waiting for binding conditions of the devices of claim {claim.metadata.name}"
         self._report(pod, "Normal", "BindingConditionsPending", message, "Scheduling")
 
+    def preempted(self, victim: Pod, by: Pod, node: str) -> None:
+        """Reports whom a pod was evicted for. The names of pods in other namespaces are confidential."""
+        is_near = victim.metadata.namespace == by.metadata.namespace
+        name = f"{by.metadata.namespace}/{by.metadata.name}" if is_near else by.metadata.uid
+        self._report(victim, "Normal", "Preempted", f"Preempted by pod {name} on node {node}", "Preempting")
+
     def assumed(self, pod: Pod) -> None:
         """Drops an unwritten condition of a pod that was assigned a node: it must not be written after the binding."""
         if self._unwritten.pop(ObjectKey(pod.metadata.namespace, pod.metadata.name), None) is not None:

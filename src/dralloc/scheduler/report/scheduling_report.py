@@ -90,6 +90,14 @@ class SchedulingReport:
     def deallocated(self, *, is_done: bool, seconds: float) -> None:
         self._counters.devices_took(metrics.POST_FILTER, "Success" if is_done else "Error", seconds)
 
+    def preemption_attempted(self, victims: int) -> None:
+        self._counters.preemption_attempts.add()
+        if victims:
+            self._counters.preemption_victims.observe(value=victims)
+
+    def preempted(self, victim: Pod, by: Pod, node: str) -> None:
+        self._conditions.preempted(victim, by, node)
+
     def devices_pending(self, pod: Pod, claim: ResourceClaim) -> None:
         self._conditions.devices_pending(pod, claim)
 

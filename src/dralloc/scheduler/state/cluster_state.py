@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from dralloc.api.core_v1 import Namespace, Node
 from dralloc.api.extended_resources import ExtendedResourceClasses, extended_owner, served_by_devices
+from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.api.pod_claims import is_pod
 from dralloc.api.pod_v1 import Pod, PodExtendedResourceClaimStatus
 from dralloc.api.resource_v1 import (
@@ -21,6 +22,7 @@ from dralloc.api.resource_v1 import (
     DeviceClass,
     DeviceTaintRule,
     ResourceClaim,
+    ResourceClaimStatus,
     ResourceSlice,
 )
 from dralloc.devices.device_usage import pools_used
@@ -47,12 +49,13 @@ from dralloc.scheduler.state.cluster_events import (
     extended_resource_changed,
 )
 from dralloc.scheduler.state.node_state import NodeOffer, NodeState
-from dralloc.scheduler.state.placed_pods import PlacedPod, PlacedPods, PodKey, claims_used_by, pod_key
-from dralloc.scheduler.state.pod_resources import resize_fields, resources_of, resources_on_node
+from dralloc.scheduler.state.placed_pods import PlacedPod, PlacedPods, PodKey, claims_used_by, nomination_key, pod_key
+from dralloc.scheduler.state.pod_resources import PodResources, resize_fields, resources_of, resources_on_node
 from dralloc.scheduler.state.pod_topology import PodTopology
 from dralloc.scheduler.state.pool_ownership import owns_every_pool
 from dralloc.scheduler.state.tracked_claim import TrackedClaim, revision_of
 from dralloc.scheduler.state.volume_state import VolumePlan, VolumeState
+from dralloc.scheduler.state.watched_budgets import WatchedBudgets
 from dralloc.snapshot.cluster import Snapshot
 
 Events = tuple[ClusterEvent, ...]
@@ -92,8 +95,12 @@ class ClusterState:
         # Stored claims that were made for extended resources, by the UID of their pod.
         self._extended_claims: dict[str, dict[ClaimId, None]] = {}
         self._pods = PlacedPods()
+        # The UIDs of all pods that have not ended, and pods that are counted on their nominated node, by UID.
+        self._living: set[str] = set()
+        self.nominated: dict[str, PlacedPod] = {}
         self.pod_topology = PodTopology()
         self.volumes = VolumeState()
+        self.budgets = WatchedBudgets()
 
     # --- The view that decisions read -------------------------------------------------------------------------------
 
@@ -108,6 +115,14 @@ class ClusterState:
 
     def extended_claim_of(self, pod_uid: str) -> ClaimId | None:
         return next(iter(self._extended_claims.get(pod_uid, ())), None)
+
+    @property
+    def placed_pods(self) -> PlacedPods:
+        return self._pods
+
+    def is_alive(self, consumer: ConsumerReference) -> bool:
+        """True if the consumer of a claim exists, as far as this is known: workloads are not watched."""
+        return consumer.uid in self._living or not is_pod(consumer)
 
     # --- What binding reads -----------------------------------------------------------------------------------------
 
@@ -166,10 +181,8 @@ class ClusterState:
             tracked = self._claims[claim_id]
             tracked.assume(pod, allocation, for_workloads=self._for_workloads)
             self._count_devices(tracked.effective)
-        needs = resources_of(pod.spec)
-        if extended is not None:
-            needs = needs.without(served_by_devices(extended.status))
-        placed = PlacedPod(pod.metadata.uid, node, needs, tuple(allocations), is_assumed=True)
+        placed = PlacedPod(pod, node, _needs(pod, extended), tuple(allocations), is_assumed=True)
+        self._living.add(pod.metadata.uid)
         self._place(pod_key(pod), placed)
         self.pod_topology.put(pod, node)
         self.volumes.put(pod, node)
@@ -198,6 +211,38 @@ class ClusterState:
                 del self._claims[claim_id]
         return tuple(events)
 
+    # --- Nominations ------------------------------------------------------------------------------------------------
+
+    def nominate(
+        self, pod: Pod, node: str, allocations: Iterable[AllocationResult], extended: AssumedClaim | None = None
+    ) -> None:
+        """Counts a pod that waits for the end of other pods on the node, with the devices that it is going to get.
+
+        Its claims stay unallocated: the devices may still be in use. They are counted under claims that do not exist.
+        """
+        self.withdraw(pod.metadata.uid)
+        claims = tuple(_claim_of_nominated(pod, number, each) for number, each in enumerate(allocations))
+        for claim in claims:
+            self._count_devices(claim)
+        ids = tuple(map(ClaimId.of, claims))
+        placed = PlacedPod(pod, node, _needs(pod, extended), ids, is_assumed=True, is_nominated=True)
+        self.nominated[pod.metadata.uid] = placed
+        self._place(nomination_key(pod), placed)
+        self.pod_topology.put(pod, node)
+        self.volumes.put(pod, node)
+
+    def withdraw(self, pod_uid: str) -> Events:
+        """Counts the pod no longer on its nominated node."""
+        placed = self.nominated.pop(pod_uid, None)
+        if placed is None:
+            return ()
+        self._unplace(nomination_key(placed.pod))
+        self.pod_topology.remove(pod_key(placed.pod))
+        self.volumes.remove(pod_key(placed.pod))
+        for claim_id in placed.claims:
+            self._count_devices(_unallocated(self.snapshot.claims[claim_id]))
+        return (NODE_RESOURCES_FREED, PODS_MOVED, *((DEVICES_FREED,) if placed.claims else ()))
+
     # --- Nodes and pods ---------------------------------------------------------------------------------------------
 
     def node_changed(self, before: Node | None, after: Node | None) -> Events:
@@ -223,29 +268,32 @@ class ClusterState:
     def pod_changed(self, before: Pod | None, after: Pod | None) -> Events:
         pod = after or before
         assert pod is not None
-        key = pod_key(pod)
+        key, uid = pod_key(pod), pod.metadata.uid
         known = self._pods.find(key)
         if after is None or after.is_finished:
-            if known is None or known.uid != pod.metadata.uid:
-                return ()
+            self._living.discard(uid)
+            if known is None or known.uid != uid:
+                return self.withdraw(uid)
             self._unplace(key)
             self.pod_topology.remove(key)
             self.volumes.remove(key)
             return (NODE_RESOURCES_FREED, PODS_MOVED)
+        self._living.add(uid)
         if not after.spec.node_name:
             return ()
+        if uid in self.nominated:
+            return (*self.withdraw(uid), *self.pod_changed(before, after))
         self.volumes.put(after, after.spec.node_name)
         self.volumes.forget(after.metadata.uid)
         moved = (PODS_MOVED,) if self.pod_topology.put(after, after.spec.node_name) or _is_assumed(known) else ()
         claims = claims_used_by(after)
         if known is None or (known.uid, known.node, known.claims) != (after.metadata.uid, after.spec.node_name, claims):
             needs = resources_on_node(after)
-            self._place(key, PlacedPod(after.metadata.uid, after.spec.node_name, needs, claims, is_assumed=False))
+            self._place(key, PlacedPod(after, after.spec.node_name, needs, claims))
             # Another scheduler may have bound the pod to another node than we assumed.
             left = known is not None and known.node != after.spec.node_name
             return (NODE_RESOURCES_FREED, *moved) if left else moved
-        if known.is_assumed:
-            self._pods.confirm(key)
+        self._pods.confirm(key, after)
         is_resized = before is None or resize_fields(before) != resize_fields(after)
         return (*self._resize(key, after), *moved) if is_resized else moved
 
@@ -336,7 +384,7 @@ class ClusterState:
         del self._claims[claim_id]
         self._unindex_extended(tracked.stored)
         was_allocated = tracked.effective.status.allocation is not None
-        self._count_devices(replace(tracked.stored, status=replace(tracked.stored.status, allocation=None)))
+        self._count_devices(_unallocated(tracked.stored))
         return (DEVICES_FREED, claim_changed(claim_id)) if was_allocated else (claim_changed(claim_id),)
 
     def _index_extended(self, claim: ResourceClaim) -> None:
@@ -405,6 +453,22 @@ class ClusterState:
         elif before is not None:
             self.classes.pop(before.metadata.name, None)
         return events
+
+
+def _needs(pod: Pod, extended: AssumedClaim | None) -> PodResources:
+    """What the pod is going to use of its node."""
+    needs = resources_of(pod.spec)
+    return needs.without(served_by_devices(extended.status)) if extended is not None else needs
+
+
+def _claim_of_nominated(pod: Pod, number: int, allocation: AllocationResult) -> ResourceClaim:
+    """A claim that counts devices for a nominated pod. No claim of the API has a name like this, nor no namespace."""
+    metadata = ObjectMeta(name=f"{pod.metadata.uid}/{number}", uid=pod.metadata.uid)
+    return ResourceClaim(metadata=metadata, status=ResourceClaimStatus(allocation=allocation))
+
+
+def _unallocated(claim: ResourceClaim) -> ResourceClaim:
+    return replace(claim, status=replace(claim.status, allocation=None))
 
 
 def _is_assumed(pod: PlacedPod | None) -> bool:

@@ -7,7 +7,7 @@ state no such rules pay for one entry.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -67,6 +67,7 @@ class PodTopology:
         self._terms: dict[bytes, _Term] = {}
         self._owners: dict[bytes, dict[PodKey, str]] = {}
         self._counted: OrderedDict[bytes, tuple[PodSelection, Counter[str]]] = OrderedDict()
+        self._count_from: Callable[[PodSelection], Counter[str]] = self._count_all
 
     # --- Changes ----------------------------------------------------------------------------------------------------
 
@@ -123,6 +124,25 @@ class PodTopology:
             return False
         return selection.includes(key[0], occupant.labels, self._namespaces.get(key[0], {}))
 
+    def without(self, keys: Iterable[PodKey]) -> PodTopology:
+        """The topology without these pods. This one stays as it is."""
+        reduced = PodTopology()
+        reduced._occupants, reduced._namespaces = dict(self._occupants), self._namespaces
+        reduced._terms, reduced._owners = dict(self._terms), dict(self._owners)
+        removed = [(key, found) for key in keys if (found := self._occupants.get(key)) is not None]
+        for text in {text for _, found in removed for text in found.terms}:
+            reduced._owners[text] = dict(self._owners[text])
+        for key, _ in removed:
+            reduced.remove(key)
+        reduced._count_from = lambda selection: self._counts_without(selection, removed)
+        return reduced
+
+    def _counts_without(self, selection: PodSelection, removed: Iterable[tuple[PodKey, _Occupant]]) -> Counter[str]:
+        counts = Counter(self.count(selection))
+        for key, occupant in removed:
+            counts[occupant.node] -= self._is_selected(selection, key, occupant)
+        return counts
+
     @property
     def has_terms(self) -> bool:
         """True if a placed pod has an affinity to other pods."""
@@ -139,15 +159,16 @@ class PodTopology:
         """The number of placed pods that the selection means, by node."""
         key = selection.key()
         if key not in self._counted:
-            counts: Counter[str] = Counter()
-            for pod, occupant in self._occupants.items():
-                if self._is_selected(selection, pod, occupant):
-                    counts[occupant.node] += 1
-            self._counted[key] = selection, counts
+            self._counted[key] = selection, self._count_from(selection)
             if len(self._counted) > SELECTIONS_MAX:
                 self._counted.popitem(last=False)
         self._counted.move_to_end(key)
         return self._counted[key][1]
+
+    def _count_all(self, selection: PodSelection) -> Counter[str]:
+        return Counter(
+            occupant.node for pod, occupant in self._occupants.items() if self._is_selected(selection, pod, occupant)
+        )
 
     def count_all_of(self, selections: tuple[PodSelection, ...]) -> Mapping[str, int]:
         """The number of placed pods that every one of the selections means, by node."""

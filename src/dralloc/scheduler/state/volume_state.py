@@ -7,6 +7,7 @@ is assumed. Pods without such volumes leave no trace here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import copy
 from typing import Generic, TypeVar
 
 from msgspec import Struct, field
@@ -170,6 +171,16 @@ class VolumeState:
             self._users[claim].discard(key)
             if not self._users[claim]:
                 del self._users[claim]
+
+    def without(self, keys: Iterable[PodKey]) -> VolumeState:
+        """The state without these pods. This one stays as it is."""
+        reduced = copy(self)
+        reduced._pods = dict(self._pods)
+        reduced._on_nodes = {node: dict(pods) for node, pods in self._on_nodes.items()}
+        reduced._users = {claim: set(pods) for claim, pods in self._users.items()}
+        for key in keys:
+            reduced.remove(key)
+        return reduced
 
     def assume(self, pod: Pod, node: str, plan: VolumePlan) -> None:
         self._plans[pod.metadata.uid] = plan

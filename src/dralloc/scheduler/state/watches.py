@@ -12,6 +12,8 @@ from typing import Any
 
 from dralloc.api.core_v1 import Namespace, Node
 from dralloc.api.pod_v1 import Pod
+from dralloc.api.policy_v1 import GROUP as POLICY
+from dralloc.api.policy_v1 import PodDisruptionBudget
 from dralloc.api.registry import DEVICE_TAINT_RULE
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.api.storage_v1 import GROUP as STORAGE
@@ -31,6 +33,7 @@ from dralloc.client.reflector import PAGE_SIZE, RECONNECT, Reflector, log_proble
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import Object, TypedResource
 from dralloc.primitives.errors import ApiError, NotFound
+from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.state.cluster_events import ClusterEvent
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.state.watch_progress import WatchProgress
@@ -48,15 +51,17 @@ class Watches:
         self.slices: Informer[ResourceSlice] = Informer({"driver": lambda item: (item.spec.driver,)})
         self.progress = WatchProgress()
 
-    async def start(self, tasks: asyncio.TaskGroup, *, taint_rules: bool) -> None:
+    async def start(self, tasks: asyncio.TaskGroup, gates: FeatureGates) -> None:
         """Starts the watches; returns when every informer has its first list."""
         cluster = self._cluster
         self._follow(tasks, resource_for(Node), Informer(), cluster.node_changed)
         self._follow(tasks, resource_for(Namespace), Informer(), cluster.namespace_changed)
         self._follow(tasks, resource_for(DeviceClass), Informer(), cluster.class_changed)
         self._follow(tasks, resource_for(ResourceSlice), self.slices, cluster.slice_changed)
-        if taint_rules and (rules := await self._served_rules()) is not None:
+        if "DRADeviceTaintRules" in gates and (rules := await self._served_rules()) is not None:
             self._follow(tasks, rules, Informer(), cluster.rule_changed)
+        if "DRAPreemption" in gates:
+            self._follow(tasks, resource_read_as(PodDisruptionBudget, POLICY), Informer(), cluster.budgets.changed)
         self._follow_volumes(tasks)
         claims: Informer[ResourceClaim] = Informer()
         claims.subscribe_to_lists(lambda revision: self._report(self._claims_listed(claims.all(), revision)))

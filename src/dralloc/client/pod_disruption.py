@@ -1,4 +1,4 @@
-"""The end of a pod by a controller: the condition DisruptionTarget says why, then the pod is deleted."""
+"""The end of a pod by a controller or a scheduler: the condition DisruptionTarget says why, then the pod is deleted."""
 
 from __future__ import annotations
 

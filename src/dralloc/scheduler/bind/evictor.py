@@ -1,0 +1,61 @@
+"""Writes a plan of preemption: first the pod's nominated node, then the end of each victim.
+
+A scheduler that stops between two steps leaves nothing that must be undone. The nominated node is stored before a victim ends, so the
+next leader keeps the room for the pod; victims that are not evicted yet are planned again with the pod's next attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from dralloc.api.pod_v1 import Pod
+from dralloc.client.api_calls import ApiCalls
+from dralloc.client.known_resources import resource_for
+from dralloc.client.pod_disruption import mark_disruption, patch_status
+from dralloc.client.transport import TransportError
+from dralloc.client.typed_resource import key_of
+from dralloc.primitives.clock import Clock
+from dralloc.primitives.errors import ApiError, Conflict, NotFound
+from dralloc.scheduler.contract import PlannedVictim, PreemptionPlan
+
+PODS: Final = resource_for(Pod)
+REASON: Final = "PreemptionByScheduler"
+
+
+class Evictor:
+    def __init__(self, calls: ApiCalls, clock: Clock) -> None:
+        self._calls = calls
+        self._clock = clock
+
+    async def nominate(self, pod: Pod, node: str) -> str | None:
+        """Stores the pod's nominated node, or that it has none; returns why that failed."""
+        if pod.status.nominated_node_name == node:
+            return None
+        try:
+            await patch_status(self._calls, pod, {"nominatedNodeName": node or None})
+        except NotFound:
+            return None
+        except (ApiError, TransportError) as error:
+            return f"cannot write the nominated node: {error}"
+        return None
+
+    async def evict(self, pod: Pod, plan: PreemptionPlan) -> tuple[list[PlannedVictim], str | None]:
+        """Evicts the victims; returns those whose end has begun, and why others were not evicted."""
+        outcomes = await asyncio.gather(*(self._end(pod, victim) for victim in plan.victims))
+        ended = [victim for victim, failure in zip(plan.victims, outcomes, strict=True) if failure is None]
+        return ended, next(filter(None, outcomes), None)
+
+    async def _end(self, pod: Pod, victim: PlannedVictim) -> str | None:
+        message = f"{pod.spec.scheduler_name}: preempting to accommodate a higher priority pod"
+        try:
+            await mark_disruption(self._calls, victim.pod, REASON, message, self._clock.now())
+            await self._calls.delete(PODS, key_of(victim.pod), uid=victim.pod.metadata.uid)
+        except NotFound:
+            return None
+        except Conflict:
+            # Another pod has the name by now.
+            return None
+        except (ApiError, TransportError) as error:
+            return f"cannot evict pod {victim.pod.metadata.namespace}/{victim.pod.metadata.name}: {error}"
+        return None

@@ -1,0 +1,136 @@
+"""How many pods must leave a node at least before it can take a pod: cheap bounds, no rules of their own.
+
+They compare sums: what the pod asks for with what is free and what each victim frees at most. Whether the pod fits is always decided
+by the cycle; a bound only spares it questions whose answer is no.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+from math import inf
+from typing import Final
+
+from dralloc.allocator.candidate_devices import matches_of
+from dralloc.allocator.requests import Demand, RequestDemand
+from dralloc.scheduler.decide.cycle import SchedulingAttempt
+from dralloc.scheduler.decide.preemption_candidates import VictimCandidate
+from dralloc.scheduler.decide.victim_search import PRIORITY_SHIFT, Cost, VictimUnit
+from dralloc.scheduler.state.node_state import NodeState
+from dralloc.scheduler.state.placed_pods import PlacedPod
+from dralloc.snapshot.cluster import Snapshot
+
+# Devices are counted like a resource of the node.
+DEVICES: Final = "devices"
+
+# What a victim frees at most, by name of the resource.
+Gains = Mapping[str, int]
+
+
+class NodeBounds:
+    """The bounds of one node. `missing` is what the pod lacks there, `gains` what each unit frees at most."""
+
+    def __init__(self, missing: Mapping[str, int], units: Sequence[VictimUnit], gains: Sequence[Gains]) -> None:
+        self._missing = missing
+        self._gains = {id(unit): gained for unit, gained in zip(units, gains, strict=True)}
+        # The largest gains first, added up.
+        self._sums = {
+            name: [*accumulate(sorted((gained.get(name, 0) for gained in gains), reverse=True))] for name in missing
+        }
+
+    def needed(self, gone: Sequence[VictimUnit]) -> int | None:
+        """How many units must go besides these; None if all together are not enough."""
+        most = 0 if gone else 1
+        for name, missing in self._missing.items():
+            left = missing - sum(self._gains[id(unit)].get(name, 0) for unit in gone)
+            if left > 0:
+                sums = self._sums[name]
+                count = bisect_left(sums, left) + 1
+                if count > len(sums):
+                    return None
+                most = max(most, count)
+        return most
+
+
+def least_cost(units: Sequence[VictimUnit], needed: int) -> Cost:
+    """What `needed` or more of these units cost at least."""
+    priorities = sorted(unit.priority for unit in units)[:needed]
+    highest = priorities[-1]
+    of_highest = sorted((unit.started for unit in units if unit.priority == highest), reverse=True)
+    started = of_highest[priorities.count(highest) - 1]
+    return Cost(0, highest, sum(priorities) + needed * PRIORITY_SHIFT, needed, -started if started != inf else -inf)
+
+
+class Lack:
+    """What a pod lacks on a node, as far as sums can tell."""
+
+    def __init__(self, attempt: SchedulingAttempt, node: NodeState, snapshot: Snapshot) -> None:
+        requirements, extended = attempt.table.requirements, attempt.extended
+        resources, free = requirements.node.resources, node.free
+        # Devices may serve extended resources, so nothing is known about these.
+        unknown = frozenset(extended.names) if extended is not None else frozenset()
+        self._node = node.name
+        self._ports = resources.ports
+        self._may_need_devices = requirements.demand is not None or bool(requirements.held) or extended is not None
+        self._any = attempt.rules is not None
+        self._missing = {
+            name: nanos - free.get(name, 0)
+            for name, nanos in resources.amounts.items()
+            if nanos > free.get(name, 0) and name not in unknown
+        }
+        is_countable = requirements.demand is not None and extended is None
+        self._devices = _missing_devices(requirements.demand, node, snapshot) if is_countable else 0
+        self._unknown = unknown
+
+    def is_reduced_by(self, candidate: VictimCandidate) -> bool:
+        """False if the candidate holds nothing that the pod lacks. With rules about other pods, any pod may be in the way."""
+        return self._any or any(self._is_freed_by(pod) for pod in candidate.pods)
+
+    def _is_freed_by(self, pod: PlacedPod) -> bool:
+        if self._may_need_devices and pod.claims:
+            return True
+        if pod.node != self._node:
+            return False
+        amounts = pod.needs.amounts
+        if any(name in self._missing or name in self._unknown for name in amounts):
+            return True
+        return bool(self._ports and pod.needs.ports)
+
+    def bounds(self, candidates: Sequence[VictimCandidate]) -> NodeBounds:
+        missing = dict(self._missing)
+        gains = [_gains(candidate, self._node, missing) for candidate in candidates]
+        if self._devices:
+            missing[DEVICES] = self._devices
+            gains = [{**known, DEVICES: each.devices} for known, each in zip(gains, candidates, strict=True)]
+        return NodeBounds(missing, [candidate.unit for candidate in candidates], gains)
+
+
+def _gains(candidate: VictimCandidate, node: str, missing: Iterable[str]) -> Gains:
+    here = [pod.needs.amounts for pod in candidate.pods if pod.node == node]
+    return {name: sum(amounts.get(name, 0) for amounts in here) for name in missing}
+
+
+def _missing_devices(demand: Demand | None, node: NodeState, snapshot: Snapshot) -> int:
+    """How many more devices must be free on the node at least; 0 where they can be shared."""
+    assert demand is not None
+    needed, free = sum(map(_devices_needed, demand.requests)), 0
+    criteria = {alternative.criteria for alternative in demand.alternatives}
+    for strip in snapshot.view(node.offer.place, demand.features.visibility).strips:
+        matched = 0
+        for each in criteria:
+            matched |= matches_of(strip.slice, each).matched
+        if matched & strip.slice.shareable:
+            return 0
+        usage = snapshot.usage.get(strip.pool.pool_id)
+        free += (matched & ~(usage.dedicated[strip.slice_index] if usage is not None else 0)).bit_count()
+    return max(needed - free, 0)
+
+
+def _devices_needed(request: RequestDemand) -> int:
+    """How many devices a request needs at least that no other claim has."""
+    counts = [
+        0 if each.is_admin else 1 if each.takes_all or each.is_aggregated else each.count
+        for each in request.alternatives
+    ]
+    return min(counts, default=0)

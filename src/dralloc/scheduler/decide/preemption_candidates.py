@@ -1,0 +1,106 @@
+"""The pods that may be evicted, by node. They are kept between decisions: a node is looked at again only if its pods changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from math import inf
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from dralloc.api.timestamps import BadTimestamp, parse_timestamp
+from dralloc.devices.device_usage import pools_used
+from dralloc.devices.identity import ClaimId, PoolId
+from dralloc.scheduler.decide.victim_search import VictimUnit
+from dralloc.scheduler.state.cluster_state import ClusterState
+from dralloc.scheduler.state.placed_pods import PlacedPod, PodKey
+from dralloc.scheduler.state.watched_budgets import CountedBudgets
+from dralloc.snapshot.cluster import Snapshot
+
+
+class VictimCandidate(Struct, frozen=True, eq=False, gc=False):
+    """A unit of pods that may be evicted. `devices` is how many it holds at most."""
+
+    unit: VictimUnit
+    pods: tuple[PlacedPod, ...]
+    devices: int = 0
+
+
+class _Known(NamedTuple):
+    revision: int
+    budgets_revision: int
+    candidates: tuple[VictimCandidate, ...]
+
+
+class VictimCandidates:
+    def __init__(self, cluster: ClusterState) -> None:
+        self._cluster = cluster
+        self._nodes: dict[str, _Known] = {}
+
+    def count_budgets(self) -> CountedBudgets:
+        placed = self._cluster.placed_pods.by_node()
+        return self._cluster.budgets.count(each.pod for pods in placed.values() for each in pods.values())
+
+    def on_node(self, node: str, budgets: CountedBudgets) -> Sequence[VictimCandidate]:
+        """The candidates of the node, the cheapest first. Pods that are terminating are none."""
+        placed, budgets_revision = self._cluster.placed_pods, self._cluster.budgets.revision
+        known = self._nodes.get(node)
+        revision = placed.revisions[node]
+        if known is not None and (known.revision, known.budgets_revision) == (revision, budgets_revision):
+            return known.candidates
+        found = [
+            self._candidate(key, pod, budgets)
+            for key, pod in placed.on_node(node).items()
+            if not (pod.is_nominated or pod.pod.is_terminating)
+        ]
+        candidates = tuple(sorted(found, key=lambda each: (each.unit.priority, -each.unit.started, each.unit.keys)))
+        if all(self._are_allocated(pod) for candidate in candidates for pod in candidate.pods):
+            self._nodes[node] = _Known(revision, budgets_revision, candidates)
+        return candidates
+
+    def lower_than(self, priority: int, node: str, budgets: CountedBudgets) -> Sequence[VictimCandidate]:
+        found = self.on_node(node, budgets)
+        if not found or found[-1].unit.priority < priority:
+            return found
+        return [each for each in found if each.unit.priority < priority]
+
+    def users(self, claim_ids: Iterable[ClaimId], priority: int, budgets: CountedBudgets) -> Iterable[VictimCandidate]:
+        """The candidates of lower priority that use one of the claims."""
+        placed = self._cluster.placed_pods
+        keys = {key for claim_id in claim_ids for key in placed.users(claim_id)}
+        nodes = sorted({pod.node for key in keys if (pod := placed.find(key)) is not None})
+        for node in nodes:
+            found = self.lower_than(priority, node, budgets)
+            yield from (each for each in found if not keys.isdisjoint(each.unit.keys))
+
+    def _candidate(self, key: PodKey, pod: PlacedPod, budgets: CountedBudgets) -> VictimCandidate:
+        unit = VictimUnit((key,), pod.priority, seconds(pod.pod.status.start_time), budgets.of(pod.pod))
+        return VictimCandidate(unit, (pod,), sum(map(self._devices_of, pod.claims)))
+
+    def _devices_of(self, claim_id: ClaimId) -> int:
+        claim = self._cluster.find_claim(claim_id)
+        allocation = claim.status.allocation if claim is not None else None
+        return len(allocation.devices.results) if allocation is not None else 0
+
+    def _are_allocated(self, pod: PlacedPod) -> bool:
+        """False if a claim of a placed pod has no devices yet: the watch of claims may be behind."""
+        return all(map(self._devices_of, pod.claims))
+
+
+def holders(pools: frozenset[PoolId], snapshot: Snapshot) -> dict[PoolId, list[ClaimId]]:
+    """The claims that hold devices of these pools."""
+    found: dict[PoolId, list[ClaimId]] = {}
+    for claim_id, claim in snapshot.claims.items():
+        for pool_id in pools & pools_used(claim):
+            found.setdefault(pool_id, []).append(claim_id)
+    return found
+
+
+@lru_cache(maxsize=65536)
+def seconds(timestamp: str | None) -> float:
+    """Infinite for a time that is not known."""
+    try:
+        return parse_timestamp(timestamp).timestamp() if timestamp else inf
+    except BadTimestamp:
+        return inf

@@ -1,0 +1,200 @@
+"""Preemption within the scheduler's loop: what a rejected pod may still get, and the nominated pods that wait for their room.
+
+A nominated pod is counted on its node, with the devices that it is going to get (`ClusterState.nominate`). So pods of the same or of
+lower priority take nothing of that; pods of higher priority may. Only the node's name is stored; the devices are worked out again by a
+new leader.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection
+from datetime import datetime
+from typing import Final
+
+from msgspec.structs import replace
+
+from dralloc.api.pod_v1 import Pod
+from dralloc.primitives.clock import Clock
+from dralloc.scheduler.bind.evictor import Evictor
+from dralloc.scheduler.contract import Decision, Placement, PreemptionPlan, Rejection
+from dralloc.scheduler.decide.cycle import Cycle, SchedulingAttempt
+from dralloc.scheduler.decide.preemption import (
+    NOTHING_TO_PREEMPT,
+    NoPreemption,
+    PreemptionPlanner,
+    lower_nominations,
+)
+from dralloc.scheduler.report.scheduling_report import SchedulingReport
+from dralloc.scheduler.state.cluster_events import ClusterEvent, pod_changed
+from dralloc.scheduler.state.cluster_state import ClusterState
+from dralloc.scheduler.state.placed_pods import pod_key
+
+REASONS_MAX: Final = 1000
+
+
+class Preemptor:
+    """`wake` gets the events of what became free when a nomination ends."""
+
+    def __init__(
+        self,
+        cluster: ClusterState,
+        cycle: Cycle,
+        evictor: Evictor,
+        report: SchedulingReport,
+        clock: Clock,
+        wake: Callable[[Collection[ClusterEvent]], None],
+    ) -> None:
+        self._cluster = cluster
+        self._cycle = cycle
+        self._planner = PreemptionPlanner(cluster, cycle)
+        self._evictor = evictor
+        self._report = report
+        self._clock = clock
+        self._wake = wake
+        # Pods with a stored nomination that is not counted yet, by UID.
+        self._stored: dict[str, Pod] = {}
+        # Nominated pods that gave way, whose stored nomination is to be removed.
+        self._displaced: list[Pod] = []
+        # Why pods with these requirements preempt no other pods.
+        self._reasons: OrderedDict[bytes, NoPreemption] = OrderedDict()
+
+    def pod_changed(self, before: Pod | None, after: Pod | None) -> None:
+        """Follows stored nominations, also those of other schedulers' pods."""
+        for pod in filter(None, (before, after)):
+            self._stored.pop(pod.metadata.uid, None)
+        if after is None or after.spec.node_name or after.is_finished or after.is_terminating:
+            return
+        if after.status.nominated_node_name and after.metadata.uid not in self._cluster.nominated:
+            self._stored[after.metadata.uid] = after
+
+    # --- An attempt -------------------------------------------------------------------------------------------------
+
+    def begin(self, pod: Pod) -> Collection[ClusterEvent]:
+        """Prepares the attempt for a pod: nominations are counted, except its own. Returns what its own kept from others."""
+        self._stored.pop(pod.metadata.uid, None)
+        now = self._clock.now()
+        for other in sorted(self._stored.values(), key=lambda each: -(each.spec.priority or 0)):
+            del self._stored[other.metadata.uid]
+            if (placement := self._planner.awaited(other, now)) is not None:
+                self._nominate(other, placement)
+        return self._cluster.withdraw(pod.metadata.uid)
+
+    def conclude(self, attempt: SchedulingAttempt, now: datetime) -> Decision:
+        """The decision of the cycle; a pod that it rejects may get a node by preemption."""
+        pod = attempt.pod
+        if node := pod.status.nominated_node_name:
+            placement = self._cycle.place_on(attempt, node, now)
+            if placement is not None:
+                return placement
+        decision = self._cycle.conclude(attempt, now)
+        if not isinstance(decision, Rejection) or decision.deallocate is not None:
+            return decision
+        if (placement := self._planner.without_nominations(pod, now)) is not None:
+            return placement
+        plan = self._planner.plan(pod, now)
+        key = self._key(pod, decision)
+        if isinstance(plan, PreemptionPlan):
+            self._report.preemption_attempted(len(plan.victims))
+            message = f"{decision.message}; preemption: {_summary(pod, plan)}"
+            return replace(decision, message=message, equivalence_key=None, preemption=plan)
+        if plan is not NOTHING_TO_PREEMPT:
+            self._report.preemption_attempted(0)
+        if key is not None:
+            self._remember(key, plan)
+        return _explained(decision, plan, key)
+
+    def describe(self, pod: Pod, decision: Decision) -> Decision:
+        """The rejection of a pod as its representative's attempt would have worded it."""
+        if not isinstance(decision, Rejection) or (key := self._key(pod, decision)) is None:
+            return decision
+        return _explained(decision, self._reasons.get(key, NOTHING_TO_PREEMPT), key)
+
+    def end(self, pod: Pod, decision: Decision, freed: Collection[ClusterEvent]) -> None:
+        """The decision is made and, if it is a placement, assumed. `freed` is what `begin` returned."""
+        if isinstance(decision, Placement):
+            self._displace(pod)
+        elif isinstance(decision, Rejection) and decision.preemption is not None:
+            self._nominate(pod, decision.preemption.placement)
+            self._displace(pod)
+            return
+        self._wake(freed)
+
+    def _key(self, pod: Pod, decision: Rejection) -> bytes | None:
+        """Pods of different priorities preempt different pods."""
+        key, spec = decision.equivalence_key, pod.spec
+        return key + f"/{spec.priority or 0}/{spec.preemption_policy}".encode() if key is not None else None
+
+    def _remember(self, key: bytes, reason: NoPreemption) -> None:
+        self._reasons[key] = reason
+        self._reasons.move_to_end(key)
+        if len(self._reasons) > REASONS_MAX:
+            self._reasons.popitem(last=False)
+
+    def _nominate(self, pod: Pod, placement: Placement) -> None:
+        # The shares of a pod that waits have no IDs yet.
+        committed = placement.commit(lambda: f"nominated-{pod.metadata.uid}")
+        devices = [committed.allocations[each] for each in committed.new]
+        self._cluster.nominate(pod, placement.node, devices, committed.extended)
+
+    def _displace(self, pod: Pod) -> None:
+        """Ends the nominations of pods with lower priority whose room the pod takes."""
+        now = self._clock.now()
+        for _, uid in lower_nominations(self._cluster, pod):
+            nominated = self._cluster.nominated[uid]
+            freed = self._cluster.withdraw(uid)
+            other = replace(nominated.pod, status=replace(nominated.pod.status, nominated_node_name=nominated.node))
+            if (placement := self._planner.awaited(other, now)) is not None:
+                self._nominate(nominated.pod, placement)
+                continue
+            self._displaced.append(other)
+            self._wake((*freed, pod_changed(pod_key(other))))
+
+    # --- Writes -----------------------------------------------------------------------------------------------------
+
+    @property
+    def has_writes(self) -> bool:
+        return bool(self._displaced)
+
+    async def write_displaced(self) -> None:
+        """Removes the stored nominations of pods that gave way. What fails is written with their next attempt."""
+        while self._displaced:
+            await self._evictor.nominate(self._displaced.pop(), "")
+
+    async def preempt(self, pod: Pod, plan: PreemptionPlan) -> str | None:
+        """Writes the plan; returns why that failed."""
+        if (failure := await self._evictor.nominate(pod, plan.node)) is not None:
+            return failure
+        evicted, failure = await self._evictor.evict(pod, plan)
+        for victim in evicted:
+            self._report.preempted(victim.pod, pod, plan.node)
+        return failure
+
+    async def drop_nomination(self, pod: Pod) -> None:
+        """Removes the stored nomination of a pod that it does not help."""
+        await self._evictor.nominate(pod, "")
+
+
+def _explained(decision: Rejection, reason: NoPreemption, key: bytes | None) -> Rejection:
+    message = f"{decision.message}; preemption: {reason.message}" if reason.message else decision.message
+    return replace(decision, message=message, equivalence_key=key)
+
+
+def _summary(pod: Pod, plan: PreemptionPlan) -> str:
+    """The names of pods in other namespaces are confidential."""
+    if not plan.victims and plan.leaving:
+        return f"waiting for {_counted(len(plan.leaving), 'pod')} to leave node {plan.node}"
+    if not plan.victims:
+        return f"waiting for devices of pods that are gone, for node {plan.node}"
+    namespace, all_pods = pod.metadata.namespace, [victim.pod.metadata for victim in plan.victims]
+    names = sorted(each.name for each in all_pods if each.namespace == namespace)
+    shown = [f"pod {name}" for name in names[:3]]
+    if len(names) > 3:
+        shown.append(_counted(len(names) - 3, "other pod"))
+    if len(names) < len(all_pods):
+        shown.append(f"{_counted(len(all_pods) - len(names), 'pod')} of other namespaces")
+    return f"evicting {', '.join(shown)} to make room on node {plan.node}"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

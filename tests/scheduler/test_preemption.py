@@ -1,0 +1,215 @@
+"""Preemption by the whole scheduler, against a real API server in virtual time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dralloc.api.core_v1 import Node
+from dralloc.api.pod_v1 import PodCondition
+from dralloc.api.resource_v1 import ResourceSlice
+from dralloc.testing.builders import claim, device, device_class, request, resource_slice
+from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
+from tests.support.workloads import Document
+
+GATE = "DRAPreemption=true"
+
+
+def priority_class(name: str, value: int, **more: Any) -> Document:
+    kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
+    return {**kind, "metadata": {"name": name}, "value": value, **more}
+
+
+def gpus(count: int, name: str = "node-a") -> ResourceSlice:
+    devices = [device(f"gpu-{number}") for number in range(count)]
+    return resource_slice(f"gpus-of-{name}", *devices, pool=name, node_name=name)
+
+
+def of_priority(name: str, priority: str, *claims: str, **more: Any) -> Document:
+    document = our_pod(name, *claims, **more)
+    return {**document, "spec": {**document["spec"], "priorityClassName": priority}}
+
+
+async def make_cluster(cluster: ScheduledCluster, devices: int = 1, cpu: str = "4") -> None:
+    classes = [priority_class(name, value) for name, value in (("low", 1), ("middle", 5), ("high", 10))]
+    await cluster.create(device_class(), node("node-a", cpu=cpu), *classes)
+    if devices:
+        await cluster.create(gpus(devices))
+
+
+async def make_pod(cluster: ScheduledCluster, name: str, priority: str, **more: Any) -> None:
+    """A pod with a claim for one device."""
+    await cluster.create(claim(f"claim-of-{name}", request()), of_priority(name, priority, f"claim-of-{name}", **more))
+    await cluster.settle()
+
+
+async def conditions(cluster: ScheduledCluster, pod: str) -> dict[str, PodCondition]:
+    return {each.type: each for each in (await cluster.pod(pod)).status.conditions}
+
+
+async def finish_eviction(cluster: ScheduledCluster, pod: str) -> None:
+    """The node ends the pod, and the claim controller releases its claim."""
+    assert (await cluster.pod(pod)).is_terminating
+    await cluster.remove_pod(pod)
+    await cluster.release(f"claim-of-{pod}")
+    await cluster.settle()
+
+
+@in_cluster(GATE)
+async def test_a_pod_of_higher_priority_gets_the_device_of_another(cluster: ScheduledCluster) -> None:
+    await make_cluster(cluster)
+    await make_pod(cluster, "weak", "low")
+    await make_pod(cluster, "strong", "high")
+    weak, strong = await cluster.pod("weak"), await cluster.pod("strong")
+    assert weak.is_terminating
+    disruption = (await conditions(cluster, "weak"))["DisruptionTarget"]
+    assert (disruption.status, disruption.reason) == ("True", "PreemptionByScheduler")
+    assert "Preempted by pod default/strong on node node-a" in [
+        each.message for each in await cluster.events_of("weak")
+    ]
+    assert strong.status.nominated_node_name == "node-a"
+    assert "preemption: evicting pod weak to make room on node node-a" in (await cluster.condition("strong")).message
+    assert not strong.spec.node_name
+    await finish_eviction(cluster, "weak")
+    assert await cluster.node_of("strong") == "node-a"
+    assert await cluster.devices_of("claim-of-strong") == ["gpu-0"]
+
+
+@in_cluster()
+async def test_nothing_is_evicted_while_the_gate_is_off(cluster: ScheduledCluster) -> None:
+    await make_cluster(cluster)
+    await make_pod(cluster, "weak", "low")
+    await make_pod(cluster, "strong", "high")
+    assert not (await cluster.pod("weak")).is_terminating
+    assert "preemption" not in (await cluster.condition("strong")).message
+
+
+@in_cluster(GATE)
+async def test_a_pod_whose_policy_is_never_waits(cluster: ScheduledCluster) -> None:
+    await make_cluster(cluster)
+    await cluster.create(priority_class("polite", 10, preemptionPolicy="Never"))
+    await make_pod(cluster, "weak", "low")
+    await make_pod(cluster, "strong", "polite")
+    assert not (await cluster.pod("weak")).is_terminating
+    assert "preemption: its preemptionPolicy is Never" in (await cluster.condition("strong")).message
+
+
+@in_cluster(GATE)
+async def test_pods_of_the_same_priority_are_not_evicted(cluster: ScheduledCluster) -> None:
+    await make_cluster(cluster)
+    await make_pod(cluster, "first", "high")
+    await make_pod(cluster, "second", "high")
+    assert not (await cluster.pod("first")).is_terminating
+    assert "preemption" not in (await cluster.condition("second")).message
+
+
+@in_cluster(GATE)
+async def test_the_freed_device_is_kept_for_the_nominated_pod(cluster: ScheduledCluster) -> None:
+    await make_cluster(cluster)
+    await make_pod(cluster, "weak", "low")
+    await make_pod(cluster, "strong", "middle")
+    # Of the same and of lower priority, while the victim ends.
+    await make_pod(cluster, "rival", "middle")
+    await make_pod(cluster, "weaker", "low")
+    await finish_eviction(cluster, "weak")
+    assert await cluster.node_of("strong") == "node-a"
+    assert [await cluster.node_of(name) for name in ("rival", "weaker")] == ["", ""]
+
+
+@in_cluster(GATE)
+async def test_a_new_leader_keeps_the_device_for_the_nominated_pod(cluster: ScheduledCluster) -> None:
+    await make_cluster(cluster)
+    await make_pod(cluster, "weak", "low")
+    await make_pod(cluster, "strong", "middle")
+    await cluster.kill()
+    await cluster.remove_pod("weak")
+    await cluster.create(claim("claim-of-rival", request()), of_priority("rival", "middle", "claim-of-rival"))
+    await cluster.restart(GATE)
+    await cluster.settle()
+    await cluster.release("claim-of-weak")
+    await cluster.settle()
+    assert await cluster.node_of("strong") == "node-a"
+    assert await cluster.node_of("rival") == ""
+
+
+@in_cluster(GATE)
+async def test_no_second_victim_is_evicted_while_the_first_ends(cluster: ScheduledCluster) -> None:
+    await make_cluster(cluster, devices=2)
+    await make_pod(cluster, "weak", "low")
+    await make_pod(cluster, "feeble", "low")
+    await make_pod(cluster, "strong", "high")
+    assert sum([(await cluster.pod(name)).is_terminating for name in ("weak", "feeble")]) == 1
+    victim = "weak" if (await cluster.pod("weak")).is_terminating else "feeble"
+    # The pod is gone, its claim still has the device.
+    await cluster.remove_pod(victim)
+    await cluster.settle(400)
+    other = "feeble" if victim == "weak" else "weak"
+    assert not (await cluster.pod(other)).is_terminating
+    assert (await cluster.pod("strong")).status.nominated_node_name == "node-a"
+    await cluster.release(f"claim-of-{victim}")
+    await cluster.settle()
+    assert await cluster.node_of("strong") == "node-a"
+
+
+@in_cluster(GATE)
+async def test_a_pod_of_even_higher_priority_takes_the_nominated_room(cluster: ScheduledCluster) -> None:
+    await make_cluster(cluster)
+    await make_pod(cluster, "weak", "low")
+    await make_pod(cluster, "strong", "middle")
+    await make_pod(cluster, "strongest", "high")
+    await finish_eviction(cluster, "weak")
+    assert await cluster.node_of("strongest") == "node-a"
+    strong = await cluster.pod("strong")
+    assert (strong.spec.node_name, strong.status.nominated_node_name) == ("", "")
+
+
+@in_cluster(GATE)
+async def test_a_claim_that_another_pod_shares_is_not_worth_an_eviction(cluster: ScheduledCluster) -> None:
+    await make_cluster(cluster)
+    await make_pod(cluster, "weak", "low")
+    await cluster.create(of_priority("partner", "high", "claim-of-weak"))
+    await cluster.settle()
+    await make_pod(cluster, "strong", "high")
+    assert not (await cluster.pod("weak")).is_terminating
+    message = (await cluster.condition("strong")).message
+    assert "preemption: no eviction of pods with lower priority would help" in message
+
+
+@in_cluster(GATE)
+async def test_cpu_is_freed_too_and_a_budget_protects(cluster: ScheduledCluster) -> None:
+    await make_cluster(cluster, devices=0, cpu="2")
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "budget"},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "kept"}}},
+    }
+    await cluster.create(budget)
+    one = {"requests": {"cpu": "1"}}
+    await cluster.create(of_priority("kept", "low", labels={"app": "kept"}, **one))
+    await cluster.create(of_priority("other", "middle", labels={"app": "other"}, **one))
+    await cluster.settle()
+    await cluster.create(of_priority("strong", "high", **one))
+    await cluster.settle()
+    assert [(await cluster.pod(name)).is_terminating for name in ("kept", "other")] == [False, True]
+
+
+@in_cluster(GATE)
+async def test_the_nomination_is_dropped_when_the_node_is_gone(cluster: ScheduledCluster) -> None:
+    await make_cluster(cluster)
+    await make_pod(cluster, "weak", "low")
+    await make_pod(cluster, "strong", "high")
+    assert (await cluster.pod("strong")).status.nominated_node_name == "node-a"
+    await cluster.client.delete(ResourceSlice, "gpus-of-node-a")
+    await cluster.client.delete(Node, "node-a")
+    await cluster.settle(400)
+    assert not (await cluster.pod("strong")).status.nominated_node_name
+
+
+@in_cluster(GATE)
+async def test_metrics_count_attempts_and_victims(cluster: ScheduledCluster) -> None:
+    await make_cluster(cluster)
+    await make_pod(cluster, "weak", "low")
+    await make_pod(cluster, "strong", "high")
+    text = cluster.schedulers[0].counters.text()
+    assert "scheduler_preemption_victims_count 1" in text
+    assert "scheduler_preemption_attempts_total 1" in text
