@@ -141,7 +141,8 @@ class Network:
 
     def _track(self, task: asyncio.Task[Any]) -> None:
         self._in_flight.add(task)
-        task.add_done_callback(self._arrived)
+        # In no process, too: the sender may be paused when the message arrives.
+        task.add_done_callback(self._arrived, context=Context())
 
     def _arrived(self, task: asyncio.Task[Any]) -> None:
         self._in_flight.discard(task)
