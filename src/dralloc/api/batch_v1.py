@@ -8,6 +8,12 @@ from msgspec import field
 
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
 from dralloc.api.pod_v1 import PodSpec
+from dralloc.api.scheduling_v1beta1 import (
+    BasicSchedulingPolicy,
+    DisruptionMode,
+    PodGroupResourceClaim,
+    PodGroupSchedulingConstraints,
+)
 from dralloc.api.wire import Int32, Int64, Time, Wire, printed
 
 GROUP: Final = "batch"
@@ -18,6 +24,27 @@ class PodTemplateSpec(Wire):
     spec: PodSpec = field(default_factory=lambda: PodSpec())
 
 
+class WorkloadPodGroupGangSchedulingPolicy(Wire):
+    # The job's parallelism if it is absent.
+    min_count: Int32 | None = None
+
+
+class WorkloadPodGroupSchedulingPolicy(Wire):
+    """Exactly one policy."""
+
+    basic: BasicSchedulingPolicy | None = None
+    gang: WorkloadPodGroupGangSchedulingPolicy | None = None
+
+
+class JobSchedulingConfiguration(Wire):
+    """How the pods of a job are scheduled together: what the PodGroup of the job gets."""
+
+    scheduling_policy: WorkloadPodGroupSchedulingPolicy | None = None
+    scheduling_constraints: PodGroupSchedulingConstraints | None = None
+    disruption_mode: DisruptionMode | None = None
+    resource_claims: tuple[PodGroupResourceClaim, ...] = ()
+
+
 class JobSpec(Wire):
     UNREAD: ClassVar = (
         "backoffLimitPerIndex",
@@ -25,7 +52,6 @@ class JobSpec(Wire):
         "maxFailedIndexes",
         "podFailurePolicy",
         "podReplacementPolicy",
-        "scheduling",
         "selector",
         "successPolicy",
     )
@@ -38,6 +64,7 @@ class JobSpec(Wire):
     suspend: bool | None = None
     managed_by: str | None = None
     ttl_seconds_after_finished: Int32 | None = None
+    scheduling: JobSchedulingConfiguration | None = None
     template: PodTemplateSpec = field(default_factory=lambda: PodTemplateSpec())
 
 

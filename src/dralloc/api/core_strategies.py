@@ -11,13 +11,12 @@ from msgspec.structs import replace
 
 from dralloc.api import rbac_v1
 from dralloc.api.apps_v1 import DaemonSet, Deployment
-from dralloc.api.batch_v1 import Job
 from dralloc.api.coordination_v1 import Lease
 from dralloc.api.core_v1 import ConfigMap, Event, Namespace, Node, ResourceQuota, Secret, Service, ServiceAccount
 from dralloc.api.field_defaults import DEFAULTS, Rows, with_field_defaults
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.node_taints import NOT_READY, UNREACHABLE
-from dralloc.api.pod_defaults import default_pod_spec, default_template_spec, quality_of_service
+from dralloc.api.pod_defaults import default_pod_spec, quality_of_service
 from dralloc.api.pod_v1 import PENDING, Pod
 from dralloc.api.rbac_v1 import ClusterRole, ClusterRoleBinding, Role, RoleBinding
 from dralloc.api.scheduling_v1 import PREEMPT_LOWER, PriorityClass
@@ -25,7 +24,6 @@ from dralloc.api.storage_v1 import CSINode
 from dralloc.api.strategy import StatusStrategy, with_generation
 from dralloc.api.unstructured_object import UnstructuredObject, view
 from dralloc.api.validation import configuration_data, core, ephemeral_containers, installation, roles
-from dralloc.api.validation.job_update import validate_job_spec_update
 from dralloc.api.validation.metadata import validate_metadata, validate_metadata_update
 from dralloc.api.validation.pod import SPEC, validate_pod, validate_pod_status
 from dralloc.api.validation.priority_class import validate_priority_class, validate_priority_class_update
@@ -190,59 +188,6 @@ class EventStrategy(UnstructuredStrategy):
 
 class LeaseStrategy(UnstructuredStrategy):
     rules = Rules(Lease, core.validate_lease)
-
-
-class JobStrategy(UnstructuredStrategy):
-    rules = Rules(Job, core.validate_job, status=core.validate_job)
-    has_generation = True
-
-    def default(self, obj: UnstructuredObject) -> UnstructuredObject:
-        spec = {
-            "parallelism": 1,
-            "backoffLimit": 6,
-            "completionMode": "NonIndexed",
-            "suspend": False,
-            **obj.member("spec"),
-        }
-        if "parallelism" not in obj.member("spec"):
-            spec.setdefault("completions", 1)
-        spec.setdefault("podReplacementPolicy", "Failed" if spec.get("podFailurePolicy") else "TerminatingOrFailed")
-        template = spec.get("template") or {}
-        spec["template"] = {**template, "spec": default_template_spec(template.get("spec") or {})}
-        return with_members(obj, spec=spec)
-
-    def prepare_create(self, new: UnstructuredObject) -> UnstructuredObject:
-        new = super().prepare_create(new)
-        return new if new.member("spec").get("manualSelector") else with_members(new, spec=_selecting_own_pods(new))
-
-    def initial_status(self, new: UnstructuredObject) -> dict[str, Any]:  # noqa: ARG002
-        return {}
-
-    def validate_update(self, new: UnstructuredObject, old: UnstructuredObject) -> Iterator[FieldError]:
-        yield from super().validate_update(new, old)
-        has_pods = bool(old.member("status").get("active"))
-        yield from validate_job_spec_update(new.member("spec"), old.member("spec"), has_pods=has_pods)
-
-
-def _selecting_own_pods(job: UnstructuredObject) -> dict[str, Any]:
-    """The spec of a job whose pods have its UID as a label, by which it selects them."""
-    spec, uid, name = job.member("spec"), job.metadata.uid, job.metadata.name
-    template = spec.get("template") or {}
-    metadata = template.get("metadata") or {}
-    labels = {
-        **(metadata.get("labels") or {}),
-        "batch.kubernetes.io/controller-uid": uid,
-        "batch.kubernetes.io/job-name": name,
-        "controller-uid": uid,
-        "job-name": name,
-    }
-    selector = spec.get("selector") or {}
-    match = {**(selector.get("matchLabels") or {}), "batch.kubernetes.io/controller-uid": uid}
-    return {
-        **spec,
-        "selector": {**selector, "matchLabels": match},
-        "template": {**template, "metadata": {**metadata, "labels": labels}},
-    }
 
 
 class PriorityClassStrategy(UnstructuredStrategy):

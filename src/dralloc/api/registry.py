@@ -26,6 +26,7 @@ from dralloc.api import (
 )
 from dralloc.api.codec import decode, encode
 from dralloc.api.conversion import V1, V1BETA1, V1BETA2
+from dralloc.api.job_strategy import JobStrategy
 from dralloc.api.member_forms import EVENT_FORMS, MemberForms
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.stored_kinds import NEW_EVENT_ROW, STORED_KINDS, StoredKind, strategy_of
@@ -229,7 +230,7 @@ RESOURCE_QUOTA: Final = _core_kind(
     core_strategies.ResourceQuotaStrategy, subresources=("status",), short_names=("quota",)
 )
 LEASE: Final = _core_kind(core_strategies.LeaseStrategy, group=coordination_v1.GROUP, unconditional_update=False)
-JOB: Final = _core_kind(core_strategies.JobStrategy, group=batch_v1.GROUP, subresources=("status",))
+JOB: Final = _core_kind(JobStrategy, group=batch_v1.GROUP, subresources=("status",))
 PRIORITY_CLASS: Final = _core_kind(
     core_strategies.PriorityClassStrategy, group=scheduling_v1.GROUP, short_names=("pc",)
 )

@@ -19,7 +19,7 @@ from dralloc.api.node_leases import NODE_LEASES
 from dralloc.api.pod_claims import claims_of, controller_of, group_name, is_pod
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim, ResourceClaimTemplate
-from dralloc.api.scheduling_v1beta1 import PodGroup
+from dralloc.api.scheduling_v1beta1 import PodGroup, Workload
 from dralloc.api.unstructured_object import UnstructuredObject, read_unstructured
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.informer import Informer
@@ -46,6 +46,7 @@ def _unstructured(view_type: type[ApiObject]) -> TypedResource[UnstructuredObjec
 TEMPLATES: Final = _unstructured(ResourceClaimTemplate)
 JOBS: Final = _unstructured(Job)
 POD_GROUPS: Final = resource_for(PodGroup)
+WORKLOADS: Final = resource_for(Workload)
 
 
 def _claims_of_pod(pod: Pod) -> Iterator[tuple[str, str]]:
@@ -81,6 +82,12 @@ def _controller(item: ApiObject) -> Iterator[tuple[str, str]]:
         yield item.metadata.namespace, owner.uid
 
 
+def _controller_ref(workload: Workload) -> Iterator[tuple[str, str, str, str]]:
+    reference = workload.spec.controller_ref
+    if reference is not None:
+        yield workload.metadata.namespace, reference.api_group, reference.kind, reference.name
+
+
 def _workloads_of_claim(claim: ResourceClaim) -> Iterator[tuple[str, ConsumerReference]]:
     namespace = claim.metadata.namespace
     return ((namespace, reference) for reference in claim.status.reserved_for if not is_pod(reference))
@@ -110,7 +117,8 @@ _INDICES: Final[Mapping[TypedResource[Any], Mapping[str, Callable[[Any], Iterabl
         "state": _state_of_pod,
     },
     resource_for(ResourceClaim): {"controller": _controller, "workload": _workloads_of_claim, "device": devices_of},
-    POD_GROUPS: {"template": _templates_of},
+    POD_GROUPS: {"template": _templates_of, "controller": _controller},
+    WORKLOADS: {"controller": _controller, "controllerRef": _controller_ref},
     resource_for(ResourceQuota): {"namespace": _namespace},
 }
 

@@ -51,7 +51,7 @@ def validate_pod_group(group: PodGroup) -> Iterator[FieldError]:
 def validate_pod_group_update(new: PodGroup, old: PodGroup) -> Iterator[FieldError]:
     yield from validate_metadata_update(new.metadata, old.metadata)
     yield from _validate_group_spec(new.spec)
-    yield from _validate_unchanged(new.spec, old.spec, SPEC, "parent_composite_pod_group_name", "workload_ref")
+    yield from validate_unchanged(new.spec, old.spec, SPEC, "parent_composite_pod_group_name", "workload_ref")
     yield from _validate_shared_update(new.spec, old.spec, SPEC)
 
 
@@ -80,7 +80,7 @@ def validate_workload(workload: Workload) -> Iterator[FieldError]:
 def validate_workload_update(new: Workload, old: Workload) -> Iterator[FieldError]:
     yield from validate_metadata_update(new.metadata, old.metadata)
     yield from _validate_workload_spec(new.spec)
-    yield from _validate_unchanged(new.spec, old.spec, SPEC, "controller_ref")
+    yield from validate_unchanged(new.spec, old.spec, SPEC, "controller_ref")
     before = {template.name: template for template in old.spec.pod_group_templates or ()}
     templates, path = new.spec.pod_group_templates or (), SPEC.child("podGroupTemplates")
     for position, template in enumerate(templates):
@@ -154,7 +154,7 @@ def _validate_shared(spec: PodGroupSpec | PodGroupTemplate, path: FieldPath) -> 
 
 
 def validate_policy(policy: PodGroupSchedulingPolicy, path: FieldPath) -> Iterator[FieldError]:
-    yield from _validate_one_of(path, basic=policy.basic, gang=policy.gang)
+    yield from validate_one_of(path, basic=policy.basic, gang=policy.gang)
     if policy.gang is not None:
         where = path.child("gang", "minCount")
         if policy.gang.min_count == 0:
@@ -186,7 +186,7 @@ def validate_group_claims(claims: tuple[PodGroupResourceClaim, ...], path: Field
             "resourceClaimName": claim.resource_claim_name,
             "resourceClaimTemplateName": claim.resource_claim_template_name,
         }
-        yield from _validate_one_of(where, **references)
+        yield from validate_one_of(where, **references)
         yield from validate_required_label(claim.name, where.child("name"))
         for field, name in references.items():
             if name is not None:
@@ -195,10 +195,10 @@ def validate_group_claims(claims: tuple[PodGroupResourceClaim, ...], path: Field
 
 
 def validate_disruption_mode(mode: DisruptionMode, path: FieldPath) -> Iterator[FieldError]:
-    yield from _validate_one_of(path, single=mode.single, all=mode.all)
+    yield from validate_one_of(path, single=mode.single, all=mode.all)
 
 
-def _validate_one_of(path: FieldPath, **members: object) -> Iterator[FieldError]:
+def validate_one_of(path: FieldPath, **members: object) -> Iterator[FieldError]:
     """Exactly one of these members must be set."""
     all_names = ", ".join(f"`{name}`" for name in members)
     present = [name for name, value in members.items() if value is not None]
@@ -217,10 +217,10 @@ def _validate_shared_update(new: SharedT, old: SharedT, path: FieldPath) -> Iter
         happened = "set once created" if before.gang is None else "cleared once set"
         yield invalid(where.child("gang"), None, f"field cannot be {happened}")
     fields = ("scheduling_constraints", "resource_claims", "disruption_mode", "priority_class_name", "priority")
-    yield from _validate_unchanged(new, old, path, *fields, "preemption_policy")
+    yield from validate_unchanged(new, old, path, *fields, "preemption_policy")
 
 
-def _validate_unchanged(new: object, old: object, path: FieldPath, *fields: str) -> Iterator[FieldError]:
+def validate_unchanged(new: object, old: object, path: FieldPath, *fields: str) -> Iterator[FieldError]:
     for field in fields:
         value = getattr(new, field)
         if value != getattr(old, field):

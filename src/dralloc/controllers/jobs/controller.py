@@ -22,6 +22,7 @@ from dralloc.controllers.claim_users import users_of
 from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.controller_loop import Controller
 from dralloc.controllers.jobs.completion_indexes import print_indexes
+from dralloc.controllers.jobs.job_groups import JobGroups
 from dralloc.controllers.jobs.plan import (
     INDEXED,
     MANAGERS,
@@ -36,6 +37,7 @@ from dralloc.controllers.jobs.plan import (
     unsupported_field,
 )
 from dralloc.controllers.jobs.plan_claims import SHARED_CLAIMS, ClaimAction, plan_claims
+from dralloc.controllers.jobs.plan_groups import CreatePodGroup, CreateWorkload, GroupAction, JobGroup, ResizeGang
 from dralloc.controllers.jobs.pod_template import PodNames
 from dralloc.controllers.jobs.pod_tracker import PodTracker
 from dralloc.controllers.jobs.pod_worker_pool import PODS, PodWorkerPool
@@ -49,6 +51,8 @@ CLAIMS: Final = resource_for(ResourceClaim)
 
 # New templates do not queue the jobs that wait for them.
 TEMPLATE_CHECK_S: Final = 5.0
+# The Workload of another controller does not queue the jobs that wait for it.
+GROUP_CHECK_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,7 @@ class JobStep:
     """An action for an existing job."""
 
     job: UnstructuredObject
-    action: JobAction | ClaimAction
+    action: JobAction | ClaimAction | GroupAction
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,9 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
         self._pods = context.informers.informer_for(PODS)
         self._claims = context.informers.informer_for(CLAIMS)
         self._templates = context.informers.informer_for(TEMPLATES)
+        self._groups = (
+            JobGroups(context, self._calls, self._queue_owner) if "WorkloadWithJob" in context.gates else None
+        )
         jobs = context.informers.informer_for(JOBS)
         self._jobs = MutationCache(jobs)
         # The informers may show pods before their job and after its deletion.
@@ -134,11 +141,15 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
     def _on_claim(self, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
         claim = after or before
         assert claim is not None, "a change has an object"
-        if (before is None or after is None) and (owner := _owner_of(claim)) is not None:
-            self.queue.add(owner)
+        if before is None or after is None:
+            self._queue_owner(claim)
         for consumer in claim.status.reserved_for:
             if is_job(consumer):
                 self.queue.add(JobKey(claim.metadata.namespace, consumer.name, consumer.uid))
+
+    def _queue_owner(self, item: ApiObject) -> None:
+        if (owner := _owner_of(item)) is not None:
+            self.queue.add(owner)
 
     # --- Plan -----------------------------------------------------------------------------------------------------
 
@@ -151,6 +162,9 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
         if known.spec.managed_by not in MANAGERS:
             return PlannedActions()
         pool.tracker.adopt(known.status)
+        group = self._plan_group(known, pool)
+        if not group.is_ready:
+            return PlannedActions([JobStep(job, action) for action in group.actions], GROUP_CHECK_S)
         facts = JobFacts(
             counts=pool.tracker.count(now),
             completed_indexes=partial(_completed, known, pool.tracker),
@@ -164,8 +178,18 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
         if any(isinstance(action, ReportProblem) for action in claims):
             waits.append(TEMPLATE_CHECK_S)
         return PlannedActions(
-            [JobStep(job, action) for action in (*claims, *planned.actions)], min(waits, default=None)
+            [JobStep(job, action) for action in (*group.actions, *claims, *planned.actions)], min(waits, default=None)
         )
+
+    def _plan_group(self, job: Job, pool: PodWorkerPool) -> JobGroup:
+        """The group of the job's pods, which exists before they do."""
+        if self._groups is None or job.is_finished:
+            return JobGroup()
+        group = self._groups.plan(job, has_pods=bool(pool.tracker.outcomes))
+        pool.group = group.name
+        if group.problem:
+            self._report(job, "FailedWorkloadCompilation", group.problem)
+        return group
 
     def _plan_claims(self, job: UnstructuredObject) -> tuple[ClaimAction, ...]:
         if SHARED_CLAIMS not in job.metadata.annotations or job.metadata.deletion_timestamp is not None:
@@ -216,7 +240,7 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
             case _:
                 assert_never(action)
 
-    async def _apply_to_job(self, job: UnstructuredObject, action: JobAction | ClaimAction) -> None:
+    async def _apply_to_job(self, job: UnstructuredObject, action: JobAction | ClaimAction | GroupAction) -> None:
         match action:
             case CreatePods(count):
                 await self._create_pods(job, count)
@@ -231,6 +255,8 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
                 await self._calls.delete(JOBS, key_of(job), uid=job.metadata.uid, propagation="Background")
             case CreateClaim():
                 await self._create_claim(job, action)
+            case CreateWorkload() | CreatePodGroup() | ResizeGang():
+                await self._write_group(job, action)
             case ReportProblem(_, message):
                 self._report(job, "FailedResourceClaimCreation", message)
             case _:
@@ -247,6 +273,17 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
             self._report(job, "FailedResourceClaimCreation", str(refusal))
             raise
         self._metrics.claim_created(action.labels, owner_group=GROUP, owner_kind=JOBS.kind)
+
+    async def _write_group(self, job: UnstructuredObject, action: GroupAction) -> None:
+        assert self._groups is not None, "jobs have groups"
+        kind = "Workload" if isinstance(action, CreateWorkload) else "PodGroup"
+        try:
+            made = await self._groups.apply(action)
+        except ApiError as refusal:
+            self._report(job, "FailedWorkloadCreate", f"cannot write the {kind} of the job: {refusal}")
+            raise
+        if made:
+            self._report(job, f"{kind}Created", f"Created {kind} {made} for Job {job.metadata.name}", kind="Normal")
 
     async def _create_pods(self, job: UnstructuredObject, count: int) -> None:
         try:
@@ -267,12 +304,13 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
             kept = tuple(consumer for consumer in claim.status.reserved_for if consumer != released)
             await patch_claim_status(self._calls, claim, {"reservedFor": kept or None})
 
-    def _report(self, job: UnstructuredObject, reason: str, message: str) -> None:
+    def _report(self, job: ApiObject, reason: str, message: str, *, kind: str = "Warning") -> None:
         """Record an event for the job, unless the last one with this reason was the same."""
-        reported = self._pool_of(job).reported
+        pool = self._pools.get(_key_of(job))
+        reported = pool.reported if pool is not None else {}
         if reported.get(reason) != message:
             reported[reason] = message
-            self._recorder.report(Report(reference_to(job, JOBS.api_version, JOBS.kind), "Warning", reason, message))
+            self._recorder.report(Report(reference_to(job, JOBS.api_version, JOBS.kind), kind, reason, message))
 
 
 def _key_of(job: ApiObject) -> JobKey:

@@ -40,7 +40,8 @@ def name_base(job: str, index: int | None) -> str:
     return f"{job[: LENGTH_MAX - SUFFIX_LENGTH - len(ending)].rstrip('.-')}{ending}"
 
 
-def pod_document(job: UnstructuredObject, name: str, index: int | None) -> Document:
+def pod_document(job: UnstructuredObject, name: str, index: int | None, group: str = "") -> Document:
+    """`group` is the PodGroup that was made for the job."""
     template: Document = job.member("spec").get("template") or {}
     metadata: Document = template.get("metadata") or {}
     labels = {
@@ -67,7 +68,7 @@ def pod_document(job: UnstructuredObject, name: str, index: int | None) -> Docum
             "labels": labels,
             "ownerReferences": [owner],
         },
-        "spec": template.get("spec") or {},
+        "spec": {**(template.get("spec") or {}), **({"schedulingGroup": {"podGroupName": group}} if group else {})},
     }
     return document if index is None else _indexed(document, job.metadata.name, index)
 

@@ -48,6 +48,8 @@ class PodWorkerPool:
     # When the job's status was last written, and the last event message by reason.
     written_at: datetime | None = None
     reported: dict[str, str] = field(default_factory=dict)
+    # The PodGroup of new pods.
+    group: str = ""
     _view: Job | None = None
 
     def view_of(self, job: UnstructuredObject) -> Job:
@@ -78,7 +80,7 @@ class PodWorkerPool:
         self.tracker.expect(name, index, self.clock.now())
         self.unconfirmed[name] = index
         try:
-            await self.calls.create(PODS, pod_document(job, name, index))
+            await self.calls.create(PODS, pod_document(job, name, index, self.group))
         except AlreadyExists:
             # The pod was created before and the answer was lost, or another owner has the name and the next pod gets another.
             pod = await self.calls.get(PODS, ObjectKey(job.metadata.namespace, name))

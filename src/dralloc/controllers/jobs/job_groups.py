@@ -1,0 +1,92 @@
+"""Follows and writes the Workloads and PodGroups of jobs (gate WorkloadWithJob).
+
+The plan waits until the informers show what it created, so that no cache of our own writes is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, assert_never
+
+from dralloc.api.batch_v1 import Job
+from dralloc.api.meta_v1 import ApiObject, OwnerReference
+from dralloc.api.pod_claims import controller_of
+from dralloc.api.scheduling_v1beta1 import PodGroup, Workload
+from dralloc.client.api_calls import ApiCalls, PatchType
+from dralloc.client.typed_resource import TypedResource, key_of
+from dralloc.controllers.controller_context import ControllerContext
+from dralloc.controllers.jobs.plan_groups import (
+    CreatePodGroup,
+    CreateWorkload,
+    GroupAction,
+    GroupFacts,
+    JobGroup,
+    ResizeGang,
+    plan_group,
+    template_name,
+)
+from dralloc.controllers.shared_informers import POD_GROUPS, WORKLOADS
+from dralloc.primitives.errors import AlreadyExists
+
+
+class JobGroups:
+    """`queue_owner` is called with every object that a job may control, when it changes."""
+
+    def __init__(self, context: ControllerContext, calls: ApiCalls, queue_owner: Callable[[ApiObject], None]) -> None:
+        self._calls = calls
+        self._workloads = context.informers.informer_for(WORKLOADS)
+        self._groups = context.informers.informer_for(POD_GROUPS)
+        for informer in (self._workloads, self._groups):
+            informer.subscribe(lambda before, after: queue_owner(after or before))  # type: ignore[arg-type]
+
+    def plan(self, job: Job, *, has_pods: bool) -> JobGroup:
+        namespace, uid = job.metadata.namespace, job.metadata.uid
+
+        def workloads_of(owner: OwnerReference) -> tuple[Workload, ...]:
+            reference = (namespace, owner.api_version.rpartition("/")[0], owner.kind, owner.name)
+            return tuple(self._workloads.by("controllerRef", reference))
+
+        facts = GroupFacts(
+            workloads=tuple(self._workloads.by("controller", (namespace, uid))),
+            groups=tuple(self._groups.by("controller", (namespace, uid))),
+            workloads_of=workloads_of,
+            has_pods=has_pods,
+        )
+        return plan_group(job, facts)
+
+    async def apply(self, action: GroupAction) -> str:
+        """Returns the name of the object that was created, if one was."""
+        match action:
+            case CreateWorkload(workload):
+                return await self._create(WORKLOADS, workload)
+            case CreatePodGroup(group):
+                return await self._create(POD_GROUPS, group)
+            case ResizeGang(workload, group, count):
+                await self._resize(workload, group, count)
+                return ""
+            case _:
+                assert_never(action)
+
+    async def _create(self, resource: TypedResource[Any], made: Workload | PodGroup) -> str:
+        try:
+            await self._calls.create(resource, made)
+        except AlreadyExists:
+            stored = await self._calls.get(resource, key_of(made))
+            if controller_of(stored.metadata) != controller_of(made.metadata):
+                raise
+            return ""
+        return made.metadata.name
+
+    async def _resize(self, workload: Workload, group: PodGroup, count: int) -> None:
+        for index, template in enumerate(workload.spec.pod_group_templates or ()):
+            gang = template.scheduling_policy.gang
+            if template.name == template_name(group) and gang is not None and gang.min_count != count:
+                path = f"/spec/podGroupTemplates/{index}"
+                patch = [
+                    {"op": "test", "path": f"{path}/name", "value": template.name},
+                    {"op": "replace", "path": f"{path}/schedulingPolicy/gang/minCount", "value": count},
+                ]
+                await self._calls.patch(WORKLOADS, key_of(workload), patch, type=PatchType.JSON)
+        if group.min_count != count:
+            policy = {"schedulingPolicy": {"gang": {"minCount": count}}}
+            await self._calls.patch(POD_GROUPS, key_of(group), {"spec": policy})
