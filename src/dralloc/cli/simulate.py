@@ -193,11 +193,11 @@ def _write(path: Path, text: str) -> None:
 
 def _lines(groups: list[ComparedRuns], *, is_wide: bool) -> Iterator[str]:
     from dralloc.cli.tables import table
+    from dralloc.placement_study.run import ordered_sizes
 
-    causes = list(dict.fromkeys(cause for group in groups for cause in group.stranded_percent))
     has_waits = any(group.mean("wait_s", "p95") for group in groups)
     has_moves = any(group.mean("moves") for group in groups)
-    header = ["TRACE", "STRATEGY", "ALLOCATED", "UNALLOCATED", *(cause.upper() for cause in causes), "PODS", "REFUSED"]
+    header = ["TRACE", "STRATEGY", "ALLOCATED", "UNALLOCATED", "STRANDED", "PODS", "REFUSED"]
     header += ["WAIT", "WAIT P95"] if has_waits else []
     header += ["MOVES"] if has_moves else []
     header += ["DECISIONS/S"] if is_wide else []
@@ -206,29 +206,28 @@ def _lines(groups: list[ComparedRuns], *, is_wide: bool) -> Iterator[str]:
         spread = f" ±{group.deviation:.2f}" if len(group.runs) > 1 else ""
         row = [group.trace, group.strategy, f"{100 - group.unallocated_percent:.2f} %"]
         row += [f"{group.unallocated_percent:.2f} %{spread}"]
-        row += [f"{group.stranded_percent.get(cause, 0.0):.2f} %" for cause in causes]
+        row += [f"{sum(group.stranded_percent.values()):.2f} %"]
         row += [f"{group.mean('pods'):,.0f}", f"{group.mean('unplaced'):,.0f}"]
         row += [_time(group.mean("wait_s", "mean")), _time(group.mean("wait_s", "p95"))] if has_waits else []
         row += [f"{group.mean('moves'):,.0f}"] if has_moves else []
         row += [f"{group.mean('decisions_per_s'):,.0f}"] if is_wide else []
         rows.append(row)
     yield from table(header, rows)
-    if any(group.unplaced_by_size for group in groups):
-        yield ""
-        yield from _refused_lines(groups)
-
-
-def _refused_lines(groups: list[ComparedRuns]) -> Iterator[str]:
-    """Pods that no node ever took, by the devices that they request."""
-    from dralloc.cli.tables import table
-    from dralloc.placement_study.run import ordered_sizes
-
+    causes = list(dict.fromkeys(cause for group in groups for cause in group.stranded_percent))
     sizes = ordered_sizes({size for group in groups for size in group.unplaced_by_size})
-    rows = [
-        (group.trace, group.strategy, *(f"{group.unplaced_by_size.get(size, 0.0):,.0f}" for size in sizes))
-        for group in groups
-    ]
-    yield from table(("REFUSED BY SIZE", "", *sizes), rows)
+    if causes:
+        parts = [[f"{group.stranded_percent.get(cause, 0.0):.2f} %" for cause in causes] for group in groups]
+        yield from ("", *_details("STRANDED BY CAUSE", causes, groups, parts))
+    if sizes:
+        parts = [[f"{group.unplaced_by_size.get(size, 0.0):,.0f}" for size in sizes] for group in groups]
+        yield from ("", *_details("REFUSED BY DEVICES", sizes, groups, parts))
+
+
+def _details(title: str, names: list[str], groups: list[ComparedRuns], cells: list[list[str]]) -> list[str]:
+    from dralloc.cli.tables import table
+
+    rows = [(group.trace, group.strategy, *row) for group, row in zip(groups, cells, strict=True)]
+    return table((title, "", *names), rows)
 
 
 def _time(seconds: float) -> str:

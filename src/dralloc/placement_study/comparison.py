@@ -80,22 +80,29 @@ def compared(runs: Iterable[Run]) -> list[ComparedRuns]:
     return [ComparedRuns(trace, strategy, tuple(members)) for (trace, strategy), members in groups.items()]
 
 
-def mean_curve(runs: Sequence[Run], column: str, points: int = 200) -> list[tuple[float, float]]:
-    """A column of the steps in percent of the devices, over the requested percentage; the mean of the runs at each point."""
-    ends = [100 * run.steps["arrived_milli"][-1] / run.capacity_milli for run in runs if run.capacity_milli]
-    if not ends or not min(ends):
-        return []
+def allocation_curve(runs: Sequence[Run], points: int = 200) -> list[tuple[float, float]]:
+    """The allocated part of the devices in percent; the mean of the runs at each point.
+
+    Over the percentage of the devices that arrived pods request; where pods leave, over time in hours.
+    """
+    xs = [_progress_of(run) for run in runs]
+    end = min(each[-1] for each in xs)
     return [
-        (at, fmean(_value_at(run, column, at) for run in runs))
-        for at in (min(ends) * number / points for number in range(points + 1))
+        (at, fmean(_allocated_at(run, x, at) for run, x in zip(runs, xs, strict=True)))
+        for at in (end * number / points for number in range(points + 1))
     ]
 
 
-def _value_at(run: Run, column: str, percent: float) -> float:
-    """The value after the last arrival up to the requested percentage."""
-    arrived = run.steps["arrived_milli"]
-    index = bisect_right(arrived, percent / 100 * run.capacity_milli) - 1
-    return 100 * run.steps[column][index] / run.capacity_milli if index >= 0 else 0.0
+def _progress_of(run: Run) -> list[float]:
+    if run.has_departures:
+        return [time_s / 3600 for time_s in run.steps["time_s"]]
+    return [100 * milli / run.capacity_milli if run.capacity_milli else 0.0 for milli in run.steps["arrived_milli"]]
+
+
+def _allocated_at(run: Run, progress: Sequence[float], at: float) -> float:
+    """After the last arrival up to this point."""
+    index = bisect_right(progress, at) - 1
+    return 100 * run.steps["allocated_milli"][index] / run.capacity_milli if index >= 0 and run.capacity_milli else 0.0
 
 
 def stranded_curves(runs: Sequence[Run], causes: Sequence[str]) -> dict[str, list[tuple[float, float]]]:

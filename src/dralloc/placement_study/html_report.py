@@ -7,7 +7,7 @@ from html import escape
 from importlib import resources
 from statistics import fmean
 
-from dralloc.placement_study.comparison import ComparedRuns, compared, mean_curve, stranded_curves
+from dralloc.placement_study.comparison import ComparedRuns, allocation_curve, compared, stranded_curves
 from dralloc.placement_study.run import Run, ordered_sizes
 from dralloc.placement_study.svg_plots import Series, area_plot, bar_plot, legend, line_plot
 
@@ -63,11 +63,11 @@ def _colours(groups: Sequence[ComparedRuns]) -> dict[str, int]:
 
 
 def _trace_section(number: int, trace: str, groups: Sequence[ComparedRuns]) -> str:
-    parts = [f"<h2>{escape(trace)}</h2><h3>Allocation over arrivals</h3>", _allocation_figure(groups)]
+    parts: list[str] = [f"<h2>{escape(trace)}</h2><h3>Allocation over arrivals</h3>", _allocation_figure(groups)]
     if any(group.stranded_percent for group in groups):
         parts.append("<h3>Fragmentation by cause</h3>")
         parts.append("<p>Idle parts of devices that no typical pod of the trace can use where they are.</p>")
-        parts.append(_stranded_figures(groups))
+        parts += (_stranded_figures(groups), _table(*_stranded_rows(groups)))
     if any(group.unplaced_by_size for group in groups):
         parts.append("<h3>Refused pods by requested devices</h3>")
         parts.append(_table(*_refused_rows(groups)))
@@ -76,10 +76,10 @@ def _trace_section(number: int, trace: str, groups: Sequence[ComparedRuns]) -> s
 
 def _allocation_figure(groups: Sequence[ComparedRuns]) -> str:
     colours = _colours(groups)
-    series = [
-        Series(group.strategy, mean_curve(group.runs, "allocated_milli"), colours[group.strategy]) for group in groups
-    ]
-    plot = line_plot("Allocated devices over requested devices", "requested devices, %", "allocated devices, %", series)
+    series = [Series(group.strategy, allocation_curve(group.runs), colours[group.strategy]) for group in groups]
+    leaves = any(run.has_departures for group in groups for run in group.runs)
+    over = "time, hours" if leaves else "requested devices, %"
+    plot = line_plot(f"Allocated devices over {over}", over, "allocated devices, %", series)
     return f"<figure>{plot}{legend(colours.items())}</figure>"
 
 
@@ -111,16 +111,14 @@ Rows = list[list[str]]
 
 
 def _result_rows(groups: Sequence[ComparedRuns]) -> tuple[list[str], Rows]:
-    causes = list(dict.fromkeys(cause for group in groups for cause in group.stranded_percent))
-    header = ["Trace", "Strategy", "Allocated", "Unallocated", *(f"Stranded: {cause}" for cause in causes)]
-    header += ["Pods", "Refused", "Mean wait", "Moves"]
+    header = ["Trace", "Strategy", "Allocated", "Unallocated", "Stranded", "Pods", "Refused", "Mean wait", "Moves"]
     rows = [
         [
             group.trace,
             group.strategy,
             f"{100 - group.unallocated_percent:.2f} %",
             f"{group.unallocated_percent:.2f} %" + (f" ± {group.deviation:.2f}" if len(group.runs) > 1 else ""),
-            *(f"{group.stranded_percent.get(cause, 0.0):.2f} %" for cause in causes),
+            f"{sum(group.stranded_percent.values()):.2f} %",
             f"{group.mean('pods'):,.0f}",
             f"{group.mean('unplaced'):,.0f}",
             f"{group.mean('wait_s', 'mean'):,.1f} s",
@@ -129,6 +127,14 @@ def _result_rows(groups: Sequence[ComparedRuns]) -> tuple[list[str], Rows]:
         for group in groups
     ]
     return header, rows
+
+
+def _stranded_rows(groups: Sequence[ComparedRuns]) -> tuple[list[str], Rows]:
+    causes = list(dict.fromkeys(cause for group in groups for cause in group.stranded_percent))
+    rows = [
+        [group.strategy, *(f"{group.stranded_percent.get(cause, 0.0):.2f} %" for cause in causes)] for group in groups
+    ]
+    return ["Strategy", *causes], rows
 
 
 def _refused_rows(groups: Sequence[ComparedRuns]) -> tuple[list[str], Rows]:

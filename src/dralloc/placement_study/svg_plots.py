@@ -12,6 +12,7 @@ WIDTH: Final = 720
 HEIGHT: Final = 320
 LEFT, RIGHT, TOP, BOTTOM = 56, 16, 12, 44
 SERIES_COLOURS: Final = 8
+BAR_WIDTH_MAX: Final = 90
 
 Points = Sequence[tuple[float, float]]
 
@@ -74,8 +75,8 @@ def bar_plot(label: str, y_label: str, groups: Sequence[tuple[str, Sequence[tupl
     parts = list(_grid(axes, with_x=False))
     slot = (WIDTH - LEFT - RIGHT) / max(len(groups), 1)
     for number, (name, bars) in enumerate(groups):
-        width = slot * 0.8 / max(len(bars), 1)
-        start = LEFT + slot * number + slot * 0.1
+        width = min(slot * 0.8 / max(len(bars), 1), BAR_WIDTH_MAX)
+        start = LEFT + slot * (number + 0.5) - width * len(bars) / 2
         for index, (bar, colour, value) in enumerate(bars):
             top = axes.y(value)
             parts.append(
@@ -130,7 +131,7 @@ def _grid(axes: Axes, *, with_x: bool = True) -> Iterator[str]:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    step = _step((high - low) / 5)
+    step = _step((high - low) / 6)
     return [number * step for number in range(ceil(low / step), floor(high / step + 1e-9) + 1)]
 
 
