@@ -187,7 +187,7 @@ class _Simulation:
         fate = self._fates[number]
         pod = fate.pod.pod
         committed = placement.commit(self._new_share_id)
-        self._state.assume(pod, committed.node, committed.allocations, committed.volumes)
+        self._state.assume(pod, committed.node, committed.allocations, committed.volumes, committed.extended)
         self._meter.update(self._state.snapshot, committed.allocations.values())
         for claim_id in committed.allocations:
             self._users[claim_id] = self._users.get(claim_id, 0) + 1
