@@ -14,10 +14,8 @@ from datetime import UTC, datetime, timedelta
 from heapq import heapify, heappop, heappush
 from typing import Final, TypeVar
 
-from msgspec.structs import replace
-
 from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import AllocationResult, ResourceClaim, ResourceClaimStatus
+from dralloc.api.resource_v1 import AllocationResult, ResourceClaim
 from dralloc.devices.identity import ClaimId
 from dralloc.placement_study.cluster import Cluster
 from dralloc.placement_study.device_meter import DeviceMeter
@@ -85,6 +83,7 @@ class _PodFate:
     placed_s: float | None = None
     left_s: float | None = None
     reason: str = ""
+    claims: tuple[ClaimId, ...] = ()
 
 
 @dataclass(slots=True)
@@ -149,18 +148,18 @@ class _Simulation:
         self._running -= 1
         events = [*self._state.pod_changed(fate.pod.pod, None)]
         freed: list[AllocationResult] = []
-        for claim in (*fate.pod.claims, *fate.pod.shared):
-            claim_id = ClaimId.of(claim)
+        shared = {ClaimId.of(claim): claim for claim in fate.pod.shared}
+        for claim_id in fate.claims:
             self._users[claim_id] -= 1
-            if self._users[claim_id]:
-                continue
             known = self._state.find_claim(claim_id)
-            if known is not None and known.status.allocation is not None:
+            if self._users[claim_id] or known is None:
+                continue
+            if known.status.allocation is not None:
                 freed.append(known.status.allocation)
-            events += self._state.claim_changed(claim, None)
-            if claim in fate.pod.shared:
+            events += self._state.claim_changed(known, None)
+            if claim_id in shared:
                 # A claim that pods share outlives them, without devices.
-                events += self._state.claim_changed(None, replace(claim, status=ResourceClaimStatus()))
+                events += self._state.claim_changed(None, shared[claim_id])
         self._meter.update(self._state.snapshot, freed)
         return events
 
@@ -189,7 +188,9 @@ class _Simulation:
         committed = placement.commit(self._new_share_id)
         self._state.assume(pod, committed.node, committed.allocations, committed.volumes, committed.extended)
         self._meter.update(self._state.snapshot, committed.allocations.values())
-        for claim_id in committed.allocations:
+        # With the claim that is made for extended resources.
+        fate.claims = tuple(committed.allocations)
+        for claim_id in fate.claims:
             self._users[claim_id] = self._users.get(claim_id, 0) + 1
         fate.node, fate.placed_s, fate.reason = committed.node, self._now_s, ""
         self._running += 1
