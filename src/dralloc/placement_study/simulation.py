@@ -23,10 +23,12 @@ from dralloc.placement_study.pod_factory import ArrivingPod, PodFactory
 from dralloc.placement_study.run import Columns, Run, RunSetting
 from dralloc.placement_study.scaled_arrivals import scaled_trace
 from dralloc.placement_study.stranding_samples import StrandingSamples
-from dralloc.placement_study.strategies import StudiedStrategy, cycle_with, strategy_name
+from dralloc.placement_study.strategies import strategy_of
 from dralloc.placement_study.trace import Trace
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.contract import DecisionFailure, Placement, Rejection
+from dralloc.scheduler.decide.cycle import Cycle
+from dralloc.scheduler.decide.placement_strategy import PlacementStrategy
 from dralloc.scheduler.state.cluster_events import ClusterEvent
 from dralloc.scheduler.state.cluster_state import ClusterState
 
@@ -41,7 +43,7 @@ _Answer = TypeVar("_Answer")
 def simulate(
     trace: Trace,
     cluster: Cluster,
-    strategy: StudiedStrategy = "Spread",
+    strategy: str | PlacementStrategy = "Spread",
     *,
     seed: int = 42,
     load: float | None = None,
@@ -53,14 +55,15 @@ def simulate(
     `load`, pods arrive in a random order, so many that they request this multiple of the cluster's devices, and none leaves.
     `report` gets the number of pods that were decided since its last call. Raises BadInput.
     """
+    chosen = strategy_of(strategy)
     factory = PodFactory(trace, cluster)
     state = cluster.state(trace, seed)
     meter = DeviceMeter(state.snapshot, cluster.measured_driver)
     if load is not None:
         trace = scaled_trace(trace, factory, meter.capacity_milli, load, seed)
-    setting = RunSetting(trace.name, cluster.name, strategy_name(strategy), seed, load)
+    setting = RunSetting(trace.name, cluster.name, chosen.name, seed, load)
     stranding = StrandingSamples(state, cluster.measured_driver, map(factory.make, trace.arrivals))
-    simulation = _Simulation(state, strategy, meter)
+    simulation = _Simulation(state, chosen, meter)
     sampled_every = max(1, len(trace.arrivals) // SAMPLES)
     for number, arrival in enumerate(trace.arrivals, start=1):
         simulation.arrive(factory.make(arrival))
@@ -95,9 +98,9 @@ class _WaitingGroup:
 
 
 class _Simulation:
-    def __init__(self, state: ClusterState, strategy: StudiedStrategy, meter: DeviceMeter) -> None:
+    def __init__(self, state: ClusterState, strategy: PlacementStrategy, meter: DeviceMeter) -> None:
         self._state = state
-        self._cycle = cycle_with(state, FeatureGates.defaults(), strategy)
+        self._cycle = Cycle(state, FeatureGates.defaults(), strategy=strategy)
         self._meter = meter
         self._now_s = 0.0
         self._fates: list[_PodFate] = []

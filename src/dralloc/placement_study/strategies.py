@@ -1,38 +1,55 @@
 """The strategies that can be studied: those of the scheduler by name, and strategies of one's own.
 
-A strategy of one's own is named by its file and class, `FILE.py:NAME`, where names are needed.
+A strategy of one's own is an object, or is named by its file and name, `FILE.py:NAME`, so that other processes can load it.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from runpy import run_path
+from typing import Any
 
 from dralloc.placement_study.csv_rows import BadInput
-from dralloc.primitives.features import FeatureGates
-from dralloc.scheduler.contract import ClusterView
-from dralloc.scheduler.decide.cycle import Cycle
+from dralloc.scheduler.decide.placement_strategy import SPREAD, PlacementStrategy
 
-StudiedStrategy = str
+_NAMED = {SPREAD.name: SPREAD}
 
 
-def strategy_name(strategy: StudiedStrategy) -> str:
-    return strategy
-
-
-def check_strategy(strategy: str) -> None:
-    """Raises BadInput if there is no such strategy."""
-    if strategy != "Spread":
-        raise BadInput(f"unknown strategy {strategy!r}; known: Spread")
+def strategy_of(strategy: str | PlacementStrategy) -> PlacementStrategy:
+    """The strategy that a text names. Raises BadInput."""
+    if not isinstance(strategy, str):
+        return strategy
+    if ":" in strategy:
+        return _loaded(strategy)
+    if strategy not in _NAMED:
+        raise BadInput(f"unknown strategy {strategy!r}; known: {', '.join(_NAMED)}, or FILE.py:NAME for your own")
+    return _NAMED[strategy]
 
 
 def strategy_digest(strategy: str) -> str:
-    """Equal for strategies that decide alike: the name, for one of a file its content."""
+    """Equal for strategies that decide alike: the name, for one of a file its content. Raises BadInput."""
     file, colon, name = strategy.rpartition(":")
-    return f"{sha256(Path(file).read_bytes()).hexdigest()}:{name}" if colon else strategy
+    return f"{sha256(_content(file)).hexdigest()}:{name}" if colon else strategy
 
 
-def cycle_with(view: ClusterView, gates: FeatureGates, strategy: StudiedStrategy) -> Cycle:
-    """Raises BadInput."""
-    check_strategy(strategy)
-    return Cycle(view, gates)
+@cache
+def _loaded(text: str) -> PlacementStrategy:
+    file, _, name = text.rpartition(":")
+    _content(file)
+    try:
+        found = run_path(file).get(name)
+    except Exception as error:  # noqa: BLE001  # whatever the program of a user raises
+        raise BadInput(f"{file}: {type(error).__name__}: {error}") from None
+    made: Any = found() if isinstance(found, type) else found
+    if not hasattr(made, "scorer") or not hasattr(made, "name"):
+        raise BadInput(f"{file}: {name} is not a strategy: it has no scorer and name; see docs/simulation.md")
+    return made  # type: ignore[no-any-return]  # a protocol, checked by its members
+
+
+def _content(file: str) -> bytes:
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise BadInput(f"{file}: {error.strerror}") from None

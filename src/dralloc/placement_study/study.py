@@ -25,7 +25,7 @@ from dralloc import __version__
 from dralloc.placement_study.cluster import Cluster
 from dralloc.placement_study.run import Run
 from dralloc.placement_study.simulation import simulate
-from dralloc.placement_study.strategies import check_strategy, strategy_digest
+from dralloc.placement_study.strategies import strategy_digest, strategy_of
 from dralloc.placement_study.trace import Trace
 
 FIRST_SEED: Final = 42
@@ -58,7 +58,7 @@ class Study:
     def tasks(self) -> tuple[_Task, ...]:
         """In the order of the results. Raises BadInput for an unknown strategy."""
         for strategy in self.strategies:
-            check_strategy(strategy)
+            strategy_of(strategy)
         return tuple(
             _Task(number, strategy, seed)
             for number in range(len(self.traces))
