@@ -30,7 +30,8 @@ def command_lines(page: str) -> Iterator[str]:
 
 def pieces(line: str) -> Iterator[str]:
     """The calls of `dralloc` in a line of shell."""
-    for piece in re.split(r"\|\||&&|;|\|| & |\$\(|\n", line.replace("\\\n", " ")):
+    unquoted = re.sub(r"'[^'\n]*'", lambda quoted: re.sub(r"[;&|]", " ", quoted[0]), line.replace("\\\n", " "))
+    for piece in re.split(r"\|\||&&|;|\|| & |\$\(|\n", unquoted):
         if re.match(r"\s*(\w+=\S+ )*dralloc( |$)", piece):
             yield re.sub(r"^\s*(\w+=\S+ )*", "", piece)
 
