@@ -19,7 +19,8 @@ SYSTEM_CLASSES: Final[Mapping[str, int]] = {
 USERS_HIGHEST: Final = 1_000_000_000
 
 PREEMPT_LOWER: Final = "PreemptLowerPriority"
-PREEMPTION_POLICIES: Final = (PREEMPT_LOWER, "Never")
+PREEMPT_NEVER: Final = "Never"
+PREEMPTION_POLICIES: Final = (PREEMPT_LOWER, PREEMPT_NEVER)
 
 
 class PriorityClass(ApiObject):

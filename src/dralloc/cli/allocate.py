@@ -35,6 +35,12 @@ def allocate(
     scheduler_name: SchedulerNames = None,
     output: Output = OutputFormat.TABLE,
     feature_gates: Gates = "",
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Also show which pods would be evicted for pods that do not fit. Nothing is evicted."
+        ),
+    ] = False,
 ) -> None:
     """Show which devices claims would get, as the scheduler would decide. Exits with 1 if a claim does not fit.
 
@@ -48,6 +54,9 @@ def allocate(
     # What would this pod get, and on which node, in the cluster of kubectl's
     # current context?
     dralloc allocate --pod ml/train-0
+
+    # Which pods of lower priority would be evicted for it? (gate DRAPreemption)
+    dralloc allocate --pod ml/train-0 --dry-run
 
     # What would these pods get in that cluster?
     dralloc allocate -f pods.yaml --context production
@@ -71,7 +80,7 @@ def allocate(
     print_assumed_nodes(objects)
     with unknown_names_fail():
         only_node = objects.find_node(node).metadata.name if node is not None else ""
-        engine = Engine(objects, objects.now, only_node=only_node, scheduler_names=names)
+        engine = Engine(objects, objects.now, only_node=only_node, scheduler_names=names, previews_preemption=dry_run)
         if pod is not None:
             answer = allocate_pod(engine, objects.find(Pod, "pod", pod))
         elif claim is not None:

@@ -43,6 +43,12 @@ def plan(
     scheduler_name: SchedulerNames = None,
     output: Output = OutputFormat.TABLE,
     feature_gates: Gates = "",
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Also show which pods would be evicted for pods that do not fit. Nothing is evicted."
+        ),
+    ] = False,
 ) -> None:
     """Show how many new nodes of a shape pending pods need. Exits with 1 if no shape has room for all of them.
 
@@ -87,7 +93,12 @@ def plan(
     # Without Node objects there are no existing nodes; none are assumed.
     nodes = objects.all(Node).values()
     plans = [
-        plan_pods(Engine(objects, objects.now, nodes=nodes, scheduler_names=names), pods, each, objects.now)
+        plan_pods(
+            Engine(objects, objects.now, nodes=nodes, scheduler_names=names, previews_preemption=dry_run),
+            pods,
+            each,
+            objects.now,
+        )
         for each in progress(shapes, total=len(shapes), what="planning")
     ]
     is_wide = output is OutputFormat.WIDE

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 
+from msgspec.structs import replace
+
 from dralloc.api.core_v1 import ResourceQuota
 from dralloc.api.pod_priority import class_of_pod, priority_refusal
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.quota import QuotaFacts, explain_excess, find_excess, usage_of_claim
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
-from dralloc.api.scheduling_v1 import PriorityClass
+from dralloc.api.scheduling_v1 import PREEMPT_NEVER, PriorityClass
 from dralloc.devices.identity import ClaimId
 from dralloc.primitives.quantity import Quantity
 from dralloc.whatif.cluster_objects import ClusterObjects, exists
@@ -158,3 +160,11 @@ def priority_of(pod: Pod, classes: Mapping[str, PriorityClass]) -> int:
     if pod.spec.priority is None and (found := class_of_pod(pod.spec.priority_class_name, classes)) is not None:
         return found.value
     return pod.spec.priority or 0
+
+
+def with_priority(pod: Pod, classes: Mapping[str, PriorityClass]) -> Pod:
+    """The pod with the priority and the preemption policy that admission gives it."""
+    found = class_of_pod(pod.spec.priority_class_name, classes) if pod.spec.priority is None else None
+    if found is None or not (found.value or found.preemption_policy == PREEMPT_NEVER):
+        return pod
+    return replace(pod, spec=replace(pod.spec, priority=found.value, preemption_policy=found.preemption_policy))

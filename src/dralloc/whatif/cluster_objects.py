@@ -55,7 +55,7 @@ VOLUME_KINDS: Final[frozenset[type[ApiObject]]] = frozenset(
     {PersistentVolume, PersistentVolumeClaim, StorageClass, CSIDriver, CSINode, CSIStorageCapacity, VolumeAttachment}
 )
 PLACEMENT_USEFUL: Final[frozenset[type[ApiObject]]] = VOLUME_KINDS | {
-    *(Namespace, Node, Pod, ResourceClaimTemplate, DeviceTaintRule, ResourceQuota, PriorityClass),
+    *(Namespace, Node, Pod, ResourceClaimTemplate, DeviceTaintRule, ResourceQuota, PriorityClass, PodDisruptionBudget),
 }
 # The node that is assumed where no object names one.
 ASSUMED_NODE: Final = "some-node"

@@ -21,6 +21,7 @@ from dralloc.allocator.requests import compile_demand
 from dralloc.api.core_v1 import Event, Namespace, Node
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_v1 import Pod, PodResourceClaim
+from dralloc.api.policy_v1 import PodDisruptionBudget
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimStatus, ResourceSlice
 from dralloc.api.timestamps import BadTimestamp, parse_timestamp
 from dralloc.devices.identity import ClaimId
@@ -29,10 +30,11 @@ from dralloc.scheduler.contract import Decision, DecisionFailure, Placement, Rej
 from dralloc.scheduler.decide.cycle import Cycle
 from dralloc.scheduler.decide.node_reasons import reason_about_node, reason_of
 from dralloc.scheduler.decide.node_verdicts import NodeVerdict, OutOfReach, Unfit
+from dralloc.scheduler.decide.preemption import NoPreemption, PreemptionPlanner
 from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.state.placed_pods import claims_used_by
-from dralloc.whatif.api_refusals import ApiRefusals, priority_classes, priority_of
+from dralloc.whatif.api_refusals import ApiRefusals, priority_classes, priority_of, with_priority
 from dralloc.whatif.blockers import (
     CLAIM_CREATION_EVENT,
     NOT_ALLOCATED,
@@ -48,6 +50,7 @@ from dralloc.whatif.cluster_objects import ClusterObjects, exists, is_made_up
 from dralloc.whatif.cluster_volumes import add_ephemeral_claims, add_volumes
 from dralloc.whatif.node_ranks import rank_function
 from dralloc.whatif.object_changes import ObjectChange, apply_changes
+from dralloc.whatif.preemption_preview import PreemptionPreview
 from dralloc.whatif.template_claims import MissingTemplate, TemplateClaims, pod_for_claim
 
 # A controller that runs has made the claims of a pod of this age.
@@ -77,6 +80,7 @@ class Engine:
     """Places pods one after the other, on `nodes` or on all; `only_node` restricts pods to one node.
 
     `scheduler_names` are the names of the scheduler that is asked about. `cluster` is the state of the objects, if it exists already.
+    `previews_preemption`: what is said about a pod that does not fit includes the pods that would be evicted for it.
     """
 
     def __init__(
@@ -88,6 +92,7 @@ class Engine:
         only_node: str = "",
         scheduler_names: Collection[str] = ONLY_SCHEDULER_NAMES,
         cluster: ClusterState | None = None,
+        previews_preemption: bool = False,
     ) -> None:
         self.objects = objects
         # The cycle's.
@@ -99,6 +104,7 @@ class Engine:
         self._for_workloads = "DRAReservedForWorkloads" in objects.gates
         self._template_claims = TemplateClaims(objects)
         self._refusals = ApiRefusals(objects, self._template_claims)
+        self._previews_preemption = previews_preemption
         self._cycle = Cycle(self.cluster, objects.gates)
         # Claims in `cluster` that do not exist yet.
         self._expected: list[ResourceClaim] = []
@@ -203,6 +209,14 @@ class Engine:
         """What the scheduler would decide about a completed pod, if it is a placement."""
         return self._cycle.placement(self._pinned(pod), self._now)
 
+    def preemption(self, pod: Pod) -> PreemptionPreview | None:
+        """What the scheduler would evict for a completed pod that it rejects."""
+        pod = with_priority(self._pinned(pod), priority_classes(self.objects))
+        plan = PreemptionPlanner(self.cluster, self._cycle).plan(pod, self._now)
+        if isinstance(plan, NoPreemption):
+            return None
+        return PreemptionPreview(plan, "DRAPreemption" in self.objects.gates)
+
     def _pinned(self, pod: Pod) -> Pod:
         if not self.only_node or pod.spec.node_name:
             return pod
@@ -261,7 +275,11 @@ class Engine:
             decision = (decide or self.decide)(completed)
         if isinstance(decision, Placement):
             return self.assume(completed, decision)
-        return UnplacedPod(pod, self._message(completed, decision), is_error=isinstance(decision, DecisionFailure))
+        message = self._message(completed, decision)
+        if self._previews_preemption and isinstance(decision, Rejection):
+            preview = self.preemption(completed)
+            message = f"{message}; {preview.summary}" if preview is not None else message
+        return UnplacedPod(pod, message, is_error=isinstance(decision, DecisionFailure))
 
     def _deallocate(self, claim_id: ClaimId) -> None:
         claim = self.cluster.find_claim(claim_id)
@@ -354,8 +372,11 @@ def state_of(objects: ClusterObjects, nodes: Iterable[Node], rank: Callable[[str
         state.rule_changed(None, rule)
     for claim in objects.all(ResourceClaim).values():
         state.claim_changed(None, claim)
+    classes = priority_classes(objects)
     for pod in objects.all(Pod).values():
-        state.pod_changed(None, pod)
+        state.pod_changed(None, with_priority(pod, classes))
+    for budget in objects.all(PodDisruptionBudget).values():
+        state.budgets.changed(None, budget)
     add_volumes(state.volumes, objects)
     return state
 

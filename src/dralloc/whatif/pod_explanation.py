@@ -17,6 +17,7 @@ from dralloc.whatif.engine import Engine
 from dralloc.whatif.explanation.json_form import plain_explanation
 from dralloc.whatif.explanation.report import Explanation, FitVerdict, Question, explain
 from dralloc.whatif.explanation.text import headline, lines
+from dralloc.whatif.preemption_preview import PreemptionPreview
 from dralloc.whatif.template_claims import MissingTemplate
 
 ALLOCATED: Final = "Allocated"
@@ -40,6 +41,8 @@ class SubjectExplanation:
     explanation: Explanation | None = None
     held: tuple[str, ...] = ()
     blockers: tuple[Blocker, ...] = ()
+    # The pods that would be evicted for it.
+    preemption: PreemptionPreview | None = None
 
     @property
     def is_good(self) -> bool:
@@ -55,6 +58,8 @@ class SubjectExplanation:
             yield from lines(self.explanation, self.subject)
             if self.held:
                 yield from ("", "Allocated claims", *(f"  {line}" for line in self.held))
+        if self.preemption is not None:
+            yield from ("", f"It {self.preemption.summary}", *(f"  {line}" for line in self.preemption.lines()))
         if len(self.blockers) > 1:
             yield from ("", "What blocks it, in this order", *(f"  {each.message}" for each in self.blockers))
 
@@ -67,6 +72,8 @@ class SubjectExplanation:
         blockers = [
             {"stage": each.stage.value, "reason": each.reason, "message": each.message} for each in self.blockers
         ]
+        if self.preemption is not None:
+            plain["preemption"] = self.preemption.values()
         return {**plain, "blockers": blockers}
 
 
@@ -124,8 +131,14 @@ def _explain(engine: Engine, pod: Pod, subject: str) -> SubjectExplanation:
         blockers = (
             Blocker(Stage.SCHEDULING, verdict.value, headline(explanation, subject).removeprefix(subject).strip()),
         )
+    preemption = engine.preemption(pod) if verdict is FitVerdict.DOES_NOT_FIT else None
     return SubjectExplanation(
-        subject, verdict.value, explanation=explanation, held=_all_held(claims), blockers=blockers
+        subject,
+        verdict.value,
+        explanation=explanation,
+        held=_all_held(claims),
+        blockers=blockers,
+        preemption=preemption,
     )
 
 

@@ -17,6 +17,7 @@ from typing import Final
 from msgspec import Struct
 
 from dralloc.api.pod_v1 import Pod
+from dralloc.api.scheduling_v1 import PREEMPT_NEVER
 from dralloc.devices.identity import PoolId
 from dralloc.scheduler.contract import Placement, PlannedVictim, PreemptionPlan, Rejection
 from dralloc.scheduler.decide.cycle import Cycle, SchedulingAttempt
@@ -29,7 +30,6 @@ from dralloc.scheduler.state.node_state import EMPTY, NodeState
 from dralloc.scheduler.state.placed_pods import PodKey, claims_used_by
 from dralloc.scheduler.state.reduced_view import ReducedView
 
-NEVER: Final = "Never"
 # A terminating pod counts as leaving until this time after its deadline. Later its node seems to be lost.
 LEAVING_MAX: Final = timedelta(seconds=60)
 
@@ -59,7 +59,7 @@ class PreemptionPlanner:
         # A nominated pod may wait for pods that are gone while their claims are not released yet.
         if (lowest is None or lowest >= priority) and not pod.status.nominated_node_name:
             return NOTHING_TO_PREEMPT
-        if pod.spec.preemption_policy == NEVER:
+        if pod.spec.preemption_policy == PREEMPT_NEVER:
             return POLICY_IS_NEVER
         return _PodPreemption(self._cluster, self._cycle, self._candidates, pod, now).plan()
 
