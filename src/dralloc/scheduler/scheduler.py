@@ -77,6 +77,7 @@ class Scheduler:
             rank=settings.rank,
             owns_pool=self._may_allocate_from,
             for_workloads="DRAReservedForWorkloads" in settings.gates,
+            for_groups="DRAWorkloadResourceClaims" in settings.gates,
             class_settings=settings.class_settings,
         )
         self._cycle = Cycle(self._cluster, settings.gates)

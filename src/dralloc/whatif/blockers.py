@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from dralloc.api.core_v1 import Event, Node
+from dralloc.api.pod_claims import group_name, is_listed_group
 from dralloc.api.pod_v1 import DEFAULT_SCHEDULER, Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.devices.identity import ClaimId
@@ -76,7 +77,9 @@ def binding_blockers(pod: Pod, claims: Iterable[ResourceClaim], *, for_workloads
                 yield Blocker(Stage.BINDING, "DevicesPending", message)
             case DevicesFailed(why) if not has_node:
                 yield Blocker(Stage.BINDING, "DevicesFailed", f"claim {claim_id}: {why}")
-        if has_node and exists(pod) and consumer_for(claim, pod, for_workloads=for_workloads) is not None:
+        if not has_node or not exists(pod) or is_listed_group(claim, group_name(pod)):
+            continue
+        if consumer_for(claim, pod, for_workloads=for_workloads) is not None:
             yield Blocker(Stage.BINDING, "NotReserved", f"claim {claim_id} is not reserved for it")
 
 

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 import pytest
 from msgspec.structs import replace
 
+from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.api.resource_v1 import (
     AllocationResult,
     ConsumerReference,
 )
+from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.scheduler.state.reservation import consumer_for
 from dralloc.testing.builders import allocation, claim, held, request
 from tests.support.workloads import pod, seen
@@ -30,7 +32,12 @@ class ReservationCase:
     listed: tuple[ConsumerReference, ...] = ()
     want: ConsumerReference | None = POD
     off: bool = False
+    group: PodGroup | None = None
 
+
+GROUP = PodGroup(metadata=ObjectMeta(name="g", namespace="default", uid="uid-of-g"))
+OF_GROUP = ConsumerReference(api_group="scheduling.k8s.io", resource="podgroups", name="g", uid="uid-of-g")
+OF_OLD_GROUP = replace(OF_GROUP, uid="uid-of-an-earlier-g")
 
 RESERVATIONS = [
     ReservationCase("the first pod"),
@@ -46,6 +53,12 @@ RESERVATIONS = [
     ReservationCase("allocated before its first pod, without reservedForAnyPod", PLAIN, JOB),
     ReservationCase("the first pod of a workload, with the feature off", spec=JOB, off=True),
     ReservationCase("a later pod of a workload, with the feature off", FOR_ANY, JOB, (JOB,), off=True),
+    ReservationCase("the first member of a group", group=GROUP, want=OF_GROUP),
+    ReservationCase("a later member of a group", PLAIN, listed=(OF_GROUP,), group=GROUP, want=None),
+    ReservationCase("a member beside a pod", PLAIN, listed=(OTHER,), group=GROUP, want=OF_GROUP),
+    ReservationCase("an entry of an earlier group", PLAIN, listed=(OF_OLD_GROUP,), group=GROUP, want=OF_GROUP),
+    ReservationCase("a pod with its own claim beside a group", PLAIN, listed=(OF_GROUP,)),
+    ReservationCase("a member of a group that is the workload", FOR_ANY, OF_GROUP, (OF_GROUP,), group=GROUP, want=None),
 ]
 
 
@@ -57,4 +70,4 @@ def test_the_consumer_to_add(case: ReservationCase) -> None:
         spec=replace(made.spec, reserved_for=case.spec),
         status=replace(made.status, reserved_for=case.listed),
     )
-    assert consumer_for(used, seen(pod("p")), for_workloads=not case.off) == case.want
+    assert consumer_for(used, seen(pod("p")), for_workloads=not case.off, group=case.group) == case.want

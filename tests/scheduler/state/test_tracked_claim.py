@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from dralloc.api.group_claims import group_reference
+from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.api.pod_claims import pod_reference
 from dralloc.api.resource_v1 import AllocationResult, ConsumerReference, ResourceClaim
+from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.scheduler.state.tracked_claim import TrackedClaim, revision_of
 from dralloc.testing.builders import allocation, claim, held, request
 from tests.support.workloads import pod, seen
@@ -87,3 +90,20 @@ def test_a_new_allocation_has_to_be_proven_again() -> None:
 
 def test_a_revision_that_is_not_a_number_is_older_than_all_others() -> None:
     assert [revision_of(stored(text)) for text in ("17", "", "opaque")] == [17, 0, 0]
+
+
+def test_members_of_a_group_share_one_reservation_and_each_depends_on_it() -> None:
+    group = PodGroup(metadata=ObjectMeta(name="g", namespace="default", uid="uid-of-g"))
+    tracked = TrackedClaim(stored("1"))
+    for user in (P, Q):
+        tracked.assume(user, GPU, for_workloads=True, group=group)
+    status = tracked.effective.status
+    assert status.reserved_for == (group_reference(group),)
+    assert status.allocation is not None
+    assert status.allocation.reserved_for_any_pod is None
+    assert [tracked.forget(user.metadata.uid) for user in (P, Q)] == [False, True]
+    tracked.assume(P, GPU, for_workloads=True, group=group)
+    tracked.store(stored("2", GPU, (group_reference(group),)))
+    tracked.assume(Q, GPU, for_workloads=True, group=group)
+    assert tracked.effective is tracked.stored
+    assert not tracked.is_unwritten(Q.metadata.uid)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dralloc.allocator.features import Features
 from dralloc.allocator.outcome import Fatal, FatalCause
 from dralloc.allocator.requests import class_names, request_fault
-from dralloc.api.pod_claims import is_made_for
+from dralloc.api.pod_claims import group_name, is_listed_group, is_made_for, is_made_for_group
 from dralloc.api.pod_v1 import Pod, PodResourceClaim
 from dralloc.api.request_name import RequestName
 from dralloc.api.resource_v1 import DeviceClass, DeviceRequest, ResourceClaim
@@ -33,8 +33,8 @@ class Obstacle:
 FindClaim = Callable[[ClaimId], ResourceClaim | None]
 
 
-def claims_of(pod: Pod, find: FindClaim) -> tuple[ResourceClaim, ...] | Obstacle:
-    """The pod's claims in the order of its spec, each once."""
+def claims_of(pod: Pod, find: FindClaim, *, for_groups: bool = False) -> tuple[ResourceClaim, ...] | Obstacle:
+    """The pod's claims in the order of its spec, each once. `for_groups`: the gate DRAWorkloadResourceClaims."""
     claims: dict[ClaimId, ResourceClaim] = {}
     for entry in pod.spec.resource_claims:
         name = _claim_name(pod, entry)
@@ -46,7 +46,7 @@ def claims_of(pod: Pod, find: FindClaim) -> tuple[ResourceClaim, ...] | Obstacle
         claim = find(claim_id)
         if claim is None:
             return Obstacle(f"claim {claim_id} does not exist", _until_another(pod, claim_id), is_early=True)
-        if fault := _fault(pod, entry, claim):
+        if fault := _fault(pod, entry, claim, for_groups=for_groups):
             return Obstacle(f"claim {claim_id} {fault}", _until_another(pod, claim_id))
         claims[claim_id] = claim
     return tuple(claims.values())
@@ -72,12 +72,14 @@ def _claim_name(pod: Pod, entry: PodResourceClaim) -> str | Obstacle | None:
     return Obstacle(f"pod claim {entry.name}: ResourceClaim not created yet", waits_for, is_early=True)
 
 
-def _fault(pod: Pod, entry: PodResourceClaim, claim: ResourceClaim) -> str | None:
+def _fault(pod: Pod, entry: PodResourceClaim, claim: ResourceClaim, *, for_groups: bool) -> str | None:
     if claim.metadata.deletion_timestamp is not None:
         return "is being deleted"
-    if not entry.resource_claim_name and not is_made_for(claim, pod):
-        return "was not created for this pod"
-    return None
+    if entry.resource_claim_name or is_made_for(claim, pod):
+        return None
+    if for_groups and is_made_for_group(claim, group_name(pod)):
+        return None
+    return "was not created for this pod"
 
 
 def reservation_obstacle(pod: Pod, claims: tuple[ResourceClaim, ...], gates: FeatureGates) -> Obstacle | None:
@@ -85,6 +87,8 @@ def reservation_obstacle(pod: Pod, claims: tuple[ResourceClaim, ...], gates: Fea
     for_workloads = "DRAReservedForWorkloads" in gates
     for claim in claims:
         is_full = len(claim.status.reserved_for) >= RESERVATIONS_MAX
+        if is_full and "DRAWorkloadResourceClaims" in gates and is_listed_group(claim, group_name(pod)):
+            continue
         if is_full and consumer_for(claim, pod, for_workloads=for_workloads) is not None:
             claim_id = ClaimId.of(claim)
             message = f"claim {claim_id} is reserved for {len(claim.status.reserved_for)} pods, the maximum"

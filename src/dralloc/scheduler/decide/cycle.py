@@ -100,6 +100,7 @@ class Cycle:
         self._gates = gates
         self._features = Features.of(gates).of_scheduler()
         self._serves_extended = "DRAExtendedResource" in gates
+        self._shares_group_claims = "DRAWorkloadResourceClaims" in gates
         self._effort = effort
         self._strategy = strategy
         self._tables: OrderedDict[bytes, VerdictTable] = OrderedDict()
@@ -147,7 +148,7 @@ class Cycle:
         if (made := view.extended_claim_of(pod.metadata.uid)) is not None:
             message = f"claim {made}, made for its extended resources in an earlier attempt, must be deleted first"
             return Rejection(message, frozenset({claim_changed(made)}), delete=made)
-        claims = claims_of(pod, view.find_claim)
+        claims = claims_of(pod, view.find_claim, for_groups=self._shares_group_claims)
         if isinstance(claims, Obstacle):
             return _rejection(claims)
         extended = ExtendedNeeds.of(pod, view.extended_classes) if self._serves_extended else None

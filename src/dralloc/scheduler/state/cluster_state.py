@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from dralloc.api.core_v1 import Namespace, Node
 from dralloc.api.extended_resources import ExtendedResourceClasses, extended_owner, served_by_devices
+from dralloc.api.group_claims import shares_claim
 from dralloc.api.meta_v1 import ObjectMeta
-from dralloc.api.pod_claims import is_pod
+from dralloc.api.pod_claims import group_name, is_pod
 from dralloc.api.pod_v1 import Pod, PodExtendedResourceClaimStatus
 from dralloc.api.resource_v1 import (
     AllocationResult,
@@ -25,6 +26,7 @@ from dralloc.api.resource_v1 import (
     ResourceClaimStatus,
     ResourceSlice,
 )
+from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.devices.device_usage import pools_used
 from dralloc.devices.identity import ClaimId, PoolId
 from dralloc.scheduler.state.change_log import (
@@ -80,6 +82,7 @@ class ClusterState:
         rank: Callable[[str], int] = lambda _: 0,
         owns_pool: Callable[[PoolId], bool] = owns_every_pool,
         for_workloads: bool = True,
+        for_groups: bool = False,
         class_settings: Mapping[str, ClassSettings] = NO_SETTINGS,
     ) -> None:
         self.nodes: dict[str, NodeState] = {}
@@ -89,11 +92,13 @@ class ClusterState:
         self._rank = rank
         self._owns_pool = owns_pool
         self._for_workloads = for_workloads
+        self._for_groups = for_groups
         self._configured = ConfiguredClasses(class_settings)
         self._claims: dict[ClaimId, TrackedClaim] = {}
         self.extended_classes = ExtendedResourceClasses()
         # Stored claims that were made for extended resources, by the UID of their pod.
         self._extended_claims: dict[str, dict[ClaimId, None]] = {}
+        self.pod_groups: dict[tuple[str, str], PodGroup] = {}
         self._pods = PlacedPods()
         # The UIDs of all pods that have not ended, and pods that are counted on their nominated node, by UID.
         self._living: set[str] = set()
@@ -179,7 +184,8 @@ class ClusterState:
             self._claims.setdefault(ClaimId.of(extended.claim), TrackedClaim(extended.claim, is_unstored=True))
         for claim_id, allocation in allocations.items():
             tracked = self._claims[claim_id]
-            tracked.assume(pod, allocation, for_workloads=self._for_workloads)
+            group = self._group_that_shares(pod, claim_id)
+            tracked.assume(pod, allocation, for_workloads=self._for_workloads, group=group)
             self._count_devices(tracked.effective)
         placed = PlacedPod(pod, node, _needs(pod, extended), tuple(allocations), is_assumed=True)
         self._living.add(pod.metadata.uid)
@@ -188,6 +194,12 @@ class ClusterState:
         self.volumes.put(pod, node)
         if volumes is not None:
             self.volumes.assume(pod, node, volumes)
+
+    def _group_that_shares(self, pod: Pod, claim_id: ClaimId) -> PodGroup | None:
+        """The pod's group, if the pod uses the claim as its member."""
+        name = group_name(pod) if self._for_groups else ""
+        group = self.pod_groups.get((pod.metadata.namespace, name)) if name else None
+        return group if shares_claim(pod, claim_id.name, group) else None
 
     def forget(self, pod: Pod, claims: Iterable[ClaimId]) -> Events:
         """Takes back what was assumed for the pod and is not stored."""

@@ -1,27 +1,38 @@
-"""The consumers in a claim's `status.reservedFor`: each pod that uses the claim, or their workload (KEP-5194).
+"""The consumers in a claim's `status.reservedFor`: each pod that uses the claim, their workload (KEP-5194), or their PodGroup
+(KEP-5729).
 
-A list may hold both pods and workloads, for example after the feature was off for a while.
+A list may hold several kinds, for example after a feature was off for a while.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from dralloc.api.group_claims import group_reference
 from dralloc.api.pod_claims import is_held_by_workload, is_listed, pod_reference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
+from dralloc.api.scheduling_v1beta1 import PodGroup
 
 RESERVATIONS_MAX: Final = 256
 
 
-def consumer_for(claim: ResourceClaim, pod: Pod, *, for_workloads: bool) -> ConsumerReference | None:
+def consumer_for(
+    claim: ResourceClaim, pod: Pod, *, for_workloads: bool, group: PodGroup | None = None
+) -> ConsumerReference | None:
     """The consumer to add to `reservedFor` so that the pod can use the claim; None if the pod can use it already.
+
+    `group` is the PodGroup as whose member the pod uses the claim; its entry stands for all members. It is compared with its UID: an
+    entry of an earlier group of the same name is about to be removed.
 
     The first pod of a claim with `spec.reservedFor` reserves it for that workload. If the claim was allocated without
     `reservedForAnyPod`, which cannot be added later, each pod is listed instead.
     """
     if is_listed(claim, pod) or _serves_any_pod(claim, for_workloads=for_workloads):
         return None
+    if group is not None:
+        reference = group_reference(group)
+        return None if reference in claim.status.reserved_for else reference
     allocation = claim.status.allocation
     is_first = not claim.status.reserved_for and (allocation is None or bool(allocation.reserved_for_any_pod))
     if for_workloads and claim.spec.reserved_for is not None and is_first:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from dralloc.api.pod_claims import is_pod
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import AllocationResult, ConsumerReference, ResourceClaim
+from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.scheduler.state.reservation import consumer_for
 
 
@@ -43,11 +44,16 @@ class TrackedClaim(Struct):
         has_decision = self._assumed_allocation is not None or pod_uid in self._assumed_consumers
         return has_decision and self.effective is not self.stored
 
-    def assume(self, pod: Pod, allocation: AllocationResult, *, for_workloads: bool) -> None:
-        """Decides that the pod uses the claim, and that the claim gets the allocation if it has none."""
-        consumer = consumer_for(self.effective, pod, for_workloads=for_workloads)
+    def assume(
+        self, pod: Pod, allocation: AllocationResult, *, for_workloads: bool, group: PodGroup | None = None
+    ) -> None:
+        """Decides that the pod uses the claim, as a member of the group if one is given, and that the claim gets the allocation if
+        it has none."""
+        # Each member depends on the group's entry until it is stored.
+        known = self.effective if group is None else self.stored
+        consumer = consumer_for(known, pod, for_workloads=for_workloads, group=group)
         if self.effective.status.allocation is None:
-            is_for_any_pod = consumer is not None and not is_pod(consumer)
+            is_for_any_pod = consumer is not None and group is None and not is_pod(consumer)
             self._assumed_allocation = replace(allocation, reserved_for_any_pod=is_for_any_pod or None)
         if consumer is not None:
             self._assumed_consumers[pod.metadata.uid] = consumer
