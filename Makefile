@@ -57,6 +57,7 @@ check-types: setup
 check-tidy: setup
 	$(BIN)/python -m pytest -q tests/tidy
 
+# TRACES: a directory with public traces, for `placement`.
 bench: setup
 	$(BIN)/python -m bench $(ARGS)
 

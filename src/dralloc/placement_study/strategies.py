@@ -9,12 +9,13 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from runpy import run_path
-from typing import Any
+from typing import Any, Final
 
 from dralloc.placement_study.csv_rows import BadInput
 from dralloc.scheduler.decide.placement_strategy import SPREAD, PlacementStrategy
 
-_NAMED = {SPREAD.name: SPREAD}
+_NAMED: Final = {SPREAD.name: SPREAD}
+STRATEGY_NAMES: Final = tuple(_NAMED)
 
 
 def strategy_of(strategy: str | PlacementStrategy) -> PlacementStrategy:
