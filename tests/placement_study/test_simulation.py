@@ -136,6 +136,52 @@ def test_a_claim_that_pods_share_is_deallocated_after_the_last(tmp_path: Path) -
     assert len(set(run.pods["node"])) == 1
 
 
+RUNNING = """\
+apiVersion: v1
+kind: Node
+metadata: {name: node}
+status: {allocatable: {cpu: "8", memory: 8Gi, pods: "10"}}
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: gpu.example.com}
+spec: {}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: node}
+spec:
+  {driver: gpu.example.com, nodeName: node, pool: {name: node, generation: 1, resourceSliceCount: 1}, devices: [{name: a}, {name: b}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: runs, namespace: default, uid: u}
+spec:
+  nodeName: node
+  containers: [{name: main, image: train, resources: {requests: {cpu: "5"}}}]
+  resourceClaims: [{name: gpu, resourceClaimName: mine}]
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: mine, namespace: default, uid: c}
+spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.example.com}}]}}
+status:
+  allocation: {devices: {results: [{request: gpu, driver: gpu.example.com, pool: node, device: b}]}}
+  reservedFor: [{resource: pods, name: runs, uid: u}]
+"""
+
+
+def test_pods_that_run_in_the_cluster_stay_unless_the_trace_has_them(tmp_path: Path) -> None:
+    dump = tmp_path / "dump.yaml"
+    dump.write_text(RUNNING)
+    cluster = read_cluster(dump)
+    beside = simulate(Trace("t", tuple(Arrival(f"p{n}", PodShape(2000, 1, 1)) for n in range(2))), cluster)
+    assert beside.pods["node"] == ["node", None], "one device and three cores are left"
+    assert beside.steps["allocated_milli"] == [2000, 2000]
+    again = simulate(read_trace(dump), cluster)
+    assert (again.pods["node"], again.steps["allocated_milli"]) == (["node"], [1000])
+
+
 def test_pods_of_manifests_can_be_drawn_several_times(tmp_path: Path) -> None:
     pods = tmp_path / "pods.yaml"
     template = MANIFEST.replace("kind: ResourceClaim", "kind: ResourceClaimTemplate").replace(

@@ -65,6 +65,14 @@ def test_a_strategy_of_a_file_is_compared_with_others(tmp_path: Path) -> None:
     assert strategy_digest(f"{path}:FullFirst") != before, "a changed strategy is simulated again"
 
 
+def test_strategies_of_one_name_cannot_be_compared(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.py").write_text(FULL_FIRST)
+    both = f"{tmp_path}/one.py:FullFirst,{tmp_path}/two.py:FullFirst"
+    said = CliRunner().invoke(app, ["simulate", "--synthetic", "", "--nodes", "1x1:1:1", "--strategy", both])
+    assert said.stderr == "dralloc: two strategies have the name FullFirst\n"
+
+
 @pytest.mark.parametrize(
     ("text", "named", "expected"),
     [

@@ -13,9 +13,11 @@ from msgspec.structs import replace
 
 from dralloc.api.codec import decode, encode
 from dralloc.api.core_v1 import Node
-from dralloc.api.resource_v1 import Device, DeviceClass, ResourceSlice
+from dralloc.api.pod_claims import controller_of
+from dralloc.api.pod_v1 import Pod
+from dralloc.api.resource_v1 import Device, DeviceClass, ResourceClaim, ResourceSlice
 from dralloc.placement_study.csv_rows import BadInput
-from dralloc.placement_study.trace import PodShape, Trace
+from dralloc.placement_study.trace import ManifestPod, PodShape, Trace
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.quantity import Quantity
 from dralloc.scheduler.state.cluster_state import ClusterState
@@ -92,7 +94,10 @@ class Cluster:
         return any(resource in node.status.allocatable for node in self.nodes)
 
     def state(self, trace: Trace, seed: int) -> ClusterState:
-        """The cluster without pods. Nodes are in a random order, in which ties between them are broken."""
+        """The cluster before the first arrival. Nodes are in a random order, in which ties between them are broken.
+
+        Pods that run in the cluster stay where they are, except those that the trace has itself.
+        """
         nodes: Iterable[Node] = self.objects.all(Node).values() or self.nodes
         names = [node.metadata.name for node in nodes]
         order = list(range(len(names)))
@@ -101,7 +106,31 @@ class Cluster:
         limits = _group_limits(trace)
         if limits:
             nodes = [_with_groups(node, limits) for node in nodes]
-        return state_of(self.objects, nodes, ranks.__getitem__)
+        return state_of(_without_arrivals(self.objects, trace), nodes, ranks.__getitem__)
+
+
+def _without_arrivals(objects: ClusterObjects, trace: Trace) -> ClusterObjects:
+    """The objects without the pods of the trace and without claims of theirs, as when both are of one dump."""
+    loads = [each.load for each in trace.arrivals if isinstance(each.load, ManifestPod)]
+    if not loads:
+        return objects
+    pods = {(each.pod.metadata.namespace, each.pod.metadata.name) for each in loads}
+    named = {
+        (claim.metadata.namespace, claim.metadata.name) for each in loads for claim in (*each.claims, *each.shared)
+    }
+    kept = dict(objects.objects)
+    kept[Pod] = {key: pod for key, pod in objects.all(Pod).items() if key not in pods}
+    kept[ResourceClaim] = {
+        key: claim
+        for key, claim in objects.all(ResourceClaim).items()
+        if key not in named and (key[0], _pod_of(claim)) not in pods
+    }
+    return ClusterObjects(objects.gates, place=objects.place, objects=kept, now=objects.now)
+
+
+def _pod_of(claim: ResourceClaim) -> str:
+    owner = controller_of(claim.metadata)
+    return owner.name if owner is not None and owner.kind == "Pod" else ""
 
 
 def _group_limits(trace: Trace) -> Mapping[str, int]:

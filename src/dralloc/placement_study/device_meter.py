@@ -35,6 +35,8 @@ class DeviceMeter:
                         self._sets.setdefault((pool_id, counter_id.counter_set), {})[counter_id.counter] = nanos
         plain = sum(not device.consumes_counters for device in self._devices.values())
         self.capacity_milli = WHOLE_DEVICE * (plain + len(self._sets))
+        held = (claim.status.allocation for claim in snapshot.claims.values())
+        self.update(snapshot, (allocation for allocation in held if allocation is not None))
 
     def _add_pool(self, pool_id: PoolId, devices: Iterable[Device]) -> None:
         for device in devices:

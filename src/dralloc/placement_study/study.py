@@ -23,6 +23,7 @@ import msgspec
 
 from dralloc import __version__
 from dralloc.placement_study.cluster import Cluster
+from dralloc.placement_study.csv_rows import BadInput
 from dralloc.placement_study.run import Run
 from dralloc.placement_study.simulation import simulate
 from dralloc.placement_study.strategies import strategy_digest, strategy_of
@@ -56,9 +57,10 @@ class Study:
 
     @cached_property
     def tasks(self) -> tuple[_Task, ...]:
-        """In the order of the results. Raises BadInput for an unknown strategy."""
-        for strategy in self.strategies:
-            strategy_of(strategy)
+        """In the order of the results. Raises BadInput for unknown strategies and for two of one name."""
+        names = [strategy_of(strategy).name for strategy in self.strategies]
+        if len(set(names)) < len(names):
+            raise BadInput(f"two strategies have the name {max(names, key=names.count)}")
         return tuple(
             _Task(number, strategy, seed)
             for number in range(len(self.traces))
@@ -107,7 +109,7 @@ def run_study(study: Study, report: Callable[[int], None] | None = None) -> list
     """The runs, in the order of the study's tasks; kept ones are read. `report` gets numbers of decided pods. Raises BadInput."""
     found: dict[_Task, Run] = {}
     for task in study.tasks:
-        if (kept := _read(study.path_of(task), study.traces[task.trace].name)) is not None:
+        if (kept := _read(study, task)) is not None:
             found[task] = kept
             if report is not None:
                 report(len(kept.pods["name"]))
@@ -148,13 +150,15 @@ def _scaled_length(trace: Trace, cluster: Cluster, load: float) -> int:
 # --- Files --------------------------------------------------------------------------------------------------------
 
 
-def _read(path: Path | None, trace: str) -> Run | None:
-    """A kept run, under the trace's present name. A damaged file counts as none: the run is simulated again."""
+def _read(study: Study, task: _Task) -> Run | None:
+    """A kept run, under the present names. A damaged file counts as none: the run is simulated again."""
+    path = study.path_of(task)
     if path is None:
         return None
+    names = {"trace": study.traces[task.trace].name, "cluster": study.cluster.name}
     try:
         values = msgspec.json.decode(gzip.decompress(path.read_bytes()))
-        return Run.of_values({**values, "setting": {**values["setting"], "trace": trace}})
+        return Run.of_values({**values, "setting": {**values["setting"], **names}})
     except (OSError, EOFError, ValueError, KeyError, TypeError):
         return None
 
