@@ -6,6 +6,7 @@ room for it, each taken by itself. That is a count over masks and amounts. Which
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Hashable, Mapping
 from typing import NamedTuple
 
@@ -25,7 +26,8 @@ from dralloc.snapshot.slices import IndexedSlice, bits_of
 class CountableStrip(NamedTuple):
     """A strip of which only use can make a device unavailable that is in `offered`.
 
-    `spare` is, by device and capacity, how much other shares may consume.
+    `spare` is, by device and capacity, how much other shares may consume. If all devices are equal, are offered and have one
+    capacity, `only_capacity` is its name and `limit` how much other shares may consume of it.
     """
 
     pool_id: PoolId
@@ -34,6 +36,17 @@ class CountableStrip(NamedTuple):
     offered: int
     shareable: int
     spare: Mapping[int, Mapping[str, int]]
+    only_capacity: str = ""
+    limit: int = 0
+
+
+class _EvenUse(NamedTuple):
+    """How equal devices of one capacity are used: how many are not at all, how many are taken, and what shares consume."""
+
+    unused: int
+    taken: int
+    # Of the devices that are shared and not taken, the least first.
+    consumed: list[int]
 
 
 class _Known(NamedTuple):
@@ -48,6 +61,8 @@ class _Known(NamedTuple):
     view: NodeView
     strips: tuple[CountableStrip, ...] | None
     is_plain: bool
+    # The pools that may serve the demand and that other nodes may see, too.
+    shared_pools: tuple[PoolId, ...]
 
 
 class SingleRequest:
@@ -56,6 +71,8 @@ class SingleRequest:
         self._alternative: Alternative = demand.alternatives[0]
         self._wanted = self._alternative.count
         self._taken = demand.features.taken
+        # What is cached about a usage depends on these features alone.
+        self._use_key = (_EvenUse, demand.features.consumable_capacity, demand.features.keeps_shares_whole)
         self._known: dict[str, _Known] = {}
 
     @classmethod
@@ -79,6 +96,9 @@ class SingleRequest:
             usage = usages.get(strip.pool_id)
             if usage is None:
                 wanted -= strip.offered.bit_count()
+            elif strip.only_capacity:
+                use = self._even_use(strip, usage)
+                wanted -= use.unused + bisect_right(use.consumed, strip.limit)
             elif strip.offered:
                 wanted -= self._count(strip, usage, wanted)
             if wanted <= 0:
@@ -97,6 +117,23 @@ class SingleRequest:
             count += has_room(strip, usage, lowest.bit_length() - 1)
         return count
 
+    def _even_use(self, strip: CountableStrip, usage: PoolUsage) -> _EvenUse:
+        key = (self._use_key, strip.slice_index)
+        known: _EvenUse | None = usage.answers.get(key)
+        return usage.answers.keep(key, self._find_even_use(strip, usage)) if known is None else known
+
+    def _find_even_use(self, strip: CountableStrip, usage: PoolUsage) -> _EvenUse:
+        shared = usage.shared[strip.slice_index]
+        taken = self._taken(usage.dedicated[strip.slice_index], shared, strip.shareable)
+        devices, name = strip.slice.devices, strip.only_capacity
+        consumed = sorted(usage.of(devices[bit].name).consumed.get(name, 0) for bit in bits_of(shared & ~taken))
+        return _EvenUse(len(devices) - (taken | shared).bit_count(), taken.bit_count(), consumed)
+
+    def shared_pools(self, node: NodeFacts, snapshot: Snapshot) -> tuple[PoolId, ...] | None:
+        """The pools that may serve the demand and that other nodes may see, too; None if that is not known."""
+        known = self._know(node, snapshot)
+        return known.shared_pools if known.strips is not None else None
+
     def shortage_key(self, node: NodeFacts, snapshot: Snapshot) -> Hashable:
         """Equal for nodes that lack the same, names of devices aside; None if that is not known."""
         known = self._know(node, snapshot)
@@ -108,17 +145,16 @@ class SingleRequest:
         kind = strip.slice.kind
         if usage is None:
             return kind
+        if strip.only_capacity:
+            use = self._even_use(strip, usage)
+            lacking = use.consumed[bisect_right(use.consumed, strip.limit) :]
+            # The reason tells how much the device has that has the most.
+            return kind, use.taken, len(lacking), *lacking[:1]
         shared = usage.shared[strip.slice_index]
         taken = self._taken(usage.dedicated[strip.slice_index], shared, strip.shareable)
-        lacking = [bit for bit in bits_of(shared & ~taken & strip.offered) if not has_room(strip, usage, bit)]
-        consumed = [usage.of(strip.slice.devices[bit].name).consumed for bit in lacking]
-        if not kind.is_uniform:
-            return kind, taken, *lacking, *(tuple(amounts.items()) for amounts in consumed)
-        if consumed and len(capacity := kind.devices[0].capacity) == 1:
-            # The reason tells how much the device has that has the most.
-            [name] = capacity
-            return kind, taken.bit_count(), len(lacking), min(amounts.get(name, 0) for amounts in consumed)
-        return kind, taken.bit_count(), *sorted(tuple(amounts.items()) for amounts in consumed)
+        bits = [bit for bit in bits_of(shared & ~taken & strip.offered) if not has_room(strip, usage, bit)]
+        consumed = (usage.of(strip.slice.devices[bit].name).consumed for bit in bits)
+        return kind, taken, *bits, *(tuple(amounts.items()) for amounts in consumed)
 
     # --- What does not depend on use --------------------------------------------------------------------------------
 
@@ -132,7 +168,9 @@ class SingleRequest:
         else:
             strips = self._find_strips(view, snapshot)
             is_plain = strips is not None and self._is_plain(view, snapshot, strips)
-            known = _Known(node, snapshot.pools, snapshot.rules, view, strips, is_plain)
+            pools = dict.fromkeys(strip.pool_id for strip in strips or () if strip.offered)
+            shared = tuple(pool_id for pool_id in pools if not snapshot.only_node(pool_id))
+            known = _Known(node, snapshot.pools, snapshot.rules, view, strips, is_plain, shared)
         self._known[node.name] = known
         return known
 
@@ -166,7 +204,11 @@ class SingleRequest:
         if offered & indexed.counting or (indexed.terms and self._demand.features.consumable_capacity):
             return None
         spare = _spare(indexed, alternative.criteria)
-        return CountableStrip(strip.pool.pool_id, strip.slice_index, indexed, offered, indexed.shareable, spare)
+        countable = CountableStrip(strip.pool.pool_id, strip.slice_index, indexed, offered, indexed.shareable, spare)
+        if offered and offered == indexed.everything and indexed.kind.is_uniform and len(spare[0]) == 1:
+            [(name, limit)] = spare[0].items()
+            return countable._replace(only_capacity=name, limit=limit)
+        return countable
 
 
 def has_room(strip: CountableStrip, usage: PoolUsage, bit: int) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
+from itertools import chain
 from typing import Final
 
 from dralloc.allocator.outcome import RESULTS_MAX
@@ -172,7 +173,7 @@ def _group(entries: Sequence[tuple[Reason, Collection[str]]]) -> Group:
         lost=best.lost if len(losses) == 1 else None,
         wanted=max(reason.wanted for reason, _ in entries),
     )
-    return Group(merged, tuple(node for _, nodes in entries for node in nodes), next(iter(nearest)))
+    return Group(merged, tuple(chain.from_iterable(nodes for _, nodes in entries)), next(iter(nearest)))
 
 
 def _remoteness(reason: Reason) -> int:

@@ -17,6 +17,7 @@ from dralloc.allocator.node_equivalence import DeviceIdentity
 from dralloc.allocator.outcome import Allocated, Outcome
 from dralloc.allocator.requests import Demand
 from dralloc.allocator.single_request import SingleRequest
+from dralloc.devices.identity import PoolId
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.node_selectors import NodeFacts
 
@@ -52,6 +53,13 @@ class DeviceJudge:
         """Equal for nodes whose devices cannot serve the demand for the same reason."""
         shortage = self._single.shortage_key(node, snapshot) if self._single is not None else None
         return self.key(node, snapshot) if shortage is None else shortage
+
+    def shared_pools(self, node: NodeFacts, snapshot: Snapshot) -> tuple[PoolId, ...]:
+        """The pools that may serve the demand and that other nodes may see, too."""
+        shared = self._single.shared_pools(node, snapshot) if self._single is not None else None
+        if shared is not None:
+            return shared
+        return tuple(pool_id for pool_id in self.visible(node, snapshot).pools if not snapshot.only_node(pool_id))
 
     def known_reason(self, key: Hashable) -> Reason | None:
         return self._reasons.get(key)

@@ -108,6 +108,7 @@ class NodeJudge:
         self._scorer = strategy.scorer(requirements, devices)
         self._scorers: dict[DeviceJudge | None, NodeScorer] = {devices: self._scorer}
         self._offers: dict[str, _OfferVerdict] = {}
+        self._shortages: dict[NodeMisfit, Unfit] = {}
 
     def verdict(self, node: NodeState, snapshot: Snapshot) -> NodeVerdict:
         if (unfit := self.verdict_on_node(node)) is not None:
@@ -149,7 +150,8 @@ class NodeJudge:
         if judged.misfit is not None:
             return judged.misfit
         if (short := misfit_of_load(judged.supply.resources, node)) is not None:
-            return Unfit(short)
+            # Many nodes share one.
+            return self._shortages.setdefault(short, Unfit(short))
         return judged.out_of_reach
 
     def misfit(self, node: NodeState) -> NodeMisfit | None:
@@ -227,7 +229,4 @@ class NodeJudge:
     def pools(self, node: NodeState, snapshot: Snapshot) -> tuple[PoolId, ...]:
         """The pools whose usage the node's verdict depends on, except those that no other node sees."""
         devices = self.devices_on(node)
-        if devices is None:
-            return ()
-        pools = devices.visible(node.offer.place, snapshot).pools
-        return tuple([pool_id for pool_id in pools if not snapshot.only_node(pool_id)])
+        return devices.shared_pools(node.offer.place, snapshot) if devices is not None else ()
