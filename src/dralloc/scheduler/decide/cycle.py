@@ -71,7 +71,7 @@ from dralloc.scheduler.state.volume_state import has_volumes
 
 # Bounds on the caches: tables, and verdicts of all tables together.
 TABLES_MAX: Final = 1000
-VERDICTS_MAX: Final = 300_000
+VERDICTS_MAX: Final = 3_000_000
 
 
 @dataclass(frozen=True, slots=True)
