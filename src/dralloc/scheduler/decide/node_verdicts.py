@@ -46,14 +46,13 @@ class OutOfReach(Struct, frozen=True, gc=False):
 
 
 class Lacking(Struct, frozen=True, gc=False):
-    """The node's devices cannot serve the claims."""
+    """The node's devices cannot serve the claims. Without a key of the devices, that was known without a search."""
 
     outcome: Impossible | BudgetExhausted
     devices_key: Hashable = None
 
 
-# Known without a search: neither the outcome nor the key of the devices need be looked at.
-_UNSERVED: Final = Lacking(Impossible())
+_IMPOSSIBLE: Final = Impossible()
 
 
 class Faulty(Struct, frozen=True, gc=False):
@@ -117,7 +116,7 @@ class NodeJudge:
         if devices is None:
             return self._fits(node, snapshot)
         if (is_served := devices.is_served(place, snapshot)) is not None:
-            return self._fits(node, snapshot) if is_served else _UNSERVED
+            return self._fits(node, snapshot) if is_served else Lacking(_IMPOSSIBLE)
         key = devices.key(place, snapshot)
         return self._with_devices(node, snapshot, key, devices.search(key, place, snapshot))
 
@@ -132,7 +131,7 @@ class NodeJudge:
         if devices is None:
             return self._fits(node, snapshot)
         if (is_served := devices.is_served(place, snapshot)) is not None:
-            return self._fits(node, snapshot) if is_served else _UNSERVED
+            return self._fits(node, snapshot) if is_served else Lacking(_IMPOSSIBLE)
         key = devices.key(place, snapshot)
         known = devices.known(key)
         if known is None:
