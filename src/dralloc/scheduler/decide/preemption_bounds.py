@@ -14,6 +14,7 @@ from typing import Final
 
 from dralloc.allocator.candidate_devices import matches_of
 from dralloc.allocator.requests import Demand, RequestDemand
+from dralloc.devices.identity import DeviceId, PoolId
 from dralloc.scheduler.decide.cycle import SchedulingAttempt
 from dralloc.scheduler.decide.preemption_candidates import VictimCandidate
 from dralloc.scheduler.decide.victim_search import PRIORITY_SHIFT, Cost, VictimUnit
@@ -80,12 +81,12 @@ class Lack:
             if nanos > free.get(name, 0) and name not in unknown
         }
         is_countable = requirements.demand is not None and extended is None
-        self._devices = _missing_devices(requirements.demand, node, snapshot) if is_countable else 0
+        self._devices = _WantedDevices(requirements.demand, node, snapshot) if is_countable else None
         self._unknown = unknown
 
     def is_reduced_by(self, candidate: VictimCandidate) -> bool:
         """False if the candidate holds nothing that the pod lacks. With rules about other pods, any pod may be in the way."""
-        return self._any or any(self._is_freed_by(pod) for pod in candidate.pods)
+        return self._any or any(map(self._is_freed_by, candidate.pods))
 
     def _is_freed_by(self, pod: PlacedPod) -> bool:
         if self._may_need_devices and pod.claims:
@@ -98,33 +99,48 @@ class Lack:
         return bool(self._ports and pod.needs.ports)
 
     def bounds(self, candidates: Sequence[VictimCandidate]) -> NodeBounds:
-        missing = dict(self._missing)
-        gains = [_gains(candidate, self._node, missing) for candidate in candidates]
-        if self._devices:
-            missing[DEVICES] = self._devices
-            gains = [{**known, DEVICES: each.devices} for known, each in zip(gains, candidates, strict=True)]
-        return NodeBounds(missing, [candidate.unit for candidate in candidates], gains)
+        missing, units = dict(self._missing), [candidate.unit for candidate in candidates]
+        gains = [_gains(candidate, self._node, missing) if missing else {} for candidate in candidates]
+        if self._devices is not None and self._devices.missing:
+            for gained, candidate in zip(gains, candidates, strict=True):
+                gained[DEVICES] = self._devices.count(candidate.devices)
+            missing[DEVICES] = self._devices.missing
+        return NodeBounds(missing, units, gains)
 
 
-def _gains(candidate: VictimCandidate, node: str, missing: Iterable[str]) -> Gains:
+def _gains(candidate: VictimCandidate, node: str, missing: Iterable[str]) -> dict[str, int]:
     here = [pod.needs.amounts for pod in candidate.pods if pod.node == node]
     return {name: sum(amounts.get(name, 0) for amounts in here) for name in missing}
 
 
-def _missing_devices(demand: Demand | None, node: NodeState, snapshot: Snapshot) -> int:
-    """How many more devices must be free on the node at least; 0 where they can be shared."""
-    assert demand is not None
-    needed, free = sum(map(_devices_needed, demand.requests)), 0
-    criteria = {alternative.criteria for alternative in demand.alternatives}
-    for strip in snapshot.view(node.offer.place, demand.features.visibility).strips:
-        matched = 0
-        for each in criteria:
-            matched |= matches_of(strip.slice, each).matched
-        if matched & strip.slice.shareable:
-            return 0
-        usage = snapshot.usage.get(strip.pool.pool_id)
-        free += (matched & ~(usage.dedicated[strip.slice_index] if usage is not None else 0)).bit_count()
-    return max(needed - free, 0)
+class _WantedDevices:
+    """The devices of a node that match a demand. `missing` is how many more must be free at least; 0 where they can be shared."""
+
+    def __init__(self, demand: Demand | None, node: NodeState, snapshot: Snapshot) -> None:
+        assert demand is not None
+        needed, free = sum(map(_devices_needed, demand.requests)), 0
+        criteria = {alternative.criteria for alternative in demand.alternatives}
+        self._matched: dict[PoolId, list[tuple[Mapping[str, int], int]]] = {}
+        for strip in snapshot.view(node.offer.place, demand.features.visibility).strips:
+            matched = 0
+            for each in criteria:
+                matched |= matches_of(strip.slice, each).matched
+            if matched & strip.slice.shareable:
+                needed = 0
+            pool_id = strip.pool.pool_id
+            usage = snapshot.usage.get(pool_id)
+            free += (matched & ~(usage.dedicated[strip.slice_index] if usage is not None else 0)).bit_count()
+            self._matched.setdefault(pool_id, []).append((strip.slice.bit_of, matched))
+        self.missing = max(needed - free, 0)
+
+    def count(self, devices: Iterable[DeviceId]) -> int:
+        """How many of these devices the demand may use."""
+        return sum(
+            matched >> bits[each.device] & 1
+            for each in devices
+            for bits, matched in self._matched.get(each.pool_id, ())
+            if each.device in bits
+        )
 
 
 def _devices_needed(request: RequestDemand) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from math import inf
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from dralloc.api.timestamps import BadTimestamp, parse_timestamp
 from dralloc.devices.device_usage import pools_used
-from dralloc.devices.identity import ClaimId, PoolId
+from dralloc.devices.identity import ClaimId, DeviceId, PoolId
 from dralloc.scheduler.decide.victim_search import VictimUnit
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.state.placed_pods import PlacedPod, PodKey
@@ -20,11 +20,11 @@ from dralloc.snapshot.cluster import Snapshot
 
 
 class VictimCandidate(Struct, frozen=True, eq=False, gc=False):
-    """A unit of pods that may be evicted. `devices` is how many it holds at most."""
+    """A unit of pods that may be evicted. `devices` are those that it holds, alone or with other pods."""
 
     unit: VictimUnit
     pods: tuple[PlacedPod, ...]
-    devices: int = 0
+    devices: tuple[DeviceId, ...] = ()
 
 
 class _Known(NamedTuple):
@@ -52,10 +52,11 @@ class VictimCandidates:
         found = [
             self._candidate(key, pod, budgets)
             for key, pod in placed.on_node(node).items()
-            if not (pod.is_nominated or pod.pod.is_terminating)
+            if not (pod.is_nominated or pod.pod.metadata.deletion_timestamp is not None)
         ]
-        candidates = tuple(sorted(found, key=lambda each: (each.unit.priority, -each.unit.started, each.unit.keys)))
-        if all(self._are_allocated(pod) for candidate in candidates for pod in candidate.pods):
+        candidates = tuple(sorted(found, key=_importance))
+        # A claim of a placed pod that has no devices yet may have some soon: the watch of claims may be behind.
+        if all(each.devices for each in candidates if each.pods[0].claims):
             self._nodes[node] = _Known(revision, budgets_revision, candidates)
         return candidates
 
@@ -75,17 +76,21 @@ class VictimCandidates:
             yield from (each for each in found if not keys.isdisjoint(each.unit.keys))
 
     def _candidate(self, key: PodKey, pod: PlacedPod, budgets: CountedBudgets) -> VictimCandidate:
-        unit = VictimUnit((key,), pod.priority, seconds(pod.pod.status.start_time), budgets.of(pod.pod))
-        return VictimCandidate(unit, (pod,), sum(map(self._devices_of, pod.claims)))
+        stored = pod.pod
+        numbers = budgets.of(stored) if budgets.allowed else ()
+        unit = VictimUnit((key,), stored.spec.priority or 0, seconds(stored.status.start_time), numbers)
+        return VictimCandidate(unit, (pod,), tuple(self._devices_of(pod.claims)) if pod.claims else ())
 
-    def _devices_of(self, claim_id: ClaimId) -> int:
-        claim = self._cluster.find_claim(claim_id)
-        allocation = claim.status.allocation if claim is not None else None
-        return len(allocation.devices.results) if allocation is not None else 0
+    def _devices_of(self, claim_ids: Iterable[ClaimId]) -> Iterator[DeviceId]:
+        for claim_id in claim_ids:
+            claim = self._cluster.find_claim(claim_id)
+            if claim is not None and claim.status.allocation is not None:
+                yield from map(DeviceId.of, claim.status.allocation.devices.results)
 
-    def _are_allocated(self, pod: PlacedPod) -> bool:
-        """False if a claim of a placed pod has no devices yet: the watch of claims may be behind."""
-        return all(map(self._devices_of, pod.claims))
+
+def _importance(candidate: VictimCandidate) -> tuple[int, float, tuple[PodKey, ...]]:
+    unit = candidate.unit
+    return unit.priority, -unit.started, unit.keys
 
 
 def holders(pools: frozenset[PoolId], snapshot: Snapshot) -> dict[PoolId, list[ClaimId]]:

@@ -101,7 +101,7 @@ class ClusterState:
         self.pod_groups: dict[tuple[str, str], PodGroup] = {}
         self._pods = PlacedPods()
         # The UIDs of all pods that have not ended, and pods that are counted on their nominated node, by UID.
-        self._living: set[str] = set()
+        self.living: set[str] = set()
         self.nominated: dict[str, PlacedPod] = {}
         self.pod_topology = PodTopology()
         self.volumes = VolumeState()
@@ -127,7 +127,7 @@ class ClusterState:
 
     def is_alive(self, consumer: ConsumerReference) -> bool:
         """True if the consumer of a claim exists, as far as this is known: workloads are not watched."""
-        return consumer.uid in self._living or not is_pod(consumer)
+        return consumer.uid in self.living or not is_pod(consumer)
 
     # --- What binding reads -----------------------------------------------------------------------------------------
 
@@ -188,7 +188,7 @@ class ClusterState:
             tracked.assume(pod, allocation, for_workloads=self._for_workloads, group=group)
             self._count_devices(tracked.effective)
         placed = PlacedPod(pod, node, _needs(pod, extended), tuple(allocations), is_assumed=True)
-        self._living.add(pod.metadata.uid)
+        self.living.add(pod.metadata.uid)
         self._place(pod_key(pod), placed)
         self.pod_topology.put(pod, node)
         self.volumes.put(pod, node)
@@ -283,14 +283,14 @@ class ClusterState:
         key, uid = pod_key(pod), pod.metadata.uid
         known = self._pods.find(key)
         if after is None or after.is_finished:
-            self._living.discard(uid)
+            self.living.discard(uid)
             if known is None or known.uid != uid:
                 return self.withdraw(uid)
             self._unplace(key)
             self.pod_topology.remove(key)
             self.volumes.remove(key)
             return (NODE_RESOURCES_FREED, PODS_MOVED)
-        self._living.add(uid)
+        self.living.add(uid)
         if not after.spec.node_name:
             return ()
         if uid in self.nominated:
