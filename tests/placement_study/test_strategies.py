@@ -13,31 +13,32 @@ from dralloc.cli.main import app
 from dralloc.placement_study import BadInput, NodeRow, cluster_of_rows, simulate, synthetic_trace
 from dralloc.placement_study.strategies import strategy_digest, strategy_of
 from dralloc.scheduler.decide.device_judge import DeviceJudge
-from dralloc.scheduler.decide.placement_strategy import NodeScorer
+from dralloc.scheduler.decide.placement_strategy import NodeScorer, ScoringContext
 from dralloc.scheduler.decide.pod_requirements import PodRequirements
 from dralloc.scheduler.state.node_state import NodeState
 from dralloc.snapshot.cluster import Snapshot
 
 CLUSTER = cluster_of_rows("three", [NodeRow(f"n{number}", 64_000, 262_144, 4) for number in range(3)])
 FULL_FIRST = """\
-class FullFirst:
-    name, reads_devices, judges_all = "FullFirst", False, True
+from dralloc.scheduler.decide.strategies import ScoredBy
 
-    def scorer(self, requirements, devices):
-        return self
 
-    def score(self, node, snapshot):
-        return 100 - 100 * node.free["cpu"] // node.offer.allocatable["cpu"]
+def score(scored):
+    return 100 - 100 * scored.free_before["cpu"] // scored.node.offer.allocatable["cpu"]
+
+
+FullFirst = ScoredBy("FullFirst", score)
 """
 
 
 @dataclass
 class LastNode:
     name: str = "LastNode"
-    reads_devices: bool = False
+    scale: int = 1
+    reads_typical_pods: bool = False
     judges_all: bool = True
 
-    def scorer(self, requirements: PodRequirements, devices: DeviceJudge | None) -> NodeScorer:
+    def scorer(self, requirements: PodRequirements, devices: DeviceJudge | None, context: ScoringContext) -> NodeScorer:
         return self
 
     def score(self, node: NodeState, snapshot: Snapshot) -> int:

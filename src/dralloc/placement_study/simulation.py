@@ -29,6 +29,7 @@ from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.contract import DecisionFailure, Placement, Rejection
 from dralloc.scheduler.decide.cycle import Cycle
 from dralloc.scheduler.decide.placement_strategy import PlacementStrategy
+from dralloc.scheduler.decide.strategy_choice import StrategySettings
 from dralloc.scheduler.state.cluster_events import ClusterEvent
 from dralloc.scheduler.state.cluster_state import ClusterState
 
@@ -51,7 +52,7 @@ def simulate(
 ) -> Run:
     """Places the pods of the trace on the cluster, one after the other, and returns what became of them.
 
-    `strategy`: the name of one of the scheduler's strategies, or a strategy of your own. `seed` orders equally good nodes. With
+    `strategy`: the name of one of the scheduler's strategies, or a strategy of your own; the pods of the trace are typical. `seed` orders equally good nodes. With
     `load`, pods arrive in a random order, so many that they request this multiple of the cluster's devices, and none leaves.
     `report` gets the number of pods that were decided since its last call. Raises BadInput.
     """
@@ -63,7 +64,8 @@ def simulate(
         trace = scaled_trace(trace, factory, meter.capacity_milli, load, seed)
     setting = RunSetting(trace.name, cluster.name, chosen.name, seed, load)
     stranding = StrandingSamples(state, cluster.measured_driver, map(factory.make, trace.arrivals))
-    simulation = _Simulation(state, chosen, meter)
+    strategies = StrategySettings(default=chosen, typical=stranding.typical.counted())
+    simulation = _Simulation(state, strategies, meter)
     sampled_every = max(1, len(trace.arrivals) // SAMPLES)
     for number, arrival in enumerate(trace.arrivals, start=1):
         simulation.arrive(factory.make(arrival))
@@ -98,9 +100,9 @@ class _WaitingGroup:
 
 
 class _Simulation:
-    def __init__(self, state: ClusterState, strategy: PlacementStrategy, meter: DeviceMeter) -> None:
+    def __init__(self, state: ClusterState, strategies: StrategySettings, meter: DeviceMeter) -> None:
         self._state = state
-        self._cycle = Cycle(state, FeatureGates.defaults(), strategy=strategy)
+        self._cycle = Cycle(state, FeatureGates.defaults(), strategies=strategies)
         self._meter = meter
         self._now_s = 0.0
         self._fates: list[_PodFate] = []

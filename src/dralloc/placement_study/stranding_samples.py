@@ -19,7 +19,7 @@ class StrandingSamples:
 
     def __init__(self, view: ClusterView, driver: str, pods: Iterable[ArrivingPod]) -> None:
         features = Features.of(FeatureGates.defaults()).of_scheduler()
-        typical = TypicalPods()
+        self.typical = typical = TypicalPods()
         for each in pods:
             typical.count(each.pod, (*each.claims, *each.shared), view.classes, features)
         self._driver = driver

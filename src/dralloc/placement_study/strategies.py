@@ -12,10 +12,10 @@ from runpy import run_path
 from typing import Any, Final
 
 from dralloc.placement_study.csv_rows import BadInput
-from dralloc.scheduler.decide.placement_strategy import SPREAD, PlacementStrategy
+from dralloc.scheduler.decide.placement_strategy import PlacementStrategy
+from dralloc.scheduler.decide.strategies import STRATEGIES
 
-_NAMED: Final = {SPREAD.name: SPREAD}
-STRATEGY_NAMES: Final = tuple(_NAMED)
+STRATEGY_NAMES: Final = tuple(STRATEGIES)
 
 
 def strategy_of(strategy: str | PlacementStrategy) -> PlacementStrategy:
@@ -24,9 +24,9 @@ def strategy_of(strategy: str | PlacementStrategy) -> PlacementStrategy:
         return strategy
     if ":" in strategy:
         return _loaded(strategy)
-    if strategy not in _NAMED:
-        raise BadInput(f"unknown strategy {strategy!r}; known: {', '.join(_NAMED)}, or FILE.py:NAME for your own")
-    return _NAMED[strategy]
+    if strategy not in STRATEGIES:
+        raise BadInput(f"unknown strategy {strategy!r}; known: {', '.join(STRATEGIES)}, or FILE.py:NAME for your own")
+    return STRATEGIES[strategy]
 
 
 def strategy_digest(strategy: str) -> str:

@@ -42,7 +42,6 @@ from dralloc.scheduler.decide.device_judge import DeviceJudge
 from dralloc.scheduler.decide.extended_supply import ExtendedNeeds, ExtendedSupplies
 from dralloc.scheduler.decide.node_verdicts import Fits, NodeVerdict, overruled
 from dralloc.scheduler.decide.placement_rules import PlacementRules
-from dralloc.scheduler.decide.placement_strategy import SPREAD, PlacementStrategy
 from dralloc.scheduler.decide.pod_requirements import (
     ClaimSplit,
     HeldClaim,
@@ -51,6 +50,7 @@ from dralloc.scheduler.decide.pod_requirements import (
     equivalence_key,
 )
 from dralloc.scheduler.decide.pod_volumes import VolumeObstacle, volume_events, volumes_of
+from dralloc.scheduler.decide.strategy_choice import SPREADING, StrategyChoice, StrategySettings
 from dralloc.scheduler.decide.unsupported_fields import unsupported
 from dralloc.scheduler.decide.verdict_table import DEFAULT_EFFORT, NodeChoice, SearchEffort, VerdictTable
 from dralloc.scheduler.state.binding_conditions import is_unusable
@@ -94,7 +94,7 @@ class Cycle:
         view: ClusterView,
         gates: FeatureGates,
         effort: SearchEffort = DEFAULT_EFFORT,
-        strategy: PlacementStrategy = SPREAD,
+        strategies: StrategySettings = SPREADING,
     ) -> None:
         self._view = view
         self._gates = gates
@@ -102,15 +102,15 @@ class Cycle:
         self._serves_extended = "DRAExtendedResource" in gates
         self._shares_group_claims = "DRAWorkloadResourceClaims" in gates
         self._effort = effort
-        self._strategy = strategy
-        self._tables: OrderedDict[bytes, VerdictTable] = OrderedDict()
+        self._strategies = StrategyChoice(strategies, self._features)
+        self._tables: OrderedDict[tuple[bytes, str], VerdictTable] = OrderedDict()
         # Tables of one demand share its judge, which lives as long as one of them.
         self._device_judges: WeakValueDictionary[bytes, DeviceJudge] = WeakValueDictionary()
         self._start = 0
 
     def on(self, view: ClusterView) -> Cycle:
         """A cycle with the same settings on another view."""
-        return Cycle(view, self._gates, self._effort, self._strategy)
+        return Cycle(view, self._gates, self._effort, self._strategies.settings)
 
     def decide(self, pod: Pod, now: datetime) -> Decision:
         attempt = self.begin(pod)
@@ -163,7 +163,11 @@ class Cycle:
             return self._reject_volumes(pod, volumes)
         demand = demand_key(split, view.classes)
         key = equivalence_key(pod, split) + demand
-        table = self._table(key, pod, split, demand, extended)
+        strategy = self._strategies.of(pod)
+        table = self._table((key, strategy.name), pod, split, demand, extended)
+        if self._strategies.learn(pod, key, table.requirements):
+            self._tables.clear()
+            table = self._table((key, strategy.name), pod, split, demand, extended)
         rules = PlacementRules.of(pod, table.requirements.node, volumes, view)
         return SchedulingAttempt(pod, split, table, rules, key if rules is None else key + rules.key(), extended)
 
@@ -271,7 +275,7 @@ class Cycle:
     # --- Tables -----------------------------------------------------------------------------------------------------
 
     def _table(
-        self, key: bytes, pod: Pod, claims: ClaimSplit, demand_key: bytes, extended: ExtendedNeeds | None
+        self, key: tuple[bytes, str], pod: Pod, claims: ClaimSplit, demand_key: bytes, extended: ExtendedNeeds | None
     ) -> VerdictTable:
         table = self._tables.get(key)
         if table is None:
@@ -282,10 +286,10 @@ class Cycle:
                 requirements,
                 self._view,
                 devices,
+                self._strategies.scoring(pod),
                 extended=supplies,
                 start=self._start,
                 effort=self._effort,
-                strategy=self._strategy,
             )
             self._tables[key] = table
             self._start += 1009

@@ -1,7 +1,7 @@
 """Node scores: which of the nodes that can take a pod is best.
 
 Four scores from 0 to 100, added up with Kubernetes' weights. Taints, node affinity and device alternatives mean something
-only in comparison with other nodes (`RawScores`) and are normalized once the nodes are known; `least_allocated` is absolute.
+only in comparison with other nodes (`RawScores`) and are normalized once the nodes are known; the score of the strategy, `least_allocated` by default, is absolute.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def _affinity(offer: NodeOffer, preferred: tuple[PreferredSchedulingTerm, ...]) 
     return sum(term.weight for term in preferred if preference_matches(term.preference, offer))
 
 
-def normalized(scores: Collection[RawScores]) -> Mapping[RawScores, int]:
-    """Each raw score's weighted sum after normalization.
+def normalized(scores: Collection[RawScores], scale: int = 1) -> Mapping[RawScores, int]:
+    """Each raw score's weighted sum after normalization, times `scale`.
 
     Device scores are normalized between the worst and the best node (KEP-4816), so that a first alternative gets the full
     score however close the second is. Where all are equal, each gets the best score.
@@ -56,9 +56,12 @@ def normalized(scores: Collection[RawScores]) -> Mapping[RawScores, int]:
     devices_min = min((raw.devices for raw in scores), default=0)
     devices_max = max((raw.devices for raw in scores), default=0)
     return {
-        raw: TAINTS_WEIGHT * (SCORE_MAX - _portion(raw.taints, taints_max, 0))
-        + AFFINITY_WEIGHT * _portion(raw.affinity, affinity_max, 0)
-        + DEVICES_WEIGHT * _portion(raw.devices - devices_min, devices_max - devices_min, SCORE_MAX)
+        raw: scale
+        * (
+            TAINTS_WEIGHT * (SCORE_MAX - _portion(raw.taints, taints_max, 0))
+            + AFFINITY_WEIGHT * _portion(raw.affinity, affinity_max, 0)
+            + DEVICES_WEIGHT * _portion(raw.devices - devices_min, devices_max - devices_min, SCORE_MAX)
+        )
         for raw in scores
     }
 

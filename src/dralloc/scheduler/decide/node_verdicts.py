@@ -14,7 +14,7 @@ from dralloc.scheduler.decide.extended_supply import ExtendedSupplies, NodeSuppl
 from dralloc.scheduler.decide.node_fit import NodeMisfit, misfit_of_load, misfit_of_offer
 from dralloc.scheduler.decide.node_scores import RawScores, raw_scores
 from dralloc.scheduler.decide.placement_rules import PlacementRules
-from dralloc.scheduler.decide.placement_strategy import SPREAD, NodeScorer, PlacementStrategy
+from dralloc.scheduler.decide.placement_strategy import NodeScorer, Scoring
 from dralloc.scheduler.decide.pod_requirements import PodRequirements
 from dralloc.scheduler.state.node_state import NodeOffer, NodeState
 from dralloc.snapshot.cluster import Snapshot
@@ -97,14 +97,14 @@ class NodeJudge:
         self,
         requirements: PodRequirements,
         devices: DeviceJudge | None,
-        strategy: PlacementStrategy = SPREAD,
+        scoring: Scoring,
         extended: ExtendedSupplies | None = None,
     ) -> None:
         self._requirements = requirements
         self._supply = NodeSupply(requirements.node.resources, devices)
         self._extended = extended
-        self._strategy = strategy
-        self._scorer = strategy.scorer(requirements, devices)
+        self._scoring = scoring
+        self._scorer = scoring.scorer(requirements, devices)
         self._scorers: dict[DeviceJudge | None, NodeScorer] = {devices: self._scorer}
         self._offers: dict[str, _OfferVerdict] = {}
         self._shortages: dict[NodeMisfit, Unfit] = {}
@@ -210,7 +210,7 @@ class NodeJudge:
         devices = self.devices_on(node)
         scorer = self._scorers.get(devices)
         if scorer is None:
-            scorer = self._scorers[devices] = self._strategy.scorer(self._requirements, devices)
+            scorer = self._scorers[devices] = self._scoring.scorer(self._requirements, devices)
         return scorer
 
     def allocations(self, fits: Fits, node: NodeState, snapshot: Snapshot) -> tuple[ClaimAllocation, ...]:

@@ -7,21 +7,36 @@ Kubernetes gives to LeastAllocated, so that taints, affinity and device alternat
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from dralloc.scheduler.decide.device_judge import DeviceJudge
+from dralloc.scheduler.decide.local_devices import LocalDeviceIndex, LocalDevices
 from dralloc.scheduler.decide.node_scores import least_allocated
 from dralloc.scheduler.decide.pod_requirements import PodRequirements
+from dralloc.scheduler.decide.typical_use import TypicalUse
 from dralloc.scheduler.state.node_state import NodeState
 from dralloc.scheduler.state.pod_resources import PodResources
 from dralloc.snapshot.cluster import Snapshot
+
+
+class ScoringContext:
+    """What scorers of one cycle share: the local devices of nodes, and the typical pods."""
+
+    def __init__(self, local: LocalDeviceIndex, typical: TypicalUse) -> None:
+        self.local = local
+        self.typical = typical
+        # The last state of each node that was scored, with what its fragmentation was.
+        self.fragmentation: dict[str, tuple[NodeState, LocalDevices, int]] = {}
 
 
 class NodeScorer(Protocol):
     """Scores nodes for pods with the same requirements."""
 
     def score(self, node: NodeState, snapshot: Snapshot) -> int:
-        """From 0 to 100; the larger, the better. The node fits as far as is known without a search for devices."""
+        """From 0 to 100 × the scale of the strategy; the larger, the better.
+
+        The node fits as far as is known without a search for devices.
+        """
 
 
 class PlacementStrategy(Protocol):
@@ -29,14 +44,29 @@ class PlacementStrategy(Protocol):
     def name(self) -> str: ...
 
     @property
-    def reads_devices(self) -> bool:
-        """True if a score depends on which devices of the node are in use."""
+    def scale(self) -> int:
+        """How many steps of the score are one point of Kubernetes' scores."""
+
+    @property
+    def reads_typical_pods(self) -> bool: ...
 
     @property
     def judges_all(self) -> bool:
         """True if a pod is compared on all nodes that fit, not only on enough of them."""
 
-    def scorer(self, requirements: PodRequirements, devices: DeviceJudge | None) -> NodeScorer: ...
+    def scorer(
+        self, requirements: PodRequirements, devices: DeviceJudge | None, context: ScoringContext
+    ) -> NodeScorer: ...
+
+
+class Scoring(NamedTuple):
+    """A strategy with what its scorers share."""
+
+    strategy: PlacementStrategy
+    context: ScoringContext
+
+    def scorer(self, requirements: PodRequirements, devices: DeviceJudge | None) -> NodeScorer:
+        return self.strategy.scorer(requirements, devices, self.context)
 
 
 class _SpreadScorer:
@@ -52,10 +82,16 @@ class Spread:
     """Kubernetes' LeastAllocated: the node where most of cpu and memory stays free."""
 
     name: str = "Spread"
-    reads_devices: bool = False
+    scale: int = 1
+    reads_typical_pods: bool = False
     judges_all: bool = False
 
-    def scorer(self, requirements: PodRequirements, devices: DeviceJudge | None) -> NodeScorer:  # noqa: ARG002
+    def scorer(
+        self,
+        requirements: PodRequirements,
+        devices: DeviceJudge | None,  # noqa: ARG002
+        context: ScoringContext,  # noqa: ARG002
+    ) -> NodeScorer:
         return _SpreadScorer(requirements.node.resources)
 
 

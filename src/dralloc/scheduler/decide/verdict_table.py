@@ -41,7 +41,7 @@ from dralloc.scheduler.decide.node_verdicts import (
     overruled,
 )
 from dralloc.scheduler.decide.placement_rules import PlacementRules
-from dralloc.scheduler.decide.placement_strategy import SPREAD, PlacementStrategy
+from dralloc.scheduler.decide.placement_strategy import Scoring
 from dralloc.scheduler.decide.pod_requirements import PodRequirements
 from dralloc.scheduler.state.node_state import NodeState
 
@@ -87,20 +87,21 @@ class VerdictTable:
         requirements: PodRequirements,
         view: ClusterView,
         devices: DeviceJudge | None,
+        scoring: Scoring,
         *,
         extended: ExtendedSupplies | None = None,
         start: int = 0,
         effort: SearchEffort = DEFAULT_EFFORT,
-        strategy: PlacementStrategy = SPREAD,
     ) -> None:
         self.requirements = requirements
         self._effort = effort
-        self.judge = NodeJudge(requirements, devices, strategy, extended)
+        self.judge = NodeJudge(requirements, devices, scoring, extended)
         self._view = view
         self._only = requirements.only_nodes()
         self._devices_max = score_max(requirements.demand) if requirements.demand is not None else 0
         self._wants_used_devices = requirements.demand is not None and requirements.demand.wants_used_devices
-        self._judges_all = strategy.judges_all
+        self._judges_all = scoring.strategy.judges_all
+        self._scale = scoring.strategy.scale
         self._start = start
         self._restart()
 
@@ -367,7 +368,7 @@ class VerdictTable:
         nodes = self._view.nodes
         allowed = self._allowed_by(rules)
         while allowed and self.fault(rules) is None:
-            values = normalized({verdict.raw for verdict in allowed.values()})
+            values = normalized({verdict.raw for verdict in allowed.values()}, self._scale)
             added = rules.scores([nodes[name] for name in allowed])
             name = max(allowed, key=lambda each: self._rating(each, allowed[each], values, added))
             if (choice := self._confirmed(name, allowed[name])) is not None:
@@ -379,7 +380,7 @@ class VerdictTable:
         self, name: str, fits: Fits, values: Mapping[RawScores, int], added: Mapping[str, int]
     ) -> tuple[int, int, str]:
         """The larger, the better the node: its score, then its rank."""
-        score = values[fits.raw] + fits.strategy_score + added.get(name, 0)
+        score = values[fits.raw] + fits.strategy_score + self._scale * added.get(name, 0)
         return score, -self._view.nodes[name].rank, name
 
     def _allowed_by(self, rules: PlacementRules) -> dict[str, Fits]:
@@ -398,7 +399,7 @@ class VerdictTable:
         return allowed
 
     def _best_name(self) -> str | None:
-        values = normalized(self._fitting)
+        values = normalized(self._fitting, self._scale)
         tops = ((self._top(raw), value) for raw, value in values.items())
         best = max(((value - negative, -rank, name) for (negative, rank, name), value in tops), default=None)
         return best[2] if best is not None else None

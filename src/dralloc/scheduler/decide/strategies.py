@@ -1,0 +1,162 @@
+"""The strategies besides `Spread`, and strategies by name.
+
+`Pack` fills nodes whose devices are used most. `FragmentationAware` chooses the node where typical pods lose least: with
+F = idle devices that typical pods cannot use + 2 × those that lack cpu or other resources (`typical_use`), the node with the largest
+F before − F after, in tenths of a device. Smaller differences mean nothing, and the usual order of equal nodes decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec import Struct
+
+from dralloc.scheduler.decide.device_judge import DeviceJudge
+from dralloc.scheduler.decide.local_devices import WHOLE, DeviceUse, LocalDevices
+from dralloc.scheduler.decide.node_scores import SCORE_MAX
+from dralloc.scheduler.decide.placement_strategy import SPREAD, NodeScorer, PlacementStrategy, ScoringContext
+from dralloc.scheduler.decide.pod_requirements import PodRequirements
+from dralloc.scheduler.decide.typical_use import SHIFT
+from dralloc.scheduler.state.node_state import NodeState
+from dralloc.scheduler.state.pod_resources import CPU
+from dralloc.snapshot.cluster import Snapshot
+
+# How much worse idle devices without cpu are than those that typical pods cannot use.
+STARVED_WEIGHT: Final = 2
+# The smallest difference that counts: a tenth of a device.
+STEP: Final = (WHOLE // 10) << SHIFT
+# The steps from the middle to the best or the worst score: 20 devices.
+STEPS_MAX: Final = 200
+
+
+class ScoredNode(Struct, frozen=True, gc=False):
+    """A node before and after it gets a pod. Resources are in nanos, devices in thousandths of a device."""
+
+    node: NodeState
+    free_after: Mapping[str, int]
+    before: LocalDevices
+    after: LocalDevices
+
+    @property
+    def free_before(self) -> Mapping[str, int]:
+        return self.node.free
+
+    @property
+    def idle_before(self) -> tuple[int, ...]:
+        """What is idle of each device, in the order of the allocator."""
+        return self.before.idle_by_unit
+
+    @property
+    def idle_after(self) -> tuple[int, ...]:
+        return self.after.idle_by_unit
+
+
+class _ScorerBase:
+    def __init__(self, requirements: PodRequirements, devices: DeviceJudge | None, context: ScoringContext) -> None:
+        self._amounts = requirements.node.resources.amounts
+        self._use = DeviceUse.of(devices) if devices is not None else None
+        self._context = context
+
+    def _after(self, before: LocalDevices, node: NodeState, snapshot: Snapshot) -> LocalDevices | None:
+        """None if the node's devices do not serve the pod, which its verdict says then."""
+        if self._use is None:
+            return before
+        return self._context.local.after(before, self._use, node.offer.place, snapshot)
+
+    def _free_after(self, node: NodeState) -> dict[str, int]:
+        amounts = self._amounts
+        return {name: nanos - amounts.get(name, 0) for name, nanos in node.free.items()}
+
+
+class _FunctionScorer(_ScorerBase):
+    def __init__(
+        self,
+        strategy: ScoredBy,
+        requirements: PodRequirements,
+        devices: DeviceJudge | None,
+        context: ScoringContext,
+    ) -> None:
+        super().__init__(requirements, devices, context)
+        self._function = strategy.function
+        self._most = SCORE_MAX * strategy.scale
+
+    def score(self, node: NodeState, snapshot: Snapshot) -> int:
+        before = self._context.local.of(node.offer.place, snapshot)
+        after = self._after(before, node, snapshot)
+        if after is None:
+            return 0
+        score = self._function(ScoredNode(node, self._free_after(node), before, after))
+        return min(max(score, 0), self._most)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredBy:
+    """A strategy that is a function of a node before and after it gets the pod.
+
+    The function returns 0 to 100 × `scale`. It can be sent to other processes if the function can.
+    """
+
+    name: str
+    function: Callable[[ScoredNode], int]
+    scale: int = 1
+    reads_typical_pods: bool = False
+    judges_all: bool = True
+
+    def scorer(self, requirements: PodRequirements, devices: DeviceJudge | None, context: ScoringContext) -> NodeScorer:
+        return _FunctionScorer(self, requirements, devices, context)
+
+
+def most_allocated(scored: ScoredNode) -> int:
+    """The percentage of the devices that are in use with the pod, then of cpu. A node without devices loses none."""
+    total = WHOLE * len(scored.after.left)
+    devices = SCORE_MAX * (total - scored.after.idle) // total if total else SCORE_MAX
+    cpu = scored.node.offer.allocatable.get(CPU, 0)
+    used = SCORE_MAX * (cpu - scored.free_after.get(CPU, 0)) // cpu if cpu else 0
+    return devices * (SCORE_MAX + 1) + min(max(used, 0), SCORE_MAX)
+
+
+class _FragmentationScorer(_ScorerBase):
+    def score(self, node: NodeState, snapshot: Snapshot) -> int:
+        before, fragmentation = self._before(node, snapshot)
+        after = self._after(before, node, snapshot)
+        if after is None:
+            return 0
+        if not before.idle:
+            return STEPS_MAX
+        steps = (fragmentation - self._fragmentation(after, self._free_after(node))) // STEP
+        return STEPS_MAX + min(max(steps, -STEPS_MAX), STEPS_MAX)
+
+    def _before(self, node: NodeState, snapshot: Snapshot) -> tuple[LocalDevices, int]:
+        devices = self._context.local.of(node.offer.place, snapshot)
+        known = self._context.fragmentation.get(node.name)
+        if known is not None and known[0] is node and known[1] is devices:
+            return devices, known[2]
+        found = self._fragmentation(devices, node.free)
+        self._context.fragmentation[node.name] = node, devices, found
+        return devices, found
+
+    def _fragmentation(self, devices: LocalDevices, free: Mapping[str, int]) -> int:
+        typical = self._context.typical
+        unusable = (devices.idle << SHIFT) - typical.worth(devices)
+        return unusable + STARVED_WEIGHT * typical.starved(devices, free)
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentationAware:
+    name: str = "FragmentationAware"
+    # The range of steps is that of 100 points.
+    scale: int = 2 * STEPS_MAX // SCORE_MAX
+    reads_typical_pods: bool = True
+    judges_all: bool = True
+
+    def scorer(self, requirements: PodRequirements, devices: DeviceJudge | None, context: ScoringContext) -> NodeScorer:
+        return _FragmentationScorer(requirements, devices, context)
+
+
+PACK: Final = ScoredBy("Pack", most_allocated, scale=SCORE_MAX + 2)
+FRAGMENTATION_AWARE: Final = FragmentationAware()
+STRATEGIES: Final[Mapping[str, PlacementStrategy]] = {
+    strategy.name: strategy for strategy in (SPREAD, PACK, FRAGMENTATION_AWARE)
+}

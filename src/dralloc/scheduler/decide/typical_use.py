@@ -1,0 +1,278 @@
+"""What typical pods could still use of the devices of a node.
+
+For the devices of each typical pod, `worth` is how much of the idle devices its copies could use, weighted by how frequent it is.
+`starved` is how much of them cpu, memory and other resources of the node do not suffice for, weighted by the devices that the
+pods ask for. Both are integers; amounts of devices are in thousandths, times `ONE`.
+
+The number of copies is exact for one request without constraints, whatever capacities it asks for. Otherwise it is an upper
+bound: several requests (a NIC beside a GPU) get as many copies as the scarcest of them; devices that must agree in an attribute are
+counted for each value; devices that must differ take one of each value; partitions are counted as the smallest that matches,
+by what is left of counters; of alternatives, the first that matches the node's devices counts.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+from dralloc.allocator.attribute_constraints import Constraint
+from dralloc.allocator.candidate_devices import DeviceCriteria
+from dralloc.allocator.requests import Alternative, Demand
+from dralloc.scheduler.decide.local_devices import Amounts, LocalDevices, UnitLayout, copies
+from dralloc.scheduler.decide.typical_pods import CountedPod
+
+SHIFT: Final = 20
+ONE: Final = 1 << SHIFT
+# More than any node has left of a resource that a pod does not ask for.
+PLENTY: Final = 1 << 80
+
+
+class _Request(NamedTuple):
+    criteria: DeviceCriteria
+    number: int
+    takes_all: bool
+
+
+class _Need(NamedTuple):
+    """The devices of a typical pod, by one choice of alternatives."""
+
+    requests: tuple[_Request, ...]
+    constraint: Constraint | None = None
+
+    @property
+    def is_single(self) -> bool:
+        return len(self.requests) == 1 and self.constraint is None and self.requests[0].number == 1
+
+
+class _TypicalShape(NamedTuple):
+    """`needs` are in the order of preference."""
+
+    needs: tuple[_Need, ...]
+    resources: Mapping[str, int]
+    weight: int
+
+
+class TypicalUse:
+    """The typical pods, and what is known about them on each layout."""
+
+    def __init__(self, pods: Iterable[CountedPod]) -> None:
+        counted = [pod for pod in pods if pod.requirements.demand is not None]
+        total = sum(pod.number for pod in counted)
+        merged: dict[tuple[object, ...], _TypicalShape] = {}
+        for pod in counted:
+            demand = pod.requirements.demand
+            needs = _needs_of(demand) if demand is not None else ()
+            resources = pod.requirements.node.resources.amounts
+            key = (needs, tuple(sorted(resources.items())))
+            known = merged[key].weight if key in merged else 0
+            merged[key] = _TypicalShape(needs, resources, known + (pod.number << SHIFT) // total)
+        self.shapes = tuple(shape for shape in merged.values() if shape.needs)
+        self._units = _resource_units(self.shapes)
+
+    def worth(self, devices: LocalDevices) -> int:
+        """How much of the idle devices typical pods could use."""
+        known: int | None = devices.answers.get(self)
+        if known is None:
+            known = devices.answers[self] = self._on(devices.layout).worth(devices.left)
+        return known
+
+    def starved(self, devices: LocalDevices, free: Mapping[str, int]) -> int:
+        """How much of the idle devices the node's other resources do not suffice for."""
+        return self._on(devices.layout).starved(devices.idle, free) if devices.idle else 0
+
+    def _on(self, layout: UnitLayout) -> _LayoutUse:
+        known: _LayoutUse | None = layout.answers.get(self)
+        if known is None:
+            known = layout.answers[self] = _LayoutUse(self.shapes, self._units, layout)
+        return known
+
+
+def _needs_of(demand: Demand) -> tuple[_Need, ...]:
+    """The first alternatives of all requests, then the second ones, and so on."""
+    depth = max((len(request.alternatives) for request in demand.requests), default=0)
+    needs = [
+        _need_of([request.alternatives[min(index, len(request.alternatives) - 1)] for request in demand.requests])
+        for index in range(depth)
+    ]
+    return tuple(need for need in needs if need.requests)
+
+
+def _need_of(alternatives: Sequence[Alternative]) -> _Need:
+    counts: Counter[tuple[DeviceCriteria, bool]] = Counter()
+    for each in alternatives:
+        if each.fault is None and not each.is_admin:
+            counts[each.criteria, each.takes_all] += 1 if each.is_aggregated or each.takes_all else each.count
+    constraints = [constraint for each in alternatives for constraint in each.constraints]
+    requests = tuple(_Request(criteria, count, takes_all) for (criteria, takes_all), count in counts.items())
+    return _Need(requests, constraints[0] if constraints else None)
+
+
+def _resource_units(shapes: Iterable[_TypicalShape]) -> Mapping[str, int]:
+    """The unit in which each resource is counted: fine enough for the smallest typical request."""
+    least: dict[str, int] = {}
+    for shape in shapes:
+        for name, nanos in shape.resources.items():
+            if nanos > 0:
+                least[name] = min(least.get(name, nanos), nanos)
+    return {name: max(nanos >> 10, 1) for name, nanos in sorted(least.items())}
+
+
+class _LayoutUse:
+    """Typical pods on the nodes with one layout."""
+
+    def __init__(self, shapes: Sequence[_TypicalShape], resource_units: Mapping[str, int], layout: UnitLayout) -> None:
+        self._layout = layout
+        matching = [(shape, need) for shape in shapes if (need := self._usable_need(shape)) is not None]
+        weights: Counter[_Need] = Counter()
+        for shape, need in matching:
+            weights[need] += shape.weight
+        # By unit: the single requests that match it, with what they take and their weighted size.
+        self._singles: list[list[tuple[Amounts, int]]] = [[] for _ in layout.units]
+        self._others: list[tuple[_Need, int]] = []
+        for need, weight in weights.items():
+            if not need.is_single:
+                self._others.append((need, weight))
+                continue
+            for index, charge in enumerate(layout.charges(need.requests[0].criteria)):
+                if charge is not None:
+                    self._singles[index].append((charge, weight * layout.units[index].size(charge)))
+        self._known: list[dict[Amounts, int]] = [{} for _ in layout.units]
+        self._starvation = _Starvation([(shape, self._amount(need)) for shape, need in matching], resource_units)
+
+    def _usable_need(self, shape: _TypicalShape) -> _Need | None:
+        """The first choice of alternatives of which the node has devices."""
+        for need in shape.needs:
+            if all(any(self._layout.charges(request.criteria)) for request in need.requests):
+                return need
+        return None
+
+    def _amount(self, need: _Need) -> int:
+        """The thousandths of devices that a copy takes."""
+        return sum(request.number * self._size(request) for request in need.requests)
+
+    def _size(self, request: _Request) -> int:
+        charges = self._layout.charges(request.criteria)
+        sizes = [
+            unit.size(charge) for unit, charge in zip(self._layout.units, charges, strict=True) if charge is not None
+        ]
+        return sum(sizes) if request.takes_all else sizes[0]
+
+    def starved(self, idle: int, free: Mapping[str, int]) -> int:
+        return self._starvation.of(idle, free)
+
+    def worth(self, left: tuple[Amounts, ...]) -> int:
+        total = 0
+        for index, amounts in enumerate(left):
+            known = self._known[index].get(amounts)
+            if known is None:
+                known = sum(copies(amounts, charge) * weighted for charge, weighted in self._singles[index])
+                self._known[index][amounts] = known
+            total += known
+        return total + sum(weight * self._used_by(need, left) for need, weight in self._others)
+
+    def _used_by(self, need: _Need, left: tuple[Amounts, ...]) -> int:
+        """How much of the devices copies of the need use, together."""
+        constraint = need.constraint
+        everything = range(len(left))
+        if constraint is None or not constraint.wants_equal:
+            return self._copies(need, left, everything) * self._amount(need)
+        by_value: dict[object, list[int]] = {}
+        for index in everything:
+            for value in self._values(constraint, index):
+                by_value.setdefault(value, []).append(index)
+        return sum(self._copies(need, left, indexes) for indexes in by_value.values()) * self._amount(need)
+
+    def _values(self, constraint: Constraint, index: int) -> Iterable[object]:
+        unit = self._layout.units[index]
+        if unit.is_card:
+            return (index,)
+        return constraint.known_values_at(unit.slices[0], unit.bits[0]) or ()
+
+    def _copies(self, need: _Need, left: tuple[Amounts, ...], indexes: Iterable[int]) -> int:
+        indexes = tuple(indexes)
+        return min(self._copies_of(request, need.constraint, left, indexes) for request in need.requests)
+
+    def _copies_of(
+        self, request: _Request, constraint: Constraint | None, left: tuple[Amounts, ...], indexes: tuple[int, ...]
+    ) -> int:
+        charges = self._layout.charges(request.criteria)
+        served = {index: copies(left[index], charge) for index in indexes if (charge := charges[index]) is not None}
+        if request.takes_all:
+            return min(served.values(), default=0)
+        if constraint is not None and not constraint.wants_equal:
+            by_value: Counter[object] = Counter()
+            for index, number in served.items():
+                for value in self._values(constraint, index):
+                    by_value[value] += number
+            return _copies_of_several(by_value.values(), request.number)
+        return _copies_of_several(served.values(), request.number)
+
+
+def _copies_of_several(served: Iterable[int], count: int) -> int:
+    """How often `count` different devices can be had, if each can be had as often as it says."""
+    numbers = sorted(served, reverse=True)
+    if count == 1:
+        return sum(numbers)
+    # A copy uses a device once: of one that can serve more copies than there are, only that many count.
+    least, most = 0, sum(numbers) // count
+    while least < most:
+        middle = (least + most + 1) // 2
+        if sum(min(number, middle) for number in numbers) >= count * middle:
+            least = middle
+        else:
+            most = middle - 1
+    return least
+
+
+class _Starvation:
+    """How much of idle devices the resources of a node do not suffice for: the mean over typical pods, by what they ask for.
+
+    A pod that takes `amount` of devices for `nanos` of a resource can use amount ÷ nanos of them for each nano that is left.
+    """
+
+    def __init__(self, pods: Sequence[tuple[_TypicalShape, int]], units: Mapping[str, int]) -> None:
+        rows = [(shape.weight * amount, shape.resources, amount) for shape, amount in pods if amount]
+        self._total = sum(weight for weight, *_ in rows)
+        self._weights = [weight for weight, *_ in rows]
+        # By resource: the unit, the devices that one unit of it suffices for by pod, and the least of these.
+        self._rates: list[tuple[str, int, list[int], int]] = []
+        for name, unit in units.items():
+            rates = [
+                (amount << SHIFT) // max(nanos // unit, 1) if (nanos := resources.get(name, 0)) else PLENTY
+                for _, resources, amount in rows
+            ]
+            self._rates.append((name, unit, rates, min(rates, default=PLENTY)))
+        self._sorted = {name: self._sums(rates) for name, _, rates, _ in self._rates}
+
+    def _sums(self, rates: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
+        """The rates in order, and the sums of the weights, and of weight × rate, of those before each."""
+        pairs = sorted(zip(rates, self._weights, strict=True))
+        weights = accumulate((weight for _, weight in pairs), initial=0)
+        weighted = accumulate((rate * weight for rate, weight in pairs), initial=0)
+        return [rate for rate, _ in pairs], list(weights), list(weighted)
+
+    def of(self, idle: int, free: Mapping[str, int]) -> int:
+        wanted = idle << SHIFT
+        scarce: list[tuple[str, int, list[int]]] = []
+        for name, unit, rates, least in self._rates:
+            left = max(free.get(name, 0), 0) // unit
+            if left * least < wanted:
+                scarce.append((name, left, rates))
+        if not scarce or not self._total:
+            return 0
+        if len(scarce) == 1:
+            return self._by_one(wanted, *scarce[0][:2])
+        usable = [left * rate for rate in scarce[0][2] for left in (scarce[0][1],)]
+        for _, left, rates in scarce[1:]:
+            usable = [min(one, left * rate) for one, rate in zip(usable, rates, strict=True)]
+        lacking = [weight * (wanted - one) for weight, one in zip(self._weights, usable, strict=True) if one < wanted]
+        return sum(lacking) // self._total
+
+    def _by_one(self, wanted: int, name: str, left: int) -> int:
+        """The same for one scarce resource, without a loop over the pods."""
+        rates, weights, weighted = self._sorted[name]
+        number = bisect_left(rates, wanted, key=lambda rate: left * rate)
+        return (weights[number] * wanted - weighted[number] * left) // self._total
