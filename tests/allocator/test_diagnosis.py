@@ -37,6 +37,10 @@ def test_what_is_asked_for_tells_reasons_apart() -> None:
     ]
 
 
+def test_a_request_for_nothing_of_an_over_committed_device_is_short() -> None:
+    assert short("-1Gi", asked="0").distance > short("0", asked="0").distance
+
+
 # From near to far: what has to change counts first, then how many devices lack, then how much of one.
 BY_DISTANCE = [
     Reason(cause=ReasonCause.ERROR, subject="the selector fails", wanted=9),

@@ -165,6 +165,24 @@ def test_a_discarded_pod_does_not_return_when_its_attempt_ends() -> None:
     assert popped(queue, 1000) is None
 
 
+@pytest.mark.parametrize("is_written", [False, True])
+def test_a_pod_that_comes_back_is_tried_when_its_attempt_has_ended(is_written: bool) -> None:
+    queue = queue_with("p")
+    popped(queue, 0)
+    if is_written:
+        queue.binding("p")
+    queue.discard("p")
+    queue.add("p", priority=0, now_s=1)
+    assert popped(queue, 1) is None
+    if is_written:
+        queue.placed("p")
+    else:
+        queue.failed("p", now_s=2)
+    assert popped(queue, 2) == "p"
+    queue.failed("p", now_s=3)
+    assert len(queue) == 1
+
+
 class QueueMachine(RuleBasedStateMachine):
     """Whatever happens to pods, each is in exactly one place and is tried again in the end."""
 

@@ -201,7 +201,10 @@ def _shortage(reason: Reason) -> float:
     if reason.most is None:
         return 1.0
     needed = Quantity.parse(reason.takes or reason.asked or 0)
-    return 1 - reason.most.nanos / needed.nanos if reason.most < needed else 0.0
+    if reason.most >= needed:
+        return 0.0
+    # Of an over-committed device less than nothing is left, so even a request for nothing can be short.
+    return 1 - reason.most.nanos / needed.nanos if needed.nanos else 1.0
 
 
 def availability(groups: Sequence[Group], *, total: int, available: int = 0) -> str:

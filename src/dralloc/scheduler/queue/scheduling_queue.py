@@ -30,6 +30,8 @@ class _Attempt(Struct):
     pod: QueuedPod
     first_event: int
     is_discarded: bool = False
+    # The pod came back after it was discarded, for example with a restored backup: it is tried when this attempt has ended.
+    successor: QueuedPod | None = None
 
 
 # When the pod becomes ready, then as in the active heap.
@@ -77,8 +79,14 @@ class SchedulingQueue:
 
     def add(self, key: Hashable, *, priority: int, now_s: float) -> None:
         """Adds a new pod as active; a known pod stays where it is."""
-        if key not in self._place:
-            self._activate(QueuedPod(key=key, priority=priority, queued_at_s=now_s, first_seen_s=now_s))
+        if key in self._place:
+            return
+        pod = QueuedPod(key=key, priority=priority, queued_at_s=now_s, first_seen_s=now_s)
+        running = self._attempts.get(key) or self._binding.get(key)
+        if running is not None:
+            running.successor = pod
+        else:
+            self._activate(pod)
 
     def discard(self, key: Hashable) -> None:
         """Removes a pod that is gone or has a node."""
@@ -89,6 +97,7 @@ class SchedulingQueue:
         for attempts in (self._attempts, self._binding):
             if key in attempts:
                 attempts[key].is_discarded = True
+                attempts[key].successor = None
 
     def pop(self, *, now_s: float) -> QueuedPod | None:
         """Begins an attempt for the next pod; None if every pod has to wait."""
@@ -286,6 +295,8 @@ class SchedulingQueue:
     def _end(self, key: Hashable) -> _Attempt:
         self._try_next_member(key)
         attempt = self._binding.pop(key, None) or self._attempts.pop(key)
+        if attempt.successor is not None:
+            self._activate(attempt.successor)
         self._drop_recent()
         return attempt
 
