@@ -167,7 +167,7 @@ class SingleRequest:
             known = known._replace(node=node, pools=snapshot.pools)
         else:
             strips = self._find_strips(view, snapshot)
-            is_plain = strips is not None and self._is_plain(view, snapshot, strips)
+            is_plain = strips is not None and self._is_plain(view, strips)
             pools = dict.fromkeys(strip.pool_id for strip in strips or () if strip.offered)
             shared = tuple(pool_id for pool_id in pools if not snapshot.only_node(pool_id))
             known = _Known(node, snapshot.pools, snapshot.rules, view, strips, is_plain, shared)
@@ -186,11 +186,11 @@ class SingleRequest:
             strips.append(countable)
         return tuple(strips)
 
-    def _is_plain(self, view: NodeView, snapshot: Snapshot, strips: tuple[CountableStrip, ...]) -> bool:
+    def _is_plain(self, view: NodeView, strips: tuple[CountableStrip, ...]) -> bool:
         criteria = self._alternative.criteria
         return (
-            all(pool.layout.status is PoolStatus.READY for pool in view.pools)
-            and len(view.pools) == snapshot.count_pools(view.node)
+            not view.hides_pools
+            and all(pool.layout.status is PoolStatus.READY for pool in view.pools)
             and all(strip.offered == matches_of(strip.slice, criteria).matched for strip in strips)
         )
 

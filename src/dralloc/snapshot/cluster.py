@@ -64,6 +64,8 @@ class NodeView:
     pools: tuple[VisiblePool, ...]
     # Set if a slice has an invalid node selector: then nothing can be allocated.
     fault: NodeSelectorError | None = None
+    # True if there are pools for the node that it cannot use at all.
+    hides_pools: bool = False
 
     @cached_property
     def strips(self) -> tuple[Strip, ...]:
@@ -268,10 +270,6 @@ class Snapshot(Struct, frozen=True, eq=False):
         pool = self.pools.get(pool_id)
         return pool.only_node if pool is not None else ""
 
-    def count_pools(self, node: NodeFacts) -> int:
-        """How many pools there are for the node, whether it can use them or not."""
-        return len(self._candidates(node))
-
     def _candidates(self, node: NodeFacts) -> tuple[PoolSlices, ...]:
         filed = (self.placements.get(anchor) for anchor in anchors_of_node(node))
         pool_ids = {pool_id for entry in filed if entry is not None for pool_id in entry}
@@ -285,4 +283,5 @@ def _view_of(node: NodeFacts, candidates: tuple[PoolSlices, ...], visibility: Vi
         return NodeView(node, (), fault)
     pools = [VisiblePool(slices, layout) for slices, layout in layouts if layout is not None]
     # Pools whose devices have binding conditions come last. The sort is stable, so each group stays ordered by name.
-    return NodeView(node, tuple(sorted(pools, key=lambda pool: pool.layout.has_binding_conditions)))
+    ordered = tuple(sorted(pools, key=lambda pool: pool.layout.has_binding_conditions))
+    return NodeView(node, ordered, hides_pools=len(pools) < len(candidates))

@@ -237,7 +237,11 @@ class VerdictTable:
         match self._verdicts.get(name):
             case Fits() | Faulty():
                 # A device with an error is no longer an obstacle once it is in use.
-                self._judge(name)
+                node = self._view.nodes.get(name)
+                if node is None:
+                    self._remove(name)
+                else:
+                    self._take(node, self.judge.expectation(node, self._view.snapshot))
             case Unfit() | OutOfReach() | Lacking():
                 self._unexplained.add(name)
             case None:
@@ -310,7 +314,10 @@ class VerdictTable:
         if node is None or (self._only is not None and name not in self._only):
             self._remove(name)
         else:
-            self._take(node, self.judge.expectation(node, self._view.snapshot))
+            snapshot = self._view.snapshot
+            self._take(node, self.judge.expectation(node, snapshot))
+            for pool_id in self.judge.pools(node, snapshot):
+                self._seen_by.setdefault(pool_id, set()).add(name)
 
     def _take(self, node: NodeState, verdict: NodeVerdict) -> None:
         """Notes the verdict. Only nodes that fit and whose scores change need a place in the heaps."""
@@ -320,7 +327,7 @@ class VerdictTable:
             self._outdated.discard(name)
         else:
             self._remove(name)
-            self._add(name, node, verdict)
+            self._add(name, verdict)
             known = None
         self._verdicts[name] = verdict
         if type(verdict) is Fits and (known is None or known.strategy_score != verdict.strategy_score):
@@ -329,9 +336,7 @@ class VerdictTable:
             if len(heap) > HEAP_SLACK * (self._fitting[verdict.raw] + HEAP_SLACK):
                 self._rebuild(verdict.raw)
 
-    def _add(self, name: str, node: NodeState, verdict: NodeVerdict) -> None:
-        for pool_id in self.judge.pools(node, self._view.snapshot):
-            self._seen_by.setdefault(pool_id, set()).add(name)
+    def _add(self, name: str, verdict: NodeVerdict) -> None:
         if isinstance(verdict, Faulty):
             self._faulty[name] = verdict
         elif isinstance(verdict, Fits):
