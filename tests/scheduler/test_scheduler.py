@@ -194,13 +194,12 @@ async def test_a_claim_that_is_being_deleted_is_not_used(cluster: ScheduledClust
 
 
 @in_cluster()
-async def test_unsupported_pod_fields_are_rejected_with_a_message(cluster: ScheduledCluster) -> None:
-    picky = our_pod("p")
-    picky["spec"]["schedulingGroup"] = {"podGroupName": "group"}
-    await cluster.create(node("node-a"), picky)
+async def test_pods_of_groups_are_placed_by_themselves_while_groups_are_off(cluster: ScheduledCluster) -> None:
+    grouped = our_pod("p")
+    grouped["spec"]["schedulingGroup"] = {"podGroupName": "group"}
+    await cluster.create(node("node-a"), grouped)
     await cluster.settle()
-    assert await cluster.node_of("p") == ""
-    assert "does not support scheduling groups" in (await cluster.condition("p")).message
+    assert await cluster.node_of("p") == "node-a"
 
 
 @in_cluster()

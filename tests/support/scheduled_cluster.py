@@ -104,8 +104,12 @@ class ScheduledCluster(TestCluster):
 async def scheduled_cluster(
     *, schedulers: int = 1, gates: FeatureGates | None = None, **network: Any
 ) -> AsyncIterator[ScheduledCluster]:
-    """A cluster with schedulers that run inside the block; `network` are `seed` and `wrap` of `TestCluster`."""
-    async with cluster_on(partial(ScheduledCluster, **network)) as cluster:
+    """A cluster with schedulers that run inside the block; `network` are `seed` and `wrap` of `TestCluster`.
+
+    The server has the gates of the schedulers if it is to serve PodGroups, and otherwise its defaults.
+    """
+    served = gates if gates is not None and "GenericWorkload" in gates else None
+    async with cluster_on(partial(ScheduledCluster, **network), gates=served) as cluster:
         for number in range(schedulers):
             identity = f"scheduler-{number}"
             cluster.start(SchedulerSettings(gates=gates or FeatureGates.defaults(), identity=identity))

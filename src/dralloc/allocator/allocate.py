@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -20,9 +21,9 @@ from dralloc.allocator.outcome import (
 )
 from dralloc.allocator.requests import Alternative, Demand
 from dralloc.allocator.search import SearchStatus
-from dralloc.allocator.solver import DEFAULT_BUDGET, StepBudget, solve
+from dralloc.allocator.solver import DEFAULT_BUDGET, Solution, StepBudget, solve
 from dralloc.allocator.supply import Supply
-from dralloc.snapshot.cluster import Snapshot
+from dralloc.snapshot.cluster import Snapshot, VisiblePool
 from dralloc.snapshot.node_selectors import NodeFacts
 from dralloc.snapshot.pools import PoolStatus
 
@@ -48,15 +49,9 @@ def allocate(problem: AllocationProblem) -> Outcome:
     try:
         check(demand, supply)
         solution = solve(demand, supply, problem.budget)
-        match solution.status:
-            case SearchStatus.SOLVED:
-                return _allocated(problem, solution.ledger)
-            case SearchStatus.OUT_OF_STEPS:
-                return BudgetExhausted(solution.steps)
-            case _:
-                return Impossible(
-                    tuple(pool.pool_id for pool in view.pools if pool.layout.status is PoolStatus.INVALID)
-                )
+        if solution.status is SearchStatus.SOLVED:
+            return allocation_of(demand, solution.ledger, (problem.node,) * len(demand.claims))
+        return outcome_of(solution, view.pools)
     except SearchAborted as aborted:
         return aborted.fatal
 
@@ -88,9 +83,15 @@ def _raise_if(fatal: Fatal | None) -> None:
         raise SearchAborted(fatal)
 
 
-def _allocated(problem: AllocationProblem, ledger: Ledger) -> Allocated:
-    demand = problem.demand
-    assembler = AllocationAssembler(problem.node, demand.features)
+def outcome_of(solution: Solution, pools: Sequence[VisiblePool] = ()) -> Impossible | BudgetExhausted:
+    """The outcome of a search of these pools that found no solution."""
+    if solution.status is SearchStatus.OUT_OF_STEPS:
+        return BudgetExhausted(solution.steps)
+    return Impossible(tuple(pool.pool_id for pool in pools if pool.layout.status is PoolStatus.INVALID))
+
+
+def allocation_of(demand: Demand, ledger: Ledger, nodes: Sequence[NodeFacts]) -> Allocated:
+    """What the claims get, each on its node, from what the search took."""
     picks: list[list[Pick]] = [[] for _ in demand.claims]
     for pick in ledger.picks.values():
         picks[pick.alternative.claim].append(pick)
@@ -101,4 +102,11 @@ def _allocated(problem: AllocationProblem, ledger: Ledger) -> Allocated:
         chosen[request.claim].append(alternative)
         if request.is_list:
             score += ALTERNATIVES_MAX - request.alternatives.index(alternative)
-    return Allocated(tuple(map(assembler.allocation, demand.claims, picks, chosen)), score)
+    served = zip(nodes, demand.claims, picks, chosen, strict=True)
+    return Allocated(
+        tuple(
+            AllocationAssembler(node, demand.features).allocation(claim, taken, alternatives)
+            for node, claim, taken, alternatives in served
+        ),
+        score,
+    )

@@ -155,6 +155,7 @@ class ProblemSurvey:
             alternative.preference,
             alternative.allocations,
             claim,
+            self._supply.reach(alternative),
         )
 
     @cached_property
@@ -312,7 +313,14 @@ class ProblemSurvey:
         seen: set[Hashable] = set()
         for request in reversed(self.demand.requests):
             for alternative in request.alternatives:
-                key = (alternative.criteria, alternative.is_admin, alternative.takes_all, alternative.constraints)
+                reach = self._supply.reach(alternative)
+                key = (
+                    alternative.criteria,
+                    alternative.is_admin,
+                    alternative.takes_all,
+                    alternative.constraints,
+                    reach,
+                )
                 if key not in seen:
                     seen.add(key)
                     kinds = self._refined(kinds, alternative)

@@ -6,7 +6,7 @@ placement. Everything is lazy: an easy problem on a node that sees 100,000 devic
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import NamedTuple
 
 from dralloc.allocator.attribute_constraints import Constraint, Values
@@ -72,6 +72,10 @@ class Supply:
         if stock is None:
             stock = stocks[strip.number] = self._make_stock(alternative, strip)
         return stock
+
+    def reach(self, alternative: Alternative) -> Hashable:  # noqa: ARG002  # all alternatives see the node's devices
+        """Equal for two alternatives only if they may have the same devices, as far as nodes decide it."""
+        return None
 
     def _make_stock(self, alternative: Alternative, strip: Strip) -> Stock:
         matches = matches_of(strip.slice, alternative.criteria)

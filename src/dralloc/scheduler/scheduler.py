@@ -34,6 +34,7 @@ from dralloc.scheduler.contract import (
     Rejection,
 )
 from dralloc.scheduler.decide.cycle import Cycle
+from dralloc.scheduler.gang_attempts import GangAttempts
 from dralloc.scheduler.ownership.shared_pools import SharedPools
 from dralloc.scheduler.preemptor import Preemptor
 from dralloc.scheduler.queue.parked_pods import QueuedPod
@@ -47,6 +48,7 @@ from dralloc.scheduler.report.scheduling_report import SchedulingReport
 from dralloc.scheduler.settings import NAME, SchedulerSettings
 from dralloc.scheduler.state.cluster_events import ClusterEvent, pod_changed
 from dralloc.scheduler.state.cluster_state import ClusterState
+from dralloc.scheduler.state.group_members import PodGroupKey
 from dralloc.scheduler.state.placed_pods import pod_key
 from dralloc.scheduler.state.watches import Watches
 
@@ -109,6 +111,20 @@ class Scheduler:
             reporter=self._report,
         )
 
+        self._gangs = GangAttempts(
+            calls,
+            clock,
+            settings,
+            cluster=self._cluster,
+            cycle=self._cycle,
+            queue=self._queue,
+            pending=self._pending,
+            binder=self._binder,
+            slots=self._slots,
+            report=self._report,
+            wake=self._wake,
+        )
+
     async def run(self) -> None:
         """Schedules until cancelled."""
         self.counters.queued = self._count_queued
@@ -118,7 +134,9 @@ class Scheduler:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._conditions.run())
                 tasks.create_task(self._group_conditions.run())
+                tasks.create_task(self._gangs.run())
                 await self._watches.start(tasks, self._settings.gates)
+                self._gangs.resume()
                 if self._sharing is not None:
                     await self._sharing.start(tasks)
                 await self._schedule(tasks)
@@ -156,14 +174,21 @@ class Scheduler:
         self._pending.pod_changed(before, after)
         if self._preemptor is not None:
             self._preemptor.pod_changed(before, after)
+        group = self._gangs.pod_changed(before, after)
         if after is not None and self._pending.is_pending(after):
-            self._queue.add(queue_key(after), priority=after.spec.priority or 0, now_s=_now_s())
+            if group is None:
+                self._queue.add(queue_key(after), priority=after.spec.priority or 0, now_s=_now_s())
+            else:
+                self._gangs.enqueue(group, after, is_new=before is None)
             if before is None:
                 self.counters.incoming.add("active", "PodAdd")
             elif may_change_outcome(before, after):
                 self._wake((pod_changed(pod_key(after)),))
         elif before is not None:
-            self._queue.discard(queue_key(before))
+            if group is None:
+                self._queue.discard(queue_key(before))
+            else:
+                self._gangs.leave(group)
             self._binder.notify(pod_changed(pod_key(before)))
             if self._sharing is not None:
                 self._sharing.forget(queue_key(before))
@@ -214,11 +239,17 @@ class Scheduler:
             return
 
     def _attempt(self, queued: QueuedPod, tasks: asyncio.TaskGroup) -> None:
+        if isinstance(queued.key, PodGroupKey):
+            self._gangs.attempt(queued.key, tasks)
+            return
         key: QueueKey = queued.key  # type: ignore[assignment]
         self._report.attempt_begins(key)
         pod = self._pending.find(key)
-        if pod is None:
+        group = self._gangs.group_of(pod) if pod is not None else None
+        if pod is None or group is not None:
             self._queue.placed(key)
+            if pod is not None and group is not None:
+                self._gangs.join(group, pod)
             return
         freed = self._preemptor.begin(pod) if self._preemptor is not None else ()
         decision = self._decide_and_report(pod)

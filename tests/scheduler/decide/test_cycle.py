@@ -148,13 +148,6 @@ class RejectionCase:
 
 REJECTIONS = [
     RejectionCase(
-        "an unsupported field",
-        cluster({"a": ()}),
-        "this scheduler does not support scheduling groups",
-        {POD_CHANGED},
-        our(schedulingGroup={"podGroupName": "g"}),
-    ),
-    RejectionCase(
         "a claim that does not exist",
         cluster({"a": ()}),
         "claim default/c does not exist",

@@ -15,7 +15,7 @@ the pod continues with the same devices, and the claim controller releases them 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Collection, Coroutine, Iterable
 from datetime import datetime
 from typing import Any, Final, Protocol
 
@@ -136,6 +136,11 @@ class Binder:
 
     async def bind(self, pod: Pod, place: CommittedPlacement) -> BindingOutcome:
         """Writes a decision that the cluster state has assumed."""
+        prepared = await self.prepare(pod, place)
+        return prepared if isinstance(prepared, BindingFailed) else await self.bind_pod(pod, place.node)
+
+    async def prepare(self, pod: Pod, place: CommittedPlacement) -> BindingFailed | frozenset[ClaimId]:
+        """Writes everything but the binding; returns the claims whose `reservedFor` the pod was added to."""
         reserved: set[ClaimId] = set()
         try:
             if place.allocations:
@@ -147,8 +152,12 @@ class Binder:
             return BindingFailed(str(error), is_collision=True, reserved=frozenset(reserved))
         except (ClaimLost, VolumesNotBound, _DevicesNotReady, ApiError, TransportError, TimeoutError) as error:
             return BindingFailed(str(error) or type(error).__name__, reserved=frozenset(reserved))
+        return frozenset(reserved)
+
+    async def bind_pod(self, pod: Pod, node: str) -> BindingOutcome:
+        """Writes the binding of a pod whose claims are written."""
         try:
-            outcome = await self._bind_pod(pod, place.node)
+            outcome = await self._bind_pod(pod, node)
         except (ApiError, TransportError) as error:
             return BindingFailed(str(error))
         if not isinstance(outcome, BindingFailed):
@@ -174,7 +183,7 @@ class Binder:
     async def deallocate(self, claim_id: ClaimId, pod: Pod) -> BindingFailed | None:
         """Deallocates a claim that keeps the pod from its nodes and that no other pod uses; None if that succeeded."""
         try:
-            is_done = await self._is_unbound(pod) and await self._writer.deallocate(claim_id, pod.metadata.uid)
+            is_done = await self._is_unbound(pod) and await self._writer.deallocate(claim_id, {pod.metadata.uid})
         except (ApiError, TransportError, Collision) as error:
             return BindingFailed(
                 f"cannot deallocate claim {claim_id}, which keeps the pod from all fitting nodes: {error}"
@@ -189,6 +198,16 @@ class Binder:
         except (ApiError, TransportError, Collision) as error:
             return BindingFailed(f"cannot delete claim {claim_id} of an earlier attempt: {error}")
         return None
+
+    async def withdraw(self, claim_id: ClaimId, pods: Iterable[Pod], consumers: Collection[str]) -> bool:
+        """Deallocates a claim that only these pods, none of which has a node, or these consumers hold; True if it is."""
+        try:
+            for pod in pods:
+                if not await self._is_unbound(pod):
+                    return False
+            return await self._writer.deallocate(claim_id, consumers)
+        except (ApiError, TransportError, Collision):
+            return False
 
     async def _is_unbound(self, pod: Pod) -> bool:
         """False if the pod got a node in the meantime: an earlier leader's binding may arrive late."""

@@ -78,8 +78,8 @@ class ClaimWriter:
             if await self._write_status(stored, status):
                 return
 
-    async def deallocate(self, claim_id: ClaimId, pod_uid: str) -> bool:
-        """Deallocates a claim that no pod uses except this one, which has no node; returns whether it is deallocated.
+    async def deallocate(self, claim_id: ClaimId, consumers: Collection[str]) -> bool:
+        """Deallocates a claim that only these consumers hold, whose pods have no node; returns whether it is deallocated.
 
         Retried until the outcome is known: a write that was abandoned may still arrive, and must then fail with a conflict.
         """
@@ -87,7 +87,7 @@ class ClaimWriter:
             stored = self._cluster.stored_claim(claim_id)
             if stored is None or self._cluster.is_in_use(claim_id):
                 return False
-            if any(reference.uid != pod_uid for reference in stored.status.reserved_for):
+            if any(reference.uid not in consumers for reference in stored.status.reserved_for):
                 return False
             if stored.status.allocation is None or await self._write_status(stored, DEALLOCATED):
                 return True

@@ -51,7 +51,6 @@ from dralloc.scheduler.decide.pod_requirements import (
 )
 from dralloc.scheduler.decide.pod_volumes import VolumeObstacle, volume_events, volumes_of
 from dralloc.scheduler.decide.strategy_choice import SPREADING, StrategyChoice, StrategySettings
-from dralloc.scheduler.decide.unsupported_fields import unsupported
 from dralloc.scheduler.decide.verdict_table import DEFAULT_EFFORT, NodeChoice, SearchEffort, VerdictTable
 from dralloc.scheduler.state.binding_conditions import is_unusable
 from dralloc.scheduler.state.cluster_events import (
@@ -142,9 +141,6 @@ class Cycle:
     def begin(self, pod: Pod) -> SchedulingAttempt | Rejection:
         """What the decision needs; or why no node need be judged."""
         view = self._view
-        if asked := unsupported(pod.spec):
-            message = f"this scheduler does not support {', '.join(asked)}"
-            return Rejection(message, frozenset({pod_changed(pod_key(pod))}))
         if (made := view.extended_claim_of(pod.metadata.uid)) is not None:
             message = f"claim {made}, made for its extended resources in an earlier attempt, must be deleted first"
             return Rejection(message, frozenset({claim_changed(made)}), delete=made)

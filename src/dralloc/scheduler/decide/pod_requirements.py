@@ -39,6 +39,10 @@ class ClaimSplit(Struct, frozen=True, gc=False):
         )
 
     @property
+    def allocated_ids(self) -> tuple[ClaimId, ...]:
+        return tuple(map(ClaimId.of, self.allocated))
+
+    @property
     def unallocated_ids(self) -> tuple[ClaimId, ...]:
         """The names of the demand's claims, by index."""
         return tuple(map(ClaimId.of, self.unallocated))

@@ -47,6 +47,23 @@ class SchedulerMetrics:
             (),
             _doubling(0.001, 15),
         )
+        self.group_attempts = CounterMetric(
+            "scheduler_podgroup_schedule_attempts_total",
+            "Scheduling attempts for groups of pods, by result.",
+            ("result", "profile"),
+        )
+        self.group_attempt_duration = HistogramMetric(
+            "scheduler_podgroup_scheduling_attempt_duration_seconds",
+            "Duration of an attempt for a group of pods, until its pods are bound or rejected.",
+            ("result", "profile"),
+            _doubling(0.001, 15),
+        )
+        self.group_decision_duration = HistogramMetric(
+            "scheduler_podgroup_scheduling_algorithm_duration_seconds",
+            "Duration of a decision about a group of pods.",
+            (),
+            _doubling(0.001, 15),
+        )
         self.plugin_duration = HistogramMetric(
             "scheduler_plugin_execution_duration_seconds",
             "Duration of the device steps of pods with claims: gathering state (PreFilter), allocating (Filter), deallocating (PostFilter), writing claims (PreBind).",
@@ -113,6 +130,9 @@ class SchedulerMetrics:
             self.attempts,
             self.attempt_duration,
             self.decision_duration,
+            self.group_attempts,
+            self.group_attempt_duration,
+            self.group_decision_duration,
             self.plugin_duration,
             self.pod_duration,
             self.pod_attempts,

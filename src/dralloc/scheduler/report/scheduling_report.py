@@ -65,6 +65,18 @@ class SchedulingReport:
             result = metrics.ERROR if isinstance(decision, DecisionFailure) else metrics.UNSCHEDULABLE
             self._count_attempt(pod, result, seconds)
 
+    def assumed(self, pod: Pod) -> None:
+        """A member of a group gets a node."""
+        self._conditions.assumed(pod)
+
+    def group_decided(self, seconds: float) -> None:
+        self._counters.group_decision_duration.observe(value=seconds)
+
+    def group_ended(self, result: str, profile: str, seconds: float) -> None:
+        """An attempt for a group has ended."""
+        self._counters.group_attempts.add(result, profile)
+        self._counters.group_attempt_duration.observe(result, profile, value=seconds)
+
     def parked(self, pod: Pod, decision: Rejection) -> None:
         """The pod is parked; its condition may be written later or not at all."""
         self._rejected_by[queue_key(pod)] = decision.plugins, pod.spec.scheduler_name

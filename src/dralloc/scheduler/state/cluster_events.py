@@ -65,3 +65,8 @@ def volume_claim_changed(key: VolumeClaimKey) -> ClusterEvent:
 
 def pod_changed(key: Hashable) -> ClusterEvent:
     return ClusterEvent("PodChanged", key)
+
+
+def group_changed(key: Hashable) -> ClusterEvent:
+    """The group of pods was created, changed or deleted, or a pod joined it."""
+    return ClusterEvent("PodGroupChanged", key)

@@ -49,7 +49,9 @@ from dralloc.scheduler.state.cluster_events import (
     claim_changed,
     class_changed,
     extended_resource_changed,
+    group_changed,
 )
+from dralloc.scheduler.state.group_members import PodGroupKey
 from dralloc.scheduler.state.node_state import NodeOffer, NodeState
 from dralloc.scheduler.state.placed_pods import PlacedPod, PlacedPods, PodKey, claims_used_by, nomination_key, pod_key
 from dralloc.scheduler.state.pod_resources import PodResources, resize_fields, resources_of, resources_on_node
@@ -335,6 +337,17 @@ class ClusterState:
 
     def namespace_changed(self, before: Namespace | None, after: Namespace | None) -> Events:
         return (PODS_MOVED,) if self.pod_topology.namespace_changed(before, after) else ()
+
+    def group_changed(self, before: PodGroup | None, after: PodGroup | None) -> Events:
+        group = after or before
+        assert group is not None
+        key = (group.metadata.namespace, group.metadata.name)
+        if after is None:
+            self.pod_groups.pop(key, None)
+        else:
+            self.pod_groups[key] = after
+        is_same = before is not None and after is not None and before.spec == after.spec
+        return () if is_same else (group_changed(PodGroupKey(*key)),)
 
     # --- Claims -----------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from dralloc.api.policy_v1 import GROUP as POLICY
 from dralloc.api.policy_v1 import PodDisruptionBudget
 from dralloc.api.registry import DEVICE_TAINT_RULE
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.api.storage_v1 import GROUP as STORAGE
 from dralloc.api.storage_v1 import CSINode
 from dralloc.api.volumes_v1 import (
@@ -62,6 +63,8 @@ class Watches:
             self._follow(tasks, rules, Informer(), cluster.rule_changed)
         if "DRAPreemption" in gates:
             self._follow(tasks, resource_read_as(PodDisruptionBudget, POLICY), Informer(), cluster.budgets.changed)
+        if "GenericWorkload" in gates and await self._is_served(resource_for(PodGroup)):
+            self._follow(tasks, resource_for(PodGroup), Informer(), cluster.group_changed)
         self._follow_volumes(tasks)
         claims: Informer[ResourceClaim] = Informer()
         claims.subscribe_to_lists(lambda revision: self._report(self._claims_listed(claims.all(), revision)))

@@ -1,0 +1,150 @@
+"""Which units of a gang fit together on one node: its resources, host ports and devices.
+
+Nodes on which the same numbers of units fit are of one class. Devices are searched once for each class and combination, by
+the allocator itself, with the claims of all units as one demand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dralloc.allocator.allocate import AllocationProblem, allocate
+from dralloc.allocator.features import Features
+from dralloc.allocator.node_equivalence import NodeEquivalence
+from dralloc.allocator.outcome import Allocated, BudgetExhausted, ClaimAllocation
+from dralloc.allocator.requests import Demand, compile_demand
+from dralloc.allocator.solver import StepBudget
+from dralloc.scheduler.contract import ClusterView
+from dralloc.scheduler.decide.gang_problem import UnitKind
+from dralloc.scheduler.state.node_state import NodeState
+from dralloc.scheduler.state.pod_resources import HostPort
+
+# The number of units of each kind.
+Counts = tuple[int, ...]
+
+
+class GangBudgetExhausted(Exception):
+    """The steps that a gang's search may take are used up."""
+
+
+class GangSteps:
+    """What a search has spent. A search for devices costs one step for each of its claims."""
+
+    def __init__(self, steps_max: int) -> None:
+        self.used = 0
+        self._steps_max = steps_max
+        # True once a search for devices gave no answer within its own budget.
+        self.is_unsure = False
+
+    def take(self, count: int = 1) -> None:
+        self.used += count
+        if self.used > self._steps_max:
+            raise GangBudgetExhausted
+
+    def within(self, limit: int) -> bool:
+        return self.used < limit
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnitRoom:
+    """A node for the units of a gang. Nodes with an equal `key` take the same combinations of units."""
+
+    node: NodeState
+    allowed: tuple[bool, ...]
+    devices: Hashable
+    key: Hashable
+
+
+class UnitRooms:
+    """Answers for one gang and one view."""
+
+    def __init__(
+        self, kinds: Sequence[UnitKind], view: ClusterView, features: Features, steps: GangSteps, budget: StepBudget
+    ) -> None:
+        self.kinds = kinds
+        self.steps = steps
+        self._view = view
+        self._features = features
+        self._budget = budget
+        self._names = sorted({name for kind in kinds for name in kind.amounts})
+        self._has_ports = any(kind.ports for kind in kinds)
+        self._demands: dict[Counts, Demand] = {}
+        self._device_fits: dict[tuple[Hashable, Counts], bool] = {}
+        self.has_devices = any(kind.claims for kind in kinds)
+
+    def rooms(self, nodes: Sequence[NodeState]) -> tuple[UnitRoom, ...]:
+        """The nodes that may take a unit."""
+        one_of_each = self._demand((1,) * len(self.kinds))
+        equivalence = NodeEquivalence(one_of_each, self._view.snapshot) if self.has_devices else None
+        rooms: list[UnitRoom] = []
+        for node in nodes:
+            allowed = tuple(kind.may_use(node) for kind in self.kinds)
+            if any(allowed):
+                devices = equivalence.key(node.offer.place) if equivalence is not None else None
+                free = tuple(node.free.get(name, 0) for name in self._names)
+                ports = node.load.ports if self._has_ports else ()
+                rooms.append(UnitRoom(node, allowed, devices, (allowed, devices, free, ports)))
+        return tuple(rooms)
+
+    def fits(self, room: UnitRoom, counts: Counts) -> bool:
+        self.steps.take()
+        if any(count and not allowed for count, allowed in zip(counts, room.allowed, strict=True)):
+            return False
+        return self.has_space(room.node, counts) and self._has_devices_for(room, counts)
+
+    def has_space(self, node: NodeState, counts: Counts) -> bool:
+        free = node.free
+        for name in self._names:
+            wanted = sum(count * kind.amounts.get(name, 0) for count, kind in zip(counts, self.kinds, strict=True))
+            if wanted > free.get(name, 0) and wanted:
+                return False
+        if not self._has_ports:
+            return True
+        ports: list[HostPort] = list(node.load.ports)
+        for count, kind in zip(counts, self.kinds, strict=True):
+            for port in kind.ports * count:
+                if any(port.clashes_with(other) for other in ports):
+                    return False
+                ports.append(port)
+        return True
+
+    def _has_devices_for(self, room: UnitRoom, counts: Counts) -> bool:
+        if not any(count and kind.claims for count, kind in zip(counts, self.kinds, strict=True)):
+            return True
+        key = (room.devices, counts)
+        known = self._device_fits.get(key)
+        if known is None:
+            demand = self._demand(counts)
+            self.steps.take(len(demand.claims))
+            problem = AllocationProblem(demand, room.node.offer.place, self._view.snapshot, self._budget)
+            outcome = allocate(problem)
+            if isinstance(outcome, BudgetExhausted):
+                self.steps.is_unsure = True
+            known = self._device_fits[key] = isinstance(outcome, Allocated)
+        return known
+
+    def allocations(self, room: UnitRoom, counts: Counts) -> tuple[ClaimAllocation, ...]:
+        """What the claims of units that fit get: kind after kind, unit after unit, claim after claim."""
+        demand = self._demand(counts)
+        if not demand.claims:
+            return ()
+        outcome = allocate(AllocationProblem(demand, room.node.offer.place, self._view.snapshot, self._budget))
+        assert isinstance(outcome, Allocated), f"{room.node.name} is of a class that fits"
+        return outcome.claims
+
+    def _demand(self, counts: Counts) -> Demand:
+        demand = self._demands.get(counts)
+        if demand is None:
+            claims = [claim for count, kind in zip(counts, self.kinds, strict=True) for claim in kind.claims * count]
+            demand = self._demands[counts] = compile_demand(claims, self._view.classes, self._features)
+        return demand
+
+
+def free_amounts(nodes: Sequence[NodeState]) -> Mapping[str, int]:
+    """What the nodes have left together."""
+    total: dict[str, int] = {}
+    for node in nodes:
+        for name, nanos in node.free.items():
+            total[name] = total.get(name, 0) + max(nanos, 0)
+    return total

@@ -1,0 +1,307 @@
+"""Attempts for groups of pods. A group is one entry of the queue: all its members are decided and written together.
+
+Members wait for their PodGroup, and a gang for enough members. A gang that cannot be placed holds nothing: claims with devices that
+only its members without a node may use are deallocated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
+
+from dralloc.api.pod_v1 import Pod
+from dralloc.api.scheduling_v1beta1 import SCHEDULED, SCHEDULER_ERROR, UNSCHEDULABLE, PodGroup
+from dralloc.client.api_calls import ApiCalls
+from dralloc.devices.identity import ClaimId
+from dralloc.primitives.clock import Clock
+from dralloc.scheduler.bind.binder import Binder, BindingFailed, BindingOutcome, Bound
+from dralloc.scheduler.bind.gang_binder import GangBinder, GangBound, GangUndone, PlacedPods
+from dralloc.scheduler.bind.write_slots import WriteSlots
+from dralloc.scheduler.contract import Rejection
+from dralloc.scheduler.decide.cycle import Cycle
+from dralloc.scheduler.decide.gang_cycle import GangCycle, GangPlacement, GangRejection, GangRequest
+from dralloc.scheduler.group_requests import GroupNotReady, GroupRequests
+from dralloc.scheduler.queue.pending_pods import PendingPods, queue_key
+from dralloc.scheduler.queue.scheduling_queue import SchedulingQueue
+from dralloc.scheduler.report import metrics
+from dralloc.scheduler.report.decision_log import log_allocations
+from dralloc.scheduler.report.pod_group_conditions import PodGroupConditionWriter
+from dralloc.scheduler.report.scheduling_report import SchedulingReport
+from dralloc.scheduler.settings import SchedulerSettings
+from dralloc.scheduler.state.cluster_events import ClusterEvent, claim_changed, group_changed
+from dralloc.scheduler.state.cluster_state import ClusterState
+from dralloc.scheduler.state.group_members import GroupMembers, PodGroupKey, group_of
+from dralloc.scheduler.state.placed_pods import claims_used_by
+
+# A gang of which some members have nodes and others not goes first when the scheduler starts.
+HALF_PLACED_PRIORITY: Final = 2**31
+# Members that wait for others get a condition only if they still wait after this time.
+EARLY_S: Final = 5.0
+
+
+class GangAttempts:
+    def __init__(
+        self,
+        calls: ApiCalls,
+        clock: Clock,
+        settings: SchedulerSettings,
+        *,
+        cluster: ClusterState,
+        cycle: Cycle,
+        queue: SchedulingQueue,
+        pending: PendingPods,
+        binder: Binder,
+        slots: WriteSlots,
+        report: SchedulingReport,
+        wake: Callable[[Collection[ClusterEvent]], None],
+    ) -> None:
+        self._clock = clock
+        self._settings = settings
+        self._cluster = cluster
+        self._queue = queue
+        self._pending = pending
+        self._slots = slots
+        self._report = report
+        self._wake = wake
+        self.has_groups = "GenericWorkload" in settings.gates
+        self._members = GroupMembers()
+        self._requests = GroupRequests(cluster, settings.gates)
+        self._cycle = GangCycle(cluster, cycle, settings.gates, settings.new_share_id)
+        self._pod_binder = binder
+        self._binder = GangBinder(binder, self._forget, settings.bindings_max)
+        self._conditions = PodGroupConditionWriter(calls, clock, self._find_group)
+
+    async def run(self) -> None:
+        """Writes conditions of groups until cancelled."""
+        await self._conditions.run()
+
+    # --- Members ----------------------------------------------------------------------------------------------------
+
+    def pod_changed(self, before: Pod | None, after: Pod | None) -> PodGroupKey | None:
+        """The group of the pod, which is then not queued by itself; None if it has none."""
+        pod = after or before
+        assert pod is not None
+        known = self._members.group_of(pod)
+        if after is None or after.is_finished:
+            self._members.remove(pod)
+            return known
+        key = known or self.group_of(after)
+        if key is not None:
+            self._members.put(key, after)
+        return key
+
+    def group_of(self, pod: Pod) -> PodGroupKey | None:
+        return group_of(pod, self._cluster.find_claim, pod_groups=self.has_groups)
+
+    def enqueue(self, key: PodGroupKey, pod: Pod, *, is_new: bool) -> None:
+        """The member waits for a node."""
+        group = self._group(key)
+        priority = group.spec.priority if group is not None else None
+        self._queue.add(key, priority=priority if priority is not None else pod.spec.priority or 0, now_s=_now_s())
+        if is_new:
+            self._wake((group_changed(key),))
+
+    def join(self, key: PodGroupKey, pod: Pod) -> None:
+        """The pod was queued by itself before its group was known."""
+        self._members.put(key, pod)
+        self.enqueue(key, pod, is_new=True)
+
+    def leave(self, key: PodGroupKey) -> None:
+        """A member has a node or is gone."""
+        if not self._waiting(key):
+            self._queue.discard(key)
+
+    def resume(self) -> None:
+        """Puts gangs that were placed in part, by an earlier scheduler that stopped, before everything else."""
+        for key in self._members.groups():
+            request = self._request(key)
+            if isinstance(request, GangRequest) and request.scheduled and request.needed and request.pods:
+                self._queue.discard(key)
+                self._queue.add(key, priority=HALF_PLACED_PRIORITY, now_s=_now_s())
+
+    def _waiting(self, key: PodGroupKey) -> list[Pod]:
+        return [pod for pod in self._members.of(key).values() if self._is_pending(pod)]
+
+    def _is_pending(self, pod: Pod) -> bool:
+        return self._pending.find(queue_key(pod)) is not None
+
+    def _request(self, key: PodGroupKey) -> GangRequest | GroupNotReady:
+        return self._requests.request(key, self._members.of(key).values(), self._is_pending)
+
+    def _group(self, key: PodGroupKey) -> PodGroup | None:
+        return self._find_group(key.namespace, key.name) if not key.is_of_owner else None
+
+    def _find_group(self, namespace: str, name: str) -> PodGroup | None:
+        return self._cluster.pod_groups.get((namespace, name))
+
+    # --- One attempt ------------------------------------------------------------------------------------------------
+
+    def attempt(self, key: PodGroupKey, tasks: asyncio.TaskGroup) -> None:
+        if not self._waiting(key):
+            self._queue.placed(key)
+            return
+        request = self._request(key)
+        if isinstance(request, GroupNotReady):
+            self._end_not_ready(key, request, tasks)
+            return
+        for pod in request.pods:
+            self._report.attempt_begins(queue_key(pod))
+        started_s = time.perf_counter()
+        decision = self._cycle.decide(request, self._clock.now())
+        self._report.group_decided(time.perf_counter() - started_s)
+        if isinstance(decision, GangPlacement) and decision.placed:
+            self._begin_write(key, request, decision, tasks)
+        else:
+            self._end_without_nodes(key, request, decision, tasks)
+
+    def _end_not_ready(self, key: PodGroupKey, waiting: GroupNotReady, tasks: asyncio.TaskGroup) -> None:
+        held = tuple(self._cycle.releasable(waiting.pods, None, 0))
+        if held:
+            # Members of an earlier attempt are gone. The others must not keep what nothing can use.
+            tasks.create_task(self._release(key, waiting.pods, held, None))
+            return
+        if waiting.is_error:
+            self._fail(key, waiting.pods, waiting.message)
+            return
+        used = {claim_id for pod in waiting.pods for claim_id in claims_used_by(pod)}
+        waits_for = frozenset({group_changed(key), *map(claim_changed, used)})
+        self._queue.gated(key, waits_for=waits_for, now_s=_now_s())
+        rejection = Rejection(waiting.message, waits_for, is_early=True)
+        for pod in waiting.pods:
+            self._report.parked(pod, rejection)
+        asyncio.get_running_loop().call_later(EARLY_S, self._report_if_still_early, key, waiting.message)
+
+    def _report_if_still_early(self, key: PodGroupKey, message: str) -> None:
+        waiting = self._request(key)
+        if isinstance(waiting, GroupNotReady) and waiting.message == message:
+            for pod in waiting.pods:
+                self._report.rejected(pod, message)
+
+    # --- Members get nodes ------------------------------------------------------------------------------------------
+
+    def _begin_write(
+        self, key: PodGroupKey, request: GangRequest, decision: GangPlacement, tasks: asyncio.TaskGroup
+    ) -> None:
+        for pod, place in decision.placed:
+            log_allocations(pod, place)
+            self._report.assumed(pod)
+        for pod, refusal in decision.others:
+            self._report.rejected(pod, refusal.message)
+        self._queue.binding(key)
+        self._slots.take()
+        tasks.create_task(self._write(key, request, decision.placed))
+
+    async def _write(self, key: PodGroupKey, request: GangRequest, placed: PlacedPods) -> None:
+        started_s = _now_s()
+        written = await self._binder.bind(
+            placed, needed=request.needed, exists=self._is_pending, consumer=request.consumer
+        )
+        self._slots.give_back()
+        seconds = _now_s() - started_s
+        if isinstance(written, GangUndone):
+            self._end_undone(key, placed, written, seconds)
+        else:
+            self._end_bound(key, placed, written, seconds)
+
+    def _end_bound(self, key: PodGroupKey, placed: PlacedPods, written: GangBound, seconds: float) -> None:
+        queued = self._queue.placed(key)
+        now_s = _now_s()
+        for (pod, place), outcome in zip(placed, written.outcomes, strict=True):
+            self._report.binding_ended(pod, outcome, filter(None, map(self._cluster.stored_claim, place.new)), seconds)
+            if isinstance(outcome, Bound):
+                self._report.scheduled(pod, place.node, queued, now_s)
+            else:
+                self._wake(self._cluster.forget(pod, place.allocations))
+                if isinstance(outcome, BindingFailed):
+                    self._report.failed(pod, outcome.message)
+        self._report.group_ended(metrics.SCHEDULED, self._profile(placed), seconds)
+        if (group := self._group(key)) is not None:
+            self._conditions.report(group, SCHEDULED, "all required pods of the group have nodes")
+        for pod in self._waiting(key)[:1]:
+            # Members that did not fit, or came in the meantime.
+            self.enqueue(key, pod, is_new=False)
+
+    def _end_undone(self, key: PodGroupKey, placed: PlacedPods, undone: GangUndone, seconds: float) -> None:
+        outcome: BindingOutcome = BindingFailed(undone.message, undone.is_collision)
+        for pod, _ in placed:
+            self._report.binding_ended(pod, outcome, (), seconds)
+        self._report.group_ended(metrics.ERROR, self._profile(placed), seconds)
+        if undone.is_collision:
+            self._queue.collided(key, now_s=_now_s())
+        else:
+            self._queue.failed(key, now_s=_now_s())
+            for pod, _ in placed:
+                self._report.failed(pod, f"the pod's gang was not placed: {undone.message}")
+            if (group := self._group(key)) is not None:
+                self._conditions.report(group, SCHEDULER_ERROR, undone.message)
+        self._wake((group_changed(key),))
+
+    def _forget(self, placed: PlacedPods) -> None:
+        for pod, place in reversed(placed):
+            self._wake(self._cluster.forget(pod, place.allocations))
+
+    # --- Members get no nodes ---------------------------------------------------------------------------------------
+
+    def _end_without_nodes(
+        self, key: PodGroupKey, request: GangRequest, decision: GangPlacement | GangRejection, tasks: asyncio.TaskGroup
+    ) -> None:
+        members = decision.members if isinstance(decision, GangRejection) else decision.others
+        made = [(pod, each.delete) for pod, each in members if isinstance(each, Rejection) and each.delete is not None]
+        if made:
+            tasks.create_task(self._delete(key, made))
+            return
+        waits_for = frozenset({group_changed(key)})
+        for _, refusal in members:
+            waits_for |= refusal.waits_for if isinstance(refusal, Rejection) else frozenset()
+        if isinstance(decision, GangRejection):
+            waits_for |= decision.waits_for
+            if decision.release:
+                consumer = request.consumer if not request.scheduled else None
+                tasks.create_task(self._release(key, request.pods, decision.release, consumer))
+                return
+            if decision.is_error:
+                messages = [refusal.message for _, refusal in members if not isinstance(refusal, Rejection)]
+                self._fail(key, request.pods, messages[0])
+                return
+            if (group := self._group(key)) is not None:
+                self._conditions.report(group, UNSCHEDULABLE, decision.message)
+        self._queue.rejected(key, waits_for=waits_for, now_s=_now_s())
+        for pod, refusal in members:
+            if isinstance(refusal, Rejection):
+                self._report.parked(pod, refusal)
+            self._report.rejected(pod, refusal.message)
+        self._report.group_ended(metrics.UNSCHEDULABLE, request.pods[0].spec.scheduler_name, 0.0)
+
+    def _fail(self, key: PodGroupKey, pods: Sequence[Pod], message: str) -> None:
+        self._queue.failed(key, now_s=_now_s())
+        for pod in pods:
+            self._report.failed(pod, message)
+        self._report.group_ended(metrics.ERROR, pods[0].spec.scheduler_name, 0.0)
+        if (group := self._group(key)) is not None:
+            self._conditions.report(group, SCHEDULER_ERROR, message)
+
+    async def _release(
+        self, key: PodGroupKey, pods: Collection[Pod], claims: Collection[ClaimId], consumer: str | None
+    ) -> None:
+        """Deallocates what the members hold, then lets the group be tried again without it."""
+        for claim_id in claims:
+            users = [pod for pod in pods if claim_id in claims_used_by(pod)]
+            await self._binder.withdraw(claim_id, users, consumer)
+        self._queue.failed(key, now_s=_now_s())
+        self._wake((group_changed(key),))
+
+    async def _delete(self, key: PodGroupKey, made: Collection[tuple[Pod, ClaimId]]) -> None:
+        """Deletes claims that an earlier attempt made for extended resources of members."""
+        for pod, claim_id in made:
+            await self._pod_binder.delete(claim_id, pod)
+        self._queue.failed(key, now_s=_now_s())
+
+    @staticmethod
+    def _profile(placed: PlacedPods) -> str:
+        return placed[0][0].spec.scheduler_name
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,71 @@
+"""What a group of pods asks of the scheduler now: a gang to place, or something to wait for. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from dralloc.api.pod_v1 import Pod
+from dralloc.api.scheduling_v1beta1 import PodGroup
+from dralloc.primitives.features import FeatureGates
+from dralloc.scheduler.decide.gang_cycle import GangRequest
+from dralloc.scheduler.state.cluster_state import ClusterState
+from dralloc.scheduler.state.group_members import PodGroupKey, asked_min_count
+
+
+@dataclass(frozen=True, slots=True)
+class GroupNotReady:
+    """The group cannot be tried yet. `is_error`: its pods contradict it."""
+
+    message: str
+    pods: tuple[Pod, ...]
+    is_error: bool = False
+
+
+class GroupRequests:
+    def __init__(self, cluster: ClusterState, gates: FeatureGates) -> None:
+        self._cluster = cluster
+        self._has_topology = "TopologyAwareWorkloadScheduling" in gates
+
+    def request(
+        self, key: PodGroupKey, members: Collection[Pod], is_pending: Callable[[Pod], bool]
+    ) -> GangRequest | GroupNotReady:
+        """What the members without a node ask for; `is_pending` is true for them."""
+        pods = tuple(pod for pod in members if is_pending(pod))
+        group = self._cluster.pod_groups.get((key.namespace, key.name)) if not key.is_of_owner else None
+        if group is None and not key.is_of_owner:
+            return GroupNotReady(f'waiting for the pod\'s pod group "{key.name}" to appear in scheduling queue', pods)
+        placed = [pod for pod in members if pod.spec.node_name and not pod.is_terminating]
+        min_count = (
+            group.min_count if group is not None else max((asked_min_count(pod) or 1 for pod in pods), default=1)
+        )
+        if len(pods) + len(placed) < min_count:
+            return GroupNotReady("waiting for minCount pods from a gang to appear in scheduling queue", pods)
+        if group is not None and (fault := _contradiction(group, pods)):
+            return GroupNotReady(fault, pods, is_error=True)
+        topology_key = group.topology_key or None if group is not None and self._has_topology else None
+        return GangRequest(
+            pods,
+            min_count,
+            scheduled=len(placed),
+            topology_key=topology_key,
+            topology_value=self._value_of(topology_key, placed),
+            consumer=group.metadata.uid if group is not None else key.owner_uid,
+        )
+
+    def _value_of(self, key: str | None, placed: Sequence[Pod]) -> str | None:
+        """The label of the nodes that members have already."""
+        if key is None:
+            return None
+        nodes = (self._cluster.nodes.get(pod.spec.node_name) for pod in placed)
+        values = (node.offer.labels.get(key) for node in nodes if node is not None)
+        return next((value for value in values if value is not None), None)
+
+
+def _contradiction(group: PodGroup, pods: Sequence[Pod]) -> str:
+    """Members must have the priority of their group, as in Kubernetes."""
+    priority = group.spec.priority
+    for pod in pods:
+        if priority is not None and (pod.spec.priority or 0) != priority:
+            return f"pod {pod.metadata.name} has priority {pod.spec.priority or 0}, its pod group has {priority}"
+    return ""
