@@ -20,6 +20,8 @@ FAILED: Final = "Failed"
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 # On a pod that a kubelet runs from a file; deleting it in the API does not end it.
 MIRROR_POD: Final = "kubernetes.io/config.mirror"
+# Of cluster autoscalers: with the value false, the pod must not be moved.
+SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
 
 class PodResourceClaim(Wire):

@@ -91,14 +91,15 @@ def drain_node(
     for pod in objects.all(Pod).values():
         if pod.spec.node_name != name or pod.is_finished:
             continue
-        if reason := _why_left_alone(pod):
+        if reason := why_left_alone(pod):
             others.append(DrainedPod(EvictedPod(pod), DrainResult.STAYS, node=name, message=reason))
         else:
             evicted.append(EvictedPod(pod))
     return BlastRadius((*_results(objects, evicted, nodes, scheduler_names), *others))
 
 
-def _why_left_alone(pod: Pod) -> str:
+def why_left_alone(pod: Pod) -> str:
+    """Why a drain leaves the pod where it is; empty if it does not."""
     if MIRROR_POD in pod.metadata.annotations:
         return "mirror pod, which the kubelet runs from a file"
     owner = controller_of(pod.metadata)
@@ -183,14 +184,15 @@ def _without_pods(objects: ClusterObjects, pods: Sequence[Pod]) -> ClusterObject
     for key, claim in objects.all(ResourceClaim).items():
         owner = controller_of(claim.metadata)
         if owner is None or owner.kind != "Pod" or gone.get((key[0], owner.name)) != owner.uid:
-            claims.append(_released(claim, ConsumerFacts(gone=uids, in_use=ClaimId.of(claim) in used)))
+            claims.append(released_claim(claim, ConsumerFacts(gone=uids, in_use=ClaimId.of(claim) in used)))
     after = dataclasses.replace(objects, objects={**objects.objects, Pod: {}, ResourceClaim: {}})
     for obj in (*kept, *claims):
         after.add(obj)
     return after
 
 
-def _released(claim: ResourceClaim, consumers: ConsumerFacts) -> ResourceClaim:
+def released_claim(claim: ResourceClaim, consumers: ConsumerFacts) -> ResourceClaim:
+    """The claim as the claim controller leaves it when consumers are gone."""
     if consumers.gone.isdisjoint(consumer.uid for consumer in claim.status.reserved_for):
         return claim
     for action in plan_claim(claim, consumers):

@@ -243,13 +243,13 @@ class Engine:
         snapshot = self.cluster.snapshot
         expected = [(claim, None) for claim in self._expected]
         for old, new in (*expected, *replacements):
-            _replace(self.cluster, old, new)
+            replace_in(self.cluster, old, new)
         try:
             yield engine
         finally:
             made = [(claim, None) for claim in engine._expected]
             for old, new in (*made, *((new, old) for old, new in (*replacements, *expected))):
-                _replace(self.cluster, old, new)
+                replace_in(self.cluster, old, new)
             self.cluster.snapshot = snapshot
 
     def misfit_of(self, pod: Pod) -> str:
@@ -381,7 +381,8 @@ def state_of(objects: ClusterObjects, nodes: Iterable[Node], rank: Callable[[str
     return state
 
 
-def _replace(state: ClusterState, old: ApiObject | None, new: ApiObject | None) -> None:
+def replace_in(state: ClusterState, old: ApiObject | None, new: ApiObject | None) -> None:
+    """Puts one object in the place of another one of the same kind; None where there is none."""
     match old or new:
         case ResourceClaim():
             # Not as an update, which would need a newer revision.
@@ -394,6 +395,10 @@ def _replace(state: ClusterState, old: ApiObject | None, new: ApiObject | None) 
             state.class_changed(old, new)  # type: ignore[arg-type]
         case Pod():
             state.pod_changed(old, new)  # type: ignore[arg-type]
+        case Node():
+            state.node_changed(old, new)  # type: ignore[arg-type]
+        case DeviceTaintRule():
+            state.rule_changed(old, new)  # type: ignore[arg-type]
 
 
 def with_room(node: Node) -> Node:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from dralloc.api.apps_v1 import DaemonSet, Deployment
 from dralloc.api.batch_v1 import Job, PodTemplateSpec
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
-from dralloc.api.pod_v1 import MIRROR_POD, Container, EphemeralVolumeSource, Pod, PodSpec, Volume
+from dralloc.api.pod_v1 import MIRROR_POD, SAFE_TO_EVICT, Container, EphemeralVolumeSource, Pod, PodSpec, Volume
 from dralloc.api.resource_v1 import NULL, ResourceClaim, ResourceClaimTemplate
 from dralloc.api.volume_claims import BETA_STORAGE_CLASS, BIND_COMPLETED, SELECTED_NODE
 from dralloc.api.volumes_v1 import PersistentVolumeClaimTemplate
@@ -26,6 +26,7 @@ from dralloc.api.wire import map_changed
 _READ_KEYS: Final = (
     *("dralloc.io/", "resource.kubernetes.io/", MIRROR_POD),
     *(BIND_COMPLETED, SELECTED_NODE, BETA_STORAGE_CLASS),
+    SAFE_TO_EVICT,
 )
 # The whole manifest of the object, with everything that is left out here.
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
