@@ -89,7 +89,7 @@ def test_every_help_teaches_by_example(path: str) -> None:
         assert getattr(parameter, "help", None), f"{path} {parameter.name} is not explained"
 
 
-@pytest.mark.parametrize("path", ["allocate", "drain", "dump", "explain", "fit", "plan", "top devices"])
+@pytest.mark.parametrize("path", ["allocate", "defrag", "drain", "dump", "explain", "fit", "plan", "top devices"])
 def test_what_if_commands_answer_from_files(path: str) -> None:
     assert "-f" in {option for each in ALL[path].params for option in each.opts}
 

@@ -62,7 +62,7 @@ ENDLESS = {
     "dralloc top devices --watch": "…\n…gpu-0…",
 }
 # Examples whose answer may be no: no controller creates the pods again, and one of them has another scheduler.
-MAY_SAY_NO = ("dralloc drain", "dralloc allocate", "dralloc plan")
+MAY_SAY_NO = ("dralloc defrag", "dralloc drain", "dralloc allocate", "dralloc plan")
 # The port may be in use.
 FREE_PORT = ("dralloc up", "dralloc apiserver")
 

@@ -116,7 +116,7 @@ def test_a_chain_of_moves() -> None:
 
 
 def test_a_gang_gets_room_for_all_its_pods() -> None:
-    items = [node(f"n{number}") for number in range(4)]
+    items: list[ApiObject] = [node(f"n{number}") for number in range(4)]
     items += [gpus(f"n{number}", *cards(1)) for number in range(4)]
     pods = [each for number in range(4) for each in running(f"p{number}", 1, 2, f"n{number}", "gpu-0")]
     plan = plan_for(cluster(*items, *pods), wanting("x", 1, 4), wanting("y", 1, 4))

@@ -46,6 +46,7 @@ COMMANDS: Final = {
     "plan": Entry("plan", "plan", ASK),
     "fit": Entry("fit", "fit", ASK),
     "drain": Entry("drain", "drain", ASK),
+    "defrag": Entry("defrag", "defrag", ASK),
     "simulate": Entry("simulate", "simulate", ASK),
     "dump": Entry("dump", "dump", ASK),
     "validate": Entry("validate", "validate", ASK),
