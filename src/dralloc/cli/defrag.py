@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dralloc.whatif.cluster_objects import ClusterObjects
     from dralloc.whatif.defrag import DefragPlan, DefragQuestion
     from dralloc.whatif.move_proof import PlannedMove
-    from dralloc.whatif.relocation import Holds
+    from dralloc.whatif.relocation import PlaceHolds
 
 
 def defrag(
@@ -225,7 +225,7 @@ def _rows(number: int, move: PlannedMove) -> Iterator[tuple[str, ...]]:
         yield str(number), _name(moved.pod), moved.pod.spec.node_name, moved.node, frees, gets, _held(move.holds)
 
 
-def _held(holds: Holds) -> str:
+def _held(holds: PlaceHolds) -> str:
     from dralloc.allocator.diagnosis.reasons import first_few
 
     nodes = f"node {first_few(sorted(holds.nodes), 'node')}" if holds.nodes else ""

@@ -33,7 +33,7 @@ from dralloc.whatif.cluster_objects import PLACEMENT_NEEDED, PLACEMENT_USEFUL, C
 from dralloc.whatif.defrag import DefragPlan, DefragQuestion, plan_defrag
 from dralloc.whatif.live_cluster import read_cluster
 from dralloc.whatif.move_proof import MovedPod, PlannedMove
-from dralloc.whatif.relocation import HOLD_KEY, Holds, device_hold, node_hold
+from dralloc.whatif.relocation import HOLD_KEY, PlaceHolds, device_hold, node_hold
 
 _PODS: Final = resource_for(Pod)
 _NODES: Final = resource_for(Node)
@@ -65,7 +65,7 @@ class MoveRunner:
         self._gates = gates
         self._tell = tell
         self._timeout_s = timeout_s
-        self._holds = Holds()
+        self._holds = PlaceHolds()
 
     async def run(self, question: DefragQuestion) -> int:
         """Makes the moves; returns how many pods were moved. Raises MoveFailed."""
@@ -85,7 +85,7 @@ class MoveRunner:
                 moved += len(plan.moves[0].pods)
                 expected = plan.pods_moved - len(plan.moves[0].pods)
         finally:
-            await asyncio.shield(self._hold(Holds()))
+            await asyncio.shield(self._hold(PlaceHolds()))
 
     async def _plan(self, question: DefragQuestion, keys: Collection[tuple[str, str]], moves_max: int) -> DefragPlan:
         objects = ClusterObjects(self._gates, namespace=self._namespace)
@@ -170,7 +170,7 @@ class MoveRunner:
 
     async def _place(self, plan: DefragPlan) -> None:
         """The pods that room was made for get it: they tolerate the holds of nodes, and those of devices end."""
-        await self._hold(Holds(nodes=self._holds.nodes))
+        await self._hold(PlaceHolds(nodes=self._holds.nodes))
         for placed in plan.placed:
             pod = await self._calls.get(_PODS, _key(placed.pod))
             toleration = {"key": HOLD_KEY, "operator": "Exists"}
@@ -198,9 +198,9 @@ class MoveRunner:
         pods, _ = await self._calls.list_all(_PODS, namespace=namespace)
         return [pod for pod in pods if not pod.is_terminating]
 
-    # --- Holds ------------------------------------------------------------------------------------------------------------
+    # --- PlaceHolds ------------------------------------------------------------------------------------------------------------
 
-    async def _hold(self, wanted: Holds) -> None:
+    async def _hold(self, wanted: PlaceHolds) -> None:
         """Changes what is held to what is wanted."""
         before, self._holds = self._holds, wanted | self._holds
         for name in sorted(wanted.nodes - before.nodes):

@@ -19,7 +19,7 @@ from dralloc.devices.identity import DeviceId
 from dralloc.whatif.engine import PodPlacement
 from dralloc.whatif.movable_pods import MoveUnit
 from dralloc.whatif.move_search import ReachedGoal
-from dralloc.whatif.relocation import HOLD_KEY, Holds, Relocation, devices_before, devices_of
+from dralloc.whatif.relocation import HOLD_KEY, PlaceHolds, Relocation, devices_before, devices_of
 
 ORDERS_MAX: Final = 120
 # For one move.
@@ -41,7 +41,7 @@ class PlannedMove:
     """The pods of a unit move together. The holds are in place before they are evicted."""
 
     pods: tuple[MovedPod, ...]
-    holds: Holds
+    holds: PlaceHolds
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,11 @@ class MoveProof:
         return None
 
     def _follow(
-        self, units: Sequence[MoveUnit], planned: dict[tuple[str, str], PodPlacement], holds: Holds, wanted: list[Pod]
+        self,
+        units: Sequence[MoveUnit],
+        planned: dict[tuple[str, str], PodPlacement],
+        holds: PlaceHolds,
+        wanted: list[Pod],
     ) -> Iterator[tuple[list[PlannedMove], list[PodPlacement]]]:
         if not units:
             placed = self._place_wanted(wanted, holds)
@@ -91,7 +95,7 @@ class MoveProof:
                 yield [], placed
             return
         unit, mark = units[0], self._relocation.mark()
-        extra = Holds()
+        extra = PlaceHolds()
         for _ in range(EXTRA_HOLDS_MAX):
             self._relocation.hold(extra)
             placed = self._move(unit)
@@ -118,21 +122,21 @@ class MoveProof:
         return placed
 
     def _better_held(
-        self, placed: Iterable[PodPlacement], planned: dict[tuple[str, str], PodPlacement], holds: Holds
-    ) -> Holds | None:
+        self, placed: Iterable[PodPlacement], planned: dict[tuple[str, str], PodPlacement], holds: PlaceHolds
+    ) -> PlaceHolds | None:
         """What to hold so that the scheduler chooses another place than this one: on the planned node in the end."""
         for each in placed:
             wanted = planned[_key(each.pod)]
             if each.node != wanted.node:
-                return Holds(nodes=frozenset({each.node}))
+                return PlaceHolds(nodes=frozenset({each.node}))
             others = devices_of(each) - devices_of(wanted) or devices_of(each)
             if others and not others <= holds.devices:
-                return Holds(devices=others - holds.devices)
+                return PlaceHolds(devices=others - holds.devices)
         return None
 
-    def _place_wanted(self, wanted: Iterable[Pod], holds: Holds) -> list[PodPlacement] | None:
+    def _place_wanted(self, wanted: Iterable[Pod], holds: PlaceHolds) -> list[PodPlacement] | None:
         """The pods that the place was made for: they tolerate the holds of nodes, and those of devices end."""
-        self._relocation.release(Holds(devices=holds.devices))
+        self._relocation.release(PlaceHolds(devices=holds.devices))
         placed: list[PodPlacement] = []
         for pod in wanted:
             found = self._relocation.place(tolerating(pod))
@@ -144,14 +148,14 @@ class MoveProof:
 
 def _ways_to_hold(
     wanted: Sequence[ReachedGoal], planned: Iterable[PodPlacement], keep: frozenset[DeviceId]
-) -> Iterator[Holds]:
+) -> Iterator[PlaceHolds]:
     """What to hold all the time: the nodes of the wanted pods; on nodes that other pods move to, only devices, or nothing."""
     entered = {placed.node for placed in planned}
     nodes = frozenset(each.placed.node for each in wanted) - entered
     devices = frozenset(device for each in wanted if each.placed.node in entered for device in devices_of(each.placed))
-    yield Holds(nodes, devices | keep)
+    yield PlaceHolds(nodes, devices | keep)
     if devices:
-        yield Holds(nodes, keep)
+        yield PlaceHolds(nodes, keep)
 
 
 def tolerating(pod: Pod) -> Pod:

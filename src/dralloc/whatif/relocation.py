@@ -34,14 +34,14 @@ HOLD_KEY: Final = "dralloc.io/defrag"
 
 
 @dataclass(frozen=True, slots=True)
-class Holds:
+class PlaceHolds:
     """What other pods are kept from while a plan is applied."""
 
     nodes: frozenset[str] = frozenset()
     devices: frozenset[DeviceId] = frozenset()
 
-    def __or__(self, other: Holds) -> Holds:
-        return Holds(self.nodes | other.nodes, self.devices | other.devices)
+    def __or__(self, other: PlaceHolds) -> PlaceHolds:
+        return PlaceHolds(self.nodes | other.nodes, self.devices | other.devices)
 
 
 class Relocation:
@@ -87,9 +87,9 @@ class Relocation:
         self._undo.append(lambda: self.engine.cluster.forget(pod, claims))
         return placed
 
-    # --- Holds ------------------------------------------------------------------------------------------------------------
+    # --- PlaceHolds ------------------------------------------------------------------------------------------------------------
 
-    def hold(self, holds: Holds) -> None:
+    def hold(self, holds: PlaceHolds) -> None:
         for name in sorted(holds.nodes):
             self._replace(self._nodes[name], _held(self._nodes[name]))
         for device in sorted(holds.devices):
@@ -99,7 +99,7 @@ class Relocation:
         """Counts a claim, which keeps its devices from everything else."""
         self._replace(None, claim)
 
-    def release(self, holds: Holds) -> None:
+    def release(self, holds: PlaceHolds) -> None:
         """Ends the holds."""
         for name in sorted(holds.nodes):
             self._replace(_held(self._nodes[name]), self._nodes[name])
