@@ -16,8 +16,8 @@ from dralloc.scheduler.contract import Decision, Rejection
 from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
 from dralloc.whatif.api_refusals import priority_classes, priority_of
 from dralloc.whatif.cluster_objects import ClusterObjects
-from dralloc.whatif.device_emptying import CardId, DeviceEmptying
 from dralloc.whatif.engine import Engine, PodPlacement, UnplacedPod, pods_by_priority
+from dralloc.whatif.freed_devices import CardId, DeviceEmptying
 from dralloc.whatif.movable_pods import FixedPod, MoveRules, sort_pods
 from dralloc.whatif.move_proof import MoveProof, PlannedMove, ProvenMoves
 from dralloc.whatif.move_search import Goal, MoveSearch, SearchLimit
