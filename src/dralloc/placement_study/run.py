@@ -30,7 +30,7 @@ class Run:
 
     `steps`: one row for each arrival, after its decision. `pods`: one row for each pod. `stranded`: idle parts of devices that no
     typical pod can use, by cause, at some arrivals. Amounts are thousandths of a device, times seconds.
-    `decide_s` is the time that decisions took.
+    `decide_s` is the processor time that decisions took.
     """
 
     setting: RunSetting
