@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from random import Random
 from typing import Any, cast
 
@@ -13,9 +14,10 @@ import pytest
 from dralloc.simulator.etcd_channel import EtcdChannel, EtcdHost
 from dralloc.simulator.history import StoreHistory
 from dralloc.simulator.network import Faults, Network
+from dralloc.simulator.recorded_store import RecordedStore
 from dralloc.simulator.simulated_etcd import SimulatedEtcd
 from dralloc.simulator.virtual_time import run_virtual
-from dralloc.store.errors import Compacted, FutureRevision, KeyExists, RevisionConflict
+from dralloc.store.errors import Compacted, FutureRevision, KeyExists, RevisionConflict, StoreError
 from dralloc.store.etcd import EtcdStore
 from dralloc.store.etcd_api import EtcdAddress, EtcdApi
 from dralloc.store.interface import Store
@@ -111,3 +113,45 @@ def test_the_store_gets_the_same_answers(scenario: Scenario, tmp_path_factory: p
     with EtcdServer(tmp_path_factory.mktemp("etcd")) as server:
         real = asyncio.run(on_real(server.url("/root")))
     assert run_virtual(on_simulated()) == real
+
+
+@pytest.mark.slow
+def test_watches_that_begin_while_etcd_is_restored_miss_nothing() -> None:
+    random = Random(0)
+    history = StoreHistory()
+    etcd = SimulatedEtcd(history)
+    host = EtcdHost(etcd)
+    network = Network(random, Faults())
+
+    async def opened(name: str) -> RecordedStore:
+        api = EtcdApi(EtcdAddress(endpoints=("simulated:1",)), cast("grpc.aio.Channel", channel(name)))
+        return RecordedStore(await EtcdStore.open_with(api), history)
+
+    def channel(name: str) -> EtcdChannel:
+        return EtcdChannel(network, name, host, Faults)
+
+    async def write(store: Store) -> None:
+        with suppress(StoreError):
+            for _ in range(100):
+                await asyncio.sleep(random.random() / 200)
+                await store.create(f"/registry/pods/default/{etcd.revision}", b"")
+
+    async def follow(store: Store) -> None:
+        with suppress(StoreError):
+            await asyncio.sleep(random.random() / 3)
+            start = await store.list_prefix("/registry/pods/")
+            with await store.watch("/registry/pods/", after_revision=start.revision) as watch:
+                while await watch.next(timeout_s=5):
+                    pass
+
+    async def run() -> None:
+        stores = [await opened("server-0"), await opened("server-1")]
+        snapshot = etcd.snapshot()
+        for restores in range(1, 20):
+            etcd.restore(snapshot, bump=restores * 1000)
+            await asyncio.gather(write(stores[0]), *(follow(stores[number % 2]) for number in range(100)))
+        for store in stores:
+            await store.close()
+
+    run_virtual(run())
+    assert not history.violations

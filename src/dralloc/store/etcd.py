@@ -110,16 +110,11 @@ class EtcdStore(Store):
         return (await self._api.txn(pb.TxnRequest(success=puts))).header.revision
 
     async def watch(self, prefix: str, *, after_revision: int) -> Watch:
-        self._check_open()
-        if self._feed.ended:
-            self._feed = self._feed.successor()
-        await self._feed.start()
-        if after_revision > self._feed.revision and after_revision > (current := await self.current_revision()):
-            raise FutureRevision(after_revision, current=current)
-        if after_revision < self._feed.restored_at:
+        feed = await self._feed_near(after_revision)
+        if after_revision < feed.restored_at:
             raise Restored(after_revision)
         with contextlib.suppress(Compacted):
-            return self._feed.subscribe(prefix, after_revision=after_revision)
+            return feed.subscribe(prefix, after_revision=after_revision)
         await self._check_kept(after_revision)
         feed = self._feed_after(prefix, after_revision)
         self._own_feeds = {feed, *(other for other in self._own_feeds if not other.ended)}
@@ -182,6 +177,20 @@ class EtcdStore(Store):
 
     def _feed_after(self, prefix: str, revision: int | None) -> EtcdFeed:
         return EtcdFeed(self._api, self._keys, prefix=prefix, after_revision=revision, limits=self._limits)
+
+    async def _feed_near(self, revision: int) -> EtcdFeed:
+        """Returns the feed, started; raises FutureRevision."""
+        while True:
+            self._check_open()
+            if self._feed.ended:
+                self._feed = self._feed.successor()
+            feed = self._feed
+            await feed.start()
+            if revision > feed.revision and revision > (current := await self.current_revision()):
+                raise FutureRevision(revision, current=current)
+            # It may have ended meanwhile. Its successor does not deliver what was written before it has started.
+            if not feed.ended:
+                return feed
 
     async def _check_kept(self, revision: int) -> None:
         if revision < FIRST_REVISION:
