@@ -40,6 +40,7 @@ from dralloc.fleet.simulated_pods import SimulatedPods
 from dralloc.node.timings import DEFAULT_TIMINGS
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
+from dralloc.scheduler.decide.strategy_choice import SPREADING, StrategySettings
 from dralloc.scheduler.leader_loop import SchedulerLoop
 from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES, SchedulerSettings
 from dralloc.store.interface import Store
@@ -62,6 +63,7 @@ class ClusterSettings:
     controllers: tuple[str, ...] = tuple(CONTROLLERS)
     fleets: tuple[FleetSettings, ...] = ()
     identity: str | None = None
+    strategies: StrategySettings = SPREADING
 
 
 def fleet(profile: str, count: int) -> FleetSettings:
@@ -133,7 +135,7 @@ async def components_on(
         terms = SchedulerLoop(
             transport_as(ComponentAccount.SCHEDULER.user),
             clock=clock,
-            settings=SchedulerSettings(names=names, gates=gates),
+            settings=SchedulerSettings(names=names, gates=gates, strategies=settings.strategies),
         )
         application.metrics.include(terms.metrics.all)
         components.start("scheduler", partial(terms.run_elected, identity) if identity else terms.run)

@@ -65,6 +65,14 @@ Verbosity = Annotated[
     ),
 ]
 Gates = Annotated[str, typer.Option("--feature-gates", help=FEATURE_GATES_HELP)]
+Strategy = Annotated[
+    str | None,
+    typer.Option(
+        "--strategy",
+        metavar="NAME",
+        help="Which of the nodes that fit a pod gets: Spread (default), Pack or FragmentationAware.",
+    ),
+]
 Kubeconfig = Annotated[
     Path | None,
     typer.Option("--kubeconfig", help="The kubeconfig of the server; default: the one that kubectl uses."),

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dralloc.cli.options import Context, Gates, Kubeconfig, LeaderElect, MetricsAddress, Verbosity
+from dralloc.cli.options import Context, Gates, Kubeconfig, LeaderElect, MetricsAddress, Strategy, Verbosity
 from dralloc.cli.output import parse_gates, say
 
 
@@ -39,9 +39,11 @@ def scheduler(
     config: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Preference and strategies of device classes, for servers without these fields."
+            metavar="FILE",
+            help="Placement strategy and typical pods; preference and strategies of device classes, for servers without these fields.",
         ),
     ] = None,
+    strategy: Strategy = None,
     leader_elect: LeaderElect = False,
     feature_gates: Gates = "",
     metrics_address: MetricsAddress = None,
@@ -63,12 +65,15 @@ def scheduler(
     # The only scheduler of a dralloc server, with leader election.
     dralloc scheduler --default-scheduler --leader-elect
 
+    # Keep devices usable for the pods that are typical in this cluster.
+    dralloc scheduler --strategy FragmentationAware
+
     # With a line in the log for each device that it allocates.
     dralloc scheduler -v 7
     """
     from dralloc.api.pod_v1 import DEFAULT_SCHEDULER
     from dralloc.cli.component_runner import own_identity, work
-    from dralloc.cli.scheduler_configuration import read_class_settings
+    from dralloc.cli.scheduler_configuration import read_configuration
     from dralloc.cli.server_connection import find_server
     from dralloc.client.http_transport import HttpTransport
     from dralloc.scheduler.leader_loop import SchedulerLoop
@@ -79,12 +84,14 @@ def scheduler(
 
     names = frozenset(scheduler_name or [NAME]) | ({DEFAULT_SCHEDULER} if default_scheduler else frozenset())
     gates = parse_gates(feature_gates)
+    configuration = read_configuration(config, gates, strategy)
     settings = SchedulerSettings(
         names=names,
         gates=gates,
         bindings_max=bindings,
         owns_pool=owner_of(pools or ()),
-        class_settings=read_class_settings(config, gates) if config is not None else {},
+        strategies=configuration.strategies,
+        class_settings=configuration.class_settings,
         pool_leases=None if pool_leases is None else PoolLeaseSettings(namespace=pool_leases, identity=own_identity()),
     )
     connection = find_server(kubeconfig, context)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 import typer
 
 from dralloc.cli.audit_options import LogMaxAge, LogMaxBackup, LogMaxSize, LogPath, PolicyFile, audit_settings
-from dralloc.cli.options import AcceptLostWrites, Gates, ServedKubeconfig, StoreUrl
+from dralloc.cli.options import AcceptLostWrites, Gates, ServedKubeconfig, StoreUrl, Strategy
 from dralloc.cli.output import fail, parse_gates, say
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def up(
     store: StoreUrl = None,
     accept_lost_writes: AcceptLostWrites = False,
     ephemeral: Annotated[bool, typer.Option("--ephemeral", help="Keep no data after the end.")] = False,
+    strategy: Strategy = None,
     feature_gates: Gates = "",
     audit_policy_file: PolicyFile = None,
     audit_log_path: LogPath = None,
@@ -104,9 +105,12 @@ def up(
         from dralloc.apiserver.server_process import ServerSettings
         from dralloc.assembly.cluster import ClusterSettings
         from dralloc.assembly.component_rights import ComponentAccount
+        from dralloc.cli.strategy_names import strategy_named
+        from dralloc.scheduler.decide.strategy_choice import SPREADING, StrategySettings
         from dralloc.web.explain_endpoint import ExplainEndpoint
         from dralloc.web.page import device_page
 
+        strategies = StrategySettings(default=strategy_named(strategy)) if strategy is not None else SPREADING
         chosen = _chosen_nodes(directory, "" if no_nodes else nodes)
         server = ServerSettings(
             data_dir=directory,
@@ -123,7 +127,9 @@ def up(
             kept_tokens={PAGE_TOKEN_FILE: ComponentAccount.WEB_PAGE.user},
             audit=audit,
         )
-        cluster = ClusterSettings(gates=gates, fleets=tuple(_fleets(chosen)), identity=_identity(store))
+        cluster = ClusterSettings(
+            gates=gates, strategies=strategies, fleets=tuple(_fleets(chosen)), identity=_identity(store)
+        )
         _run(Start(server, cluster, chosen, started))
 
 

@@ -82,7 +82,7 @@ class Scheduler:
             for_groups="DRAWorkloadResourceClaims" in settings.gates,
             class_settings=settings.class_settings,
         )
-        self._cycle = Cycle(self._cluster, settings.gates)
+        self._cycle = Cycle(self._cluster, settings.gates, strategies=settings.strategies)
         self._watches = Watches(calls, self._cluster, self._wake)
         self._sharing = self._share_pools(calls) if settings.pool_leases is not None else None
         self._pending = PendingPods(self._watches.pods, settings.names)

@@ -11,6 +11,7 @@ from zlib import crc32
 from dralloc.api.pod_v1 import DEFAULT_SCHEDULER
 from dralloc.devices.identity import PoolId
 from dralloc.primitives.features import FeatureGates
+from dralloc.scheduler.decide.strategy_choice import SPREADING, StrategySettings
 from dralloc.scheduler.ownership.lease_rules import PoolLeaseSettings
 from dralloc.scheduler.state.class_settings import ClassSettings
 from dralloc.scheduler.state.pool_ownership import owns_every_pool
@@ -32,6 +33,7 @@ class SchedulerSettings:
     identity: str = NAME
     bindings_max: int = 64
     owns_pool: Callable[[PoolId], bool] = owns_every_pool
+    strategies: StrategySettings = SPREADING
     class_settings: Mapping[str, ClassSettings] = field(default_factory=dict)
     # With these, pools are shared with other schedulers by leases.
     pool_leases: PoolLeaseSettings | None = None

@@ -8,7 +8,7 @@ import pytest
 
 from dralloc.api.device_parts import capacity
 from dralloc.api.resource_v1 import CONSUMED_OR_NEVER, MOST_AVAILABLE, ResourceClaim
-from dralloc.cli.scheduler_configuration import read_class_settings
+from dralloc.cli.scheduler_configuration import read_configuration
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.settings import SchedulerSettings
 from dralloc.scheduler.state.class_settings import ClassSettings, ConfiguredClasses
@@ -26,7 +26,7 @@ def test_a_file_has_the_settings_of_each_class(tmp_path: Path) -> None:
         + "deviceClasses:\n- {name: gpu, devicePreference: MostAvailable}\n"
         + "- {name: nic, strategies: {bandwidth: ConsumedOrNever}}\n"
     )
-    assert read_class_settings(path, ALPHA) == {
+    assert read_configuration(path, ALPHA).class_settings == {
         "gpu": ClassSettings(device_preference=MOST_AVAILABLE),
         "nic": ClassSettings(strategies={"bandwidth": CONSUMED_OR_NEVER}),
     }
@@ -52,7 +52,7 @@ def test_a_wrong_file_ends_the_command(
     if text.startswith("kind"):
         path.write_text("apiVersion: v1\n" + text)
     with pytest.raises(SystemExit):
-        read_class_settings(path, gates)
+        read_configuration(path, gates)
     assert words in capsys.readouterr().err
 
 
