@@ -13,7 +13,7 @@ from dralloc.api.resource_v1 import DeviceTaintRule, ResourceClaim, ResourceSlic
 from dralloc.devices.identity import ClaimId
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.node_selectors import NodeFacts
-from dralloc.snapshot.pools import PoolStatus, Visibility
+from dralloc.snapshot.pools import PoolState, Visibility
 from dralloc.testing.builders import (
     allocation,
     claim,
@@ -179,7 +179,7 @@ def observed(snapshot: Snapshot) -> dict[str, Any]:
             seen[f"{seen_from.name} {visibility} left"] = [
                 pool.slices.counters_left(pool.layout, snapshot.usage[pool.pool_id])
                 for pool in view.pools
-                if pool.layout.status is PoolStatus.READY and pool.pool_id in snapshot.usage
+                if pool.layout.status is PoolState.READY and pool.pool_id in snapshot.usage
             ]
     return seen
 

@@ -10,7 +10,7 @@ from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.devices.identity import PoolId
 from dralloc.snapshot.cluster import NodeView, Snapshot
 from dralloc.snapshot.node_selectors import NodeFacts, NodeSelectorError
-from dralloc.snapshot.pools import PoolStatus, Visibility
+from dralloc.snapshot.pools import PoolState, Visibility
 from dralloc.testing.builders import device, node, node_selector, resource_slice
 from tests.support.plain_pools import PlainFatal, PlainPools, World
 from tests.support.random_worlds import random_world
@@ -18,7 +18,7 @@ from tests.support.random_worlds import random_world
 EVERYTHING = Visibility(partitionable_devices=True, compatibility_groups=False)
 NO_PARTITIONS = Visibility(partitionable_devices=False, compatibility_groups=False)
 GPU = device("gpu-0")
-READY, INCOMPLETE, INVALID = PoolStatus.READY, PoolStatus.INCOMPLETE, PoolStatus.INVALID
+READY, INCOMPLETE, INVALID = PoolState.READY, PoolState.INCOMPLETE, PoolState.INVALID
 
 
 def view_of(slices: tuple[ResourceSlice, ...], seen_from: NodeFacts, visibility: Visibility = EVERYTHING) -> NodeView:
@@ -34,7 +34,7 @@ class Case:
     id: str
     slices: tuple[ResourceSlice, ...]
     want: tuple[str, ...] = ()
-    status: PoolStatus | None = None
+    status: PoolState | None = None
     visibility: Visibility = EVERYTHING
 
 

@@ -25,7 +25,7 @@ from dralloc.allocator.solver import DEFAULT_BUDGET, Solution, StepBudget, solve
 from dralloc.allocator.supply import Supply
 from dralloc.snapshot.cluster import Snapshot, VisiblePool
 from dralloc.snapshot.node_selectors import NodeFacts
-from dralloc.snapshot.pools import PoolStatus
+from dralloc.snapshot.pools import PoolState
 
 ALTERNATIVES_MAX: Final = 8
 
@@ -87,7 +87,7 @@ def outcome_of(solution: Solution, pools: Sequence[VisiblePool] = ()) -> Impossi
     """The outcome of a search of these pools that found no solution."""
     if solution.status is SearchStatus.OUT_OF_STEPS:
         return BudgetExhausted(solution.steps)
-    return Impossible(tuple(pool.pool_id for pool in pools if pool.layout.status is PoolStatus.INVALID))
+    return Impossible(tuple(pool.pool_id for pool in pools if pool.layout.status is PoolState.INVALID))
 
 
 def allocation_of(demand: Demand, ledger: Ledger, nodes: Sequence[NodeFacts]) -> Allocated:

@@ -24,7 +24,7 @@ from dralloc.devices.request_policies import capacities_of
 from dralloc.snapshot.cluster import NodeView, Snapshot, Strip, VisiblePool
 from dralloc.snapshot.node_selectors import NodeFacts
 from dralloc.snapshot.pool_usage import PoolUsage
-from dralloc.snapshot.pools import PoolStatus
+from dralloc.snapshot.pools import PoolState
 from dralloc.snapshot.slices import bits_of
 
 
@@ -106,7 +106,7 @@ class NodeEquivalence:
 
     def _pool_key(self, view: NodeView, pool: VisiblePool, strips: tuple[Strip, ...]) -> Hashable:
         is_own = not pool.layout.elsewhere and all(strip.slice.node_name == view.node.name for strip in strips)
-        if not is_own or pool.layout.status is not PoolStatus.READY:
+        if not is_own or pool.layout.status is not PoolState.READY:
             # A pool that other nodes see, too, is equivalent only to itself.
             return (pool.slices, pool.layout, *(view.placement(strip) for strip in strips))
         is_ruled = any(True for _ in self._snapshot.rules.taints_in_pool(pool.pool_id))

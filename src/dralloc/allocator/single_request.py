@@ -19,7 +19,7 @@ from dralloc.primitives.persistent_map import PersistentMap
 from dralloc.snapshot.cluster import NodeView, Snapshot, Strip
 from dralloc.snapshot.node_selectors import NodeFacts
 from dralloc.snapshot.pool_usage import PoolUsage
-from dralloc.snapshot.pools import PoolSlices, PoolStatus
+from dralloc.snapshot.pools import PoolSlices, PoolState
 from dralloc.snapshot.slices import IndexedSlice, bits_of
 
 
@@ -175,7 +175,7 @@ class SingleRequest:
         return known
 
     def _find_strips(self, view: NodeView, snapshot: Snapshot) -> tuple[CountableStrip, ...] | None:
-        if view.fault is not None or any(pool.layout.status is PoolStatus.INVALID for pool in view.pools):
+        if view.fault is not None or any(pool.layout.status is PoolState.INVALID for pool in view.pools):
             return None
         supply = Supply(snapshot, view, self._demand)
         strips: list[CountableStrip] = []
@@ -190,7 +190,7 @@ class SingleRequest:
         criteria = self._alternative.criteria
         return (
             not view.hides_pools
-            and all(pool.layout.status is PoolStatus.READY for pool in view.pools)
+            and all(pool.layout.status is PoolState.READY for pool in view.pools)
             and all(strip.offered == matches_of(strip.slice, criteria).matched for strip in strips)
         )
 

@@ -21,7 +21,7 @@ from dralloc.devices.share_terms import ShareTerms
 from dralloc.devices.taints import repels
 from dralloc.snapshot.cluster import NodeView, Snapshot, Strip, VisiblePool
 from dralloc.snapshot.pool_usage import PoolUsage
-from dralloc.snapshot.pools import PoolStatus
+from dralloc.snapshot.pools import PoolState
 from dralloc.snapshot.slices import bits_of
 
 OPTIONAL_NODE_OPERATIONS = "DRAOptionalNodeOperations"
@@ -133,7 +133,7 @@ class Supply:
     def _find_everything(self, alternative: Alternative) -> tuple[DeviceCandidate, ...]:
         candidates: list[DeviceCandidate] = []
         for pool, strips in zip(self._view.pools, self._view.strips_by_pool, strict=True):
-            if pool.layout.status is not PoolStatus.READY:
+            if pool.layout.status is not PoolState.READY:
                 why = f"{pool.pool_id} {pool.layout.fault}"
                 raise SearchAborted(Fatal(FatalCause.POOL_NOT_READY, why, alternative.claim, alternative.name))
             for strip in strips:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from dralloc.api import resource_v1
 from dralloc.api.codec import encode
 from dralloc.api.meta_v1 import ApiObject, Condition
+from dralloc.api.resource_v1alpha3 import ResourcePoolStatusRequest
 from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.api.timestamps import canonical_timestamp
 from dralloc.api.trees import ExactNumber
@@ -52,6 +53,10 @@ def _with_canonical_times(obj: ApiObject) -> ApiObject:
             conditions = map_changed(obj.status.conditions, _condition_times)
             unchanged = conditions is obj.status.conditions
             return obj if unchanged else replace(obj, status=replace(obj.status, conditions=conditions))
+        case ResourcePoolStatusRequest(status=answer) if answer is not None:
+            conditions = map_changed(answer.conditions, _condition_times)
+            unchanged = conditions is answer.conditions
+            return obj if unchanged else replace(obj, status=replace(answer, conditions=conditions))
         case resource_v1.ResourceClaim():
             status = _claim_status_times(obj.status)
             return obj if status is obj.status else replace(obj, status=status)

@@ -15,9 +15,11 @@ from dralloc.api import (
     batch_v1,
     coordination_v1,
     core_strategies,
+    pool_status_strategy,
     rbac_v1,
     resource_strategies,
     resource_v1,
+    resource_v1alpha3,
     scheduling_strategies,
     scheduling_v1,
     scheduling_v1beta1,
@@ -188,6 +190,22 @@ DEVICE_TAINT_RULE: Final = _resource_kind(
     namespaced=False,
     subresources=("status",),
 )
+RESOURCE_POOL_STATUS_REQUEST: Final = Kind(
+    group=resource_v1.GROUP,
+    kind="ResourcePoolStatusRequest",
+    namespaced=False,
+    versions=(
+        ServedVersion(
+            version=resource_v1alpha3.VERSION,
+            wire_type=resource_v1alpha3.ResourcePoolStatusRequest,
+            unconditional_update=False,
+        ),
+    ),
+    strategy=pool_status_strategy.ResourcePoolStatusRequestStrategy,
+    hub=resource_v1alpha3.ResourcePoolStatusRequest,
+    subresources=("status",),
+    gate="DRAResourcePoolStatus",
+)
 
 
 def _core_kind(
@@ -337,6 +355,7 @@ KINDS: Final[tuple[Kind, ...]] = (
     RESOURCE_CLAIM,
     RESOURCE_CLAIM_TEMPLATE,
     DEVICE_TAINT_RULE,
+    RESOURCE_POOL_STATUS_REQUEST,
     POD,
     NODE,
     NAMESPACE,

@@ -45,7 +45,12 @@ GATES: Final[Mapping[str, Gate]] = {
         Gate("DRAConsumableCapacity", default=True, requires=_DRA),
         Gate("DRAFractionalCapacityRange", default=False, requires=_CAPACITY, beta=True),
         Gate("DRAPartitionableDevices", default=True, requires=_DRA),
-        Gate("DRAPartitionableDevicesType", default=False, requires=(*_DRA, "DRAPartitionableDevices")),
+        Gate("DRAResourcePoolStatus", default=False, requires=_DRA),
+        Gate(
+            "DRAPartitionableDevicesType",
+            default=False,
+            requires=(*_DRA, "DRAPartitionableDevices", "DRAResourcePoolStatus"),
+        ),
         Gate("DRADeviceCompatibilityGroups", default=False, requires=(*_DRA, "DRAPartitionableDevices")),
         Gate("DRADeviceTaints", default=True, requires=_DRA),
         Gate("DRADeviceTaintRules", default=True, requires=("DRADeviceTaints",)),

@@ -36,7 +36,7 @@ class Visibility(NamedTuple):
         return not self.compatibility_groups and indexed.has_compatibility_groups
 
 
-class PoolStatus(Enum):
+class PoolState(Enum):
     READY = "ready"
     # The driver is publishing it: there are fewer or more slices than announced.
     INCOMPLETE = "incomplete"
@@ -48,7 +48,7 @@ class PoolStatus(Enum):
 class Layout:
     """A pool as one node sees it. Only a ready pool has slices, given by their index in the pool."""
 
-    status: PoolStatus
+    status: PoolState
     slices: tuple[int, ...] = ()
     # Slices of the same generation for other nodes; their devices draw from the same counters.
     elsewhere: tuple[int, ...] = ()
@@ -138,7 +138,7 @@ class PoolSlices:
             elsewhere = self._others(relevant, same, visibility) if self._has_counters else ()
             published = len(relevant) + len(elsewhere) if self._has_counters else len(same)
             if published != wanted:
-                return Layout(PoolStatus.INCOMPLETE, fault=_incomplete(published, wanted))
+                return Layout(PoolState.INCOMPLETE, fault=_incomplete(published, wanted))
         return self._validate(tuple(sorted(relevant)), elsewhere, visibility)
 
     def _others(self, relevant: tuple[int, ...], same: list[int], visibility: Visibility) -> tuple[int, ...]:
@@ -174,9 +174,9 @@ class PoolSlices:
             fault = "is invalid: two counter sets have the same name" if len(names) < len(sets) else ""
             fault = fault or self._missing_counter((*offering, *elsewhere), names, counters)
         if fault:
-            return Layout(PoolStatus.INVALID, fault=fault)
+            return Layout(PoolState.INVALID, fault=fault)
         has_binding_conditions = any(self.slices[index].binding for index in offering)
-        return Layout(PoolStatus.READY, offering, elsewhere, counters, has_binding_conditions)
+        return Layout(PoolState.READY, offering, elsewhere, counters, has_binding_conditions)
 
     def _duplicate_device(self, offering: tuple[int, ...]) -> str:
         seen: set[str] = set()

@@ -9,7 +9,7 @@ from dralloc.allocator.availability import Block, BlockCause, PoolAvailability
 from dralloc.allocator.features import Features
 from dralloc.snapshot.cluster import Snapshot, VisiblePool
 from dralloc.snapshot.node_selectors import Anchor, NodeFacts, NodeSelectorError, anchors_of_node
-from dralloc.snapshot.pools import Layout, PoolSlices, PoolStatus
+from dralloc.snapshot.pools import Layout, PoolSlices, PoolState
 from dralloc.snapshot.slices import IndexedSlice
 
 
@@ -123,4 +123,4 @@ class PoolSurvey:
         layout = self._slices.layout(node, self._features.visibility)
         if layout is None:
             return None, "is not in use: a newer generation is being published, or a feature that it needs is off"
-        return (layout, "") if layout.status is PoolStatus.READY else (None, layout.fault)
+        return (layout, "") if layout.status is PoolState.READY else (None, layout.fault)

@@ -23,7 +23,7 @@ from dralloc.devices.taints import repels
 from dralloc.snapshot.cluster import NodeView, Snapshot, VisiblePool
 from dralloc.snapshot.node_selectors import NodeFacts, NodeSelectorError, anchors_of_node
 from dralloc.snapshot.pool_usage import PoolUsage
-from dralloc.snapshot.pools import Layout, PoolSlices, PoolStatus
+from dralloc.snapshot.pools import Layout, PoolSlices, PoolState
 from dralloc.snapshot.slices import IndexedSlice, bits_of, newest_indexed
 
 _HURDLES = tuple(Hurdle)
@@ -95,7 +95,7 @@ class Survey:
         seen: set[PoolId] = set()
         for pool in view.pools:
             seen.add(pool.pool_id)
-            if pool.layout.status is not PoolStatus.READY:
+            if pool.layout.status is not PoolState.READY:
                 yield pool.slices, pool.layout.fault
         for pool_id in sorted(self._pools_for(view.node) - seen):
             slices = self.snapshot.pools[pool_id]

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from dralloc.apiserver.description.table_columns import AGE, NAME, NONE, WIDE, Cell, Column, at, field
+from dralloc.apiserver.description.table_columns import (
+    AGE,
+    NAME,
+    NONE,
+    UNKNOWN,
+    WIDE,
+    Cell,
+    Column,
+    at,
+    field,
+    time_since,
+)
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.primitives.quantity import Quantity, QuantityError
 
@@ -173,6 +184,47 @@ def _listed(texts: Iterable[str], what: str) -> str:
     return ",".join(found) if len(found) <= LISTED_MAX else f"{len(found)} {what}"
 
 
+def _answer_of(request: Document) -> tuple[str, str | None]:
+    """The state of a request for the status of pools, and the time of its answer."""
+    for condition in at(request, "status", "conditions") or []:
+        if condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True":
+            return condition["type"], condition.get("lastTransitionTime")
+    return "Pending", None
+
+
+def _answered_pools(request: Document) -> list[Any] | None:
+    """The listed pools; None while there is no answer, or if it failed."""
+    return (at(request, "status", "pools") or []) if _answer_of(request)[0] == "Complete" else None
+
+
+def _sum_of(member: str) -> Callable[[Document, datetime], Cell]:
+    def cell(request: Document, _: datetime) -> Cell:
+        pools = _answered_pools(request)
+        return "-" if pools is None else str(sum(pool.get(member) or 0 for pool in pools))
+
+    return cell
+
+
+def _pool_errors(request: Document, _: datetime) -> Cell:
+    pools = _answered_pools(request)
+    return "-" if pools is None else str(sum(bool(pool.get("validationError")) for pool in pools))
+
+
+def _pool_count(request: Document, _: datetime) -> Cell:
+    return at(request, "status", "poolCount") or 0
+
+
+def _answer(request: Document, _: datetime) -> Cell:
+    state, pools = _answer_of(request)[0], _answered_pools(request)
+    count = at(request, "status", "poolCount") or 0
+    return state if pools is None or count <= len(pools) else f"{state} ({len(pools)}/{count} pools)"
+
+
+def _answered_since(request: Document, now: datetime) -> Cell:
+    state, at_time = _answer_of(request)
+    return time_since(at_time, now) if state == "Complete" and at_time else UNKNOWN
+
+
 RESOURCE_COLUMNS: Final[Mapping[tuple[str, str], tuple[Column, ...]]] = {
     (GROUP, "ResourceClaim"): (
         NAME,
@@ -212,6 +264,18 @@ RESOURCE_COLUMNS: Final[Mapping[tuple[str, str], tuple[Column, ...]]] = {
             WIDE,
         ),
         Column("Selectors", _class_selectors, "The selectors of the class.", WIDE),
+    ),
+    (GROUP, "ResourcePoolStatusRequest"): (
+        NAME,
+        Column("Driver", field("spec", "driver"), "The driver whose pools are asked about."),
+        Column("Total", _sum_of("totalDevices"), "Devices of the listed pools."),
+        Column("Available", _sum_of("availableDevices"), "Devices that can be allocated."),
+        Column("Allocated", _sum_of("allocatedDevices"), "Devices that claims use."),
+        Column("Unavailable", _sum_of("unavailableDevices"), "Devices that cannot be allocated."),
+        Column("Errors", _pool_errors, "Listed pools with an error."),
+        Column("Pools", _pool_count, "Pools that match."),
+        Column("Status", _answer, "Pending, Complete or Failed."),
+        Column("Completed", _answered_since, "Time since the answer."),
     ),
     (GROUP, "DeviceTaintRule"): (
         NAME,

@@ -169,6 +169,7 @@ _RULES: Final[Mapping[tuple[str, str], MergeRule]] = {
     ("resource.k8s.io", "ResourceClaimTemplate"): _RESOURCE_CLAIM_TEMPLATE,
     ("resource.k8s.io", "ResourceSlice"): _RESOURCE_SLICE,
     ("resource.k8s.io", "DeviceTaintRule"): _DEVICE_TAINT_RULE,
+    ("resource.k8s.io", "ResourcePoolStatusRequest"): _DEVICE_TAINT_RULE,
     ("scheduling.k8s.io", "PodGroup"): _POD_GROUP,
     ("scheduling.k8s.io", "Workload"): _WORKLOAD_OF_GROUPS,
     ("", "Pod"): record(metadata=OBJECT_META, spec=_POD_SPEC, status=_POD_STATUS),

@@ -22,7 +22,7 @@ from dralloc.scheduler.report.stranded_devices import (
     is_for_some,
 )
 from dralloc.scheduler.state.change_log import EverythingChanged, NodeChanged, NodeLoaded
-from dralloc.snapshot.pools import PoolStatus
+from dralloc.snapshot.pools import PoolState
 
 
 class Fragmentation:
@@ -112,7 +112,7 @@ class Fragmentation:
         for pool in snapshot.view(place, self._features.visibility).pools:
             slices = [pool.slices.slices[index] for index in pool.layout.slices]
             local = [each for each in slices if each.node_name == name]
-            if local and pool.layout.status is PoolStatus.READY:
+            if local and pool.layout.status is PoolState.READY:
                 pools.setdefault(pool.pool_id.driver, []).append(LocalPool(pool, local))
         if not pools:
             return {}
@@ -140,7 +140,7 @@ class Fragmentation:
                 (each for each in snapshot.view(place, self._features.visibility).pools if each.pool_id == pool_id),
                 None,
             )
-            if pool is None or pool.layout.status is not PoolStatus.READY:
+            if pool is None or pool.layout.status is not PoolState.READY:
                 continue
             mine = [LocalPool(pool, [each for each in anchored if each in pool.slices.slices])]
             pods = [pod for pod in self._typical if is_for_some(pod, mine)] or [any_request(self._features)]

@@ -31,7 +31,7 @@ from dralloc.devices.request_policies import (
     capacities_of,
 )
 from dralloc.primitives.quantity import Quantity, quantity_like
-from dralloc.snapshot.pools import PoolStatus
+from dralloc.snapshot.pools import PoolState
 from dralloc.snapshot.slices import DeviceShape, newest_indexed
 from dralloc.whatif.cluster_objects import ClusterObjects
 from dralloc.whatif.device_report import Holding
@@ -361,7 +361,7 @@ class _Proposer:
 
     def complete_pools(self) -> Iterator[Ladder]:
         for pool in self._view.pools:
-            if pool.layout.status is PoolStatus.INCOMPLETE:
+            if pool.layout.status is PoolState.INCOMPLETE:
                 newest = newest_indexed(self._situation.snapshot.pools[pool.pool_id].slices)
                 yield [changes.complete_pool(pool.pool_id, [indexed.source for indexed in newest])]
 
