@@ -47,9 +47,7 @@ class ResourcePoolStatusRequestStrategy(StatusStrategy[ResourcePoolStatusRequest
         spec = drop_disabled(_SPEC_FEATURES, new.spec, old.spec, self.admission.gates)
         return replace(new, spec=spec, status=old.status)
 
-    def validate_update(
-        self, new: ResourcePoolStatusRequest, old: ResourcePoolStatusRequest
-    ) -> Iterator[FieldError]:
+    def validate_update(self, new: ResourcePoolStatusRequest, old: ResourcePoolStatusRequest) -> Iterator[FieldError]:
         return validate_pool_status_request_update(new, old)
 
     def prepare_status(
@@ -57,7 +55,5 @@ class ResourcePoolStatusRequestStrategy(StatusStrategy[ResourcePoolStatusRequest
     ) -> ResourcePoolStatusRequest:
         return replace(new, spec=old.spec)
 
-    def validate_status(
-        self, new: ResourcePoolStatusRequest, old: ResourcePoolStatusRequest
-    ) -> Iterator[FieldError]:
+    def validate_status(self, new: ResourcePoolStatusRequest, old: ResourcePoolStatusRequest) -> Iterator[FieldError]:
         return validate_pool_status(new, old)

@@ -21,7 +21,7 @@ from dralloc.devices.identity import DeviceId
 from dralloc.scheduler.decide.device_judge import DeviceJudge
 from dralloc.snapshot.cluster import NodeView, Snapshot, VisiblePool
 from dralloc.snapshot.node_selectors import NodeFacts
-from dralloc.snapshot.pools import PoolStatus
+from dralloc.snapshot.pools import PoolState
 from dralloc.snapshot.slices import IndexedSlice
 
 # Amounts of devices are counted in thousandths of a device.
@@ -214,7 +214,7 @@ class LocalDeviceIndex:
         pools = tuple(
             pool
             for pool in view.pools
-            if pool.layout.status is PoolStatus.READY and snapshot.only_node(pool.pool_id) == node.name
+            if pool.layout.status is PoolState.READY and snapshot.only_node(pool.pool_id) == node.name
         )
         found = [unit for pool in pools for unit in _units_of(pool)]
         units = tuple(unit for _, unit in found)

@@ -125,7 +125,11 @@ class VerdictTable:
             key = (devices, equivalences[devices].key(node.offer.place))
             verdict = known.get(key)
             if verdict is None:
-                verdict = known[key] = self.judge.verdict(node, snapshot)
+                verdict = self.judge.verdict(node, snapshot)
+                # Readers tell nodes of different kinds apart by their verdicts.
+                known[key] = verdict = (
+                    Lacking(verdict.outcome, verdict.devices_key) if isinstance(verdict, Lacking) else verdict
+                )
             verdicts[name] = verdict
         return verdicts
 
