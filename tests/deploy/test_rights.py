@@ -35,6 +35,7 @@ from dralloc.api.resource_v1 import (
     OpaqueDeviceConfiguration,
     ResourceClaim,
 )
+from dralloc.api.resource_v1alpha3 import ResourcePoolStatusRequest
 from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.api.volume_claims import SELECTED_NODE
 from dralloc.api.volumes_v1 import PersistentVolume, PersistentVolumeClaim
@@ -206,7 +207,7 @@ async def world(changed: Mapping[str, Iterable[Document]] | None = None) -> Asyn
     async with AsyncExitStack() as stack:
         clock = VirtualClock(asyncio.get_running_loop())
         roles = {user: manifests(user) for user in (SCHEDULER, CONTROLLERS)} | dict(changed or {})
-        gates = FeatureGates.parse(f"{GROUPS},DRAPreemption=true")
+        gates = FeatureGates.parse(f"{GROUPS},DRAPreemption=true,DRAResourcePoolStatus=true")
         made = World(await stack.enter_async_context(guarded_server(clock, roles, gates)), clock)
         components = await stack.enter_async_context(Components())
         leases = PoolLeaseSettings(namespace="dralloc-system", identity="scheduler-1")
@@ -269,6 +270,24 @@ async def extended_resources(here: World) -> None:
     await asyncio.sleep(5)
     await here.client.patch(Pod, "extended", {"spec": {"schedulingGates": None}})
     await here.pod_in("extended", "Running")
+
+
+async def pool_status(here: World) -> None:
+    """A request for the status of pools is answered; one that was answered more than an hour ago is deleted."""
+    kind = {"apiVersion": "resource.k8s.io/v1alpha3", "kind": "ResourcePoolStatusRequest"}
+    # A pool that is incomplete is not answered at once.
+    await here.client.create(resource_slice("slow", driver="slow.example.com", of=2))
+    for name, driver in (("free", GPU), ("old", "slow.example.com")):
+        await here.client.create({**kind, "metadata": {"name": name}, "spec": {"driver": driver}})
+    condition = {"type": "Complete", "status": "True", "reason": "Old", "lastTransitionTime": "2020-01-01T00:00:00Z"}
+    status = {"poolCount": 0, "conditions": [condition]}
+    await here.client.patch(ResourcePoolStatusRequest, "old", {"status": status}, subresource="status")
+
+    async def is_answered() -> bool:
+        found = await here.client.list(ResourcePoolStatusRequest)
+        return [(each.metadata.name, each.status is not None) for each in found] == [("free", True)]
+
+    await here.until(is_answered, "one request is answered, the other deleted")
 
 
 async def waiting_in_vain(here: World) -> None:
@@ -462,6 +481,7 @@ async def everything(here: World) -> None:
     await volumes(here)
     await shared_claims_and_templates(here)
     await extended_resources(here)
+    await pool_status(here)
     await jobs(here)
     await evictions(here)
     await silent_nodes(here)

@@ -29,6 +29,7 @@ from dralloc.controllers.node_taint_eviction.controller import NodeTaintEviction
 from dralloc.controllers.persistent_volumes.controller import PersistentVolumesController
 from dralloc.controllers.pod_garbage_collector.controller import PodGarbageCollector
 from dralloc.controllers.pod_group_protection.controller import PodGroupProtectionController
+from dralloc.controllers.pool_status.controller import PoolStatusController
 from dralloc.controllers.quota.controller import QuotaController
 from dralloc.controllers.shared_informers import ControllerInformers, SharedInformers
 from dralloc.controllers.taint_eviction.controller import TaintEvictionController
@@ -44,6 +45,7 @@ CONTROLLERS: Final[Mapping[str, Callable[[ControllerContext], Controller[Any, An
     "taint-eviction": TaintEvictionController,
     "pod-group-protection": PodGroupProtectionController,
     "quota": QuotaController,
+    "pool-status": PoolStatusController,
     "jobs": JobController,
     "persistent-volumes": PersistentVolumesController,
     "ephemeral-volumes": EphemeralVolumesController,
@@ -58,7 +60,11 @@ WITHOUT_NODES: Final = tuple(
 )
 
 # Controllers that run only if a feature gate is on.
-_NEEDS: Final = {"taint-eviction": "DRADeviceTaints", "pod-group-protection": "GenericWorkload"}
+_NEEDS: Final = {
+    "taint-eviction": "DRADeviceTaints",
+    "pool-status": "DRAResourcePoolStatus",
+    "pod-group-protection": "GenericWorkload",
+}
 
 
 class ControllerSet:

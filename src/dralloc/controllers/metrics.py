@@ -126,6 +126,19 @@ class ControllerMetrics:
             "Time from the moment when a pod had to be evicted until it was deleted.",
             buckets=EVICTION_BUCKETS_S,
         )
+        prefix = "resourcepoolstatusrequest_controller"
+        self.pool_status_processed = CounterMetric(
+            f"{prefix}_requests_processed_total", "Answered requests for the status of pools.", ("driver_name",)
+        )
+        self.pool_status_errors = CounterMetric(
+            f"{prefix}_request_processing_errors_total", "Answers that could not be written.", ("driver_name",)
+        )
+        self.pool_status_duration = HistogramMetric(
+            f"{prefix}_request_processing_duration_seconds",
+            "Time that an answer took to compute.",
+            ("driver_name",),
+            QUEUE_BUCKETS_S,
+        )
         self.node_evictions = CounterMetric(
             "node_collector_evictions_total", "Nodes that got a taint that evicts pods.", ("zone",)
         )
@@ -155,6 +168,9 @@ class ControllerMetrics:
             *self._claim_gauges(),
             self.evictions,
             self.eviction_delays,
+            self.pool_status_processed,
+            self.pool_status_errors,
+            self.pool_status_duration,
             self.node_evictions,
             self.node_taint_evictions,
             self.collected_pods,
