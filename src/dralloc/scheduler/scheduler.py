@@ -15,6 +15,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from dralloc.allocator.features import Features
 from dralloc.api.pod_v1 import Pod
 from dralloc.client.api_calls import ApiCalls
 from dralloc.devices.identity import ClaimId, PoolId
@@ -43,6 +44,7 @@ from dralloc.scheduler.queue.scheduling_queue import SchedulingQueue
 from dralloc.scheduler.report.decision_log import log_allocations
 from dralloc.scheduler.report.group_conditions import GroupConditions
 from dralloc.scheduler.report.metrics import SchedulerMetrics
+from dralloc.scheduler.report.observed_fragmentation import ObservedFragmentation
 from dralloc.scheduler.report.pod_conditions import PodConditionWriter
 from dralloc.scheduler.report.scheduling_report import SchedulingReport
 from dralloc.scheduler.settings import NAME, SchedulerSettings
@@ -84,6 +86,8 @@ class Scheduler:
         )
         self._cycle = Cycle(self._cluster, settings.gates, strategies=settings.strategies)
         self._watches = Watches(calls, self._cluster, self._wake)
+        features = Features.of(settings.gates)
+        self._fragmentation = ObservedFragmentation(self._cluster, features, self._watches.pods.all)
         self._sharing = self._share_pools(calls) if settings.pool_leases is not None else None
         self._pending = PendingPods(self._watches.pods, settings.names)
         self._conditions = PodConditionWriter(calls, clock, component=NAME)
@@ -129,6 +133,7 @@ class Scheduler:
         """Schedules until cancelled."""
         self.counters.queued = self._count_queued
         self.counters.rejected = self._report.rejected_counts
+        self.counters.idle = self._fragmentation.by_driver
         self._watches.pods.subscribe(self._pod_changed)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -279,6 +284,7 @@ class Scheduler:
             return attempt
         conclude = self._cycle.conclude if self._preemptor is None else self._preemptor.conclude
         decision = conclude(attempt, self._clock.now())
+        self._fragmentation.decided(attempt, decision)
         ended_s = time.perf_counter()
         self._report.searched(pod, decision, ended_s - begun_s)
         self._report.decided(pod, decision, ended_s - started_s)

@@ -4,7 +4,7 @@ changed."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 
 from dralloc.allocator.features import Features
 from dralloc.devices.identity import PoolId
@@ -14,6 +14,7 @@ from dralloc.scheduler.decide.typical_pods import TypicalPod
 from dralloc.scheduler.report.stranded_devices import (
     ANY_POD,
     ELSEWHERE,
+    DeviceAmounts,
     IdleDevices,
     IdleSurvey,
     LocalPool,
@@ -37,6 +38,8 @@ class Fragmentation:
         self._idle: Counter[str] = Counter()
         self._stranded: Counter[tuple[str, StrandedCause]] = Counter()
         self._next: int | None = None
+        # What places with equal devices share.
+        self._amounts: dict[Hashable, DeviceAmounts] = {}
 
     @property
     def typical(self) -> tuple[TypicalPod, ...]:
@@ -46,6 +49,7 @@ class Fragmentation:
     def typical(self, typical: Iterable[TypicalPod]) -> None:
         """Everything is computed again."""
         self._typical = tuple(typical)
+        self._amounts.clear()
         self._next = None
 
     def by_driver(self) -> Mapping[str, IdleDevices]:
@@ -126,7 +130,9 @@ class Fragmentation:
             is_closed = not pods if asking else misfit_of_offer(ANY_POD, node.offer) is not None
             if not asking:
                 pods = [any_request(self._features)]
-            found[driver] = IdleSurvey(self._view, self._features, place, mine, pods).result(is_closed, node)
+            found[driver] = IdleSurvey(self._view, self._features, place, mine, pods, self._amounts).result(
+                is_closed, node
+            )
         return found
 
     def _in_pool(self, pool_id: PoolId) -> Mapping[str, IdleDevices]:
@@ -144,5 +150,9 @@ class Fragmentation:
                 continue
             mine = [LocalPool(pool, [each for each in anchored if each in pool.slices.slices])]
             pods = [pod for pod in self._typical if is_for_some(pod, mine)] or [any_request(self._features)]
-            return {pool_id.driver: IdleSurvey(self._view, self._features, place, mine, pods).result(False, None)}
+            return {
+                pool_id.driver: IdleSurvey(self._view, self._features, place, mine, pods, self._amounts).result(
+                    False, None
+                )
+            }
         return {}

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from dralloc.primitives.metrics import CounterMetric, GaugeMetric, HistogramMetric, Metric, exposition
+from dralloc.scheduler.report.stranded_devices import WHOLE, IdleDevices
 
 SCHEDULED: Final = "scheduled"
 UNSCHEDULABLE: Final = "unschedulable"
@@ -32,6 +33,8 @@ class SchedulerMetrics:
         # Pods by place in the queue, and parked pods by plugin and profile. Set by the scheduler of the current term.
         self.queued: Callable[[], Mapping[str, int]] = dict
         self.rejected: Callable[[], Mapping[tuple[str, str], int]] = dict
+        # By driver, in thousandths of a device. Set by the scheduler of the current term.
+        self.idle: Callable[[], Mapping[str, IdleDevices]] = dict
         self.attempts = CounterMetric(
             "scheduler_schedule_attempts_total", "Scheduling attempts by result.", ("result", "profile")
         )
@@ -121,6 +124,22 @@ class SchedulerMetrics:
             ("plugin", "profile"),
             lambda: list(self.rejected().items()),
         )
+        self._idle_devices = GaugeMetric(
+            "dralloc_idle_devices",
+            "Idle devices; a share counts as a part of a device.",
+            ("driver",),
+            lambda: [((driver,), each.idle / WHOLE) for driver, each in self.idle().items()],
+        )
+        self._stranded_devices = GaugeMetric(
+            "dralloc_stranded_devices",
+            "The part of the idle devices that no typical pod can use, by cause.",
+            ("driver", "cause"),
+            lambda: [
+                ((driver, cause.value), amount / WHOLE)
+                for driver, each in self.idle().items()
+                for cause, amount in each.stranded.items()
+            ],
+        )
 
     def devices_took(self, step: str, status: str, seconds: float) -> None:
         self.plugin_duration.observe("DynamicResources", step, status, value=seconds)
@@ -145,6 +164,8 @@ class SchedulerMetrics:
             self.preemption_victims,
             self._pending,
             self._unschedulable,
+            self._idle_devices,
+            self._stranded_devices,
         )
 
     def text(self) -> str:

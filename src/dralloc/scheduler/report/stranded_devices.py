@@ -18,7 +18,7 @@ one device that names no amounts is typical.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -38,6 +38,7 @@ from dralloc.snapshot.node_selectors import NodeFacts
 from dralloc.snapshot.slices import IndexedSlice, bits_of
 
 WHOLE: Final = 1000
+KNOWN_MAX: Final = 20_000
 
 
 class StrandedCause(Enum):
@@ -96,8 +97,22 @@ class _Offer(NamedTuple):
     open: int
 
 
+class DeviceAmounts(NamedTuple):
+    """What is idle and usable of devices, whatever cpu there is, and what one copy of each request that fits takes."""
+
+    idle: int
+    repelled: int
+    usable: int
+    cards_idle: int
+    cards_usable: int
+    fitting: Mapping[TypicalRequest, int]
+
+
 class IdleSurvey:
-    """The devices of one driver in one place, and the pods that could use them."""
+    """The devices of one driver in one place, and the pods that could use them.
+
+    Places with equal devices in equal use share what is in `known`.
+    """
 
     def __init__(
         self,
@@ -106,7 +121,9 @@ class IdleSurvey:
         place: NodeFacts,
         pools: Sequence[LocalPool],
         pods: Sequence[TypicalPod],
+        known: dict[Hashable, DeviceAmounts],
     ) -> None:
+        self._known = known
         self._snapshot = view.snapshot
         self._features = features
         self._place = place
@@ -119,22 +136,61 @@ class IdleSurvey:
         self._cards_idle = self._cards_usable = 0
 
     def result(self, is_closed: bool, node: NodeState | None) -> IdleDevices:
-        for pool in self._pools:
-            self._look_at(pool)
-        idle = sum(self._idle.values()) + self._cards_idle
+        idle, repelled, usable, cards_idle, cards_usable, fitting = self._amounts()
         if is_closed:
             return IdleDevices(idle, {StrandedCause.TAINT: idle} if idle else {})
-        fitting = self._try_requests()
-        repelled = sum(amount for device, amount in self._idle.items() if self._is_repelled(*device))
-        usable = sum(self._usable.values()) + self._cards_usable
         runs = usable if node is None else min(usable, self._runs_with(node, fitting))
         stranded = {
             StrandedCause.TAINT: repelled,
-            StrandedCause.COUNTERS: self._cards_idle - self._cards_usable,
-            StrandedCause.REMAINDER: idle - self._cards_idle - repelled - sum(self._usable.values()),
+            StrandedCause.COUNTERS: cards_idle - cards_usable,
+            StrandedCause.REMAINDER: idle - cards_idle - repelled - (usable - cards_usable),
             StrandedCause.CPU: usable - runs,
         }
         return IdleDevices(idle, {cause: amount for cause, amount in stranded.items() if amount})
+
+    def _amounts(self) -> DeviceAmounts:
+        key = self._key()
+        found = self._known.get(key) if key is not None else None
+        if found is None:
+            for pool in self._pools:
+                self._look_at(pool)
+            fitting = self._try_requests()
+            repelled = sum(amount for device, amount in self._idle.items() if self._is_repelled(*device))
+            found = DeviceAmounts(
+                sum(self._idle.values()) + self._cards_idle,
+                repelled,
+                sum(self._usable.values()) + self._cards_usable,
+                self._cards_idle,
+                self._cards_usable,
+                fitting,
+            )
+            if key is not None:
+                if len(self._known) >= KNOWN_MAX:
+                    self._known.clear()
+                self._known[key] = found
+        return found
+
+    def _key(self) -> Hashable | None:
+        """Equal for places with the same answer; None if devices have more to compare than their content and use."""
+        parts: list[Hashable] = [tuple(map(id, self._pods))]
+        for each in self._pools:
+            usage = self._snapshot.usage.get(each.pool.pool_id)
+            for indexed in each.slices:
+                if (
+                    indexed.tainted
+                    or indexed.counting
+                    or indexed.gated
+                    or indexed.binding
+                    or indexed.selects_per_device
+                ):
+                    return None
+                if next(indexed.taints_from(self._snapshot.rules), None) is not None:
+                    return None
+                for bit, device in enumerate(indexed.devices):
+                    used = usage.of(device.name) if usage is not None else FREE
+                    consumed = tuple(used.consumed.items()) if used.shares else ()
+                    parts.append((indexed.shape(bit), bool(used.dedicated), bool(used.shares), consumed))
+        return tuple(parts)
 
     def _look_at(self, each: LocalPool) -> None:
         usage = self._snapshot.usage.get(each.pool.pool_id)
