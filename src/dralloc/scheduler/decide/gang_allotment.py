@@ -19,6 +19,10 @@ from dralloc.scheduler.decide.gang_rooms import Counts, UnitRoom, UnitRooms
 # How often prices are adjusted, and how finely.
 ADJUSTMENTS_MAX: Final = 60
 PRICE_SCALE: Final = 10_000
+# How many of the best prices bound the search.
+PRICES_MAX: Final = 6
+# The steps of a search in one order, before another is tried.
+TRY_STEPS: Final = 600
 # A class with more combinations than that is searched without a list of them.
 COMBINATIONS_MAX: Final = 400
 
@@ -61,10 +65,10 @@ class GangAllotment:
         if (shortfall := self._count()) is not None:
             return shortfall
         self._list_combinations()
-        prices = self._find_prices()
-        if isinstance(prices, Shortfall):
-            return prices
-        return self._choose(prices)
+        found = self._find_prices()
+        if isinstance(found, Shortfall):
+            return found
+        return self._try_orders(found)
 
     # --- What fits --------------------------------------------------------------------------------------------------
 
@@ -137,24 +141,27 @@ class GangAllotment:
 
     # --- Prices -----------------------------------------------------------------------------------------------------
 
-    def _find_prices(self) -> Prices | Shortfall:
-        """Prices for which the nodes can take the least, in relation to what the members cost."""
+    def _find_prices(self) -> list[Prices] | Shortfall:
+        """Prices for which the nodes can take the least, in relation to what the members cost; the best first."""
         totals = [
             sum(caps[kind] * len(rooms) for caps, rooms in zip(self._caps, self._classes, strict=True))
             for kind in range(len(self._available))
         ]
         weights = [wanted / total if total else 1.0 for wanted, total in zip(self._available, totals, strict=True)]
-        best: Prices = tuple(PRICE_SCALE * size for size in self._sizes)
-        best_margin: float | None = None
+        even: Prices = tuple(PRICE_SCALE * size for size in self._sizes)
+        tried: dict[Prices, float] = {}
+        # What units take of devices and of each resource are good prices to begin with.
+        for prices in self._rooms.needs_of_units():
+            takes, _ = self._most_valuable(prices)
+            if self._cheapest(prices, self._available, self._needed) > takes:
+                return self._proof(prices, takes)
         for number in range(ADJUSTMENTS_MAX):
-            prices = best if not number else _scaled(weights)
+            prices = even if not number else _scaled(weights)
             cost = self._cheapest(prices, self._available, self._needed)
             takes, taken = self._most_valuable(prices)
             if cost > takes:
                 return self._proof(prices, takes)
-            margin = (takes - cost) / (sum(prices) or 1)
-            if best_margin is None or margin < best_margin:
-                best, best_margin = prices, margin
+            tried[prices] = (takes - cost) / (sum(prices) or 1)
             if takes == cost and number > ADJUSTMENTS_MAX // 2:
                 break
             gap = [wanted - got for wanted, got in zip(self._available, taken, strict=True)]
@@ -164,7 +171,7 @@ class GangAllotment:
             weights = [max(weight + step * peak * each / norm, 0.0) for weight, each in zip(weights, gap, strict=True)]
             if not any(weights):
                 break
-        return best
+        return sorted(tried, key=tried.__getitem__)[:PRICES_MAX]
 
     def _proof(self, prices: Prices, takes: int) -> Shortfall:
         """How many members fit at most by these prices, the cheapest first."""
@@ -189,6 +196,8 @@ class GangAllotment:
         """The least that `needed` members cost."""
         cost = sum(map(int.__mul__, prices, available))
         spare = sum(map(int.__mul__, available, self._sizes)) - needed
+        if not spare:
+            return cost
         for price, count, size in sorted(zip(prices, available, self._sizes, strict=True), reverse=True):
             left_out = min(count, spare // size)
             cost -= price * left_out
@@ -197,14 +206,39 @@ class GangAllotment:
 
     # --- The search -------------------------------------------------------------------------------------------------
 
-    def _choose(self, prices: Prices) -> Allotment | Shortfall:
-        ends = self._bounds(prices)
+    def _try_orders(self, best: Sequence[Prices]) -> Allotment | Shortfall:
+        """Searches with several orders of nodes and choices for a while: a hard search is often easy in another order."""
+        for number in range(len(best) * 2):
+            prices = best[number // 2]
+            found = self._choose([prices, *(each for each in best if each is not prices)], TRY_STEPS)
+            if found is not None:
+                return found
+            self._reverse()
+        found = self._choose(best, None)
+        assert found is not None, "the search has no limit of its own"
+        return found
+
+    def _reverse(self) -> None:
+        """Takes the nodes in the opposite order."""
+        self._classes.reverse()
+        self._combinations.reverse()
+        self._caps.reverse()
+        self._order = [index for index, rooms in enumerate(self._classes) for _ in rooms]
+
+    def _choose(self, best: Sequence[Prices], steps_max: int | None) -> Allotment | Shortfall | None:
+        """None if that takes more than `steps_max` steps."""
+        prices, tried = best[0], 0
+        self._by_value.clear()
+        ends = [(each, self._bounds(each)) for each in best]
         dead: set[tuple[int, int, Counts]] = set()
         choices = [self._options(0, 0, self._available, prices)]
         states: list[tuple[int, Counts]] = [(0, self._available)]
         chosen: list[tuple[int, Counts]] = []
         while choices:
             self._rooms.steps.take()
+            tried += 1
+            if steps_max is not None and tried > steps_max:
+                return None
             position, available = len(choices) - 1, states[-1][1]
             option = next(choices[-1], None)
             if option is None:
@@ -222,7 +256,7 @@ class GangAllotment:
             if following == len(self._order):
                 continue
             first = index if self._order[following] == self._order[position] else 0
-            if (following, first, left) in dead or not self._may_succeed(following, left, prices, ends):
+            if (following, first, left) in dead or not self._may_succeed(following, left, ends):
                 continue
             chosen.append(option)
             choices.append(self._options(following, first, left, prices))
@@ -242,12 +276,14 @@ class GangAllotment:
             ends.append((value + best, tuple(map(int.__add__, caps, self._caps[index]))))
         return ends[::-1]
 
-    def _may_succeed(self, position: int, left: Counts, prices: Prices, ends: Sequence[tuple[int, Counts]]) -> bool:
-        value, caps = ends[position]
+    def _may_succeed(
+        self, position: int, left: Counts, bounds: Sequence[tuple[Prices, Sequence[tuple[int, Counts]]]]
+    ) -> bool:
+        caps = bounds[0][1][position][1]
         missing = self._missing(left)
         if sum(min(count, cap) * size for count, cap, size in zip(left, caps, self._sizes, strict=True)) < missing:
             return False
-        return self._cheapest(prices, left, missing) <= value
+        return all(self._cheapest(prices, left, missing) <= ends[position][0] for prices, ends in bounds)
 
     def _options(self, position: int, first: int, available: Counts, prices: Prices) -> Iterator[tuple[int, Counts]]:
         """The combinations for the node at the position, the most valuable first. Equal nodes get them in one order."""
@@ -255,7 +291,8 @@ class GangAllotment:
         seen: set[Counts] = set()
         for index in range(first, len(combinations)):
             counts = tuple(map(min, combinations[index], available))
-            if counts not in seen:
+            # A choice that another one contains is of no use.
+            if counts not in seen and not any(all(map(int.__le__, counts, known)) for known in seen):
                 seen.add(counts)
                 yield index, counts
 

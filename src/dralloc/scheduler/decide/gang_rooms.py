@@ -6,7 +6,7 @@ the allocator itself, with the claims of all units as one demand.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dralloc.allocator.allocate import AllocationProblem, allocate
@@ -15,6 +15,7 @@ from dralloc.allocator.node_equivalence import NodeEquivalence
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, ClaimAllocation
 from dralloc.allocator.requests import Demand, compile_demand
 from dralloc.allocator.solver import StepBudget
+from dralloc.allocator.supply import Supply
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.gang_problem import UnitKind
 from dralloc.scheduler.state.node_state import NodeState
@@ -54,6 +55,8 @@ class UnitRoom:
     allowed: tuple[bool, ...]
     devices: Hashable
     key: Hashable
+    # How many devices the node has for the gang; None if some can be shared.
+    devices_max: int | None = None
 
 
 class UnitRooms:
@@ -72,6 +75,23 @@ class UnitRooms:
         self._demands: dict[Counts, Demand] = {}
         self._device_fits: dict[tuple[Hashable, Counts], bool] = {}
         self.has_devices = any(kind.claims for kind in kinds)
+        self._most_devices: dict[Hashable, int | None] = {}
+        self._least_devices = [self._least(kind) for kind in kinds]
+
+    def _least(self, kind: UnitKind) -> int:
+        """The devices that a unit takes at least. Admin access takes none."""
+        demand = compile_demand(kind.claims, self._view.classes, self._features)
+        return sum(
+            min((0 if each.is_admin else 1 if each.is_aggregated else each.count) for each in request.alternatives)
+            for request in demand.requests
+            if request.alternatives
+        )
+
+    def needs_of_units(self) -> Iterator[Counts]:
+        """What a unit of each kind takes at least: of devices, then of each resource."""
+        yield tuple(self._least_devices)
+        for name in self._names:
+            yield tuple(kind.amounts.get(name, 0) for kind in self.kinds)
 
     def rooms(self, nodes: Sequence[NodeState]) -> tuple[UnitRoom, ...]:
         """The nodes that may take a unit."""
@@ -84,8 +104,19 @@ class UnitRooms:
                 devices = equivalence.key(node.offer.place) if equivalence is not None else None
                 free = tuple(node.free.get(name, 0) for name in self._names)
                 ports = node.load.ports if self._has_ports else ()
-                rooms.append(UnitRoom(node, allowed, devices, (allowed, devices, free, ports)))
+                devices_max = self._devices_max(node, one_of_each, devices)
+                rooms.append(UnitRoom(node, allowed, devices, (allowed, devices, free, ports), devices_max))
         return tuple(rooms)
+
+    def _devices_max(self, node: NodeState, demand: Demand, key: Hashable) -> int | None:
+        if not self.has_devices:
+            return None
+        if key not in self._most_devices:
+            snapshot = self._view.snapshot
+            view = snapshot.view(node.offer.place, self._features.visibility)
+            supply = Supply(snapshot, view, demand)
+            self._most_devices[key] = None if view.fault is not None else _count_devices(supply, demand)
+        return self._most_devices[key]
 
     def fits(self, room: UnitRoom, counts: Counts) -> bool:
         self.steps.take()
@@ -112,6 +143,10 @@ class UnitRooms:
     def _has_devices_for(self, room: UnitRoom, counts: Counts) -> bool:
         if not any(count and kind.claims for count, kind in zip(counts, self.kinds, strict=True)):
             return True
+        if room.devices_max is not None:
+            least = sum(count * each for count, each in zip(counts, self._least_devices, strict=True))
+            if least > room.devices_max:
+                return False
         key = (room.devices, counts)
         known = self._device_fits.get(key)
         if known is None:
@@ -141,10 +176,14 @@ class UnitRooms:
         return demand
 
 
-def free_amounts(nodes: Sequence[NodeState]) -> Mapping[str, int]:
-    """What the nodes have left together."""
-    total: dict[str, int] = {}
-    for node in nodes:
-        for name, nanos in node.free.items():
-            total[name] = total.get(name, 0) + max(nanos, 0)
+def _count_devices(supply: Supply, demand: Demand) -> int | None:
+    """The number of devices that a request may have; None if one of them can be shared."""
+    total = 0
+    for strip in supply.strips:
+        usable = 0
+        for alternative in demand.alternatives:
+            usable |= supply.stock(alternative, strip).usable
+        if supply.features.consumable_capacity and usable & strip.slice.shareable:
+            return None
+        total += usable.bit_count()
     return total
