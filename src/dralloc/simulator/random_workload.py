@@ -29,6 +29,8 @@ NAMESPACE: Final = "default"
 LIMITED: Final = "limited"
 LIMITED_CLAIMS_MAX: Final = 3
 OTHER: Final = "other"
+# The priority classes of pods, from the lowest.
+PRIORITIES: Final = ("usual", "urgent")
 PODS_MAX: Final = 16
 JOBS_MAX: Final = 2
 RESOURCE: Final = "resource.k8s.io/v1"
@@ -89,6 +91,8 @@ class RandomWorkload:
         for name, form in (("nic", _exactly(NIC, bandwidth="2G")), ("partition", _exactly(PARTITION))):
             spec = {"spec": _claim_spec(form)}
             await self._client.create(_object(RESOURCE, "ResourceClaimTemplate", name, NAMESPACE, spec=spec))
+        for value, name in enumerate(PRIORITIES, start=1):
+            await self._client.create(_object("scheduling.k8s.io/v1", "PriorityClass", name, value=value))
         quota = {"hard": {CLAIM_COUNT: str(LIMITED_CLAIMS_MAX)}}
         for name in (LIMITED, OTHER):
             await self._client.create(_object("v1", "Namespace", name))
@@ -130,6 +134,7 @@ class RandomWorkload:
             "restartPolicy": "Never",
             "containers": [{"name": "c", "image": "x"}],
             "resourceClaims": entries,
+            "priorityClassName": self._random.choice(("", "", *PRIORITIES)),
         }
 
     def _lifetime(self) -> dict[str, str]:

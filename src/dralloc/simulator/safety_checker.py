@@ -27,6 +27,8 @@ QUOTAS: Final = "/registry/resourcequotas/"
 CLAIM_COUNT: Final = "count/resourceclaims.resource.k8s.io"
 # Of a job that creates no more pods.
 OUTCOMES: Final = ("Complete", "Failed", "SuccessCriteriaMet", "FailureTarget")
+# How many pods are evicted at most for one pod, all its attempts together. No claim needs so many devices.
+VICTIMS_MAX: Final = 10
 SUFFIXES: Final = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
 
@@ -47,6 +49,9 @@ class SafetyChecker:
         self._used: defaultdict[PoolKey, Counter[str]] = defaultdict(Counter)
         self._claims_in: Counter[str] = Counter()
         self._claims_max: dict[str, int] = {}
+        # The priorities of pods that were nominated, by UID, and how many pods were evicted for them.
+        self._nominated: dict[str, int] = {}
+        self._preempted = 0
 
     def reset(self, state: Iterable[tuple[str, int, bytes]]) -> None:
         """Start over with the objects of a back-up."""
@@ -208,7 +213,20 @@ class SafetyChecker:
             self._pods[key] = pod
             for claim in _claims_used(pod):
                 self._users[claim][key] = None
+            yield from self._check_preemption(key, before, pod)
             yield from self._check_pod(key)
+
+    def _check_preemption(self, key: str, before: Document | None, pod: Document) -> Iterator[str]:
+        """A pod is evicted only for a nominated pod of higher priority, and there is an end to evictions."""
+        if pod.get("status", {}).get("nominatedNodeName"):
+            self._nominated[pod["metadata"]["uid"]] = pod["spec"].get("priority", 0)
+        if not _is_preempted(pod) or _is_preempted(before):
+            return
+        self._preempted += 1
+        if pod["spec"].get("priority", 0) >= max(self._nominated.values(), default=0):
+            yield f"{_title(key)} is preempted, and no pod of higher priority was nominated"
+        if self._preempted > VICTIMS_MAX * len(self._nominated):
+            yield f"{self._preempted} pods are preempted for {len(self._nominated)} pods"
 
     def _check_pod(self, key: str) -> Iterator[str]:
         pod = self._pods[key]
@@ -271,6 +289,11 @@ def _workloads(claim: Document | None) -> list[tuple[str, str]]:
     """The jobs that a claim is reserved for: names and UIDs."""
     reserved = (claim or {}).get("status", {}).get("reservedFor", ())
     return [(entry["name"], entry["uid"]) for entry in reserved if entry["resource"] == "jobs"]
+
+
+def _is_preempted(pod: Document | None) -> bool:
+    conditions = (pod or {}).get("status", {}).get("conditions", ())
+    return any(entry.get("reason") == "PreemptionByScheduler" for entry in conditions)
 
 
 def _is_over(job: Document) -> bool:

@@ -9,7 +9,7 @@ from dralloc.primitives.features import FeatureGates
 GATES: Final = FeatureGates.parse(
     "DRACapacityLimits=true,DRACapacityStrategies=true,DRAZeroConsumption=true,"
     "DRANamedRequestPolicies=true,DRACapacityRemainder=true,"
-    "DRAAggregatedCapacity=true,DRADevicePreference=true,DRADistinctAttributes=true"
+    "DRAAggregatedCapacity=true,DRADevicePreference=true,DRADistinctAttributes=true,DRAPreemption=true"
 )
 
 
