@@ -61,6 +61,14 @@ def test_values_for_programs(files: Path) -> None:
     assert [float(row["unallocated_percent"]) for row in rows] == [run["unallocated_percent"] for run in values["runs"]]
 
 
+def test_moves_are_counted(files: Path) -> None:
+    pods = "name,cores,memory_gib,devices,arrival_s\na,1,1,1,0\nb,1,1,1,0\nlarge,1,1,2,1\n"
+    (files / "pods.csv").write_text(pods)
+    said = simulated("pods.csv", "--nodes", "2x2:8:8", "--moves-max", "1")
+    assert said.stdout.splitlines()[0].endswith("PODS   REFUSED   MOVES")
+    assert said.stdout.splitlines()[1].split()[-3:] == ["3", "0", "1"]
+
+
 def test_every_seed_draws_a_trace_of_its_own(files: Path) -> None:
     values = json.loads(simulated(*MIX, "--seeds", "3", "-o", "json").stdout)
     assert len({run["allocated_percent"] for run in values["runs"]}) > 1

@@ -227,6 +227,23 @@ def test_devices_that_pods_cannot_request() -> None:
         simulate(Trace("t", (pod("p"),)), bare)
 
 
+TWO_NODES = cluster_of_rows("two", [NodeRow(f"n{n}", 16_000, 65_536, 2) for n in range(2)])
+
+
+def test_pods_are_moved_to_make_room() -> None:
+    """One device of each node is in use; a pod that needs two of one node gets them after one move."""
+    arrivals = (pod("a", duration_s=50), pod("b"), pod("large", 2, at_s=1, duration_s=10), pod("larger", 2, at_s=2))
+    stuck = simulate(Trace("t", arrivals), TWO_NODES)
+    assert placed(stuck) == {"a": 0, "b": 0, "large": 50, "larger": 60}
+    run = simulate(Trace("t", arrivals), TWO_NODES, moves_max=1)
+    assert placed(run) == {"a": 0, "b": 0, "large": 1, "larger": 11}
+    assert run.moves == run.summary()["moves"] == 1
+    assert run.steps["allocated_milli"] == [1000, 2000, 4000, 4000]
+    first, second, *_ = run.records()
+    assert first["node"] == second["node"]
+    assert (first["left_s"], second["left_s"]) == (50, None)
+
+
 SHAPES = st.builds(
     PodShape,
     cpu_milli=st.integers(0, 12_000),
@@ -241,12 +258,33 @@ ARRIVALS = st.lists(st.tuples(SHAPES, st.integers(0, 20), st.none() | st.integer
 )
 
 
+@settings(max_examples=15, deadline=None)
+@given(ARRIVALS)
+def test_moves_lose_no_pod_and_no_device(trace: Trace) -> None:
+    """Pods that were moved run as long as they would have, and what is allocated is what running pods request."""
+    run = simulate(trace, TWO_NODES, moves_max=2)
+    durations = {each.name: each.duration_s for each in trace.arrivals}
+    for row in run.records():
+        if row["placed_s"] is not None:
+            duration_s = durations[row["name"]]
+            assert row["left_s"] == (None if duration_s is None else row["placed_s"] + duration_s)
+    rows = zip(run.steps["time_s"], run.steps["allocated_milli"], run.steps["arrival"], strict=True)
+    for time_s, allocated, number in rows:
+        here = [
+            row
+            for row in run.records()[:number]
+            if row["placed_s"] is not None
+            and row["placed_s"] <= time_s
+            and (row["left_s"] is None or row["left_s"] > time_s)
+        ]
+        assert allocated == sum(row["requested_milli"] for row in here)
+
+
 @settings(max_examples=40, deadline=None)
 @given(ARRIVALS)
 def test_no_node_ever_has_more_than_it_offers(trace: Trace) -> None:
     """Counted a second time, from the times at which pods were placed and left."""
-    rows = {f"n{n}": NodeRow(f"n{n}", 16_000, 65_536, 2) for n in range(2)}
-    run = simulate(trace, cluster_of_rows("two", rows.values()))
+    run = simulate(trace, TWO_NODES)
     shapes = {each.name: each.load for each in trace.arrivals}
     records = [row for row in run.records() if row["node"] is not None]
     for moment in records:

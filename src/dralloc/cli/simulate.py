@@ -73,6 +73,15 @@ def simulate(
             help="Let pods arrive in a random order, so many that they request this multiple of the cluster's devices; none leaves.",
         ),
     ] = None,
+    moves_max: Annotated[
+        int,
+        typer.Option(
+            "--moves-max",
+            metavar="COUNT",
+            min=0,
+            help="Move at most so many pods to make room for one that no node can take, as dralloc defrag plans it. Slow on large clusters.",
+        ),
+    ] = 0,
     device_class: Annotated[
         str, typer.Option("--device-class", help="The class that pods of tables request; for manifests and profiles.")
     ] = "",
@@ -122,6 +131,7 @@ def simulate(
             strategies=tuple(dict.fromkeys(filter(None, map(str.strip, strategy.split(","))))),
             seeds=range(seed, seed + seeds),
             load=load,
+            moves_max=moves_max,
             directory=run_dir,
             **({"workers": workers} if workers is not None else {}),
         )

@@ -93,19 +93,22 @@ class Cluster:
     def has(self, resource: str) -> bool:
         return any(resource in node.status.allocatable for node in self.nodes)
 
+    def nodes_for(self, trace: Trace) -> list[Node]:
+        """The nodes in the order of the file, with the limits of the trace's groups."""
+        limits = _group_limits(trace)
+        nodes: Iterable[Node] = self.objects.all(Node).values() or self.nodes
+        return [_with_groups(node, limits) if limits else node for node in nodes]
+
     def state(self, trace: Trace, seed: int) -> ClusterState:
         """The cluster before the first arrival. Nodes are in a random order, in which ties between them are broken.
 
         Pods that run in the cluster stay where they are, except those that the trace has itself.
         """
-        nodes: Iterable[Node] = self.objects.all(Node).values() or self.nodes
+        nodes = self.nodes_for(trace)
         names = [node.metadata.name for node in nodes]
         order = list(range(len(names)))
         random.Random(seed).shuffle(order)
         ranks = dict(zip(names, order, strict=True))
-        limits = _group_limits(trace)
-        if limits:
-            nodes = [_with_groups(node, limits) for node in nodes]
         return state_of(_without_arrivals(self.objects, trace), nodes, ranks.__getitem__)
 
 

@@ -14,12 +14,15 @@ from datetime import UTC, datetime, timedelta
 from heapq import heapify, heappop, heappush
 from typing import Final, TypeVar
 
+from msgspec.structs import replace
+
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import AllocationResult, ResourceClaim
 from dralloc.devices.identity import ClaimId
 from dralloc.placement_study.cluster import Cluster
 from dralloc.placement_study.device_meter import DeviceMeter
 from dralloc.placement_study.pod_factory import ArrivingPod, PodFactory
+from dralloc.placement_study.room_plans import PodName, RoomPlan, RoomPlanner, name_of
 from dralloc.placement_study.run import Columns, Run, RunSetting
 from dralloc.placement_study.scaled_arrivals import scaled_trace
 from dralloc.placement_study.stranding_samples import StrandingSamples
@@ -48,12 +51,14 @@ def simulate(
     *,
     seed: int = 42,
     load: float | None = None,
+    moves_max: int = 0,
     report: Callable[[int], None] | None = None,
 ) -> Run:
     """Places the pods of the trace on the cluster, one after the other, and returns what became of them.
 
     `strategy`: the name of one of the scheduler's strategies, or a strategy of your own; the pods of the trace are typical. `seed` orders equally good nodes. With
     `load`, pods arrive in a random order, so many that they request this multiple of the cluster's devices, and none leaves.
+    With `moves_max`, at most so many pods are moved to make room for one that no node can take, as `dralloc defrag` would plan it.
     `report` gets the number of pods that were decided since its last call. Raises BadInput.
     """
     chosen = strategy_of(strategy)
@@ -65,7 +70,7 @@ def simulate(
     setting = RunSetting(trace.name, cluster.name, chosen.name, seed, load)
     stranding = StrandingSamples(state, cluster.measured_driver, map(factory.make, trace.arrivals))
     strategies = StrategySettings(default=chosen, typical=stranding.typical.counted())
-    simulation = _Simulation(state, strategies, meter)
+    simulation = _Simulation(state, strategies, meter, RoomPlanner(cluster, trace, moves_max) if moves_max else None)
     sampled_every = max(1, len(trace.arrivals) // SAMPLES)
     for number, arrival in enumerate(trace.arrivals, start=1):
         simulation.arrive(factory.make(arrival))
@@ -100,7 +105,9 @@ class _WaitingGroup:
 
 
 class _Simulation:
-    def __init__(self, state: ClusterState, strategies: StrategySettings, meter: DeviceMeter) -> None:
+    def __init__(
+        self, state: ClusterState, strategies: StrategySettings, meter: DeviceMeter, planner: RoomPlanner | None
+    ) -> None:
         self._state = state
         self._cycle = Cycle(state, FeatureGates.defaults(), strategies=strategies)
         self._meter = meter
@@ -116,6 +123,11 @@ class _Simulation:
             name: [] for name in ("arrival", "time_s", "arrived_milli", "allocated_milli", "running", "waiting")
         }
         self._decisions = self._shares = 0
+        self._planner = planner
+        # Pods that no moves make room for, by equivalence, until a pod leaves or is moved.
+        self._hopeless: set[bytes | None] = set()
+        self._numbers: dict[PodName, int] = {}
+        self._moves = 0
         self._decide_s = 0.0
 
     # --- Events -----------------------------------------------------------------------------------------------------
@@ -125,10 +137,11 @@ class _Simulation:
         self._now_s = pod.arrival.at_s
         number = len(self._fates)
         self._fates.append(_PodFate(pod))
+        self._numbers[name_of(pod.pod)] = number
         self._arrived_milli += pod.requested_milli
         for claim in (*pod.claims, *(each for each in pod.shared if self._is_new(each))):
             self._state.claim_changed(None, claim)
-        if (rejection := self._decide(number)) is not None:
+        if (rejection := self._decide(number)) is not None and not self._make_room(number, rejection):
             self._wait(number, rejection)
         self._add_step()
 
@@ -150,6 +163,7 @@ class _Simulation:
     def _leave(self, number: int) -> Iterable[ClusterEvent]:
         fate = self._fates[number]
         fate.left_s = self._now_s
+        self._hopeless.clear()
         self._running -= 1
         events = [*self._state.pod_changed(fate.pod.pod, None)]
         freed: list[AllocationResult] = []
@@ -188,6 +202,10 @@ class _Simulation:
         return answer
 
     def _place(self, number: int, placement: Placement) -> None:
+        self._assume(number, placement)
+        self._begin(number)
+
+    def _assume(self, number: int, placement: Placement) -> None:
         fate = self._fates[number]
         pod = fate.pod.pod
         committed = placement.commit(self._new_share_id)
@@ -197,7 +215,12 @@ class _Simulation:
         fate.claims = tuple(committed.allocations)
         for claim_id in fate.claims:
             self._users[claim_id] = self._users.get(claim_id, 0) + 1
-        fate.node, fate.placed_s, fate.reason = committed.node, self._now_s, ""
+        fate.node = committed.node
+
+    def _begin(self, number: int) -> None:
+        """From now on the pod runs, until it leaves."""
+        fate = self._fates[number]
+        fate.placed_s, fate.reason = self._now_s, ""
         self._running += 1
         duration_s = fate.pod.arrival.duration_s
         if duration_s is not None:
@@ -238,6 +261,80 @@ class _Simulation:
             else:
                 del self._waiting[key]
 
+    # --- Moves ------------------------------------------------------------------------------------------------------
+
+    def _make_room(self, number: int, rejection: Rejection | DecisionFailure) -> bool:
+        """Moves pods so that this one can be placed. True if it is placed."""
+        if (
+            self._planner is None
+            or isinstance(rejection, DecisionFailure)
+            or rejection.equivalence_key in self._hopeless
+        ):
+            return False
+        placed = [(fate.pod, fate.node) for fate in self._fates if fate.node is not None and fate.left_s is None]
+        plan = self._planner.plan(self._state, placed, self._fates[number].pod)
+        if plan is None or not self._move(number, plan):
+            self._hopeless.add(rejection.equivalence_key)
+            return False
+        self._hopeless.clear()
+        self._begin(number)
+        self._moves += len(plan.moves)
+        return True
+
+    def _move(self, number: int, plan: RoomPlan) -> bool:
+        """Carries out the plan, or nothing of it if a pod does not fit where the plan has it."""
+        moved = [self._numbers[name] for name in plan.moves if name in self._numbers]
+        if len(moved) < len(plan.moves) or any(not self._is_movable(each) for each in moved):
+            return False
+        before = {each: (self._fates[each].node, self._remove(each)) for each in moved}
+        nodes = {number: plan.node, **dict(zip(moved, plan.moves.values(), strict=True))}
+        for done, (each, node) in enumerate(nodes.items()):
+            if not self._place_on(each, node):
+                for other in list(nodes)[:done]:
+                    self._remove(other)
+                for other, (home, allocations) in before.items():
+                    self._restore(other, home or "", allocations)
+                return False
+        return True
+
+    def _is_movable(self, number: int) -> bool:
+        """True if all claims are the pod's own."""
+        fate = self._fates[number]
+        return set(fate.claims) == set(map(ClaimId.of, fate.pod.claims))
+
+    def _place_on(self, number: int, node: str) -> bool:
+        pod = self._fates[number].pod.pod
+        pinned = replace(pod, spec=replace(pod.spec, node_name=node))
+        placement = self._cycle.placement(pinned, _START + timedelta(seconds=self._now_s))
+        if placement is not None:
+            self._assume(number, placement)
+        return placement is not None
+
+    def _remove(self, number: int) -> dict[ClaimId, AllocationResult]:
+        """Takes the pod from its node, and returns the devices that it had."""
+        fate = self._fates[number]
+        self._state.pod_changed(fate.pod.pod, None)
+        had: dict[ClaimId, AllocationResult] = {}
+        for claim in fate.pod.claims:
+            known = self._state.find_claim(ClaimId.of(claim))
+            allocation = known.status.allocation if known is not None else None
+            assert allocation is not None, "a placed pod has its devices"
+            had[ClaimId.of(claim)] = allocation
+            self._users[ClaimId.of(claim)] -= 1
+            self._state.claim_changed(known, None)
+            self._state.claim_changed(None, claim)
+        self._meter.update(self._state.snapshot, had.values())
+        fate.node, fate.claims = None, ()
+        return had
+
+    def _restore(self, number: int, node: str, allocations: dict[ClaimId, AllocationResult]) -> None:
+        fate = self._fates[number]
+        self._state.assume(fate.pod.pod, node, allocations)
+        self._meter.update(self._state.snapshot, allocations.values())
+        fate.node, fate.claims = node, tuple(allocations)
+        for claim_id in allocations:
+            self._users[claim_id] += 1
+
     # --- Results ----------------------------------------------------------------------------------------------------
 
     def _add_step(self) -> None:
@@ -260,6 +357,7 @@ class _Simulation:
             steps=self._steps,
             pods=_pod_columns(self._fates),
             stranded=stranded,
+            moves=self._moves,
             decisions=self._decisions,
             decide_s=self._decide_s,
             notes=notes,

@@ -52,6 +52,7 @@ class Study:
     strategies: Sequence[str]
     seeds: Sequence[int] = (FIRST_SEED,)
     load: float | None = None
+    moves_max: int = 0
     directory: Path | None = None
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)
 
@@ -86,6 +87,7 @@ class Study:
             strategy_digest(task.strategy),
             task.seed,
             self.load,
+            self.moves_max,
         )
         return self.directory / f"run-{sha256(repr(what).encode()).hexdigest()[:24]}.json.gz"
 
@@ -131,7 +133,9 @@ def kept_runs(study: Study) -> int:
 
 def _simulate(study: Study, task: _Task, report: Callable[[int], None] | None) -> Run:
     trace = study.traces[task.trace].for_seed(task.seed)
-    run = simulate(trace, study.cluster, task.strategy, seed=task.seed, load=study.load, report=report)
+    run = simulate(
+        trace, study.cluster, task.strategy, seed=task.seed, load=study.load, moves_max=study.moves_max, report=report
+    )
     _write(study.path_of(task), run)
     return run
 
