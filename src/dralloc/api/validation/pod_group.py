@@ -59,17 +59,18 @@ def validate_pod_group_status(new: PodGroup, old: PodGroup) -> Iterator[FieldErr
     yield from validate_metadata_update(new.metadata, old.metadata)
     yield from validate_conditions(new.status.conditions, STATUS.child("conditions"))
     statuses, path = new.status.resource_claim_statuses, STATUS.child("resourceClaimStatuses")
-    if len(statuses) > CLAIMS_COUNT_MAX:
+    is_short = len(statuses) <= CLAIMS_COUNT_MAX
+    if not is_short:
         yield too_many(path, len(statuses), CLAIMS_COUNT_MAX)
-        return
     known = {claim.name for claim in new.spec.resource_claims}
     for position, status in enumerate(statuses):
         where = path.index(position)
         if status.name not in known:
             yield invalid(where.child("name"), status.name, "must match the name of an entry in `spec.resourceClaims`")
-        if status.resource_claim_name is not None:
+        if is_short and status.resource_claim_name is not None:
             yield from validate_dns_subdomain(status.resource_claim_name, where.child("resourceClaimName"))
-    yield from validate_unique(statuses, path, lambda status: status.name)
+    if is_short:
+        yield from validate_unique(statuses, path, lambda status: status.name)
 
 
 def validate_workload(workload: Workload) -> Iterator[FieldError]:
