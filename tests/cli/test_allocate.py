@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -446,3 +447,29 @@ def test_a_pod_whose_claims_are_not_there_is_told(tmp_path: Path, pod: str, want
 def test_nothing_waits() -> None:
     result = run("-f", CLUSTER)
     assert (result.exit_code, result.stdout) == (0, "no claim waits for devices\n")
+
+
+def test_extended_resources_get_devices(tmp_path: Path) -> None:
+    slice_spec = {
+        "driver": "gpu.example.com",
+        "nodeName": "n1",
+        "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "gpu-0"}],
+    }
+    amounts = {"example.com/gpu": 1}
+    container = {"name": "main", "image": "i", "resources": {"requests": amounts, "limits": amounts}}
+    documents: list[dict[str, Any]] = [
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}},
+        {"kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {"extendedResourceName": "example.com/gpu"}},
+        {"kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": slice_spec},
+        *(
+            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container]}}
+            for name in "pq"
+        ),
+    ]
+    path = tmp_path / "cluster.yaml"
+    path.write_text(yaml.safe_dump_all([{"apiVersion": "resource.k8s.io/v1", **each} for each in documents]))
+    result = run("-f", str(path))
+    assert "default/p-extended-resources-" in result.output
+    assert "gpu.example.com/n1/gpu-0" in result.output
+    assert "pod default/q does not fit" in result.output

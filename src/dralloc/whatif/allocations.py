@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from dralloc.api.extended_resources import extended_names
 from dralloc.api.pod_claims import claims_of, controller_of
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
@@ -39,7 +40,7 @@ def allocate_waiting(engine: Engine, namespace: str | None) -> Allocations:
     used: set[ClaimId] = set()
     for pod in pods_by_priority(engine.objects, namespace):
         used.update(ClaimId(pod.metadata.namespace, use.claim) for use in claims_of(pod))
-        if pod.spec.resource_claims:
+        if pod.spec.resource_claims or extended_names(pod.spec):
             _add(answer, engine, pod, subject_of_pod(pod))
         elif not pod.spec.node_name:
             # It gets no devices, but its part of a node.
