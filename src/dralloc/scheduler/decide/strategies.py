@@ -2,7 +2,7 @@
 
 `Pack` fills nodes whose devices are used most. `FragmentationAware` chooses the node where typical pods lose least: with
 F = idle devices that typical pods cannot use + 2 × those that lack cpu or other resources (`typical_use`), the node with the largest
-F before − F after, in tenths of a device. Smaller differences mean nothing, and the usual order of equal nodes decides.
+F before − F after, in twentieths of a device. Smaller differences mean nothing, and the usual order of equal nodes decides.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from dralloc.snapshot.cluster import Snapshot
 
 # How much worse idle devices without cpu are than those that typical pods cannot use.
 STARVED_WEIGHT: Final = 2
-# The smallest difference that counts: a tenth of a device.
-STEP: Final = (WHOLE // 10) << SHIFT
+# The smallest difference that counts: a twentieth of a device. Coarser steps are worse where cpu is scarce.
+STEP: Final = (WHOLE // 20) << SHIFT
 # The steps from the middle to the best or the worst score: 20 devices.
-STEPS_MAX: Final = 200
+STEPS_MAX: Final = 400
 
 
 class ScoredNode(Struct, frozen=True, gc=False):
