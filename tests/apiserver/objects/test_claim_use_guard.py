@@ -100,8 +100,11 @@ async def test_a_bound_pod_stays_listed_and_a_workload_need_not(api: LocalApi) -
 
 @with_api
 async def test_a_pod_is_not_bound_without_its_devices(api: LocalApi) -> None:
-    await api.create(CLAIMS, claim("c"))
     await api.create(PODS, pod())
+    answer = await api.call("POST", f"{PODS}/p/binding", await binding(api))
+    assert answer.code == 409
+    assert "claim c does not exist" in answer.document["message"]
+    await api.create(CLAIMS, claim("c"))
     answer = await api.call("POST", f"{PODS}/p/binding", await binding(api))
     assert answer.code == 409
     assert "claim c is not allocated" in answer.document["message"]
@@ -116,6 +119,20 @@ async def test_a_pod_is_not_bound_without_its_devices(api: LocalApi) -> None:
     answer = await api.call("POST", f"{PODS}/p/binding", await binding(api))
     assert "the devices of claim c are not available on node n" in answer.document["message"]
     assert await bind(api, node="other") == 201
+
+
+@with_api
+async def test_a_pod_is_not_bound_to_a_claim_that_was_not_made_for_it(api: LocalApi) -> None:
+    from_template = pod()
+    from_template["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
+    await prepare(api)
+    await api.delete(f"{PODS}/p", gracePeriodSeconds="0")
+    await api.create(PODS, from_template)
+    statuses = [{"name": "gpu", "resourceClaimName": "c"}]
+    await api.patch(f"{PODS}/p/status", {"status": {"resourceClaimStatuses": statuses}})
+    answer = await api.call("POST", f"{PODS}/p/binding", await binding(api))
+    assert answer.code == 409
+    assert "claim c was not made for it" in answer.document["message"]
 
 
 @with_api

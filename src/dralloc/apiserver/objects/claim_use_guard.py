@@ -108,11 +108,12 @@ class ClaimUseGuard:
     async def _check_usable(self, use: _PodUse, claim_key: str, is_own: bool) -> None:
         record = await self._store.get(claim_key)
         if record is None:
-            return
+            # The pod's status can name a claim that a restored backup does not have.
+            raise _not_bindable(use, f"claim {name_of(claim_key)} does not exist")
         claim = _read_claim(record.value)
         allocation = claim.status.allocation
         if is_own and not _is_owned(claim, use):
-            return
+            raise _not_bindable(use, f"claim {name_of(claim_key)} was not made for it")
         if allocation is None:
             raise _not_bindable(use, f"claim {name_of(claim_key)} is not allocated")
         is_listed = any(consumer.uid == use.uid for consumer in claim.status.reserved_for)
