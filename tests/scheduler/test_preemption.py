@@ -9,7 +9,7 @@ from dralloc.api.pod_v1 import PodCondition
 from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
 from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
-from tests.support.workloads import Document
+from tests.support.workloads import Document, pod_group
 
 GATE = "DRAPreemption=true"
 
@@ -213,3 +213,44 @@ async def test_metrics_count_attempts_and_victims(cluster: ScheduledCluster) -> 
     text = cluster.schedulers[0].counters.text()
     assert "scheduler_preemption_victims_count 1" in text
     assert "scheduler_preemption_attempts_total 1" in text
+
+
+# --- Gangs --------------------------------------------------------------------------------------------------------------
+
+GANGS = f"{GATE},GenericWorkload=true"
+
+
+async def make_gang(cluster: ScheduledCluster, size: int) -> None:
+    group = pod_group("gang", min_count=size)
+    await cluster.create({**group, "spec": {**group["spec"], "priorityClassName": "high"}})
+    for number in range(size):
+        name = f"member-{number}"
+        document = of_priority(name, "high", f"claim-of-{name}", group="gang")
+        await cluster.create(claim(f"claim-of-{name}", request()), document)
+    await cluster.settle()
+
+
+@in_cluster(GANGS)
+async def test_a_gang_gets_the_devices_of_weaker_pods_together(cluster: ScheduledCluster) -> None:
+    await make_cluster(cluster, devices=3)
+    for name in ("weak", "feeble", "other"):
+        await make_pod(cluster, name, "low")
+    await make_gang(cluster, 2)
+    victims = [name for name in ("weak", "feeble", "other") if (await cluster.pod(name)).is_terminating]
+    assert len(victims) == 2
+    nominated = [(await cluster.pod(f"member-{number}")).status.nominated_node_name for number in range(2)]
+    assert nominated == ["node-a", "node-a"]
+    # The devices are kept for the gang, and no more pods are evicted.
+    await make_pod(cluster, "rival", "high")
+    for victim in victims:
+        await finish_eviction(cluster, victim)
+    assert [await cluster.node_of(f"member-{number}") for number in range(2)] == ["node-a", "node-a"]
+
+
+@in_cluster(GANGS)
+async def test_nothing_is_evicted_for_a_gang_that_would_not_fit(cluster: ScheduledCluster) -> None:
+    await make_cluster(cluster, devices=2)
+    await make_pod(cluster, "weak", "low")
+    await make_pod(cluster, "strong", "high")
+    await make_gang(cluster, 2)
+    assert not (await cluster.pod("weak")).is_terminating

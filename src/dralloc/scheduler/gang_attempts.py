@@ -19,10 +19,12 @@ from dralloc.primitives.clock import Clock
 from dralloc.scheduler.bind.binder import Binder, BindingFailed, BindingOutcome, Bound
 from dralloc.scheduler.bind.gang_binder import GangBinder, GangBound, GangUndone, PlacedPods
 from dralloc.scheduler.bind.write_slots import WriteSlots
-from dralloc.scheduler.contract import Rejection
+from dralloc.scheduler.contract import DecisionFailure, Rejection
 from dralloc.scheduler.decide.cycle import Cycle
 from dralloc.scheduler.decide.gang_cycle import GangCycle, GangPlacement, GangRejection, GangRequest
+from dralloc.scheduler.decide.gang_preemption import GangPreemptionPlan
 from dralloc.scheduler.group_requests import GroupNotReady, GroupRequests
+from dralloc.scheduler.preemptor import Preemptor
 from dralloc.scheduler.queue.pending_pods import PendingPods, queue_key
 from dralloc.scheduler.queue.scheduling_queue import SchedulingQueue
 from dralloc.scheduler.report import metrics
@@ -56,6 +58,7 @@ class GangAttempts:
         slots: WriteSlots,
         report: SchedulingReport,
         wake: Callable[[Collection[ClusterEvent]], None],
+        preemptor: Preemptor | None = None,
     ) -> None:
         self._clock = clock
         self._settings = settings
@@ -65,6 +68,7 @@ class GangAttempts:
         self._slots = slots
         self._report = report
         self._wake = wake
+        self._preemptor = preemptor
         self.has_groups = "GenericWorkload" in settings.gates
         self._members = GroupMembers()
         self._requests = GroupRequests(cluster, settings.gates)
@@ -148,6 +152,8 @@ class GangAttempts:
             return
         for pod in request.pods:
             self._report.attempt_begins(queue_key(pod))
+        if self._preemptor is not None:
+            self._preemptor.begin_gang(request.pods)
         started_s = time.perf_counter()
         decision = self._cycle.decide(request, self._clock.now())
         self._report.group_decided(time.perf_counter() - started_s)
@@ -267,6 +273,36 @@ class GangAttempts:
                 return
             if (group := self._group(key)) is not None:
                 self._conditions.report(group, UNSCHEDULABLE, decision.message)
+            if self._preemptor is not None:
+                plan = self._preemptor.plan_gang(self._cycle, request)
+                if plan is not None or any(pod.status.nominated_node_name for pod in request.pods):
+                    tasks.create_task(self._preempt(key, request, plan, members, waits_for))
+                    return
+        self._reject(key, request, members, waits_for)
+
+    async def _preempt(
+        self,
+        key: PodGroupKey,
+        request: GangRequest,
+        plan: GangPreemptionPlan | None,
+        members: Sequence[tuple[Pod, Rejection | DecisionFailure]],
+        waits_for: frozenset[ClusterEvent],
+    ) -> None:
+        """Writes the plan before the gang can be tried again."""
+        assert self._preemptor is not None
+        failure = await self._preemptor.preempt_for_gang(request.pods, plan)
+        if failure is None:
+            self._reject(key, request, members, waits_for)
+        else:
+            self._fail(key, request.pods, failure)
+
+    def _reject(
+        self,
+        key: PodGroupKey,
+        request: GangRequest,
+        members: Sequence[tuple[Pod, Rejection | DecisionFailure]],
+        waits_for: frozenset[ClusterEvent],
+    ) -> None:
         self._queue.rejected(key, waits_for=waits_for, now_s=_now_s())
         for pod, refusal in members:
             if isinstance(refusal, Rejection):

@@ -8,23 +8,27 @@ new leader.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Final
 
 from msgspec.structs import replace
 
 from dralloc.api.pod_v1 import Pod
+from dralloc.devices.identity import ClaimId
 from dralloc.primitives.clock import Clock
 from dralloc.scheduler.bind.evictor import Evictor
 from dralloc.scheduler.contract import Decision, Placement, PreemptionPlan, Rejection
 from dralloc.scheduler.decide.cycle import Cycle, SchedulingAttempt
+from dralloc.scheduler.decide.gang_cycle import GangCycle, GangRequest
+from dralloc.scheduler.decide.gang_preemption import GangPreemptionPlan, plan_for_gang
 from dralloc.scheduler.decide.preemption import (
     NOTHING_TO_PREEMPT,
     NoPreemption,
     PreemptionPlanner,
     lower_nominations,
 )
+from dralloc.scheduler.decide.preemption_candidates import VictimCandidates
 from dralloc.scheduler.report.scheduling_report import SchedulingReport
 from dralloc.scheduler.state.cluster_events import ClusterEvent, pod_changed
 from dralloc.scheduler.state.cluster_state import ClusterState
@@ -47,7 +51,8 @@ class Preemptor:
     ) -> None:
         self._cluster = cluster
         self._cycle = cycle
-        self._planner = PreemptionPlanner(cluster, cycle)
+        self._candidates = VictimCandidates(cluster)
+        self._planner = PreemptionPlanner(cluster, cycle, self._candidates)
         self._evictor = evictor
         self._report = report
         self._clock = clock
@@ -120,6 +125,42 @@ class Preemptor:
             return
         self._wake(freed)
 
+    # --- Gangs ------------------------------------------------------------------------------------------------------
+
+    def begin_gang(self, pods: Sequence[Pod]) -> None:
+        """Prepares the attempt for a gang: its members are not counted on their nominated nodes."""
+        for pod in pods:
+            self.begin(pod)
+
+    def plan_gang(self, cycle: GangCycle, request: GangRequest) -> GangPreemptionPlan | None:
+        """The plan for a gang that has no place. Its members are nominated."""
+        plan = plan_for_gang(self._cluster, cycle, self._candidates, request, self._clock.now())
+        counted: set[ClaimId] = set()
+        for pod, placement in plan.places if plan is not None else ():
+            committed = placement.commit(lambda uid=pod.metadata.uid: f"nominated-{uid}")  # type: ignore[misc]
+            # Members may share a claim.
+            new = [committed.allocations[each] for each in sorted(committed.new - counted)]
+            counted |= committed.new
+            self._cluster.nominate(pod, placement.node, new)
+            self._displace(pod)
+        if plan is not None:
+            self._report.preemption_attempted(len(plan.victims))
+        return plan
+
+    async def preempt_for_gang(self, pods: Sequence[Pod], plan: GangPreemptionPlan | None) -> str | None:
+        """Writes the plan, or that the members have no nominated nodes; returns why that failed."""
+        places = {pod.metadata.uid: placement.node for pod, placement in plan.places} if plan is not None else {}
+        for pod in pods:
+            node = places.get(pod.metadata.uid, "")
+            if (failure := await self._evictor.nominate(pod, node)) is not None:
+                return failure
+        if plan is None:
+            return None
+        evicted, failure = await self._evictor.evict(pods[0], plan.victims)
+        for victim in evicted:
+            self._report.preempted(victim.pod, pods[0], victim.node)
+        return failure
+
     def _key(self, pod: Pod, decision: Rejection) -> bytes | None:
         """Pods of different priorities preempt different pods."""
         key, spec = decision.equivalence_key, pod.spec
@@ -165,7 +206,7 @@ class Preemptor:
         """Writes the plan; returns why that failed."""
         if (failure := await self._evictor.nominate(pod, plan.node)) is not None:
             return failure
-        evicted, failure = await self._evictor.evict(pod, plan)
+        evicted, failure = await self._evictor.evict(pod, plan.victims)
         for victim in evicted:
             self._report.preempted(victim.pod, pod, plan.node)
         return failure

@@ -127,6 +127,7 @@ class Scheduler:
             slots=self._slots,
             report=self._report,
             wake=self._wake,
+            preemptor=self._preemptor,
         )
 
     async def run(self) -> None:

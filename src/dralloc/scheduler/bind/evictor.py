@@ -7,6 +7,7 @@ next leader keeps the room for the pod; victims that are not evicted yet are pla
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from dralloc.api.pod_v1 import Pod
@@ -17,7 +18,7 @@ from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import key_of
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import ApiError, Conflict, NotFound
-from dralloc.scheduler.contract import PlannedVictim, PreemptionPlan
+from dralloc.scheduler.contract import PlannedVictim
 
 PODS: Final = resource_for(Pod)
 REASON: Final = "PreemptionByScheduler"
@@ -40,10 +41,10 @@ class Evictor:
             return f"cannot write the nominated node: {error}"
         return None
 
-    async def evict(self, pod: Pod, plan: PreemptionPlan) -> tuple[list[PlannedVictim], str | None]:
+    async def evict(self, pod: Pod, victims: Sequence[PlannedVictim]) -> tuple[list[PlannedVictim], str | None]:
         """Evicts the victims; returns those whose end has begun, and why others were not evicted."""
-        outcomes = await asyncio.gather(*(self._end(pod, victim) for victim in plan.victims))
-        ended = [victim for victim, failure in zip(plan.victims, outcomes, strict=True) if failure is None]
+        outcomes = await asyncio.gather(*(self._end(pod, victim) for victim in victims))
+        ended = [victim for victim, failure in zip(victims, outcomes, strict=True) if failure is None]
         return ended, next(filter(None, outcomes), None)
 
     async def _end(self, pod: Pod, victim: PlannedVictim) -> str | None:

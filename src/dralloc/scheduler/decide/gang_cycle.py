@@ -8,6 +8,7 @@ needs are placed one by one where they fit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
@@ -223,6 +224,26 @@ class GangCycle:
                 return self._take(request, gang, found, value, now)
             outcome = _stronger(outcome, found)
         return outcome
+
+    def on(self, view: ClusterView) -> GangCycle:
+        """A cycle with the same settings on another view, in which nothing can be assumed."""
+        other = copy(self)
+        other._view, other._cycle = view, self._cycle.on(view)  # type: ignore[assignment]  # it only searches
+        return other
+
+    def places(self, request: GangRequest, now: datetime) -> tuple[tuple[Pod, Placement], ...] | None:
+        """Where the members that the gang needs fit together. Nothing is assumed."""
+        attempts = [each for pod in request.pods if isinstance(each := self._cycle.begin(pod), SchedulingAttempt)]
+        if len(attempts) < request.needed or any(each.extended is not None for each in attempts):
+            return None
+        gang = gang_of(attempts, request.needed)
+        for value in self._domains(request):
+            nodes = [node for node in self._view.nodes.values() if _is_in(node, request.topology_key, value)]
+            found = search_gang(gang, self._view, self._features, nodes=nodes, budget=self._budget)
+            if isinstance(found, GangPlaces):
+                members = ((gang.members[index], node) for index, node in found.nodes.items())
+                return tuple((member.pod, self._placement(member, node, found, now)) for member, node in members)
+        return None
 
     def _take(self, request: GangRequest, gang: Gang, places: GangPlaces, value: str | None, now: datetime) -> _Tried:
         """Assumes the members of the search, then places the others one by one."""

@@ -48,10 +48,10 @@ NOT_HELPFUL: Final = NoPreemption("no eviction of pods with lower priority would
 class PreemptionPlanner:
     """`cycle` decides for the cluster as it is."""
 
-    def __init__(self, cluster: ClusterState, cycle: Cycle) -> None:
+    def __init__(self, cluster: ClusterState, cycle: Cycle, candidates: VictimCandidates | None = None) -> None:
         self._cluster = cluster
         self._cycle = cycle
-        self._candidates = VictimCandidates(cluster)
+        self._candidates = candidates or VictimCandidates(cluster)
 
     def plan(self, pod: Pod, now: datetime) -> PreemptionPlan | NoPreemption:
         """The plan for a pod that no node can take now. It is not counted on a nominated node itself."""
@@ -72,14 +72,14 @@ class PreemptionPlanner:
 
     def awaited(self, pod: Pod, now: datetime) -> Placement | None:
         """What a nominated pod gets on its node once the pods that are leaving are gone; None if it does not fit then."""
-        cycle = self._cycle.on(_view_for(self._cluster, pod, now))
+        cycle = self._cycle.on(view_for(self._cluster, pod, now))
         attempt = cycle.begin(pod)
         if isinstance(attempt, Rejection):
             return None
         return cycle.place_on(attempt, pod.status.nominated_node_name, now)
 
 
-def _view_for(cluster: ClusterState, pod: Pod, now: datetime) -> ReducedView:
+def view_for(cluster: ClusterState, pod: Pod, now: datetime) -> ReducedView:
     """The cluster without the pods that leave it, and without nominated pods that give way to the pod."""
     return ReducedView(cluster).without([*leaving_pods(cluster, now), *lower_nominations(cluster, pod)])
 
@@ -112,7 +112,7 @@ class _PodPreemption:
         self._now = now
         self._budgets = candidates.count_budgets()
         self._own_claims = frozenset(claims_used_by(pod))
-        self._view = _view_for(cluster, pod, now)
+        self._view = view_for(cluster, pod, now)
         self._best: VictimSet[Placement] | None = None
 
     @property

@@ -89,11 +89,12 @@ def cost_of(units: Sequence[VictimUnit], allowed: Sequence[int] = ()) -> Cost:
 @dataclass(frozen=True, slots=True)
 class VictimQuestion(Generic[Proof]):
     """`fits` says whether it fits without these pods, with a proof. `needed` is how many more units must go at least, besides
-    those that are given; None if even all of them are not enough."""
+    those that are given; None if even all of them are not enough. `checks_max` bounds the search once a set is known."""
 
     fits: Callable[[Sequence[VictimUnit]], Proof | None]
     needed: Callable[[Sequence[VictimUnit]], int | None] = lambda _: 0
     allowed: Sequence[int] = ()
+    checks_max: int = CHECKS_MAX
 
 
 def cheapest_victims(
@@ -129,7 +130,7 @@ class _Search(Generic[Proof]):
     def run(self) -> VictimSet[Proof] | None:
         if self._bound((), 0) is not None and self._fits((), 0) is not None:
             self._descend((), 0)
-        if self._best is None or self._checks < CHECKS_MAX:
+        if self._best is None or self._checks < self._question.checks_max:
             return self._best
         return VictimSet(self._best.units, self._best.cost, self._best.proof, is_cheapest=False)
 
@@ -140,7 +141,7 @@ class _Search(Generic[Proof]):
             self._conclude(gone)
             return
         for position in range(stop, start - 1, -1):
-            if self._best is not None and self._checks >= CHECKS_MAX:
+            if self._best is not None and self._checks >= self._question.checks_max:
                 return
             child = (*gone, position)
             if self._bound(child, position + 1) is not None:
