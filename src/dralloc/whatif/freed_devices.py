@@ -129,28 +129,31 @@ class DeviceEmptying:
         if (gain, -moves) > (self.gain, -self._moves):
             self._keep_if_proven(emptied, gain, moves)
         for index in range(start, len(cards)):
-            if len(emptied) + self._most(cards[index:], left) < self.gain + (moves >= self._moves):
+            if not self._may_improve(cards[index:], len(emptied), moves, left):
                 return
             card = cards[index]
             units = [unit for unit in self._units[card] if id(unit) not in self._search.moved]
             for now_left in self._emptied(card, units, left):
                 self._empty(cards, index + 1, moves_max, now_left, (*emptied, card))
+                if not self._may_improve(cards[index:], len(emptied), moves, left):
+                    return
 
     def _taken(self) -> int:
         """How many cards that were free the moved pods have taken."""
         return len(self._free - self._cards.free(self._state)) if self._takes_free else 0
 
-    def _most(self, cards: Sequence[CardId], left: int) -> int:
-        """How many more cards can be emptied with these moves at most."""
-        count = 0
+    def _may_improve(self, cards: Sequence[CardId], count: int, moves: int, left: int) -> bool:
+        """True if emptying some of the cards could free more than the best plan so far, or as much with fewer moves."""
         costs = sorted(
             sum(len(unit.pods) for unit in self._units[card] if id(unit) not in self._search.moved) for card in cards
         )
         for cost in costs:
             if cost > left:
                 break
-            left, count = left - cost, count + 1
-        return count
+            count, moves, left = count + 1, moves + cost, left - cost
+            if (count, -moves) > (self.gain, -self._moves):
+                return True
+        return False
 
     def _emptied(self, card: CardId, units: Sequence[MoveUnit], left: int) -> Iterator[int]:
         if not units and card not in self._cards.free(self._state):
