@@ -156,7 +156,8 @@ class DeviceEmptying:
         return False
 
     def _emptied(self, card: CardId, units: Sequence[MoveUnit], left: int) -> Iterator[int]:
-        if not units and card not in self._cards.free(self._state):
+        of = self._cards.of
+        if any(of.get(device) == card for each in self._search.reached for device in devices_of(each.placed)):
             # A pod that was moved uses it now.
             return
         yield from self._search.emptied(units, left, lambda: self._relocation.use(self._blocking({card})))
