@@ -99,7 +99,7 @@ SCHEDULER, CONTROLLERS, NODE, FAKE_NODES, SIMULATED_NODES, PAGE, READER = (
 VOLUMES, VOLUME_CLAIMS = resource_read_as(PersistentVolume), resource_read_as(PersistentVolumeClaim)
 DRIVERS = DEPLOY.parent / "examples" / "drivers"
 GPU = "gpu.example.com"
-GROUPS = "GenericWorkload=true,DRAWorkloadResourceClaims=true"
+GROUPS = "GenericWorkload=true,DRAWorkloadResourceClaims=true,WorkloadWithJob=true"
 
 pytestmark = pytest.mark.slow
 
@@ -439,9 +439,22 @@ async def groups(here: World) -> None:
         return bool((await here.client.get(Pod, "member")).status.resource_claim_statuses)
 
     async def is_gone() -> bool:
-        return not await here.client.list(PodGroup)
+        return "group" not in {each.metadata.name for each in await here.client.list(PodGroup)}
 
     await here.until(has_claim, "the member has the claim of its group")
+    await here.client.create(job("gang", parallelism=2, scheduling={"schedulingPolicy": {"gang": {}}}))
+
+    async def has_size(count: int) -> bool:
+        return count in {each.min_count for each in await here.client.list(PodGroup) if each.is_gang}
+
+    await here.until(lambda: has_size(2), "the job is a gang of two")
+    await here.client.patch(Job, "gang", {"spec": {"parallelism": 1}})
+    await here.until(lambda: has_size(1), "the gang has one pod")
+    await here.client.create(pod_group("plain"))
+    await here.client.create(gpu_pod("scheduled", group="plain"))
+    await here.pod_in("scheduled", "Running")
+    await here.client.calls.delete(resource_for(Pod), ObjectKey("default", "scheduled"), grace_period_s=0)
+    await here.client.delete(PodGroup, "plain")
     await here.client.calls.delete(resource_for(Pod), ObjectKey("default", "member"), grace_period_s=0)
     await here.client.delete(PodGroup, "group")
     await here.until(is_gone, "the group is gone")

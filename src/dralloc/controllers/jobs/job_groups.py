@@ -13,6 +13,7 @@ from dralloc.api.meta_v1 import ApiObject, OwnerReference
 from dralloc.api.pod_claims import controller_of
 from dralloc.api.scheduling_v1beta1 import PodGroup, Workload
 from dralloc.client.api_calls import ApiCalls, PatchType
+from dralloc.client.informer import Informer
 from dralloc.client.typed_resource import TypedResource, key_of
 from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.jobs.plan_groups import (
@@ -58,21 +59,22 @@ class JobGroups:
         """Returns the name of the object that was created, if one was."""
         match action:
             case CreateWorkload(workload):
-                return await self._create(WORKLOADS, workload)
+                return await self._create(WORKLOADS, workload, self._workloads)
             case CreatePodGroup(group):
-                return await self._create(POD_GROUPS, group)
+                return await self._create(POD_GROUPS, group, self._groups)
             case ResizeGang(workload, group, count):
                 await self._resize(workload, group, count)
                 return ""
             case _:
                 assert_never(action)
 
-    async def _create(self, resource: TypedResource[Any], made: Workload | PodGroup) -> str:
+    async def _create(self, resource: TypedResource[Any], made: Workload | PodGroup, known: Informer[Any]) -> str:
         try:
             await self._calls.create(resource, made)
         except AlreadyExists:
-            stored = await self._calls.get(resource, key_of(made))
-            if controller_of(stored.metadata) != controller_of(made.metadata):
+            stored = known.get(made.metadata.name, made.metadata.namespace)
+            # Our own, whose answer was lost, is shown soon.
+            if stored is not None and controller_of(stored.metadata) != controller_of(made.metadata):
                 raise
             return ""
         return made.metadata.name
