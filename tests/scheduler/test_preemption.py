@@ -254,3 +254,28 @@ async def test_nothing_is_evicted_for_a_gang_that_would_not_fit(cluster: Schedul
     await make_pod(cluster, "strong", "high")
     await make_gang(cluster, 2)
     assert not (await cluster.pod("weak")).is_terminating
+
+
+async def make_whole_group(cluster: ScheduledCluster) -> None:
+    """Two pods of low priority that are evicted together."""
+    await cluster.create(pod_group("whole", disruptionMode={"all": {}}, priorityClassName="low"))
+    for name in ("one", "two"):
+        await make_pod(cluster, name, "low", group="whole")
+
+
+@in_cluster(GANGS)
+async def test_a_group_that_is_disrupted_as_a_whole_is_evicted_as_a_whole(cluster: ScheduledCluster) -> None:
+    await make_cluster(cluster, devices=2)
+    await make_whole_group(cluster)
+    await make_pod(cluster, "strong", "high")
+    assert [(await cluster.pod(name)).is_terminating for name in ("one", "two")] == [True, True]
+
+
+@in_cluster(GANGS)
+async def test_a_single_pod_is_evicted_rather_than_a_group(cluster: ScheduledCluster) -> None:
+    await make_cluster(cluster, devices=3)
+    await make_whole_group(cluster)
+    await make_pod(cluster, "single", "low")
+    await make_pod(cluster, "strong", "high")
+    names = ("one", "two", "single")
+    assert [(await cluster.pod(name)).is_terminating for name in names] == [False, False, True]

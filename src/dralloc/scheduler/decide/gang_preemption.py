@@ -39,11 +39,12 @@ def plan_for_gang(
         return None
     if any(pod.spec.preemption_policy == PREEMPT_NEVER for pod in request.pods):
         return None
-    view, budgets = view_for(cluster, first, now), candidates.count_budgets()
+    view, budgets = view_for(cluster, first, now), candidates.begin()
     if view.differs and (places := cycle.on(view).places(request, now)) is not None:
         return GangPreemptionPlan((), places)
     nodes = cluster.placed_pods.by_node()
-    units = [each.unit for node in nodes for each in candidates.lower_than(priority, node, budgets)]
+    lower = dict.fromkeys(each for node in nodes for each in candidates.lower_than(priority, node, budgets))
+    units = [candidate.unit for candidate in lower]
 
     def fits(gone: Sequence[VictimUnit]) -> Places | None:
         return cycle.on(view.without([key for unit in gone for key in unit.keys])).places(request, now)

@@ -110,7 +110,7 @@ class _PodPreemption:
         self._pod = pod
         self._priority = pod.spec.priority or 0
         self._now = now
-        self._budgets = candidates.count_budgets()
+        self._budgets = candidates.begin()
         self._own_claims = frozenset(claims_used_by(pod))
         self._view = view_for(cluster, pod, now)
         self._best: VictimSet[Placement] | None = None

@@ -9,6 +9,9 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from dralloc.api.pod_claims import group_name
+from dralloc.api.pod_v1 import Pod
+from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.api.timestamps import BadTimestamp, parse_timestamp
 from dralloc.devices.device_usage import pools_used
 from dralloc.devices.identity import ClaimId, DeviceId, PoolId
@@ -37,8 +40,12 @@ class VictimCandidates:
     def __init__(self, cluster: ClusterState) -> None:
         self._cluster = cluster
         self._nodes: dict[str, _Known] = {}
+        # Groups that are evicted as a whole, for one plan.
+        self._groups: dict[tuple[str, str], VictimCandidate] = {}
 
-    def count_budgets(self) -> CountedBudgets:
+    def begin(self) -> CountedBudgets:
+        """The budgets at the beginning of a plan."""
+        self._groups.clear()
         placed = self._cluster.placed_pods.by_node()
         return self._cluster.budgets.count(each.pod for pods in placed.values() for each in pods.values())
 
@@ -49,14 +56,12 @@ class VictimCandidates:
         revision = placed.revisions[node]
         if known is not None and (known.revision, known.budgets_revision) == (revision, budgets_revision):
             return known.candidates
-        found = [
-            self._candidate(key, pod, budgets)
-            for key, pod in placed.on_node(node).items()
-            if not (pod.is_nominated or pod.pod.metadata.deletion_timestamp is not None)
-        ]
+        found = dict.fromkeys(
+            self._candidate(key, pod, budgets) for key, pod in placed.on_node(node).items() if _can_be_evicted(pod)
+        )
         candidates = tuple(sorted(found, key=_importance))
-        # A claim of a placed pod that has no devices yet may have some soon: the watch of claims may be behind.
-        if all(each.devices for each in candidates if each.pods[0].claims):
+        # A claim of a placed pod that has no devices yet may have some soon: the watch of claims may be behind. Groups have pods elsewhere.
+        if not self._groups and all(each.devices for each in candidates if each.pods[0].claims):
             self._nodes[node] = _Known(revision, budgets_revision, candidates)
         return candidates
 
@@ -77,15 +82,50 @@ class VictimCandidates:
 
     def _candidate(self, key: PodKey, pod: PlacedPod, budgets: CountedBudgets) -> VictimCandidate:
         stored = pod.pod
+        if (group := self._group_of(stored)) is not None:
+            return self._group_candidate(group, budgets)
         numbers = budgets.of(stored) if budgets.allowed else ()
         unit = VictimUnit((key,), stored.spec.priority or 0, seconds(stored.status.start_time), numbers)
         return VictimCandidate(unit, (pod,), tuple(self._devices_of(pod.claims)) if pod.claims else ())
+
+    def _group_of(self, pod: Pod) -> PodGroup | None:
+        """The group with which the pod is evicted; None if it is evicted alone."""
+        name = group_name(pod)
+        group = self._cluster.pod_groups.get((pod.metadata.namespace, name)) if name else None
+        mode = group.spec.disruption_mode if group is not None else None
+        return group if mode is not None and mode.all is not None else None
+
+    def _group_candidate(self, group: PodGroup, budgets: CountedBudgets) -> VictimCandidate:
+        namespace, name = group.metadata.namespace, group.metadata.name
+        known = self._groups.get((namespace, name))
+        if known is not None:
+            return known
+        members = {
+            key: pod
+            for pods in self._cluster.placed_pods.by_node().values()
+            for key, pod in pods.items()
+            if key[0] == namespace and group_name(pod.pod) == name and _can_be_evicted(pod)
+        }
+        pods = tuple(members.values())
+        unit = VictimUnit(
+            tuple(members),
+            max(pod.priority for pod in pods) if group.spec.priority is None else group.spec.priority,
+            min(seconds(pod.pod.status.start_time) for pod in pods),
+            tuple(number for pod in pods for number in budgets.of(pod.pod)),
+        )
+        devices = dict.fromkeys(device for pod in pods for device in self._devices_of(pod.claims))
+        candidate = self._groups[namespace, name] = VictimCandidate(unit, pods, tuple(devices))
+        return candidate
 
     def _devices_of(self, claim_ids: Iterable[ClaimId]) -> Iterator[DeviceId]:
         for claim_id in claim_ids:
             claim = self._cluster.find_claim(claim_id)
             if claim is not None and claim.status.allocation is not None:
                 yield from map(DeviceId.of, claim.status.allocation.devices.results)
+
+
+def _can_be_evicted(pod: PlacedPod) -> bool:
+    return not (pod.is_nominated or pod.pod.metadata.deletion_timestamp is not None)
 
 
 def _importance(candidate: VictimCandidate) -> tuple[int, float, tuple[PodKey, ...]]:
