@@ -17,7 +17,9 @@ def module_of(kind: Kind) -> str:
 
 
 NAMES = {module_of(kind) for kind in KINDS if kind.view}
-MODULES = {name: import_module(f"lightkube.models.{name}") for name in ("meta_v1", *sorted(NAMES))}
+MODULES = {
+    name: import_module(f"lightkube.models.{name}") for name in ("meta_v1", "scheduling_v1alpha3", *sorted(NAMES))
+}
 OTHER_NAMES = {"ContainerClaim": "ResourceClaim"}
 
 
@@ -37,11 +39,13 @@ def types_in(info: object) -> Iterator[type[msgspec.Struct]]:
                 yield from types_in(member)
 
 
+# The client lists types without fields as plain objects.
 VIEWED = {
     (module_of(kind), each.__name__): each
     for kind in KINDS
     if kind.view
     for each in types_in(inspect.type_info(kind.view))
+    if each.__struct_fields__
 }
 
 
