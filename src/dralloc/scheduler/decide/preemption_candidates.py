@@ -82,7 +82,7 @@ class VictimCandidates:
 
     def _candidate(self, key: PodKey, pod: PlacedPod, budgets: CountedBudgets) -> VictimCandidate:
         stored = pod.pod
-        if (group := self._group_of(stored)) is not None:
+        if self._cluster.pod_groups and (group := self._group_of(stored)) is not None:
             return self._group_candidate(group, budgets)
         numbers = budgets.of(stored) if budgets.allowed else ()
         unit = VictimUnit((key,), stored.spec.priority or 0, seconds(stored.status.start_time), numbers)
