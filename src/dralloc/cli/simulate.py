@@ -56,7 +56,7 @@ def simulate(
         str,
         typer.Option(
             "--strategy",
-            metavar="A,B,…",
+            metavar="NAMES",
             help="Strategies to compare: names, or FILE.py:NAME for one of your own.",
         ),
     ] = "Spread",
@@ -111,7 +111,7 @@ def simulate(
     the experiment of published studies: pods arrive until they request a multiple of the devices, and the part of the devices that stays
     unallocated is the result.
 
-    # 500 pods of a default mix on 20 nodes with 8 devices, 96 cores and 768 GiB each.
+    # 500 pods on 20 nodes with 8 devices, 96 cores and 768 GiB each.
     dralloc simulate --synthetic 'pods=500' --nodes 20x8:96:768
 
     # A trace with arrivals and durations, on the nodes of a table, with a report.
