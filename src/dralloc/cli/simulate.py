@@ -117,8 +117,8 @@ def simulate(
     # A trace with arrivals and durations, on the nodes of a table, with a report.
     dralloc simulate pods.csv --cluster nodes.csv --report report.html
 
-    # Ten seeds of a published experiment; interrupted, it goes on where it ended.
-    dralloc simulate pods.csv --cluster nodes.csv --tune 1.3 --seeds 10 --run-dir runs
+    # A published experiment; interrupted, it goes on where it ended.
+    dralloc simulate pods.csv --cluster nodes.csv --tune 1.3 --run-dir runs
     """
     from dralloc.placement_study.comparison import compared
     from dralloc.placement_study.csv_rows import BadInput
