@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dralloc.primitives.metrics import CounterMetric, GaugeMetric, HistogramMetric, exposition
+from dralloc.primitives.metrics import CounterMetric, GaugeMetric, HistogramMetric, added_up, exposition
 
 
 def test_counters_print_each_combination_of_labels() -> None:
@@ -46,3 +46,12 @@ def test_each_metric_names_its_prometheus_type() -> None:
     metrics = (CounterMetric("a_total", "A."), GaugeMetric("b", "B."), HistogramMetric("c", "C.", buckets=(1.0,)))
     types = [line.split()[-1] for line in exposition(metrics).splitlines() if line.startswith("# TYPE")]
     assert types == [metric.type for metric in metrics] == ["counter", "gauge", "histogram"]
+
+
+def test_counters_of_one_name_are_added_up() -> None:
+    one, other = (CounterMetric("claims_total", "Claims.", ("status",)) for _ in range(2))
+    one.add("success")
+    other.add("success", amount=2)
+    other.add("failure")
+    lines = ['claims_total{status="failure"} 1', 'claims_total{status="success"} 3']
+    assert exposition(added_up([one, other])).splitlines()[2:] == lines

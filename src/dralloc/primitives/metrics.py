@@ -40,6 +40,10 @@ class CounterMetric:
     def add(self, *label_values: str, amount: float = 1.0) -> None:
         self._values[label_values] = self._values.get(label_values, 0.0) + amount
 
+    def add_to(self, total: CounterMetric) -> None:
+        for label_values, value in self._values.items():
+            total.add(*label_values, amount=value)
+
     def value(self, *label_values: str) -> float:
         return self._values.get(label_values, 0.0)
 
@@ -111,6 +115,24 @@ class HistogramMetric:
 def exposition(metrics: Iterable[Metric]) -> str:
     """Returns all metrics in the Prometheus text format 0.0.4."""
     return "".join(f"{line}\n" for metric in metrics for line in metric.lines())
+
+
+def added_up(metrics: Iterable[Metric]) -> Iterable[Metric]:
+    """Returns metrics of several components; counters of the same name become one."""
+    by_name: dict[str, Metric] = {}
+    for metric in metrics:
+        known = by_name.get(metric.name)
+        by_name[metric.name] = metric if known is None else _sum(known, metric)
+    return by_name.values()
+
+
+def _sum(one: Metric, other: Metric) -> CounterMetric:
+    assert isinstance(one, CounterMetric), f"only counters can be added: {one.name}"
+    assert isinstance(other, CounterMetric), f"only counters can be added: {other.name}"
+    total = CounterMetric(one.name, one.help_text, one.labels)
+    for metric in (one, other):
+        metric.add_to(total)
+    return total
 
 
 def _head(name: str, help_text: str, kind: str) -> Iterator[str]:

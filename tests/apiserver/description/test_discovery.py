@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dralloc.api.registry import KINDS
+from dralloc.api.registry import KINDS, served_kinds
 from dralloc.api.review_kinds import REVIEW_KINDS
 from dralloc.apiserver.description.discovery import (
     SUBRESOURCES,
@@ -22,12 +22,13 @@ from dralloc.apiserver.description.discovery import (
     version_information,
 )
 from dralloc.apiserver.http.negotiation import discovery_content_type
+from dralloc.primitives.features import FeatureGates
 
 CONVERSATION = Path(__file__).parents[2] / "vectors" / "http.jsonl.gz"
 
 
 # The recording has a version that is not served.
-NOT_SERVED = {"groupVersion": "resource.k8s.io/v1alpha3", "version": "v1alpha3"}
+NOT_BY_DEFAULT = {"groupVersion": "resource.k8s.io/v1alpha3", "version": "v1alpha3"}
 
 
 def recorded(path: str) -> Any:
@@ -37,8 +38,9 @@ def recorded(path: str) -> Any:
 
 def test_the_group_equals_the_recording() -> None:
     want = recorded("/apis/resource.k8s.io")
-    want["versions"].remove(NOT_SERVED)
     assert api_group(KINDS, "resource.k8s.io") == want
+    want["versions"].remove(NOT_BY_DEFAULT)
+    assert api_group(served_kinds(FeatureGates.defaults()), "resource.k8s.io") == want
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])

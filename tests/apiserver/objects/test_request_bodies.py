@@ -65,7 +65,7 @@ async def test_misspelt_fields_of_pods_are_warned_about_or_refused(
         ({"metadata": {"name": "j", "lables": {"a": "b"}}}, "metadata.lables"),
         ({"spec": {"paralelism": 2}}, "spec.paralelism"),
         ({"spec": {"template": {"metadata": {"lables": {}}}}}, "spec.template.metadata.lables"),
-        ({"spec": {"podFailurePolicy": {"rules": []}, "scheduling": {}}}, ""),
+        ({"spec": {"podFailurePolicy": {"rules": []}}}, ""),
     ],
 )
 @with_api

@@ -7,7 +7,7 @@ from itertools import chain
 
 from dralloc.apiserver.http.flow_control import Pace, give_way
 from dralloc.apiserver.http.url_paths import ResourcePath
-from dralloc.primitives.metrics import CounterMetric, GaugeMetric, HistogramMetric, Metric
+from dralloc.primitives.metrics import CounterMetric, GaugeMetric, HistogramMetric, Metric, added_up
 
 _REQUEST_LABELS = ("verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component")
 
@@ -53,7 +53,7 @@ class ServerMetrics:
         """All metrics in the Prometheus text format 0.0.4; there may be thousands of series."""
         lines: list[str] = []
         pace = Pace()
-        for metric in tuple(chain(self.all(), *(others() for others in self._included))):
+        for metric in tuple(added_up(chain(self.all(), *(others() for others in self._included)))):
             for line in metric.lines():
                 lines.append(f"{line}\n")
                 if pace.is_over():
