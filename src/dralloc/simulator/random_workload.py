@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any, Final
@@ -23,7 +22,7 @@ from dralloc.node.simulated_runtime import PREFIX
 from dralloc.primitives.errors import ApiError, NotFound
 from dralloc.simulator.cluster import NODES, SimulatedCluster
 from dralloc.simulator.random_devices import ATTRIBUTES, DRIVERS, NIC, PARTITION
-from dralloc.simulator.simulated_gates import GATES, switched
+from dralloc.simulator.random_faults import RandomFaults
 
 NAMESPACE: Final = "default"
 LIMITED: Final = "limited"
@@ -34,13 +33,6 @@ PRIORITIES: Final = ("usual", "urgent")
 PODS_MAX: Final = 16
 JOBS_MAX: Final = 2
 RESOURCE: Final = "resource.k8s.io/v1"
-SWITCHED: Final = (
-    "DRAConsumableCapacity",
-    "DRAPrioritizedList",
-    "DRAReservedForWorkloads",
-    "DRAPartitionableDevices",
-    "DRADeviceTaintRules",
-)
 DISTINCT: Final = {"distinctAttributes": [f"{NIC}/{name}" for name in ATTRIBUTES]}
 # The API group of a workload that the server does not know.
 TRAINING_GROUP: Final = "example.com"
@@ -56,6 +48,7 @@ class RandomWorkload:
         self._client = cluster.client
         self._random = random
         self._number = 0
+        self._faults = RandomFaults(cluster, random)
         self._actions: list[tuple[int, Callable[[], Awaitable[str]]]] = [
             (500, self._read),
             (300, self._touch),
@@ -71,15 +64,15 @@ class RandomWorkload:
             (30, self._taint),
             (30, self._untaint),
             (20, self._cordon),
-            (30, self._restart_component),
-            (20, self._restart_server),
-            (10, self._change_gates),
-            (20, self._pause),
-            (20, self._cut),
-            (10, self._jump_clock),
-            (30, self._storage_fault),
-            (12, self._back_up),
-            (8, self._restore),
+            (30, self._faults.restart_component),
+            (20, self._faults.restart_server),
+            (10, self._faults.change_gates),
+            (20, self._faults.pause),
+            (20, self._faults.cut),
+            (10, self._faults.jump_clock),
+            (30, self._faults.storage_fault),
+            (12, self._faults.back_up),
+            (8, self._faults.restore),
         ]
         self._weights = [weight for weight, _ in self._actions]
 
@@ -102,7 +95,7 @@ class RandomWorkload:
         """Run a random action; a refusal by the server is part of the game."""
         (_, action), *_ = self._random.choices(self._actions, self._weights)
         if self._cluster.backend.needs_restart and self._random.random() < 0.3:
-            action = self._restart_server
+            action = self._faults.restart_server
         try:
             return await action()
         except ApiError as refusal:
@@ -353,71 +346,6 @@ class RandomWorkload:
         node, closed = self._random.choice(NODES), self._random.random() < 0.4
         await self._client.patch(Node, node, {"spec": {"unschedulable": closed or None}})
         return f"{'cordoned' if closed else 'uncordoned'} {node}"
-
-    async def _restart_component(self) -> str:
-        name = self._random.choice(self._cluster.component_names)
-        await self._cluster.kill(name)
-        self._cluster.start(name, GATES)
-        return f"restarted {name}"
-
-    async def _restart_server(self) -> str:
-        server = self._random.choice(self._cluster.servers)
-        await server.kill()
-        await asyncio.sleep(self._random.choice((0, 0, 1, 10)))
-        server.start(GATES)
-        return f"restarted {server.name}"
-
-    async def _change_gates(self) -> str:
-        """Restart the server or another component with other feature gates."""
-        gate, on = self._random.choice(SWITCHED), self._random.random() < 0.6
-        gates = switched(gate, on)
-        name = self._random.choice(("server", *self._cluster.component_names))
-        if name == "server":
-            for server in self._cluster.servers:
-                await server.kill()
-                server.start(gates)
-        else:
-            await self._cluster.kill(name)
-            self._cluster.start(name, gates)
-        return f"{name} with {gate}={on}"
-
-    # --- Faults -----------------------------------------------------------------------------------------------------
-
-    async def _pause(self) -> str:
-        name, seconds = self._any_process(), self._random.uniform(1, 60)
-        self._cluster.pause(name, seconds)
-        return f"paused {name} for {seconds:.0f} s"
-
-    async def _cut(self) -> str:
-        name, seconds = self._random.choice(self._cluster.component_names), self._random.uniform(1, 60)
-        server = self._random.choice(self._cluster.servers).name
-        self._cluster.network.cut(name, server, seconds)
-        return f"cut {name} from {server} for {seconds:.0f} s"
-
-    async def _jump_clock(self) -> str:
-        name, seconds = self._any_process(), self._random.choice((-3600.0, -60.0, -1.0, 1.0, 60.0, 3600.0))
-        self._cluster.clock_of(name).jump(seconds)
-        return f"the clock of {name} jumped by {seconds:.0f} s"
-
-    async def _storage_fault(self) -> str:
-        faults = self._cluster.backend.faults()
-        if not faults:
-            return "nothing can happen to the storage"
-        _, fault = self._random.choice(faults)
-        return fault()
-
-    async def _back_up(self) -> str:
-        return "backed up" if await self._cluster.backend.back_up() else "no back-up of this store"
-
-    async def _restore(self) -> str:
-        if not self._cluster.backend.has_back_up:
-            return "no back-up to restore"
-        await self._cluster.restore()
-        return "restored the back-up"
-
-    def _any_process(self) -> str:
-        servers = (server.name for server in self._cluster.servers)
-        return self._random.choice((*servers, *self._cluster.component_names))
 
 
 def _object(
