@@ -137,17 +137,7 @@ class PoolAvailability:
 
 @lru_cache(maxsize=64)
 def _demand_for_anything(features: Features) -> Demand:
-    criteria = DeviceCriteria(
-        class_selectors=(),
-        request_selectors=(),
-        capacity=None,
-        tolerations=() if features.device_taints else None,
-        allows_binding=features.binding_conditions,
-        allows_counters=features.partitionable_devices,
-        fractional_ranges=features.fractional_ranges,
-        skips_negative_amounts=features.skips_negative_amounts,
-        gates_off=features.device_gates_off,
-    )
+    criteria = DeviceCriteria.of_any_device(features, capacity=None)
     alternative = Alternative(
         number=0,
         name=RequestName("any"),

@@ -14,6 +14,7 @@ from enum import Enum
 from msgspec import Struct
 
 from dralloc.allocator.consumable_capacity import NO_CHARGE, CapacityError, Charge, base_charge, charge_for
+from dralloc.allocator.features import Features
 from dralloc.api.resource_v1 import Device, DeviceToleration
 from dralloc.cel.errors import CelError
 from dralloc.cel.program import compile_selector
@@ -78,6 +79,21 @@ class DeviceCriteria:
         flags = (allows_binding, allows_counters, fractional_ranges, skips_negative_amounts, is_aggregated)
         self._key = (class_selectors, request_selectors, capacity, limits, tolerations, flags, gates_off)
         self._hash = hash(self._key)
+
+    @classmethod
+    def of_any_device(cls, features: Features, *, capacity: tuple[tuple[str, str], ...] | None) -> DeviceCriteria:
+        """The criteria of a request without class, selectors and tolerations."""
+        return cls(
+            class_selectors=(),
+            request_selectors=(),
+            capacity=capacity,
+            tolerations=() if features.device_taints else None,
+            allows_binding=features.binding_conditions,
+            allows_counters=features.partitionable_devices,
+            fractional_ranges=features.fractional_ranges,
+            skips_negative_amounts=features.skips_negative_amounts,
+            gates_off=features.device_gates_off,
+        )
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, DeviceCriteria) and self._key == other._key)

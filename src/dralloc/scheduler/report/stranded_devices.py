@@ -76,17 +76,7 @@ def is_for_some(pod: TypicalPod, pools: Iterable[LocalPool]) -> bool:
 
 @lru_cache(maxsize=16)
 def any_request(features: Features) -> TypicalPod:
-    criteria = DeviceCriteria(
-        class_selectors=(),
-        request_selectors=(),
-        capacity=() if features.consumable_capacity else None,
-        tolerations=() if features.device_taints else None,
-        allows_binding=features.binding_conditions,
-        allows_counters=features.partitionable_devices,
-        fractional_ranges=features.fractional_ranges,
-        skips_negative_amounts=features.skips_negative_amounts,
-        gates_off=features.device_gates_off,
-    )
+    criteria = DeviceCriteria.of_any_device(features, capacity=() if features.consumable_capacity else None)
     return TypicalPod(ANY_POD, (TypicalRequest(criteria, 1),))
 
 
