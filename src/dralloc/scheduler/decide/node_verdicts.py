@@ -110,28 +110,32 @@ class NodeJudge:
         self._shortages: dict[NodeMisfit, Unfit] = {}
 
     def verdict(self, node: NodeState, snapshot: Snapshot) -> NodeVerdict:
-        if (unfit := self.verdict_on_node(node)) is not None:
-            return unfit
+        if (found := self._without_search(node, snapshot)) is not None:
+            return found
         devices, place = self.devices_on(node), node.offer.place
-        if devices is None:
-            return self._fits(node, snapshot)
-        if (is_served := devices.is_served(place, snapshot)) is not None:
-            return self._fits(node, snapshot) if is_served else Lacking(_IMPOSSIBLE)
+        assert devices is not None, "only devices are searched for"
         key = devices.key(place, snapshot)
         return self._with_devices(node, snapshot, key, devices.search(key, place, snapshot))
+
+    def _without_search(self, node: NodeState, snapshot: Snapshot) -> NodeVerdict | None:
+        """The verdict, unless devices have to be searched for it."""
+        if (unfit := self.verdict_on_node(node)) is not None:
+            return unfit
+        devices = self.devices_on(node)
+        is_served = devices is None or devices.is_served(node.offer.place, snapshot)
+        if is_served is None:
+            return None
+        return self._fits(node, snapshot) if is_served else Lacking(_IMPOSSIBLE)
 
     def expectation(self, node: NodeState, snapshot: Snapshot) -> NodeVerdict:
         """The verdict if it is cheap; otherwise that the node fits, for a pod to which all nodes' devices are equally good.
 
         Such a verdict is not current: it has no key of devices.
         """
-        if (unfit := self.verdict_on_node(node)) is not None:
-            return unfit
+        if (found := self._without_search(node, snapshot)) is not None:
+            return found
         devices, place = self.devices_on(node), node.offer.place
-        if devices is None:
-            return self._fits(node, snapshot)
-        if (is_served := devices.is_served(place, snapshot)) is not None:
-            return self._fits(node, snapshot) if is_served else Lacking(_IMPOSSIBLE)
+        assert devices is not None, "only devices are searched for"
         key = devices.key(place, snapshot)
         known = devices.known(key)
         if known is None:

@@ -12,7 +12,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from dralloc.api.core_v1 import Namespace, Node
-from dralloc.api.extended_resources import ExtendedResourceClasses, extended_owner, served_by_devices
+from dralloc.api.extended_resources import ExtendedResourceClasses, served_by_devices
 from dralloc.api.group_claims import shares_claim
 from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.api.pod_claims import group_name, is_pod
@@ -51,6 +51,7 @@ from dralloc.scheduler.state.cluster_events import (
     extended_resource_changed,
     group_changed,
 )
+from dralloc.scheduler.state.extended_claims import ExtendedClaims
 from dralloc.scheduler.state.group_members import PodGroupKey
 from dralloc.scheduler.state.node_state import NodeOffer, NodeState
 from dralloc.scheduler.state.placed_pods import PlacedPod, PlacedPods, PodKey, claims_used_by, nomination_key, pod_key
@@ -98,8 +99,7 @@ class ClusterState:
         self._configured = ConfiguredClasses(class_settings)
         self._claims: dict[ClaimId, TrackedClaim] = {}
         self.extended_classes = ExtendedResourceClasses()
-        # Stored claims that were made for extended resources, by the UID of their pod.
-        self._extended_claims: dict[str, dict[ClaimId, None]] = {}
+        self._extended_claims = ExtendedClaims()
         self.pod_groups: dict[tuple[str, str], PodGroup] = {}
         self._pods = PlacedPods()
         # The UIDs of all pods that have not ended, and pods that are counted on their nominated node, by UID.
@@ -121,7 +121,7 @@ class ClusterState:
         return self._pods.is_in_use(claim_id)
 
     def extended_claim_of(self, pod_uid: str) -> ClaimId | None:
-        return next(iter(self._extended_claims.get(pod_uid, ())), None)
+        return self._extended_claims.of_pod(pod_uid)
 
     @property
     def placed_pods(self) -> PlacedPods:
@@ -362,7 +362,7 @@ class ClusterState:
             return (*self._forget_claim(tracked.stored), *self.claim_changed(None, after))
         if tracked is None:
             self._claims[claim_id] = TrackedClaim(after)
-            self._index_extended(after)
+            self._extended_claims.add(after)
             self._count_devices(after)
             taken = (DEVICES_TAKEN,) if after.status.allocation is not None else ()
             return (claim_changed(claim_id), *taken)
@@ -387,9 +387,7 @@ class ClusterState:
 
     def _update_claim(self, tracked: TrackedClaim, after: ResourceClaim) -> Events:
         before = tracked.stored
-        if tracked.is_unstored or extended_owner(before) != extended_owner(after):
-            self._unindex_extended(before)
-            self._index_extended(after)
+        self._extended_claims.replace(before, after)
         tracked.store(after)
         self._count_devices(tracked.effective)
         events: list[ClusterEvent] = []
@@ -407,21 +405,10 @@ class ClusterState:
         if tracked is None or tracked.stored.metadata.uid != claim.metadata.uid:
             return ()
         del self._claims[claim_id]
-        self._unindex_extended(tracked.stored)
+        self._extended_claims.remove(tracked.stored)
         was_allocated = tracked.effective.status.allocation is not None
         self._count_devices(_unallocated(tracked.stored))
         return (DEVICES_FREED, claim_changed(claim_id)) if was_allocated else (claim_changed(claim_id),)
-
-    def _index_extended(self, claim: ResourceClaim) -> None:
-        if (owner := extended_owner(claim)) is not None:
-            self._extended_claims.setdefault(owner, {})[ClaimId.of(claim)] = None
-
-    def _unindex_extended(self, claim: ResourceClaim) -> None:
-        owner = extended_owner(claim)
-        if owner is not None and (made := self._extended_claims.get(owner)) is not None:
-            made.pop(ClaimId.of(claim), None)
-            if not made:
-                del self._extended_claims[owner]
 
     def _count_devices(self, claim: ResourceClaim) -> None:
         """Counts the claim's devices as used, in place of those that it used before."""
