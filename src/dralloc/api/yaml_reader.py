@@ -1,8 +1,8 @@
 """Parses YAML into plain trees, the way Kubernetes' tools do.
 
-PyYAML parses, and its events are turned into trees here, because its own loaders resolve scalars differently (`1e3` and
-`12:30` are a number and a string in a manifest), drop repeated keys, recurse, and take three times as long. Depth and
-aliases are bounded, so that a small text cannot exhaust the memory.
+Most documents are so plain that `yaml_lines` reads them. PyYAML parses the others, and its events are turned into trees here, because its
+own loaders resolve scalars differently, drop repeated keys, recurse, and take three times as long. Depth and aliases are bounded, so that
+a small text cannot exhaust the memory.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from functools import lru_cache
+from itertools import islice
 from typing import Any, Final, NoReturn
 
 import yaml
@@ -19,6 +19,8 @@ from yaml import events
 from dralloc.api.nesting_limit import LEVELS_MAX
 from dralloc.api.positions import Position, PositionTracker, SourceError, Steps
 from dralloc.api.trees import RepeatedKeys, repeated_names
+from dralloc.api.yaml_lines import NOT_PLAIN, read_plain_document, split_documents
+from dralloc.api.yaml_scalars import resolve_plain
 
 # The total expansion of aliases, in nodes and characters.
 ALIASED_SIZE_MAX: Final = 10_000_000
@@ -28,7 +30,34 @@ Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 def read_yaml_stream(text: str) -> Iterator[Any]:
     """Yields the tree of every document, `None` for an empty one."""
-    parser = Parser(_checked(text))
+    for index, tree in enumerate(_read_by_document(_checked(text))):
+        if tree is NOT_PLAIN:
+            # Something in this document or between documents: the parser of the whole text knows what, and where.
+            yield from islice(parse_yaml_stream(text), index, None)
+            return
+        yield tree
+
+
+def _read_by_document(text: str) -> Iterator[Any]:
+    """Yields the tree of every document up to the first that cannot be read alone, then NOT_PLAIN."""
+    documents = split_documents(text)
+    if documents is None:
+        yield NOT_PLAIN
+        return
+    for lines in documents:
+        tree = read_plain_document(lines)
+        if tree is NOT_PLAIN:
+            try:
+                (tree,) = parse_yaml_stream("---\n" + "\n".join(lines))
+            except (SourceError, ValueError):
+                yield NOT_PLAIN
+                return
+        yield tree
+
+
+def parse_yaml_stream(text: str) -> Iterator[Any]:
+    """Yields the same as `read_yaml_stream`, all of it read by PyYAML."""
+    parser = Parser(text)
     try:
         while True:
             event = parser.get_event()
@@ -78,7 +107,16 @@ def _track(event: Any, tracker: PositionTracker) -> None:
 
 _MAP_TAGS: Final = (None, "!", "tag:yaml.org,2002:map")
 _LIST_TAGS: Final = (None, "!", "tag:yaml.org,2002:seq")
-_MERGE: Final = "<<"
+
+
+class _MergeName:
+    """The name `<<`, unless it is quoted."""
+
+    def __str__(self) -> str:
+        return "<<"
+
+
+_MERGE: Final = _MergeName()
 
 
 def _build(parser: Any) -> Any:
@@ -100,6 +138,8 @@ def _build(parser: Any) -> Any:
                 value = _tagged(event)
             elif event.implicit[0]:
                 value = resolve_plain(value)
+                if value == "<<" and around and type(around[-1][1]) is events.MappingStartEvent and not len(items) % 2:
+                    value = _MERGE
                 if type(value) is float and not math.isfinite(value):
                     _refuse(event, f"{event.value[:40]} is not a number that JSON allows")
             if event.anchor:
@@ -130,12 +170,15 @@ def _build(parser: Any) -> Any:
 
 def _mapping(items: list[Any], start: Any) -> dict[str, Any]:
     names = items[::2]
+    sources = []
     if not all(type(name) is str for name in names):
-        names = [_name(name, start) for name in names]
+        sources = [value for name, value in zip(names, items[1::2], strict=True) if name is _MERGE]
+        names = [name if name is _MERGE else _name(name, start) for name in names]
     members = dict(zip(names, items[1::2], strict=True))
-    repeated = repeated_names(names) if len(members) < len(names) else ()
-    if _MERGE in members:
-        members = _merged(members.pop(_MERGE), start) | members
+    repeated = repeated_names(map(str, names)) if len(members) < len(names) else ()
+    if sources:
+        del members[_MERGE]
+        members = _merged(sources[-1], start) | members
     return RepeatedKeys(members, repeated) if repeated else members
 
 
@@ -180,16 +223,6 @@ class _Anchors:
 
 # --- Scalars -----------------------------------------------------------------------------------------------------
 
-_WORDS: Final[dict[str, Any]] = {
-    **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
-    **dict.fromkeys(("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), False),
-    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
-    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), math.inf),
-    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), -math.inf),
-    **dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan),
-}
-_INTEGER: Final = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]+|0|[1-9][0-9]*)", re.ASCII)
-_FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
 _TAG_PREFIX: Final = "tag:yaml.org,2002:"
 
 
@@ -204,35 +237,6 @@ def _tagged(event: Any) -> Any:
     if wanted is None or type(value) is not wanted:
         _refuse(event, f"the tag {event.tag} is not supported for {event.value[:40]!r}")
     return value
-
-
-# Manifests repeat the same words; the bound keeps a hostile text from growing the cache.
-@lru_cache(maxsize=4096)
-def resolve_plain(text: str) -> Any:
-    """Returns the value of a plain (unquoted) scalar."""
-    if text in _WORDS:
-        return _WORDS[text]
-    if text[0] not in "0123456789+-.":
-        return text
-    digits = text.replace("_", "")
-    if _INTEGER.fullmatch(digits) and len(digits) < 70:
-        number = _integer(digits)
-        return number if -(2**63) <= number < 2**64 else float(number)
-    return _float(digits) if _FLOAT.fullmatch(digits) else text
-
-
-def _integer(digits: str) -> int:
-    """Parses an integer in any base of YAML 1.1; a leading zero means octal."""
-    magnitude = digits.lstrip("+-")
-    is_plain_octal = magnitude[0] == "0" and magnitude[1:].isdecimal()
-    number = int(magnitude, 8 if is_plain_octal else 0)
-    return -number if digits[0] == "-" else number
-
-
-def _float(digits: str) -> int | float:
-    """Kubernetes prints a whole number without a fraction, so that `1e3` can be a count."""
-    number = float(digits)
-    return int(number) if abs(number) < 1e21 and number.is_integer() else number
 
 
 # --- Faults ------------------------------------------------------------------------------------------------------

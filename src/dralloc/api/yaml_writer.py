@@ -9,7 +9,7 @@ from typing import Any, Final
 import yaml
 
 from dralloc.api.trees import ExactNumber
-from dralloc.api.yaml_reader import resolve_plain
+from dralloc.api.yaml_scalars import resolve_plain
 
 _Base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _TEXT: Final = "tag:yaml.org,2002:str"

@@ -1,7 +1,6 @@
 """Large files in parts, which are worked on side by side, on all cores.
 
-Reading YAML is most of the work and cannot be made much faster in one process; documents do not know each other,
-so each part can be taken as if it were a file of its own.
+Documents do not know each other, so each part can be taken as if it were a file of its own.
 """
 
 from __future__ import annotations
