@@ -46,6 +46,7 @@ def test_what_the_controller_counted_holds() -> None:
     [
         ({"minAvailable": 2}, 2),
         ({"minAvailable": "50%"}, 1),
+        ({"minAvailable": "9" * 5000 + "%"}, 0),
         ({"maxUnavailable": 1}, 0),
         ({"maxUnavailable": "50%"}, 2),
         ({"minAvailable": 9}, 0),

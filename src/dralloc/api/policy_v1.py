@@ -16,6 +16,7 @@ from msgspec import field
 from dralloc.api.meta_v1 import ApiObject, LabelSelector
 from dralloc.api.pod_v1 import FAILED, PENDING, SUCCEEDED, Pod
 from dralloc.api.wire import Int32, Int64, Time, Wire
+from dralloc.primitives.whole_numbers import whole_number
 
 GROUP: Final = "policy"
 ALWAYS_ALLOW: Final = "AlwaysAllow"
@@ -95,4 +96,8 @@ def _number(amount: int | str, total: int) -> int:
     if isinstance(amount, int):
         return amount
     digits = amount.removesuffix("%")
-    return ceil(Fraction(int(digits) * total, 100)) if digits.isdecimal() and amount.endswith("%") else 0
+    if not digits.isdecimal() or not amount.endswith("%"):
+        return 0
+    percent = whole_number(digits)
+    # Of more than everything, there is no more to keep.
+    return ceil(Fraction(percent * total, 100)) if percent is not None else total

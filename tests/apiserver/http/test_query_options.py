@@ -22,6 +22,8 @@ from tests.support.local_api import (
         ({"resourceVersion": "0", "resourceVersionMatch": "Exact"}, 422),
         ({"sendInitialEvents": "true"}, 422),
         ({"resourceVersion": "-1"}, 400),
+        ({"resourceVersion": "9" * 5000}, 400),
+        ({"watch": "1", "resourceVersion": "9" * 5000}, 400),
         ({"watch": "1", "resourceVersionMatch": "Exact"}, 422),
         ({"watch": "1", "sendInitialEvents": "true"}, 422),
         ({"watch": "1", "resourceVersion": "x"}, 400),

@@ -92,11 +92,18 @@ def list_options(query: _Query) -> ListOptions:
     return options
 
 
+# Of 64 bits. Python refuses to read numbers of some thousand digits.
+REVISION_DIGITS_MAX: Final = 20
+
+
 def revision_of(resource_version: str) -> int:
     """The number in a resourceVersion; empty means 0."""
     if not resource_version:
         return 0
-    if not (resource_version.isascii() and resource_version.isdigit()) or int(resource_version) >= 2**64:
+    is_number = (
+        resource_version.isascii() and resource_version.isdigit() and len(resource_version) <= REVISION_DIGITS_MAX
+    )
+    if not is_number or int(resource_version) >= 2**64:
         raise BadRequest(
             f'invalid resource version: resourceVersion: Invalid value: "{resource_version}": not a decimal number'
         )

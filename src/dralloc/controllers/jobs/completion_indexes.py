@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from dralloc.primitives.whole_numbers import whole_number
+
 # A bound for texts from the API: a range of a few characters may mean billions of indexes.
 INDEX_MAX: Final = 1_000_000
 
@@ -20,10 +22,13 @@ def print_indexes(indexes: Iterable[int]) -> str:
 
 
 def parse_indexes(text: str) -> set[int]:
-    """The indexes in the text; parts that cannot be parsed are ignored."""
+    """The indexes in the text; parts that cannot be parsed, or do not ascend, are ignored."""
     indexes: set[int] = set()
+    highest = -1
     for part in filter(None, text.split(",")):
-        first, _, last = part.partition("-")
-        if first.isdecimal() and (last or first).isdecimal():
-            indexes |= set(range(int(first), min(int(last or first), INDEX_MAX) + 1))
+        head, _, tail = part.partition("-")
+        first, last = whole_number(head), whole_number(tail or head)
+        if first is not None and last is not None and highest < first:
+            highest = min(last, INDEX_MAX)
+            indexes |= set(range(first, highest + 1))
     return indexes

@@ -15,6 +15,7 @@ from dralloc.node.streaming.websocket import (
     confirmation,
     offered_protocols,
 )
+from dralloc.primitives.whole_numbers import whole_number
 
 PROTOCOL: Final = "portforward.k8s.io"
 TUNNEL: Final = f"SPDY/3.1+{PROTOCOL}"
@@ -71,10 +72,11 @@ async def _accept_pairs(session: SpdySession, forwards: set[asyncio.Task[None]])
 
 async def _forward(session: SpdySession, data: SpdyStream, error: SpdyStream) -> None:
     port = data.headers.get("port", "")
+    number = whole_number(port)
     try:
-        if not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65536:
+        if number is None or not 0 < number < 65536:
             raise OSError(f"{port!r} is not a port")
-        reader, writer = await asyncio.open_connection(HOST, int(port))
+        reader, writer = await asyncio.open_connection(HOST, number)
     except OSError as failed:
         await _ignoring_the_end(error.write(f"error forwarding port {port}: {failed.strerror or failed}".encode()))
     else:
