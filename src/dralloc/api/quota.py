@@ -1,4 +1,4 @@
-"""The quota usage of a claim: how many devices of each class it may hold.
+"""The quota usage of a claim: how many devices of each class it may hold; and of a pod: its extended resources.
 
 A request with alternatives is charged the maximum per class over its alternatives, because any of them may be chosen.
 Mode `All` is charged the largest number of devices that a claim can hold. Shares are not charged by their size.
@@ -12,12 +12,17 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dralloc.api import resource_v1
-from dralloc.api.extended_resources import implicit_name
-from dralloc.primitives.quantity import Quantity
+from dralloc.api.extended_resources import extended_names, implicit_name, is_extended
+from dralloc.api.pod_claims import EXTENDED_RESOURCE_CLAIM, controller_of
+from dralloc.api.pod_requests import peak_requests
+from dralloc.api.pod_v1 import Pod
+from dralloc.primitives.quantity import NANOS, Quantity
 
 CLAIM_COUNT: Final = f"count/resourceclaims.{resource_v1.GROUP}"
 DEVICES_SUFFIX: Final = f".deviceclass.{resource_v1.GROUP}/devices"
+POD_COUNT: Final = "count/pods"
 ALL_DEVICES_COUNT: Final = 32
+_REQUESTS: Final = "requests."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +58,39 @@ def usage_of_claim(claim: resource_v1.ResourceClaim, facts: QuotaFacts) -> dict[
     return {name: Quantity.of(amount) for name, amount in usage.items()}
 
 
+@dataclass(frozen=True, slots=True)
+class QuotaCharge:
+    """What an object is charged; of a pod also what tells whether a claim was made for its extended resources."""
+
+    amounts: Mapping[str, Quantity]
+    uid: str = ""
+    # The claim for its extended resources that its status names.
+    extended_claim: str = ""
+
+    def covers(self, claim: resource_v1.ResourceClaim) -> bool:
+        """True if the claim is the pod's own for its extended resources."""
+        owner = controller_of(claim.metadata)
+        is_owned = owner is not None and owner.kind == "Pod" and owner.uid == self.uid
+        is_special = claim.metadata.annotations.get(EXTENDED_RESOURCE_CLAIM) == "true"
+        return is_owned and is_special and self.extended_claim in ("", claim.metadata.name)
+
+    @property
+    def extended_usage(self) -> dict[str, int]:
+        """Its extended resources, by quota name."""
+        return {name: amount.nanos // NANOS for name, amount in self.amounts.items() if name.startswith(_REQUESTS)}
+
+
+def charge_of_pod(pod: Pod) -> QuotaCharge:
+    """One object, and the extended resources of a pod that has not ended."""
+    amounts = {POD_COUNT: Quantity.of(1)}
+    if not pod.is_finished and (names := extended_names(pod.spec)):
+        peak = peak_requests(pod.spec)
+        # Extended resources are whole.
+        amounts |= {_quota_name(name): Quantity.of(-(-peak[name] // NANOS)) for name in sorted(names)}
+    status = pod.status.extended_resource_claim_status
+    return QuotaCharge(amounts, pod.metadata.uid, status.resource_claim_name if status is not None else "")
+
+
 def devices_by_class(spec: resource_v1.ResourceClaimSpec) -> dict[str, int]:
     """Returns the maximal number of devices that the claim can hold, by class."""
     total: Counter[str] = Counter()
@@ -62,9 +100,11 @@ def devices_by_class(spec: resource_v1.ResourceClaimSpec) -> dict[str, int]:
     return dict(total)
 
 
-def is_counted(name: str, known_extended: Iterable[str] = ()) -> bool:
-    """True if claims are charged under this quota name."""
-    return name == CLAIM_COUNT or name.endswith(DEVICES_SUFFIX) or name in map(_quota_name, known_extended)
+def is_counted(name: str) -> bool:
+    """True if claims, or pods for their extended resources, are charged under this quota name."""
+    if name == CLAIM_COUNT or name.endswith(DEVICES_SUFFIX):
+        return True
+    return name.startswith(_REQUESTS) and is_extended(name.removeprefix(_REQUESTS))
 
 
 def find_excess(
@@ -119,4 +159,4 @@ def _extended_usage(devices: Mapping[str, int], facts: QuotaFacts) -> dict[str, 
 
 
 def _quota_name(extended_name: str) -> str:
-    return f"requests.{extended_name}"
+    return f"{_REQUESTS}{extended_name}"

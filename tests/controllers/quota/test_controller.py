@@ -21,7 +21,7 @@ def test_the_status_follows_the_usage() -> None:
             hard = {CLAIMS: "10", GPUS: "20", TPUS: "40", EXTENDED: "20", "count/pods": "5", "limits.cpu": "3"}
             await cluster.client.create(quota("q", hard))
             await cluster.settle()
-            assert await used(cluster) == {CLAIMS: 0, GPUS: 0, TPUS: 0, "count/pods": 0}
+            assert await used(cluster) == {CLAIMS: 0, GPUS: 0, TPUS: 0, EXTENDED: 0, "count/pods": 0}
 
             await cluster.client.create(claim("exact", request(count=3)))
             listed = first_available(
@@ -30,7 +30,7 @@ def test_the_status_follows_the_usage() -> None:
             await cluster.client.create(claim("listed", listed))
             await cluster.client.create(pod("p"))
             await cluster.settle()
-            assert await used(cluster) == {CLAIMS: 2, GPUS: 5, TPUS: 32, "count/pods": 1}
+            assert await used(cluster) == {CLAIMS: 2, GPUS: 5, TPUS: 32, EXTENDED: 0, "count/pods": 1}
 
             await cluster.client.create(
                 DeviceClass(

@@ -7,11 +7,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dralloc.api.extended_resources import extended_claim
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.quota import QuotaFacts, usage_of_claim
-from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.api.resource_v1 import DeviceRequest, ResourceClaim
 from dralloc.controllers.quota.namespace_usage import NamespaceUsage
 from dralloc.primitives.quantity import Quantity
 from dralloc.testing.builders import alternative, claim, device_class, first_available, request
+from tests.support.workloads import pod, seen
 
 CLAIMS = "count/resourceclaims.resource.k8s.io"
 GPUS = "gpu.deviceclass.resource.k8s.io/devices"
@@ -45,10 +48,10 @@ def test_incremental_counts_agree_with_a_full_count(steps: list[Any]) -> None:
         if isinstance(step, tuple):
             name, requests = step
             if name in present:
-                usage.change_claim(present.pop(name), -1)
+                usage.change_claim(present.pop(name), None)
             else:
                 present[name] = claim(name, *requests)
-                usage.change_claim(present[name], 1)
+                usage.change_claim(None, present[name])
         else:
             changed = type(gpu)(metadata=gpu.metadata, spec=type(gpu.spec)(extended_resource_name=step))
             if usage.change_class(gpu, changed):
@@ -63,3 +66,38 @@ def test_incremental_counts_agree_with_a_full_count(steps: list[Any]) -> None:
             if name in total:
                 total[name] += amount
     assert usage.of("default", names) == total
+
+
+def special(pod: Pod, *requests: DeviceRequest) -> ResourceClaim:
+    return extended_claim(pod, requests, "p-extended-resources-1")
+
+
+def test_a_pod_and_its_claim_for_extended_resources_are_charged_once() -> None:
+    """In either order, and again when the pod ends before its claim."""
+    name = "requests.example.com/gpu"
+    running = seen(pod("p", requests={"example.com/gpu": "2"}))
+    made = special(running, request("container-0-request-0", count=2))
+    steps = {
+        "pod": lambda usage: usage.change_pod(None, running),
+        "claim": lambda usage: usage.change_claim(None, made),
+    }
+    for first, second in (("pod", "claim"), ("claim", "pod")):
+        usage = NamespaceUsage(counts_extended=True)
+        usage.change_class(None, device_class(extended="example.com/gpu"))
+        steps[first](usage)
+        steps[second](usage)
+        assert usage.of("default", [name, GPUS]) == {name: Quantity.of(2), GPUS: Quantity.of(2)}
+        ended = seen(pod("p", requests={"example.com/gpu": "2"}), phase="Succeeded")
+        assert usage.change_pod(running, ended)
+        assert usage.of("default", [name]) == {name: Quantity.of(2)}, "the claim is there still"
+        usage.change_claim(made, None)
+        assert usage.of("default", [name, GPUS]) == {name: Quantity.ZERO, GPUS: Quantity.ZERO}
+        assert not usage.change_pod(ended, None)
+
+
+def test_the_claim_of_another_pod_is_charged_in_full() -> None:
+    usage = NamespaceUsage(counts_extended=True)
+    usage.change_pod(None, seen(pod("p", requests={"example.com/gpu": "1"})))
+    usage.change_class(None, device_class(extended="example.com/gpu"))
+    usage.change_claim(None, special(seen(pod("p"), uid="another"), request("container-0-request-0")))
+    assert usage.of("default", ["requests.example.com/gpu"]) == {"requests.example.com/gpu": Quantity.of(2)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -17,8 +17,10 @@ from typing import Final
 from dralloc.api.codec import decode
 from dralloc.api.core_v1 import ResourceQuota
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.quota import QuotaFacts, explain_excess, find_excess, usage_of_claim
-from dralloc.api.registry import DEVICE_CLASS, RESOURCE_QUOTA, Kind
+from dralloc.api.pod_claims import controller_of
+from dralloc.api.pod_v1 import Pod
+from dralloc.api.quota import QuotaCharge, QuotaFacts, charge_of_pod, explain_excess, find_excess, usage_of_claim
+from dralloc.api.registry import DEVICE_CLASS, POD, RESOURCE_QUOTA, Kind
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.api.unstructured_object import UnstructuredObject, view
 from dralloc.apiserver.documents.json_documents import Document
@@ -49,6 +51,12 @@ class QuotaGuard:
         self._classes = classes
         self._gates = gates
         self._namespaces: dict[str, _NamespaceUsage] = {}
+        # Pods and claims are charged under the same names for extended resources.
+        self._other: QuotaGuard | None = None
+
+    def charge_with(self, other: QuotaGuard) -> None:
+        """The objects of both guards are charged together under the names that they have in common."""
+        self._other, other._other = other, self
 
     async def hold(self, key: str, new: ApiObject, old: ApiObject | None) -> Hold | None:
         # Updates change no charge: the charged fields of all kinds are immutable.
@@ -61,15 +69,28 @@ class QuotaGuard:
             await self._forget(namespace)
             return None
         await self._classes.ready()
+        if self._other is not None:
+            await self._other.usage_of(namespace).objects.ready()
+        usage = self.usage_of(namespace)
+        await usage.objects.ready()
+        charge = self.charge_of(new)
+        for name, hard in quotas.items():
+            if excess := find_excess(hard, self._used(usage, charge.amounts), charge.amounts):
+                raise forbidden(self._kind.group, self._kind.plural, name_of(key), explain_excess(name, excess))
+        return usage.objects.hold(key, charge)
+
+    def usage_of(self, namespace: str) -> _NamespaceUsage:
         usage = self._namespaces.get(namespace)
         if usage is None:
             usage = self._namespaces[namespace] = _NamespaceUsage(self._store, self, namespace)
-        await usage.objects.ready()
-        charges = self.charges_of(new)
-        for name, hard in quotas.items():
-            if excess := find_excess(hard, usage.used, charges):
-                raise forbidden(self._kind.group, self._kind.plural, name_of(key), explain_excess(name, excess))
-        return usage.objects.hold(key, charges)
+        return usage
+
+    def _used(self, usage: _NamespaceUsage, names: Iterable[str]) -> Charges:
+        """What the objects of the namespace use under these names."""
+        other = self._other._namespaces.get(usage.namespace) if self._other is not None else None
+        if other is None:
+            return usage.used
+        return {name: usage.used.get(name, Quantity.ZERO) + other.used.get(name, Quantity.ZERO) for name in names}
 
     async def record_use(self, key: str, new: ApiObject, write: WriteQuota) -> None:
         """Write what is used, with the held charges of the object, to the status of the quotas that limit it."""
@@ -77,12 +98,13 @@ class QuotaGuard:
         quotas, usage = self._limits.by_namespace.get(namespace), self._namespaces.get(namespace)
         if not quotas or usage is None:
             return
-        names = self.charges_of(new).keys()
+        names = self.charge_of(new).amounts.keys()
         # One write at a time: it has the charges of all that wait.
         async with usage.writing:
             # Quotas come and go meanwhile.
             for quota, hard in tuple(quotas.items()):
-                used = {name: usage.used[name].exact_text for name in names if name in hard and name in usage.used}
+                now = self._used(usage, names)
+                used = {name: now[name].exact_text for name in names if name in hard and name in now}
                 if used:
                     with suppress(NotFound):
                         await write(key_of(RESOURCE_QUOTA, namespace, quota), partial(_with_use, used))
@@ -91,15 +113,30 @@ class QuotaGuard:
         for usage in self._namespaces.values():
             await usage.objects.stop()
 
-    def charges_of_record(self, record: Record) -> Charges:
-        return self.charges_of(from_stored(self._kind, record.value))
+    def charge_of_record(self, record: Record) -> QuotaCharge:
+        return self.charge_of(from_stored(self._kind, record.value))
 
-    def charges_of(self, obj: ApiObject) -> Charges:
+    def charge_of(self, obj: ApiObject) -> QuotaCharge:
         if isinstance(obj, ResourceClaim):
-            counts_extended = "DRAExtendedResource" in self._gates
-            return usage_of_claim(obj, QuotaFacts(extended_names=self._classes.names, counts_extended=counts_extended))
+            facts = QuotaFacts(
+                extended_names=self._classes.names,
+                counts_extended="DRAExtendedResource" in self._gates,
+                pod_usage=self._pod_usage(obj),
+            )
+            return QuotaCharge(usage_of_claim(obj, facts))
+        if self._kind is POD and isinstance(obj, UnstructuredObject):
+            return charge_of_pod(view(obj, Pod))
         suffix = f".{self._kind.group}" if self._kind.group else ""
-        return {f"count/{self._kind.plural}{suffix}": _ONE}
+        return QuotaCharge({f"count/{self._kind.plural}{suffix}": _ONE})
+
+    def _pod_usage(self, claim: ResourceClaim) -> Mapping[str, int]:
+        """What the pod of a claim for extended resources is charged already."""
+        owner, namespace = controller_of(claim.metadata), claim.metadata.namespace
+        pods = self._other._namespaces.get(namespace) if self._other is not None else None
+        if owner is None or pods is None:
+            return {}
+        charge = pods.objects.ledger.find(key_of(POD, namespace, owner.name))
+        return charge.extended_usage if charge is not None and charge.covers(claim) else {}
 
     @property
     def kind(self) -> Kind:
@@ -114,15 +151,16 @@ class QuotaGuard:
 
 class _NamespaceUsage:
     def __init__(self, store: Store, guard: QuotaGuard, namespace: str) -> None:
+        self.namespace = namespace
         self.used: dict[str, Quantity] = {}
         self.writing = asyncio.Lock()
         prefix = prefix_of(guard.kind, namespace)
-        self.objects = GuardedView[Charges](
-            store, prefix, fence=f"quota{prefix}", read=guard.charges_of_record, add=self._add
+        self.objects = GuardedView[QuotaCharge](
+            store, prefix, fence=f"quota{prefix}", read=guard.charge_of_record, add=self._add
         )
 
-    def _add(self, charges: Charges, sign: int) -> None:
-        for name, amount in charges.items():
+    def _add(self, charge: QuotaCharge, sign: int) -> None:
+        for name, amount in charge.amounts.items():
             before = self.used.get(name, Quantity.ZERO)
             self.used[name] = before + amount if sign > 0 else before - amount
 

@@ -24,8 +24,9 @@ FIELD_MANAGER: Final = "resource-quota-controller"
 QUOTAS: Final = resource_for(ResourceQuota)
 CLAIMS: Final = resource_for(ResourceClaim)
 CLASSES: Final = resource_for(DeviceClass)
+PODS: Final = resource_for(Pod)
 # Kinds whose objects are counted. Claims are charged for their devices as well.
-COUNTED: Final[tuple[TypedResource[Any], ...]] = (resource_for(Pod), TEMPLATES, JOBS, QUOTAS)
+COUNTED: Final[tuple[TypedResource[Any], ...]] = (PODS, TEMPLATES, JOBS, QUOTAS)
 
 # The minimum between two writes of a status: claims may be created by the hundred.
 WRITE_PAUSE_S: Final = 1.0
@@ -47,6 +48,7 @@ class QuotaController(Controller[ObjectKey, WriteUsage]):
         self._quotas = MutationCache(self._quota_informer)
         informers.informer_for(CLASSES).subscribe(self._on_class)
         self._claims.subscribe(self._on_claim)
+        informers.informer_for(PODS).subscribe(self._on_pod)
         for resource in COUNTED:
             name = f"count/{resource.plural}{'.' + resource.group if resource.group else ''}"
             self._usage.count_objects(name)
@@ -54,12 +56,13 @@ class QuotaController(Controller[ObjectKey, WriteUsage]):
         self._quota_informer.subscribe(self._on_quota)
 
     def _on_claim(self, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
-        if before is None and after is not None:
-            self._usage.change_claim(after, 1)
-            self._queue_quotas(after.metadata.namespace)
-        elif after is None and before is not None:
-            self._usage.change_claim(before, -1)
-            self._queue_quotas(before.metadata.namespace)
+        if before is None or after is None:
+            self._usage.change_claim(before, after)
+            self._queue_quotas((after or before).metadata.namespace)  # type: ignore[union-attr]
+
+    def _on_pod(self, before: Pod | None, after: Pod | None) -> None:
+        if self._usage.change_pod(before, after):
+            self._queue_quotas((after or before).metadata.namespace)  # type: ignore[union-attr]
 
     def _on_object(self, name: str, before: ApiObject | None, after: ApiObject | None) -> None:
         if before is None and after is not None:

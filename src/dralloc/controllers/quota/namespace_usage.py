@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
-from dralloc.api.quota import QuotaFacts, is_counted, usage_of_claim
+from dralloc.api.pod_claims import EXTENDED_RESOURCE_CLAIM, controller_of
+from dralloc.api.pod_v1 import Pod
+from dralloc.api.quota import POD_COUNT, QuotaCharge, QuotaFacts, charge_of_pod, is_counted, usage_of_claim
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.primitives.quantity import Quantity
 
 Charges = Mapping[str, Quantity]
+# Namespace and name.
+ObjectName = tuple[str, str]
 
 
 class NamespaceUsage:
@@ -19,19 +23,23 @@ class NamespaceUsage:
         self._counts_extended = counts_extended
         # The extended resource of each device class.
         self._extended: dict[str, str] = {}
-        self._claims: defaultdict[str, dict[str, Quantity]] = defaultdict(dict)
+        self._charged: defaultdict[str, dict[str, Quantity]] = defaultdict(dict)
+        # What each claim is charged, and pods by UID; and claims whose charge may depend on a pod, by its UID.
+        self._claims: dict[ObjectName, Charges] = {}
+        self._pods: dict[str, QuotaCharge] = {}
+        self._owned: defaultdict[str, dict[ObjectName, ResourceClaim]] = defaultdict(dict)
         self._objects: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._object_names: set[str] = set()
 
     def of(self, namespace: str, names: Iterable[str]) -> dict[str, Quantity]:
         """The usage of these resources in the namespace; resources that are not counted are left out."""
-        claims, objects = self._claims.get(namespace, {}), self._objects.get(namespace, Counter())
+        charged, objects = self._charged.get(namespace, {}), self._objects.get(namespace, Counter())
         used = {}
         for name in names:
             if name in self._object_names:
                 used[name] = Quantity.of(objects[name])
-            elif is_counted(name, self._extended.values()) or name in claims:
-                used[name] = claims.get(name, Quantity.ZERO)
+            elif is_counted(name):
+                used[name] = charged.get(name, Quantity.ZERO)
         return used
 
     def count_objects(self, name: str) -> None:
@@ -41,10 +49,40 @@ class NamespaceUsage:
     def change_object(self, name: str, namespace: str, by: int) -> None:
         self._objects[namespace][name] += by
 
-    def change_claim(self, claim: ResourceClaim, sign: int) -> None:
-        """A claim was added (1) or deleted (-1). Its charges do not change in between."""
-        totals = self._claims[claim.metadata.namespace]
-        for name, amount in self._charges(claim).items():
+    def change_pod(self, before: Pod | None, after: Pod | None) -> bool:
+        """Apply a change of a pod to its extended resources; returns True if the usage may have changed."""
+        pod = after or before
+        assert pod is not None, "a change has an object"
+        uid, namespace = pod.metadata.uid, pod.metadata.namespace
+        old, new = self._pods.pop(uid, None), charge_of_pod(after) if after is not None else None
+        if new is not None and new.extended_usage:
+            self._pods[uid] = new
+        if old == new or not (self._pods.get(uid) or old):
+            return False
+        for charge, sign in ((old, -1), (self._pods.get(uid), 1)):
+            self._add(namespace, _extended(charge), sign)
+        for claim in tuple(self._owned.get(uid, {}).values()):
+            self.change_claim(claim, claim)
+        return True
+
+    def change_claim(self, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
+        claim = after or before
+        assert claim is not None, "a change has an object"
+        key, namespace = (claim.metadata.namespace, claim.metadata.name), claim.metadata.namespace
+        self._add(namespace, self._claims.pop(key, {}), -1)
+        owner = controller_of(claim.metadata)
+        if owner is not None:
+            self._owned[owner.uid].pop(key, None)
+        if after is None:
+            return
+        self._claims[key] = self._charges(after)
+        self._add(namespace, self._claims[key], 1)
+        if owner is not None and EXTENDED_RESOURCE_CLAIM in after.metadata.annotations:
+            self._owned[owner.uid][key] = after
+
+    def _add(self, namespace: str, charges: Charges, sign: int) -> None:
+        totals = self._charged[namespace]
+        for name, amount in charges.items():
             before = totals.get(name, Quantity.ZERO)
             totals[name] = before + amount if sign > 0 else before - amount
 
@@ -61,10 +99,22 @@ class NamespaceUsage:
         return True
 
     def recount_claims(self, claims: Iterable[ResourceClaim]) -> None:
-        self._claims.clear()
         for claim in claims:
-            self.change_claim(claim, 1)
+            self.change_claim(claim, claim)
 
     def _charges(self, claim: ResourceClaim) -> Charges:
-        facts = QuotaFacts(extended_names=self._extended, counts_extended=self._counts_extended)
+        owner = controller_of(claim.metadata)
+        pod = self._pods.get(owner.uid) if owner is not None else None
+        facts = QuotaFacts(
+            extended_names=self._extended,
+            counts_extended=self._counts_extended,
+            pod_usage=pod.extended_usage if pod is not None and pod.covers(claim) else {},
+        )
         return usage_of_claim(claim, facts)
+
+
+def _extended(charge: QuotaCharge | None) -> Charges:
+    """Pods themselves are counted with the other objects."""
+    if charge is None:
+        return {}
+    return {name: amount for name, amount in charge.amounts.items() if name != POD_COUNT}

@@ -12,18 +12,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dralloc.api.extended_resources import served_by_devices
+from dralloc.api.pod_requests import CPU, MEMORY, is_sidecar, peak_requests
 from dralloc.api.pod_v1 import Container, ContainerStatus, Pod, PodSpec
 from dralloc.primitives.quantity import NANOS, Quantity
 
-CPU: Final = "cpu"
-MEMORY: Final = "memory"
 PODS: Final = "pods"
 
 # What a container without requests counts for in node scores, as in Kubernetes. It never excludes a pod.
 UNSTATED: Final[Mapping[str, int]] = {CPU: NANOS // 10, MEMORY: 200 * 1024 * 1024 * NANOS}
-
-# Resources that a pod may request for all its containers together.
-_POD_LEVEL: Final = (CPU, MEMORY)
 
 ANY_ADDRESS: Final = "0.0.0.0"
 
@@ -54,9 +50,9 @@ class PodResources(Struct, frozen=True, gc=False):
 
 
 def resources_of(spec: PodSpec) -> PodResources:
-    weights = _total(spec, UNSTATED)
+    weights = peak_requests(spec, UNSTATED)
     return PodResources(
-        amounts={name: nanos for name, nanos in _total(spec, {}).items() if nanos} | {PODS: NANOS},
+        amounts={name: nanos for name, nanos in peak_requests(spec).items() if nanos} | {PODS: NANOS},
         weights={name: weights[name] for name in UNSTATED},
         ports=frozenset(_host_ports(spec)),
     )
@@ -109,67 +105,9 @@ def _as_it_is(container: Container, has: ContainerStatus, *, is_refused: bool) -
     return replace(container, resources=replace(container.resources, requests=requests))
 
 
-def _total(spec: PodSpec, unstated: Mapping[str, int]) -> dict[str, int]:
-    """The peak of the pod's requests: while its containers run, or while an init container runs."""
-    running: dict[str, int] = {}
-    for container in spec.containers:
-        _add(running, _requests(container, unstated))
-    if not spec.init_containers and spec.resources is None and not spec.overhead:
-        return running
-    sidecars: dict[str, int] = {}
-    starting: dict[str, int] = {}
-    for container in spec.init_containers:
-        asked = _requests(container, unstated)
-        if _is_sidecar(container):
-            _add(running, asked)
-            _add(sidecars, asked)
-            moment: Mapping[str, int] = sidecars
-        else:
-            moment = _sum(asked, sidecars)
-        _raise_to(starting, moment)
-    _raise_to(running, starting)
-    if spec.resources is not None:
-        stated = _nanos(spec.resources.requests)
-        running.update({name: nanos for name, nanos in stated.items() if _is_pod_level(name)})
-    _add(running, _nanos(spec.overhead))
-    return running
-
-
-def _is_pod_level(name: str) -> bool:
-    return name in _POD_LEVEL or name.startswith("hugepages-")
-
-
-def _requests(container: Container, unstated: Mapping[str, int]) -> dict[str, int]:
-    return {**unstated, **_nanos(container.resources.requests)} if container.resources.requests else {**unstated}
-
-
-def _nanos(amounts: Mapping[str, Quantity]) -> dict[str, int]:
-    return {name: amount.nanos for name, amount in amounts.items()}
-
-
-def _add(total: dict[str, int], amounts: Mapping[str, int]) -> None:
-    for name, nanos in amounts.items():
-        total[name] = total.get(name, 0) + nanos
-
-
-def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    total = dict(one)
-    _add(total, other)
-    return total
-
-
-def _raise_to(total: dict[str, int], amounts: Mapping[str, int]) -> None:
-    for name, nanos in amounts.items():
-        total[name] = max(total.get(name, 0), nanos)
-
-
 def _host_ports(spec: PodSpec) -> Iterator[HostPort]:
     """The host ports of sidecars and containers. Ports of other init containers do not count, as in Kubernetes."""
-    for container in (*filter(_is_sidecar, spec.init_containers), *spec.containers):
+    for container in (*filter(is_sidecar, spec.init_containers), *spec.containers):
         for port in container.ports:
             if port.host_port:
                 yield HostPort(port.protocol or "TCP", port.host_ip or ANY_ADDRESS, port.host_port)
-
-
-def _is_sidecar(container: Container) -> bool:
-    return container.restart_policy == "Always"
