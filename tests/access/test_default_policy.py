@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from dralloc.access.default_policy import AUTO_UPDATE, default_documents, default_policy, read_policy_object, reconciled
+from dralloc.access.gated_policy import documents_with
 from dralloc.access.role_aggregation import with_aggregated_rules
 from dralloc.api.rbac_v1 import ClusterRole
+from dralloc.primitives.features import FeatureGates
 
 RECORDED = Path(__file__).parents[1] / "vectors" / "rbac-defaults.json.gz"
 READ = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]}
@@ -59,3 +61,31 @@ def test_missing_subjects_and_selectors_are_added() -> None:
 def test_objects_of_the_administrators_are_left_alone() -> None:
     stored = {"metadata": {"annotations": {AUTO_UPDATE: "false"}}, "rules": []}
     assert reconciled(stored, {"metadata": {"labels": {"a": "b"}}, "rules": [READ]}) is stored
+
+
+def test_gates_add_the_rights_that_their_kinds_need() -> None:
+    """As Kubernetes 1.37 has them; the recorded policy is that of a server with the default gates."""
+    assert documents_with(FeatureGates.defaults()) == default_documents()
+    gates = "GenericWorkload=true,DRAWorkloadResourceClaims=true,WorkloadWithJob=true,DRAResourcePoolStatus=true"
+    documents = documents_with(FeatureGates.parse(gates))
+    assert all(reconciled(each, each) == each for each in documents)
+    roles = [item for item in map(read_policy_object, documents) if isinstance(item, ClusterRole)]
+    rights = {
+        role.metadata.name: {
+            f"{verb} {resource}"
+            for rule in role.rules
+            if "scheduling.k8s.io" in rule.api_groups
+            for verb in rule.verbs
+            for resource in rule.resources
+        }
+        for role in with_aggregated_rules(roles)
+    }
+    assert {"get podgroups", "watch workloads", "list podgroups/status"} <= rights["view"]
+    assert not {right for right in rights["view"] if right.split()[0] not in ("get", "list", "watch")}
+    assert {"create podgroups", "deletecollection workloads"} <= rights["edit"]
+    assert "update podgroups/status" not in rights["edit"]
+    assert "patch podgroups/status" in rights["system:kube-scheduler"]
+    assert "create workloads" in rights["system:controller:job-controller"]
+    bound = {each["roleRef"]["name"] for each in documents if each["kind"] == "ClusterRoleBinding"}
+    assert "system:controller:podgroup-protection-controller" in bound
+    assert "system:controller:resourcepoolstatusrequest-controller" in bound

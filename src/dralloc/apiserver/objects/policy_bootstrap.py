@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from dralloc.access.default_policy import Document, default_documents, reconciled
+from dralloc.access.default_policy import Document, reconciled
+from dralloc.access.gated_policy import documents_with
 from dralloc.api.registry import find_kind
 from dralloc.apiserver.objects.api_resources import key_of
 from dralloc.apiserver.objects.writer import Writer
 from dralloc.primitives.errors import NotFound
+from dralloc.primitives.features import FeatureGates
 
 _CONCURRENT: Final = 64
 
 
-async def bootstrap_policy(writer: Writer) -> None:
+async def bootstrap_policy(writer: Writer, gates: FeatureGates) -> None:
     """Write what is missing. Another server on the same store may do the same at the same time."""
     slots = asyncio.Semaphore(_CONCURRENT)
 
@@ -22,7 +24,7 @@ async def bootstrap_policy(writer: Writer) -> None:
         async with slots:
             await _ensure(writer, default)
 
-    await asyncio.gather(*map(ensure, default_documents()))
+    await asyncio.gather(*map(ensure, documents_with(gates)))
 
 
 async def _ensure(writer: Writer, default: Document) -> None:
