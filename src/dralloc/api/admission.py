@@ -125,7 +125,8 @@ def _prepare_and_validate(
     faults = (*_validate_resource_version(request, new.metadata), *_faults_without_handlers(request, new))
     if request.subresource == "status":
         assert isinstance(strategy, StatusStrategy), f"{request.kind.kind} has no status"
-        new = strategy.prepare_status(_with_metadata_of_status(request, new, old), old)
+        finalizers = strategy.finalizers_with_status(new, old)
+        new = strategy.prepare_status(_with_metadata_of_status(request, new, old, finalizers), old)
         return new, (*faults, *strategy.validate_status(new, old))
     new = strategy.prepare_update(_with_updated_metadata(request, new, old), old)
     if request.subresource in strategy.parts:
@@ -187,8 +188,8 @@ def _with_updated_metadata(request: WriteRequest, new: ObjectT, old: ObjectT) ->
     )
 
 
-def _with_metadata_of_status(request: WriteRequest, new: ObjectT, old: ObjectT) -> ObjectT:
-    """A write of the status changes no metadata but `managedFields`; validation finds a changed identity."""
+def _with_metadata_of_status(request: WriteRequest, new: ObjectT, old: ObjectT, finalizers: tuple[str, ...]) -> ObjectT:
+    """A write of the status changes no metadata but `managedFields` and what its kind allows; validation finds a changed identity."""
     metadata, before = new.metadata, old.metadata
     return replace(
         new,
@@ -198,6 +199,7 @@ def _with_metadata_of_status(request: WriteRequest, new: ObjectT, old: ObjectT) 
             namespace=(metadata.namespace or before.namespace) if request.kind.namespaced else "",
             uid=metadata.uid or before.uid,
             deletion_grace_period_seconds=_grace_period(metadata, before),
+            finalizers=finalizers,
             managed_fields=metadata.managed_fields,
         ),
     )

@@ -285,11 +285,18 @@ class ClusterRoleBindingStrategy(RoleBindingStrategy):
     )
 
 
-def without_scheduling_group(spec: dict[str, Any], old: dict[str, Any], gates: FeatureGates) -> dict[str, Any]:
-    """Returns the spec of a pod without its group while groups are off, unless the stored pod has one."""
-    if "schedulingGroup" not in spec or "GenericWorkload" in gates or old.get("schedulingGroup") is not None:
-        return spec
-    return {name: value for name, value in spec.items() if name != "schedulingGroup"}
+# Members of a pod's spec with their gates. EvictionRequestAPI is off in Kubernetes 1.37, and does not exist here.
+GATED_MEMBERS: Final = {"schedulingGroup": "GenericWorkload", "evictionResponders": "EvictionRequestAPI"}
+
+
+def without_gated_members(spec: dict[str, Any], old: dict[str, Any], gates: FeatureGates) -> dict[str, Any]:
+    """Returns the spec of a pod without the members whose gate is off, unless the stored pod has them."""
+    dropped = [
+        name
+        for name, gate in GATED_MEMBERS.items()
+        if name in spec and gate not in gates.enabled and old.get(name) is None
+    ]
+    return {name: value for name, value in spec.items() if name not in dropped} if dropped else spec
 
 
 _USUAL_PRIORITY: Final = {"priority": 0, "preemptionPolicy": PREEMPT_LOWER}
@@ -305,12 +312,12 @@ class PodStrategy(UnstructuredStrategy):
 
     def prepare_create(self, new: UnstructuredObject) -> UnstructuredObject:
         """A pod without a priority, because no priority class applied, gets the default priority."""
-        spec = without_scheduling_group(new.member("spec"), {}, self.admission.gates)
+        spec = without_gated_members(new.member("spec"), {}, self.admission.gates)
         return super().prepare_create(with_members(new, spec={**_USUAL_PRIORITY, **spec}))
 
     def prepare_update(self, new: UnstructuredObject, old: UnstructuredObject) -> UnstructuredObject:
         before = {name: value for name, value in old.member("spec").items() if name in _USUAL_PRIORITY}
-        spec = without_scheduling_group(new.member("spec"), old.member("spec"), self.admission.gates)
+        spec = without_gated_members(new.member("spec"), old.member("spec"), self.admission.gates)
         return super().prepare_update(with_members(new, spec={**before, **spec}), old)
 
     def initial_status(self, new: UnstructuredObject) -> dict[str, Any]:

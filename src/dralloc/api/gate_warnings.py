@@ -10,9 +10,12 @@ import msgspec
 
 from dralloc.api import gated_fields
 from dralloc.api.codec import encode
+from dralloc.api.core_strategies import GATED_MEMBERS, without_gated_members
 from dralloc.api.gated_fields import GatedFields
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate, ResourceSlice
+from dralloc.api.scheduling_v1beta1 import PodGroup, Workload
+from dralloc.api.unstructured_object import UnstructuredObject
 from dralloc.primitives.features import FeatureGates
 
 # The fields of a device that have names of the user's for keys.
@@ -30,6 +33,13 @@ def warn_of_dropped_fields(obj: ApiObject, gates: FeatureGates) -> Iterator[str]
             yield from _warn_of_claim(obj.spec, "spec", gates)
         case ResourceClaimTemplate():
             yield from _warn_of_claim(obj.spec.spec, "spec.spec", gates)
+        case PodGroup() | Workload() if "GenericWorkload" not in gates:
+            yield f"{obj.kind}: not served by a server without the feature gate GenericWorkload"
+        case UnstructuredObject(kind="Pod"):
+            spec = obj.member("spec")
+            kept = without_gated_members(spec, {}, gates)
+            for name in spec.keys() - kept.keys():
+                yield f"spec.{name}: dropped by a server without the feature gate {GATED_MEMBERS[name]}"
         case _:
             return
 

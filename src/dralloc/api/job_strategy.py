@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dralloc.api.batch_v1 import Job
-from dralloc.api.core_strategies import Rules, UnstructuredStrategy, with_members, without_scheduling_group
+from dralloc.api.core_strategies import Rules, UnstructuredStrategy, with_members, without_gated_members
 from dralloc.api.pod_defaults import default_template_spec
 from dralloc.api.unstructured_object import UnstructuredObject, view
 from dralloc.api.validation import core
@@ -66,7 +66,7 @@ def _without_group_in_template(
 ) -> UnstructuredObject:
     template, before = job.member("spec").get("template") or {}, _pod_spec(old)
     spec = template.get("spec") or {}
-    kept = without_scheduling_group(spec, before, gates)
+    kept = without_gated_members(spec, before, gates)
     if kept is spec:
         return job
     return with_members(job, spec={**job.member("spec"), "template": {**template, "spec": kept}})

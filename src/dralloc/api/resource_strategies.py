@@ -19,6 +19,7 @@ from dralloc.api.gated_fields import (
     SLICE_FEATURES,
     drop_disabled,
 )
+from dralloc.api.pod_claims import CLAIM_FINALIZER
 from dralloc.api.resource_defaults import (
     default_device_taint_rule,
     default_resource_claim,
@@ -115,6 +116,14 @@ class ResourceClaimStrategy(StatusStrategy[ResourceClaim]):
 
     def validate_update(self, new: ResourceClaim, old: ResourceClaim) -> Iterator[FieldError]:
         return validate_resource_claim_update(canonicalize(new), canonicalize(old))
+
+    def finalizers_with_status(self, new: ResourceClaim, old: ResourceClaim) -> tuple[str, ...]:
+        """The write that allocates a claim may also protect it, which takes a write of its own in Kubernetes."""
+        kept = old.metadata.finalizers
+        if CLAIM_FINALIZER in kept or CLAIM_FINALIZER not in new.metadata.finalizers:
+            return kept
+        is_allocated_now = old.status.allocation is None and new.status.allocation is not None
+        return (*kept, CLAIM_FINALIZER) if is_allocated_now else kept
 
     def prepare_status(self, new: ResourceClaim, old: ResourceClaim) -> ResourceClaim:
         new = replace(new, spec=old.spec)

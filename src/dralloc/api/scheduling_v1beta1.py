@@ -115,6 +115,11 @@ class PodGroup(ApiObject):
         return self.spec.scheduling_policy.gang is not None
 
     @property
+    def was_scheduled(self) -> bool:
+        """True if its members had nodes once."""
+        return any(each.type == INITIALLY_SCHEDULED and each.status == "True" for each in self.status.conditions)
+
+    @property
     def topology_key(self) -> str:
         """The node label whose value all pods must share; empty if there is none."""
         constraints = self.spec.scheduling_constraints

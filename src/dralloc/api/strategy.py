@@ -88,6 +88,10 @@ class StatusStrategy(Strategy[ObjectT]):
     @abstractmethod
     def validate_status(self, new: ObjectT, old: ObjectT) -> Iterator[FieldError]: ...
 
+    def finalizers_with_status(self, new: ObjectT, old: ObjectT) -> tuple[str, ...]:  # noqa: ARG002
+        """Returns the finalizers after a write of the status; `new` is the object as it was sent."""
+        return old.metadata.finalizers
+
 
 def with_generation(obj: ObjectT, generation: int) -> ObjectT:
     if obj.metadata.generation == generation:

@@ -56,6 +56,8 @@ def validate_binding_conditions(
     conditions: tuple[str, ...], failures: tuple[str, ...], path: FieldPath, declared: FieldPath
 ) -> Iterator[FieldError]:
     """Conditions that must hold before a pod is bound, and those that must not: either both lists are set or neither."""
+    if not conditions and not failures:
+        return
     for field, types in (("bindingConditions", conditions), ("bindingFailureConditions", failures)):
         if len(types) > BINDING_CONDITIONS_COUNT_MAX:
             yield too_many(declared.child(field), len(types), BINDING_CONDITIONS_COUNT_MAX)

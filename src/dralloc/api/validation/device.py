@@ -61,13 +61,14 @@ def validate_device(
     """
     yield from formats.validate_dns_label(device.name, path.child("name"))
     yield from _validate_sizes(device, path)
+    attributes = path.child("attributes")
     for name in device.attributes:
-        if not formats.is_plain_name(name):
-            yield from formats.validate_qualified_name(name, path.child("attributes"))
+        if not formats.is_usual_name(name):
+            yield from formats.validate_qualified_name(name, attributes)
     for name, attribute in device.attributes.items():
         # Any number and any boolean is valid.
         if attribute.string is not None or attribute.version is not None or has_list(attribute):
-            where = path.child("attributes").key(formats.shortened(name, ATTRIBUTE_KEY_SHOWN_MAX))
+            where = attributes.key(formats.shortened(name, ATTRIBUTE_KEY_SHOWN_MAX))
             yield from _validate_attribute(attribute, where)
     if old is None or old.capacity != device.capacity or old.request_policies != device.request_policies:
         yield from _validate_capacities(device, path.child("capacity"), context)
@@ -117,6 +118,8 @@ def _validate_sizes(device: Device, path: FieldPath) -> Iterator[FieldError]:
 
 
 def _count_values(attribute: DeviceAttribute) -> int:
+    if not has_list(attribute):
+        return 1
     lists = (attribute.ints, attribute.bools, attribute.strings, attribute.versions)
     return sum(map(len, filter(None, lists))) or 1
 
@@ -126,8 +129,10 @@ def _count_values(attribute: DeviceAttribute) -> int:
 
 def _members_with_content(attribute: DeviceAttribute) -> int:
     scalars = (attribute.int, attribute.bool, attribute.string, attribute.version)
-    lists = (attribute.ints, attribute.bools, attribute.strings, attribute.versions)
-    return sum(scalar is not None for scalar in scalars) + sum(bool(items) for items in lists)
+    count = len(scalars) - scalars.count(None)
+    if has_list(attribute):
+        count += sum(map(bool, (attribute.ints, attribute.bools, attribute.strings, attribute.versions)))
+    return count
 
 
 def _validate_attribute(attribute: DeviceAttribute, path: FieldPath) -> Iterator[FieldError]:
@@ -135,6 +140,11 @@ def _validate_attribute(attribute: DeviceAttribute, path: FieldPath) -> Iterator
         yield from _validate_length(attribute.string, path.child("string"))
     if attribute.version is not None:
         yield from _validate_version(attribute.version, path.child("version"))
+    if has_list(attribute):
+        yield from _validate_lists(attribute, path)
+
+
+def _validate_lists(attribute: DeviceAttribute, path: FieldPath) -> Iterator[FieldError]:
     for position, text in enumerate(attribute.strings or ()):
         yield from _validate_length(text, path.child("strings").index(position))
     for position, text in enumerate(attribute.versions or ()):
@@ -163,7 +173,7 @@ def _validate_version(text: str, path: FieldPath) -> Iterator[FieldError]:
 
 def _validate_capacities(device: Device, path: FieldPath, context: ValidationContext) -> Iterator[FieldError]:
     for name, capacity in device.capacity.items():
-        if not formats.is_plain_name(name):
+        if not formats.is_usual_name(name):
             yield from formats.validate_qualified_name(name, path)
         if capacity.request_policy is None and capacity.request_policy_name is None:
             continue

@@ -6,11 +6,13 @@ is kept.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from functools import cache
 from operator import is_
 from typing import Any, Final
 
+from dralloc.api.codec import encode
 from dralloc.api.protobuf_schema import SCALARS, MessageField, message_name, messages
 from dralloc.apiserver.documents.json_documents import Document
 
@@ -55,30 +57,46 @@ def _merged(name: str, sent: Document, stored: Document) -> Document:
 
 
 def _merged_value(field: MessageField, now: Any, before: Any) -> Any:
-    """The value with the members of ours; the same value if it lacks none."""
+    """The value with the members of ours; the same value if it lacks none, or if it is not of the field's type."""
     if field.is_list:
-        unused = list(before)
-        items = [_merged_item(field.type, item, unused) for item in now]
+        if not isinstance(now, list):
+            return now
+        items = _merged_items(field.type, now, before)
         return now if all(map(is_, items, now)) else items
+    if not isinstance(now, dict):
+        return now
     if field.is_map:
         values = {
-            key: _merged(field.type, value, before[key]) if isinstance(before.get(key), dict) else value
+            key: _merged(field.type, value, before[key])
+            if isinstance(value, dict) and isinstance(before.get(key), dict)
+            else value
             for key, value in now.items()
         }
         return now if all(value is now[key] for key, value in values.items()) else values
     return _merged(field.type, now, before)
 
 
-def _merged_item(name: str, item: Document, unused: list[Document]) -> Document:
-    """The item with the members of the first stored item that has the same simple values, such as its name."""
-    for place, candidate in enumerate(unused):
-        if _simple(name, candidate) == _simple(name, item):
-            return _merged(name, item, unused.pop(place))
-    return item
+def _merged_items(name: str, now: list[Any], before: list[Document]) -> list[Any]:
+    """Each item with the members of the first stored item that has the same simple values, such as its name."""
+    unused: dict[bytes, deque[Document]] = {}
+    for stored in before:
+        unused.setdefault(_simple(name, stored), deque()).append(stored)
+    return [
+        _merged(name, item, found.popleft())
+        if isinstance(item, dict) and (found := unused.get(_simple(name, item)))
+        else item
+        for item in now
+    ]
 
 
-def _simple(name: str, item: Mapping[str, Any]) -> Document:
-    fields = {
+def _simple(name: str, item: Mapping[str, Any]) -> bytes:
+    fields = _simple_fields(name)
+    values = sorted((key, value) for key, value in item.items() if key in fields and value not in (None, [], {}, ""))
+    return encode(values)
+
+
+@cache
+def _simple_fields(name: str) -> frozenset[str]:
+    return frozenset(
         field.name for number, field in messages()[name].items() if number < OWN_NUMBERS and field.type in SCALARS
-    }
-    return {key: value for key, value in item.items() if key in fields and value not in (None, [], {}, "")}
+    )
