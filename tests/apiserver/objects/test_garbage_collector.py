@@ -103,3 +103,13 @@ async def test_foreground_deletion_waits_for_dependents_of_dependents(api: Local
     await api.patch(f"{CLAIMS}/c", {"metadata": {"finalizers": None}})
     await settle()
     assert [await api.exists(f"{PODS}/{name}") for name in ("p", "q")] == [False, False]
+
+
+@with_api
+async def test_an_owner_does_not_wait_for_dependents_that_another_owner_keeps(api: LocalApi) -> None:
+    owner, other = await api.create(PODS, pod("p")), await api.create(PODS, pod("q"))
+    await api.create(CLAIMS, claim(ownerReferences=[*owned_by(owner, blockOwnerDeletion=True), *owned_by(other)]))
+    await api.delete(f"{PODS}/p", {"propagationPolicy": "Foreground"})
+    await settle()
+    assert not await api.exists(f"{PODS}/p")
+    assert (await api.get(f"{CLAIMS}/c"))["metadata"]["ownerReferences"] == owned_by(other)

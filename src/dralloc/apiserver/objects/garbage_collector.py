@@ -1,16 +1,16 @@
 """Garbage collection: deletes dependents with their owners, and the content of a namespace with it.
 
-A view of the whole store queues the objects that may be due, and one task checks them. Checks are idempotent, so several servers can run
-them on one store. Kubernetes does this in a controller; here it is a part of the server, so that it works without one.
+A view of the whole store queues the objects that may be due, and one task checks them, several at a time: each deletion waits for the
+disk. Checks are idempotent, so several servers can run them on one store. Kubernetes does this in a controller; here it is a part of the server, so that it works without one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
+from itertools import islice
 from typing import Final
 
 from dralloc.api.meta_v1 import ObjectMeta, OwnerReference
@@ -24,6 +24,7 @@ from dralloc.apiserver.objects.deletion_rules import (
     DeleteOptions,
     Propagation,
 )
+from dralloc.apiserver.objects.dependents import DependentIndex, OwnerId
 from dralloc.apiserver.objects.namespaces import without_content_finalizer
 from dralloc.apiserver.objects.record_lists import read_all
 from dralloc.apiserver.objects.store_view import StoreView
@@ -36,12 +37,10 @@ from dralloc.store.records import Record, StoreEvent
 
 EVERYTHING: Final = "/registry/"
 RETRY_S: Final = 1.0
+# Objects that are checked at a time: so few that requests do not notice.
+CONCURRENT_MAX: Final = 16
 
 _logger = logging.getLogger(__name__)
-
-
-# Its key and its UID.
-_OwnerId = tuple[str, str]
 
 
 class _Owner(Enum):
@@ -58,11 +57,10 @@ class GarbageCollector:
         self._writer = writer
         self._deleter = deleter
         self._kinds = {prefix_of(kind): kind for kind in KINDS if kind.stored_as is None}
-        # Keys of dependents by their owner, and owners by the dependent's key; ordered, so that runs are deterministic. Users write
-        # references, so an owner is a key and a UID: a UID alone could be that of an object of another namespace.
-        self._dependents: defaultdict[_OwnerId, dict[str, None]] = defaultdict(dict)
-        self._owners: dict[str, tuple[_OwnerId, ...]] = {}
+        self._dependents = DependentIndex()
         self._terminating: set[str] = set()
+        # By namespace that is being deleted: the objects that are not removed yet.
+        self._content: dict[str, set[str]] = {}
         # The queue of keys to check, each once.
         self._due: dict[str, None] = {}
         self._work = asyncio.Event()
@@ -84,8 +82,8 @@ class GarbageCollector:
 
     def reset(self, records: Iterable[Record], revision: int) -> None:  # noqa: ARG002
         self._dependents.clear()
-        self._owners.clear()
         self._terminating.clear()
+        self._content.clear()
         for record in records:
             self._learn(record.key, record)
 
@@ -95,40 +93,34 @@ class GarbageCollector:
             self._note_removed(event.key, event.previous)
 
     def _learn(self, key: str, record: Record | None) -> None:
-        """Record the owners of an object, and queue it if it may be due."""
-        for owner in self._owners.pop(key, ()):
-            self._dependents[owner].pop(key, None)
-            if not self._dependents[owner]:
-                del self._dependents[owner]
-        if record is None:
-            return
+        """Record the owners of an object, and queue what may be due: the object, and owners that waited for it."""
         # Avoids decoding: few objects have owners or are being deleted.
-        has_owners, is_marked = b'"ownerReferences":' in record.value, b'"deletionTimestamp":' in record.value
-        if not (has_owners or is_marked):
-            return
-        metadata = read_metadata(record.value)
-        if metadata.owner_references:
-            owners = self._owners[key] = tuple(self._owner_ids(metadata))
-            for owner in owners:
-                self._dependents[owner][key] = None
+        has_owners = record is not None and b'"ownerReferences":' in record.value
+        is_marked = record is not None and b'"deletionTimestamp":' in record.value
+        metadata = read_metadata(record.value) if record is not None and (has_owners or is_marked) else None
+        for owner in self._dependents.put(key, self._owners_of(metadata) if metadata is not None else ()):
+            self._queue(owner.key)
         if is_marked and key.startswith(prefix_of(NAMESPACE)):
             self._terminating.add(name_of(key))
-        self._queue(key)
+        if metadata is not None:
+            self._queue(key)
 
     def _note_removed(self, key: str, previous: Record) -> None:
-        """Queue the dependents and owners of a removed object, and its namespace if that is being deleted."""
-        if self._dependents or b'"ownerReferences":' in previous.value:
-            metadata = read_metadata(previous.value)
-            for dependent in self._dependents.get((key, metadata.uid), ()):
+        """Queue the dependents of a removed object, and its namespace if that is being deleted and is empty now."""
+        if self._dependents:
+            for dependent in self._dependents.of(OwnerId(key, read_metadata(previous.value).uid)):
                 self._queue(dependent)
-            for owner, _ in self._owner_ids(metadata):
-                self._queue(owner)
         if key.startswith(prefix_of(NAMESPACE)):
             self._terminating.discard(name_of(key))
-        elif self._terminating:
+            self._content.pop(name_of(key), None)
+        elif self._content:
             kind = self._kind_of(key)
-            if kind is not None and (namespace := namespace_of(kind, key)) in self._terminating:
-                self._queue(key_of(NAMESPACE, "", namespace))
+            namespace = namespace_of(kind, key) if kind is not None else ""
+            content = self._content.get(namespace)
+            if content is not None:
+                content.discard(key)
+                if not content:
+                    self._queue(key_of(NAMESPACE, "", namespace))
 
     def _queue(self, key: str) -> None:
         self._due[key] = None
@@ -141,17 +133,23 @@ class GarbageCollector:
             await self._work.wait()
             self._work.clear()
             while self._due:
-                key = next(iter(self._due))
-                del self._due[key]
-                try:
-                    await self._collect(key)
-                except StoreClosed:
-                    return
-                except NotFound:
-                    continue
-                except (ApiError, StoreError) as error:
-                    _logger.warning("cannot collect %s, retrying: %s", key, error)
-                    asyncio.get_running_loop().call_later(RETRY_S, self._queue, key)
+                due, self._due = iter(self._due), {}
+                while keys := tuple(islice(due, CONCURRENT_MAX)):
+                    try:
+                        await asyncio.gather(*map(self._check, keys))
+                    except StoreClosed:
+                        return
+
+    async def _check(self, key: str) -> None:
+        try:
+            await self._collect(key)
+        except NotFound:
+            return
+        except StoreClosed:
+            raise
+        except (ApiError, StoreError) as error:
+            _logger.warning("cannot collect %s, retrying: %s", key, error)
+            asyncio.get_running_loop().call_later(RETRY_S, self._queue, key)
 
     async def _collect(self, key: str) -> None:
         """Check one object, and do what is due."""
@@ -170,25 +168,25 @@ class GarbageCollector:
             await self._follow_owners(kind, record, metadata)
 
     async def _follow_owners(self, kind: Kind, record: Record, metadata: ObjectMeta) -> None:
-        """Delete an object without owners left; otherwise remove references to owners that are gone."""
+        """Delete an object without owners left; otherwise remove references to owners that are gone or wait for it."""
         states = [await self._state_of(reference, metadata.namespace) for reference in metadata.owner_references]
         if _Owner.ALIVE in states:
             gone = [
                 reference.uid
                 for reference, state in zip(metadata.owner_references, states, strict=True)
-                if state is _Owner.GONE
+                if state is not _Owner.ALIVE
             ]
             if gone:
                 await self._edit(kind, record, lambda document: _without_owners(document, gone))
             return
         # An owner that waits for its dependents waits for theirs, too.
-        waits = _Owner.WAITING in states and bool(self._dependents.get((record.key, metadata.uid)))
+        waits = _Owner.WAITING in states and bool(self._dependents.of(OwnerId(record.key, metadata.uid)))
         propagation = Propagation.FOREGROUND if waits else Propagation.BACKGROUND
         await self._deleter.delete(kind, record.key, DeleteOptions(propagation=propagation, uid=metadata.uid))
 
     async def _orphan(self, kind: Kind, record: Record, metadata: ObjectMeta) -> None:
         """Remove the references of all dependents to the owner, then release the owner."""
-        for key in list(self._dependents.get((record.key, metadata.uid), ())):
+        for key in list(self._dependents.of(OwnerId(record.key, metadata.uid))):
             dependent_kind, dependent = self._kind_of(key), await self._store.get(key)
             if dependent_kind is None or dependent is None:
                 continue
@@ -201,35 +199,33 @@ class GarbageCollector:
         await self._edit(kind, record, lambda document: _without_finalizer(document, ORPHAN_FINALIZER))
 
     async def _delete_dependents_first(self, kind: Kind, record: Record, metadata: ObjectMeta) -> None:
-        """Delete the dependents, and release the owner once none is left that blocks its deletion."""
-        blocking, owner = False, (record.key, metadata.uid)
-        for key in list(self._dependents.get(owner, ())):
-            dependent = await self._store.get(key)
-            dependent_kind = self._kind_of(key)
-            if dependent is None or dependent_kind is None:
-                continue
-            theirs = read_metadata(dependent.value)
-            blocking |= any(
-                reference.block_owner_deletion and reference.uid == metadata.uid
-                for reference in theirs.owner_references
-                if self._key_of_owner(reference, theirs.namespace) == record.key
-            )
-            if not theirs.deletion_timestamp:
-                await self._follow_owners(dependent_kind, dependent, theirs)
-        if not blocking:
+        """Have the dependents deleted, and release the owner once none is left that blocks its deletion."""
+        owner = OwnerId(record.key, metadata.uid)
+        for key in self._dependents.of(owner):
+            self._queue(key)
+        if not self._dependents.is_blocked(owner):
             await self._edit(kind, record, lambda document: _without_finalizer(document, FOREGROUND_FINALIZER))
 
     async def _empty(self, namespace: str) -> None:
         """Delete the content of a namespace; once it is empty, release the namespace."""
-        is_empty = True
+        left: set[str] = set()
         for kind in self._kinds.values():
             if not kind.namespaced:
                 continue
             records, _ = await read_all(self._store, prefix_of(kind, namespace))
             deleted = await self._deleter.delete_all(kind, records, DeleteOptions(propagation=Propagation.BACKGROUND))
-            is_empty &= all(outcome.removed for outcome in deleted)
-        if is_empty:
+            if not all(outcome.removed for outcome in deleted):
+                left.update(record.key for record in records)
+        if not left:
             await self._writer.edit(NAMESPACE, key_of(NAMESPACE, "", namespace), without_content_finalizer)
+            return
+        # From here on, each removal is noted. What was removed before is found missing.
+        self._content[namespace] = left
+        for key in tuple(left):
+            if await self._store.get(key) is None:
+                left.discard(key)
+        if not left:
+            self._queue(key_of(NAMESPACE, "", namespace))
 
     # --- parts ----------------------------------------------------------------------------------------------
 
@@ -246,11 +242,11 @@ class GarbageCollector:
             return _Owner.WAITING
         return _Owner.ALIVE
 
-    def _owner_ids(self, metadata: ObjectMeta) -> Iterator[_OwnerId]:
-        """The owners of the kinds that are served here."""
+    def _owners_of(self, metadata: ObjectMeta) -> Iterator[tuple[OwnerId, bool]]:
+        """The owners of the kinds that are served here, each with whether the object blocks its deletion."""
         for reference in metadata.owner_references:
             if (key := self._key_of_owner(reference, metadata.namespace)) is not None:
-                yield key, reference.uid
+                yield OwnerId(key, reference.uid), bool(reference.block_owner_deletion)
 
     def _key_of_owner(self, reference: OwnerReference, namespace: str) -> str | None:
         kind = find_kind(reference.api_version, reference.kind)
