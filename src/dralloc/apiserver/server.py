@@ -11,6 +11,8 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
+from msgspec.structs import replace
+
 from dralloc.access.authorizer import Authorizer
 from dralloc.access.impersonation import Impersonation, ImpersonationRefused
 from dralloc.api import rbac_v1
@@ -19,6 +21,7 @@ from dralloc.api.protobuf_writer import UnencodableValue, has_message, to_protob
 from dralloc.api.registry import (
     CERTIFICATE_SIGNING_REQUEST,
     NAMESPACE,
+    POD,
     PRIORITY_CLASS,
     RESOURCE_CLAIM,
     served_kinds,
@@ -37,6 +40,7 @@ from dralloc.apiserver.http.request_metrics import ServerMetrics
 from dralloc.apiserver.http.statuses import UNAUTHORIZED, no_such_resource, status_of, status_response
 from dralloc.apiserver.http.task_stacks import task_stacks
 from dralloc.apiserver.http.url_paths import GroupPath, Path, PlainPath, ResourcePath, VersionPath, parse_path
+from dralloc.apiserver.objects import write_batches
 from dralloc.apiserver.objects.access_control import AccessControl
 from dralloc.apiserver.objects.api_resources import ResourceTable
 from dralloc.apiserver.objects.certificate_requests import CertificateIssuer, CertificateRequestCheck, RequestSigner
@@ -76,6 +80,9 @@ from dralloc.store.interface import Store
 # The server is not ready if the store takes longer than this.
 STORE_ANSWERS_WITHIN_S: Final = 2.0
 JWK_SET: Final = "application/jwk-set+json"
+
+# More than any body: descriptions are always made in a thread.
+DESCRIPTION_WORK: Final = 16 * 1024 * 1024
 
 _logger = logging.getLogger(__name__)
 
@@ -134,12 +141,14 @@ class ApiServer:
         self._resources = ResourceTable(kinds)
         self._watches = WatchTable(store)
         self._description = DescriptionEndpoints(kinds)
+        self._gates = gates
         self._accounts = accounts or ServiceAccountTokens(store, clock=clock)
         self._reviews = Reviews(self._access, (authenticator or Authenticator({}, verifiers=(self._accounts,))).review)
         priorities, limits, classes = PodPriorities(store), QuotaLimits(store), ExtendedResourceNames(store)
         devices, uses = DeviceGuard(store), ClaimUseGuard(store)
         limited = [kind for kind in kinds if kind.namespaced and kind.stored_as is None]
         quotas = {kind.resource: QuotaGuard(store, kind, limits, classes, gates) for kind in limited}
+        quotas[POD.resource].charge_with(quotas[RESOURCE_CLAIM.resource])
         guards: dict[str, tuple[WriteGuard, ...]] = {name: (quota,) for name, quota in quotas.items()}
         if guards_devices:
             guards[RESOURCE_CLAIM.resource] += (devices, uses)
@@ -189,7 +198,7 @@ class ApiServer:
             for name, document in objects:
                 await self._writer.create_initial(kind, name, document)
         if self._policy is not None:
-            await bootstrap_policy(self._writer)
+            await bootstrap_policy(self._writer, self._gates)
             await self._aggregator.start()
             await self._default_accounts.start()
             await self._policy.ready()
@@ -223,7 +232,7 @@ class ApiServer:
         finally:
             self.metrics.in_flight -= 1
         if audited is not None:
-            audited.end(response)
+            await audited.end(response)
         accept = request.headers.get(b"accept", b"")
         if b"yaml" in accept and wants_yaml(request.header(b"accept")):
             await _convert_to_yaml(response)
@@ -243,6 +252,21 @@ class ApiServer:
         """True if the path can exist: metrics have no series for paths that clients invent."""
         resource = self._resources.find(path.group, path.version, path.resource)
         return resource is not None and (not path.subresource or path.subresource in resource.kind.subresources)
+
+    async def refuse(self, request: HttpRequest, error: ApiError) -> HttpResponse:
+        """The response to a request that is not handled: there are too many, its body is too large, another site sent it.
+
+        Its body is not read, not even for the audit log.
+        """
+        path, response = parse_path(request.path), status_response(status_of(error))
+        unread = replace(request, body=b"")
+        if self._auditor is not None and (audited := self._auditor.begin(unread, path)) is not None:
+            await audited.end(response)
+        about = path if isinstance(path, ResourcePath) and self._is_served(path) else None
+        self.metrics.observe(
+            _verb(request, about), about, dry_run="dryRun" in request.query, code=response.status, seconds=None
+        )
+        return response
 
     def refuse_unauthenticated(self, request: HttpRequest) -> HttpResponse:
         """The response to a request without a valid credential."""
@@ -277,8 +301,10 @@ class ApiServer:
             return status_response(status_of(ApiError(f"internal error: {type(error).__name__}")))
 
     def _is_extension(self, path: Path) -> bool:
-        """True for paths of extensions: they read as the caller, so that each of their requests is authorized."""
-        return isinstance(path, PlainPath) and path.path.strip("/").partition("/")[0] in self._extensions
+        """True for paths of extensions: they act as the caller, so that each of their requests is authorized."""
+        if not isinstance(path, PlainPath):
+            return False
+        return path.path in write_batches.PATHS or path.path.strip("/").partition("/")[0] in self._extensions
 
     async def _impersonate(self, request: HttpRequest, path: Path) -> None:
         """Serve the request as the user that its headers name, or refuse it: they are never ignored."""
@@ -318,6 +344,8 @@ class ApiServer:
             return response
 
     async def _on_plain(self, request: HttpRequest, path: str) -> HttpResponse | None:
+        if request.path in write_batches.PATHS:
+            return await write_batches.answer(request, self.handle)
         if (extension := self._extensions.get(request.path.removeprefix("/").partition("/")[0])) is not None:
             return await extension.answer(request, self.handle)
         if "//" in request.path:
@@ -339,6 +367,9 @@ class ApiServer:
                 return _with_media_type(request, JSON, self._accounts.openid_configuration())
             case "/openid/v1/jwks":
                 return _with_media_type(request, JWK_SET, self._accounts.public_keys())
+        if path.startswith("/openapi/"):
+            # Made when it is first asked for, which takes half a second.
+            return await compute(DESCRIPTION_WORK, self._description.plain, request, path)
         return self._description.plain(request, path)
 
     async def _store_answers(self) -> bool:

@@ -12,6 +12,7 @@ from msgspec import Struct
 from dralloc.api.codec import encode
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.protobuf_merge import merge_protobuf
+from dralloc.client.server_extensions import ServerExtensions
 from dralloc.client.status_errors import error_of_response, error_of_status, send_request
 from dralloc.client.transport import ClientRequest, Transport, split_lines
 from dralloc.client.typed_resource import Object, ObjectKey, TypedResource
@@ -72,6 +73,7 @@ class ApiCalls:
 
     def __init__(self, transport: Transport, *, field_manager: str = "dralloc", field_validation: str = "") -> None:
         self._transport = transport
+        self.extensions = ServerExtensions(transport)
         self._options = _filled(fieldManager=field_manager, fieldValidation=field_validation)
 
     async def get(self, resource: TypedResource[Object], key: ObjectKey) -> Object:
@@ -163,12 +165,15 @@ class ApiCalls:
         *,
         force: bool = False,
         subresource: str | None = None,
+        manager: str = "",
     ) -> Object:
         """Server-side apply: sets our fields to the item's; with `force`, also fields owned by other managers.
 
-        Applied objects are usually written by people, so unknown fields are rejected by default.
+        Applied objects are usually written by people, so unknown fields are rejected by default. `manager` is the field manager
+        for calls that have none.
         """
         query = {"fieldValidation": "Strict"} | self._managed() | ({"force": "true"} if force else {})
+        query |= _filled(fieldManager=manager)
         path = resource.path(namespace=key.namespace, name=key.name, subresource=subresource)
         headers = {"Content-Type": PatchType.APPLY.value}
         response = await send_request(

@@ -5,7 +5,7 @@ A patch keeps members that a newer server has and this version does not know.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from dralloc.api.resource_v1 import ResourceClaim
@@ -22,12 +22,18 @@ async def patch_claim(calls: ApiCalls, claim: ResourceClaim, patch: Mapping[str,
     return await write(CLAIMS, key_of(claim), _with_preconditions(claim, patch))
 
 
-async def patch_claim_status(calls: ApiCalls, claim: ResourceClaim, status: Mapping[str, Any]) -> ResourceClaim:
-    """Set these members of the claim's status, or remove those that are None; returns the written claim."""
+async def patch_claim_status(
+    calls: ApiCalls, claim: ResourceClaim, status: Mapping[str, Any], *, finalizers: Sequence[str] | None = None
+) -> ResourceClaim:
+    """Set these members of the claim's status, or remove those that are None; returns the written claim.
+
+    Only servers with the extension `ALLOCATION_FINALIZER` take the finalizers.
+    """
     allocation = claim.status.allocation
     has_parameters = allocation is not None and _has_parameters(allocation.devices.config)
     write = calls.merge if has_parameters else calls.patch
-    return await write(CLAIMS, key_of(claim), _with_preconditions(claim, {"status": status}), subresource="status")
+    patch = {"status": status} if finalizers is None else {"status": status, "metadata": {"finalizers": finalizers}}
+    return await write(CLAIMS, key_of(claim), _with_preconditions(claim, patch), subresource="status")
 
 
 def _has_parameters(config: Any) -> bool:

@@ -7,16 +7,21 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Generic, TypeVar
 
-from msgspec import Struct
+from msgspec import MsgspecError, Raw, Struct
 
 from dralloc.api.codec import decode
 from dralloc.api.meta_v1 import ApiObject
+from dralloc.client.shared_parts import SharedParts
+from dralloc.primitives.decoders import make_decoder
 
 Object = TypeVar("Object", bound=ApiObject)
 
 # The most recently decoded objects, unless they are large.
 CHANGES_MAX: Final = 2048
 CHANGE_BYTES_MAX: Final = 8 * 1024
+
+# Of all objects that this process reads.
+_PARTS: Final = SharedParts()
 
 
 class ObjectKey(Struct, frozen=True, gc=False):
@@ -61,7 +66,11 @@ class TypedResource(ResourceAddress, Generic[Object]):
     read: Callable[[bytes], Object] | None = None
 
     def decode(self, body: bytes) -> Object:
-        return decode(body, self.type) if self.read is None else self.read(body)
+        """Decodes an object. It has no `managedFields`: they are larger than the rest of a pod, and informers keep
+        thousands. A server that gets an object back without them keeps its own.
+        """
+        body = without_managed_fields(body)
+        return _PARTS.share(decode(body, self.type) if self.read is None else self.read(body))
 
     def decode_change(self, body: bytes) -> Object:
         """Decodes the object of a write or watch event. The same bytes answer the write and reach every watch of this
@@ -73,9 +82,37 @@ class TypedResource(ResourceAddress, Generic[Object]):
         return self.decode(body)
 
 
+class _ManagedMeta(Struct, rename="camel"):
+    managed_fields: Raw = Raw(b"[]")
+
+
+class _ManagedObject(Struct):
+    metadata: _ManagedMeta
+
+
+_MANAGED: Final = make_decoder(_ManagedObject)
+_MANAGED_FIELDS: Final = b'"managedFields":'
+
+
+def without_managed_fields(body: bytes) -> bytes:
+    """Returns the object with an empty list of managed fields, without decoding them."""
+    start = body.find(_MANAGED_FIELDS)
+    # Two of them: one is elsewhere, as in the parameters of a driver, which are content.
+    if start < 0 or body.find(_MANAGED_FIELDS, start + 1) >= 0:
+        return body
+    try:
+        managed = bytes(_MANAGED.decode(body).metadata.managed_fields)
+    except MsgspecError:
+        # Whatever is wrong with it, the decoder of the whole object explains it.
+        return body
+    start += len(_MANAGED_FIELDS)
+    end = start + len(managed)
+    return b"%b[]%b" % (body[:start], body[end:]) if body[start:end] == managed else body
+
+
 @lru_cache(maxsize=CHANGES_MAX)
 def _decode_once(body: bytes, object_type: type[Object]) -> Object:
-    return decode(body, object_type)
+    return _PARTS.share(decode(without_managed_fields(body), object_type))
 
 
 def key_of(item: ApiObject) -> ObjectKey:

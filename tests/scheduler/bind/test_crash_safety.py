@@ -7,28 +7,30 @@ from contextlib import AbstractAsyncContextManager
 
 import pytest
 
-from dralloc.api.pod_claims import is_reserved_for
+from dralloc.api.pod_claims import CLAIM_FINALIZER, is_reserved_for
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport
 from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
+from tests.support.extensions import WithoutExtensions
 from tests.support.scheduled_cluster import ScheduledCluster, node, our_pod, scheduled_cluster
 
-# Two claims: two finalizers, two statuses, a binding.
-WRITES = 5
+# Two claims: two statuses, a binding; without the server's extension two finalizers, too.
+WRITES = [(write, True) for write in range(1, 4)] + [(write, False) for write in range(1, 6)]
 
 
 class CrashingTransport:
     """Stops for good at the n-th write of a claim or binding, before or after the server executes it."""
 
-    def __init__(self, write: int, *, is_done: bool) -> None:
+    def __init__(self, write: int, *, is_done: bool, has_extensions: bool) -> None:
         self._left = write
+        self._has_extensions = has_extensions
         self._is_done = is_done
         self.has_died = asyncio.Event()
 
     def around(self, inner: Transport) -> Transport:
-        self._inner = inner
+        self._inner: Transport = inner if self._has_extensions else WithoutExtensions(inner)
         return self
 
     async def send(self, request: ClientRequest) -> ClientResponse:
@@ -57,15 +59,16 @@ async def assert_all_is_well(cluster: ScheduledCluster) -> None:
         assert used.status.allocation is not None
         assert [result.pool for result in used.status.allocation.devices.results] == [pod.spec.node_name]
         assert is_reserved_for(used, pod)
+        assert CLAIM_FINALIZER in used.metadata.finalizers
     devices = [result.device for used in claims for result in used.status.allocation.devices.results]  # type: ignore[union-attr]
     assert sorted(devices) == ["gpu-0", "gpu-1"]
 
 
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("write", range(1, WRITES + 1))
-def test_the_next_scheduler_finishes_what_a_crashed_one_began(write: int, is_done: bool) -> None:
+@pytest.mark.parametrize(("write", "has_extensions"), WRITES)
+def test_the_next_scheduler_finishes_what_a_crashed_one_began(write: int, has_extensions: bool, is_done: bool) -> None:
     async def main() -> None:
-        dying = CrashingTransport(write, is_done=is_done)
+        dying = CrashingTransport(write, is_done=is_done, has_extensions=has_extensions)
         async with scheduled_cluster(wrap=dying.around) as cluster:
             await cluster.create(device_class())
             for name in ("node-a", "node-b"):

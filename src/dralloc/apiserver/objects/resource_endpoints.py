@@ -16,7 +16,6 @@ from dralloc.api.authentication_v1 import TokenRequest
 from dralloc.api.codec import encode
 from dralloc.api.registry import CERTIFICATE_SIGNING_REQUEST, NAMESPACE, POD
 from dralloc.apiserver.description.tables import partial_metadata
-from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.documents.server_side_apply import manager_of_user_agent
 from dralloc.apiserver.http.access_requests import access_request, verb_of_method
 from dralloc.apiserver.http.field_terms import escape_value
@@ -47,7 +46,7 @@ from dralloc.apiserver.objects.deleter import Deleter
 from dralloc.apiserver.objects.deletion_rules import read_delete_options
 from dralloc.apiserver.objects.namespaces import with_finalizers
 from dralloc.apiserver.objects.node_restriction import NodeRestriction
-from dralloc.apiserver.objects.patch_requests import APPLY_PATCH, document_patcher, patch_object
+from dralloc.apiserver.objects.patch_requests import APPLY_PATCH, DocumentPatch, patch_object, read_patch
 from dralloc.apiserver.objects.pod_connections import PodConnections
 from dralloc.apiserver.objects.pod_subresources import PodSubresources
 from dralloc.apiserver.objects.reader import Collection, Reader, select
@@ -227,12 +226,14 @@ class ResourceEndpoints:
     async def _update_part(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
         options = write_options(request.query, "UpdateOptions")
         sent = await read_document(request)
-        return await self._write_part(request, resource, path, options, lambda _: sent)
+        return await self._write_part(
+            request, resource, path, options, DocumentPatch(lambda _: sent, len(request.body))
+        )
 
     async def _patch_part(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
         options = write_options(request.query, "PatchOptions")
-        patched = await document_patcher(request, resource.kind)
-        return await self._write_part(request, resource, path, options, patched)
+        patch = await read_patch(request, resource.kind)
+        return await self._write_part(request, resource, path, options, patch)
 
     async def _write_part(
         self,
@@ -240,18 +241,18 @@ class ResourceEndpoints:
         resource: ApiResource,
         path: ResourcePath,
         options: WriteOptions,
-        changed: Callable[[Document], Document],
+        patch: DocumentPatch,
     ) -> HttpResponse:
-        """Write what `changed` makes of the part that is stored."""
+        """Write what the patch makes of the part that is stored."""
         part = PARTS[path.subresource]
         target = structs.replace(_target(request, resource, path, options), subresource=part.admitted_as)
 
         def make(record: Record) -> SentObject:
             stored = resource.presentation.document(record.value, record.revision)
-            merged = part.merge(stored, changed(part.show(stored)))
+            merged = part.merge(stored, patch.apply_to(part.show(stored)))
             return decode_document(merged, resource, options.field_validation)
 
-        change = ObjectChange(make=make, repeatable=request.method == "PATCH", size=len(request.body))
+        change = ObjectChange(make=make, repeatable=request.method == "PATCH", size=patch.size)
         written = await self._writer.change(target, change)
         shown = part.show(resource.presentation.document(written.stored, written.revision))
         return HttpResponse(body=encode(shown))

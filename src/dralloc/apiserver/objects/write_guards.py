@@ -121,6 +121,12 @@ class GuardLedger(Generic[T]):
         yield from (key for key, (_, value) in self._stored.items() if matches(value))
         yield from (key for key, values in self._held.items() if any(map(matches, values)))
 
+    def find(self, key: str) -> T | None:
+        """The value of the stored object, or of a write in progress."""
+        if key in self._stored:
+            return self._stored[key][1]
+        return self._held[key][-1] if key in self._held else None
+
     def reset(self, records: Iterable[Record], revision: int) -> None:
         """Start over with the records at a revision."""
         listed = {record.key: record for record in records}

@@ -59,6 +59,9 @@ from dralloc.store.records import Record
 
 NAME_ATTEMPTS_MAX: Final = 8
 ATTEMPTS_MAX: Final = 20
+# To compile an expression takes so many times as long as to read it.
+EXPRESSION_WORK: Final = 8
+_KINDS_WITH_EXPRESSIONS: Final = frozenset({"DeviceClass", "ResourceClaim", "ResourceClaimTemplate"})
 # Letters and digits that form no words and are not mistaken for each other.
 _SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH: Final = 5
@@ -141,7 +144,8 @@ class Writer:
         kind, generates_name = target.kind, not sent.object.metadata.name and bool(sent.object.metadata.generate_name)
         names_taken = 0
         for _ in range(ATTEMPTS_MAX):
-            made = await compute(len(sent.body), self._make_new, target, sent, labels, settles_owners=settles_owners)
+            work = _work_on(target, len(sent.body))
+            made = await compute(work, self._make_new, target, sent, labels, settles_owners=settles_owners)
             new, stored, name = made.object, made.stored, made.object.metadata.name
             key = key_of(kind, target.namespace, name)
             try:
@@ -187,7 +191,8 @@ class Writer:
                 sent = await compute(change.size, change.make, record)
                 old = from_stored(target.kind, record.value)
                 await check.check(target, sent.object, _with_revision(old, record.revision))
-            made = await compute(len(record.value) + change.size, self._make_changed, target, change, record, labels)
+            work = _work_on(target, len(record.value) + change.size)
+            made = await compute(work, self._make_changed, target, change, record, labels)
             try:
                 return await self._store_changed(target, made, record)
             except RevisionConflict:
@@ -377,6 +382,12 @@ def _suffix_of(uid: str) -> str:
     """UIDs are random, so that nothing else needs to be."""
     digest = sha256(uid.encode()).digest()
     return "".join(_SUFFIX_LETTERS[byte % len(_SUFFIX_LETTERS)] for byte in digest[:_SUFFIX_LENGTH])
+
+
+def _work_on(target: WriteTarget, size: int) -> int:
+    """The work that a write makes of so many bytes, in bytes of an object without expressions (see `compute`)."""
+    has_expressions = not target.subresource and target.kind.kind in _KINDS_WITH_EXPRESSIONS
+    return EXPRESSION_WORK * size if has_expressions else size
 
 
 def _check_preconditions(target: WriteTarget, sent: ApiObject, old: ApiObject, record: Record) -> None:

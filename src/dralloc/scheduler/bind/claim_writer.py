@@ -1,19 +1,20 @@
 """Writes decisions about claims, in an order in which a crash between two writes leaks no device.
 
 First the finalizer, so that the claim cannot be deleted while it is allocated; then allocation and reservation in one
-status write. Pods that share a claim do not conflict: those that arrive during a write are written together by the next.
+status write. A server with the extension `ALLOCATION_FINALIZER` adds the finalizer in that write. Pods that share a claim do not conflict: those that arrive during a write are written together by the next.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from dralloc.api.pod_claims import CLAIM_FINALIZER
 from dralloc.api.resource_v1 import AllocationResult, ResourceClaim
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.claim_patches import CLAIMS, patch_claim, patch_claim_status
+from dralloc.client.server_extensions import ALLOCATION_FINALIZER
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.devices.deallocation import DEALLOCATED
@@ -121,35 +122,42 @@ class ClaimWriter:
             del self._writing[claim_id]
 
     async def _write_now(self, claim_id: ClaimId) -> frozenset[str]:
+        added: set[str] = set()
         for attempt in range(ATTEMPTS_MAX):
             if attempt:
                 await asyncio.sleep(RETRY_S)
             stored = self._cluster.stored_claim(claim_id)
             if stored is None:
-                return frozenset()
-            if CLAIM_FINALIZER not in stored.metadata.finalizers:
-                finalizers = (*stored.metadata.finalizers, CLAIM_FINALIZER)
-                if not await self._send(
-                    stored, patch_claim(self._calls, stored, {"metadata": {"finalizers": finalizers}})
-                ):
+                return frozenset(added)
+            finalizers = _missing_finalizers(stored)
+            if finalizers is not None and not await self._protects_with_allocation(stored):
+                patch = patch_claim(self._calls, stored, {"metadata": {"finalizers": finalizers}})
+                if not await self._send(stored, patch):
                     continue
-                stored = self._cluster.stored_claim(claim_id)
+                stored, finalizers = self._cluster.stored_claim(claim_id), None
             # Read after the first write: more pods may have been assumed since.
             wanted = self._cluster.find_claim(claim_id)
             if stored is None or wanted is None or wanted is stored:
-                return frozenset()
-            if await self._write_status(stored, _status(stored, wanted)):
-                return frozenset(
-                    {
-                        reference.uid
-                        for reference in wanted.status.reserved_for
-                        if reference not in stored.status.reserved_for
-                    }
-                )
+                return frozenset(added)
+            if await self._write_status(stored, _status(stored, wanted), finalizers):
+                added |= _consumers(wanted) - _consumers(stored)
+                if finalizers is None or self._is_protected(claim_id):
+                    return frozenset(added)
         raise Collision(f"claim {claim_id} changed during each of {ATTEMPTS_MAX} attempts to write it")
 
-    async def _write_status(self, stored: ResourceClaim, status: Mapping[str, Any]) -> bool:
-        return await self._send(stored, patch_claim_status(self._calls, stored, status))
+    async def _protects_with_allocation(self, stored: ResourceClaim) -> bool:
+        """True if the server adds the finalizer in the write that allocates the claim."""
+        return stored.status.allocation is None and await self._calls.extensions.has(ALLOCATION_FINALIZER)
+
+    def _is_protected(self, claim_id: ClaimId) -> bool:
+        """False if the write was answered by a server that does not have the extension: the finalizer is written next."""
+        stored = self._cluster.stored_claim(claim_id)
+        return stored is None or stored.status.allocation is None or _missing_finalizers(stored) is None
+
+    async def _write_status(
+        self, stored: ResourceClaim, status: Mapping[str, Any], finalizers: Sequence[str] | None = None
+    ) -> bool:
+        return await self._send(stored, patch_claim_status(self._calls, stored, status, finalizers=finalizers))
 
     async def _send(self, stored: ResourceClaim, patch: Awaitable[ResourceClaim]) -> bool:
         """Writes the claim if its revision is the known one; otherwise reads the claim again and returns False."""
@@ -175,6 +183,16 @@ class ClaimWriter:
             # The revision is current, so the conflict is the server's guard: the devices are taken.
             raise Collision(error.message) from error
         self._report(self._cluster.claim_written(fresh))
+
+
+def _missing_finalizers(stored: ResourceClaim) -> tuple[str, ...] | None:
+    """The finalizers with the one that the claim lacks; None if it is protected."""
+    kept = stored.metadata.finalizers
+    return None if CLAIM_FINALIZER in kept else (*kept, CLAIM_FINALIZER)
+
+
+def _consumers(claim: ResourceClaim) -> set[str]:
+    return {reference.uid for reference in claim.status.reserved_for}
 
 
 def _status(stored: ResourceClaim, wanted: ResourceClaim) -> dict[str, Any]:

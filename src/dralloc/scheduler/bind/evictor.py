@@ -35,8 +35,9 @@ class Evictor:
             return None
         try:
             await patch_status(self._calls, pod, {"nominatedNodeName": node or None})
-        except NotFound:
-            return None
+        except NotFound as gone:
+            # Nothing is evicted for a pod that no longer exists.
+            return f"cannot write the nominated node: {gone}" if node else None
         except (ApiError, TransportError) as error:
             return f"cannot write the nominated node: {error}"
         return None

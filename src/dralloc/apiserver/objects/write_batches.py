@@ -1,0 +1,108 @@
+"""Extensions for clients with many writes: `GET /dralloc/v1/extensions` lists them, `POST /dralloc/v1/batch` carries many writes.
+
+    {"requests": [{"method": "PATCH", "path": "/api/…", "query": {…}, "contentType": "…", "body": {…}}, …]}
+    {"responses": [{"status": 200, "body": {…}}, …]}
+
+Each write is a request of its own: authorized, audited, admitted, guarded and stored as if it had come alone, with a response of its
+own. They run at the same time, so their order is not defined, and one that fails does not stop the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from dralloc.api.codec import encode
+from dralloc.apiserver.http.flow_control import compute, in_turn
+from dralloc.apiserver.http.messages import JSON, HttpRequest, HttpResponse
+from dralloc.apiserver.http.statuses import status_of, status_response
+from dralloc.apiserver.http.url_paths import ResourcePath, parse_path
+from dralloc.primitives.errors import ApiError, BadRequest, MethodNotAllowed
+
+EXTENSIONS_PATH: Final = "/dralloc/v1/extensions"
+BATCH_PATH: Final = "/dralloc/v1/batch"
+PATHS: Final = frozenset({EXTENSIONS_PATH, BATCH_PATH})
+EXTENSIONS: Final = ("allocation-finalizer", "batch")
+
+WRITES_MAX: Final = 128
+METHODS: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+# Those that write, and answer with one object.
+SUBRESOURCES: Final = frozenset({"", "status", "binding"})
+
+HandleRequest = Callable[[HttpRequest], Awaitable[HttpResponse]]
+
+
+class _Write(Struct, frozen=True, rename="camel", gc=False):
+    method: str
+    path: str
+    query: Mapping[str, str] = msgspec.field(default_factory=dict)
+    content_type: str = JSON
+    body: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _Batch(Struct, frozen=True):
+    requests: tuple[_Write, ...]
+
+
+_BATCH: Final = msgspec.json.Decoder(_Batch)
+
+
+async def answer(request: HttpRequest, handle: HandleRequest) -> HttpResponse:
+    """The response to a request for one of `PATHS`; raises ApiError."""
+    if request.path == EXTENSIONS_PATH:
+        if request.method != "GET":
+            raise MethodNotAllowed(f"{request.path} only supports GET")
+        return HttpResponse(body=encode({"extensions": EXTENSIONS}))
+    if request.method != "POST":
+        raise MethodNotAllowed(f"{request.path} only supports POST")
+    batch = await compute(len(request.body), _read, request.body)
+    responses = await asyncio.gather(*(_answer_one(write, request, handle) for write in batch.requests))
+    return HttpResponse(body=b'{"responses":[%b]}' % b",".join(map(_print, responses)))
+
+
+def _read(body: bytes) -> _Batch:
+    try:
+        batch = _BATCH.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadRequest(f"the body is not a batch of requests: {error}") from None
+    if len(batch.requests) > WRITES_MAX:
+        raise BadRequest(f"a batch has at most {WRITES_MAX} requests, and this one has {len(batch.requests)}")
+    return batch
+
+
+async def _answer_one(write: _Write, batch: HttpRequest, handle: HandleRequest) -> HttpResponse:
+    path = parse_path(write.path)
+    if write.method not in METHODS or not isinstance(path, ResourcePath) or path.subresource not in SUBRESOURCES:
+        refused = MethodNotAllowed(f"a batch cannot contain {write.method} {write.path}")
+        return status_response(status_of(refused))
+    headers = {
+        b"accept": b"application/json",
+        b"content-type": write.content_type.encode(),
+        b"user-agent": batch.headers.get(b"user-agent", b""),
+    }
+    request = HttpRequest(
+        write.method,
+        write.path,
+        write.query,
+        headers,
+        bytes(write.body),
+        batch.user,
+        impersonator=batch.impersonator,
+        source_ip=batch.source_ip,
+    )
+    try:
+        return await in_turn(handle(request))
+    except ApiError as error:
+        return status_response(status_of(error))
+
+
+def _print(response: HttpResponse) -> bytes:
+    body = response.body if response.content_type == JSON else encode(response.body.decode(errors="replace"))
+    if not response.headers:
+        return b'{"status":%d,"body":%b}' % (response.status, body or b"null")
+    warnings = [value.decode("latin-1") for name, value in response.headers if name == b"warning"]
+    return b'{"status":%d,"warnings":%b,"body":%b}' % (response.status, encode(warnings), body or b"null")
