@@ -242,6 +242,8 @@ def _long_selector() -> str:
     return "labelSelector=" + ",".join(f"!k{number}" for number in range(7000))
 
 
+DOUBLING = [{"op": "add", "path": "/x", "value": ["y"]}, *[{"op": "copy", "from": "/x", "path": "/x/-"}] * 40]
+
 # The most expensive requests of each kind that we found.
 REQUESTS: dict[str, Callable[[], bytes]] = {
     "gets": lambda: request("GET", f"{CLAIMS}/c-00001", "bad"),
@@ -263,6 +265,8 @@ REQUESTS: dict[str, Callable[[], bytes]] = {
     "a large protobuf object": _protobuf_body,
     "apply of 50,000 fields": _apply_many_fields,
     "a JSON patch of 10,000 operations": _patch_operations,
+    "a JSON patch that doubles a list": lambda: request("PATCH", f"{CLAIMS}/c-00001", "bad", json.dumps(DOUBLING).encode(), "content-type: application/json-patch+json"),
+    "wrong tokens": lambda: request("GET", CLAIMS, "e30." * 200),
     "a strategic merge patch": _strategic_patch,
     "expensive selectors": _expensive_selectors,
     "many faults": _many_faults,

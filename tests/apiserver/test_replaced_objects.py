@@ -118,3 +118,13 @@ async def test_a_body_that_knows_our_members_may_set_them(api: LocalApi) -> None
 def test_an_object_that_lacks_nothing_is_the_same_object() -> None:
     sent = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", **workload_claim()}
     assert with_kept_members(sent, {**sent}) is sent
+
+
+@pytest.mark.parametrize("requests", [[None], [None, {"name": "r"}], "x", {"name": "r"}, [["r"]], [1]])
+def test_values_of_a_wrong_type_are_left_to_validation(requests: Any) -> None:
+    kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
+    stored = {**kind, "spec": {"devices": {"requests": [{"name": "r", "exactly": {"devicePreference": "x"}}]}}}
+    sent = {**kind, "spec": {"devices": {"requests": requests}}}
+    assert with_kept_members(sent, stored)["spec"]["devices"]["requests"] == requests
+    for wrong in ({"devices": requests}, {"devices": None}, requests):
+        assert with_kept_members({**kind, "spec": wrong}, stored)["spec"] == wrong

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,15 +15,23 @@ from dralloc.access.access_request import AccessRequest
 from dralloc.access.authorizer import ALLOWED, Decision, Opinion
 from dralloc.access.users import ADMINISTRATOR, User
 from dralloc.api.core_v1 import Node
+from dralloc.api.yaml_reader import read_yaml_stream
+from dralloc.apiserver.audit import audit_events
 from dralloc.apiserver.audit.audit_metrics import AuditMetrics
 from dralloc.apiserver.audit.audit_policy import read_policy
 from dralloc.apiserver.audit.auditor import Auditor
+from dralloc.apiserver.http import application as application_module
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import Authenticator
+from dralloc.apiserver.http.body_reader import BODY_BYTES_MAX
+from dralloc.apiserver.http.flow_control import SIZE_INLINE_MAX
 from dralloc.apiserver.http.impersonation_headers import impersonation_headers
 from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.apiserver.http.messages import HttpRequest
 from dralloc.client.async_client import connect_async
+from dralloc.client.http_transport import HttpTransport
+from dralloc.client.kubeconfig import ConnectionConfig
+from dralloc.client.transport import ClientRequest
 from dralloc.primitives.errors import Unauthorized
 from dralloc.simulator.virtual_time import run_virtual
 from tests.support.api_server import TOKEN, api_server
@@ -233,3 +242,52 @@ def test_a_request_without_a_valid_credential_is_logged() -> None:
             assert lines.last["sourceIPs"] == ["127.0.0.1"]
 
     asyncio.run(scenario())
+
+
+def test_refusals_before_the_request_is_handled_are_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(application_module, "WATCHES_OF_USER_MAX", 0)
+
+    async def scenario() -> None:
+        async with audited("omitStages: [RequestReceived]\nrules: [{level: Request}]") as (api, lines):
+            application = ApiApplication(api.server, Authenticator({}, without_credential=ADMINISTRATOR))
+            async with listen(application, ListenAddress()) as url:
+                client = HttpTransport(ConnectionConfig(server=url))
+                large = ClientRequest(method="POST", path=CLAIMS, body=b"x" * (BODY_BYTES_MAX + 1))
+                watch = ClientRequest(method="GET", path=CLAIMS, query={"watch": "1"})
+                foreign = ClientRequest(method="GET", path=CLAIMS, headers={"Origin": "http://example.com"})
+                answers = [(await client.send(each)).status for each in (large, watch, foreign)]
+                await client.close()
+            told = [(each["verb"], each["responseStatus"]["code"], each["user"]["username"]) for each in lines.events]
+            assert answers == [413, 429, 403]
+            assert told == [
+                ("create", 413, ADMINISTRATOR.name),
+                ("watch", 429, ADMINISTRATOR.name),
+                ("list", 403, "system:anonymous"),
+            ]
+            assert 'code="413"' in await api.server.metrics.text()
+
+    asyncio.run(scenario())
+
+
+def test_large_documents_are_read_for_the_log_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[str] = []
+
+    def read(text: str) -> Iterator[Any]:
+        threads.append(threading.current_thread().name)
+        return read_yaml_stream(text)
+
+    monkeypatch.setattr(audit_events, "read_yaml_stream", read)
+
+    async def scenario() -> None:
+        async with audited("omitStages: [RequestReceived]\nrules: [{level: Request}]") as (api, lines):
+            application = ApiApplication(api.server, Authenticator({}, without_credential=ADMINISTRATOR))
+            async with listen(application, ListenAddress()) as url:
+                client = HttpTransport(ConnectionConfig(server=url))
+                body = b"metadata: {name: c}\nspec: {a: " + b"x" * SIZE_INLINE_MAX + b"}\n"
+                headers = {"Content-Type": "application/yaml"}
+                await client.send(ClientRequest(method="POST", path=CLAIMS, headers=headers, body=body))
+                await client.close()
+            assert lines.last["requestObject"]["metadata"] == {"name": "c"}
+
+    asyncio.run(scenario())
+    assert [name.startswith("dralloc-compute") for name in threads] == [True]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import stat
-from collections.abc import Sequence
+import time
+from collections.abc import MutableMapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dralloc.access.users import ADMINISTRATOR, User
+from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import (
     TOKEN_LENGTH_MAX,
     Authenticator,
@@ -19,6 +22,8 @@ from dralloc.apiserver.http.authentication import (
     administrator_token,
     load_token_file,
 )
+from dralloc.apiserver.http.flow_control import TURN_S
+from tests.support.api_server import api_server
 
 ANN = User(name="ann", groups=("devs",))
 
@@ -128,3 +133,46 @@ def test_the_administrator_token_is_created_once(tmp_path: Path) -> None:
     assert len(token) >= 32
     assert administrator_token(tmp_path / "data") == token
     assert stat.S_IMODE((tmp_path / "data" / "admin.token").stat().st_mode) == 0o600
+
+
+def test_a_flood_of_wrong_tokens_delays_no_token_that_was_right_before() -> None:
+    class Verifier:
+        def __init__(self) -> None:
+            self.verified: list[str] = []
+
+        async def verify(self, token: str, audiences: Sequence[str] = ()) -> VerifiedToken | None:
+            # As long as a turn of the loop.
+            end = time.thread_time() + TURN_S
+            while time.thread_time() < end:
+                continue
+            self.verified.append(token)
+            return VerifiedToken(ADMINISTRATOR) if token == "right" else None
+
+    async def ask(application: ApiApplication, token: str, port: int) -> int:
+        async def receive() -> dict[str, object]:
+            return {"type": "http.request", "body": b""}
+
+        statuses: list[int] = []
+
+        async def send(message: MutableMapping[str, Any]) -> None:
+            if "status" in message:
+                statuses.append(message["status"])
+
+        headers = [(b"authorization", f"Bearer {token}".encode())]
+        scope = {"type": "http", "method": "GET", "path": "/version", "query_string": b"", "headers": headers}
+        await application({**scope, "client": ("127.0.0.1", port)}, receive, send)
+        return statuses[0]
+
+    async def main() -> None:
+        verifier = Verifier()
+        async with api_server() as server:
+            application = ApiApplication(server, Authenticator({}, verifiers=(verifier,)))
+            assert await ask(application, "right", 0) == 200
+            flood = [asyncio.create_task(ask(application, "wrong", port)) for port in range(1, 60)]
+            await asyncio.sleep(0)
+            assert await ask(application, "right", 0) == 200
+            assert verifier.verified.count("wrong") < 20
+            # 429 on a machine that is so busy that some wait too long.
+            assert {401} <= set(await asyncio.gather(*flood)) <= {401, 429}
+
+    asyncio.run(main())

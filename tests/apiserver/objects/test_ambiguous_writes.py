@@ -25,6 +25,8 @@ from tests.support.tcp_proxy import TcpProxy
 
 QUOTAS = "/api/v1/namespaces/default/resourcequotas"
 DEVICE_WRITE, CLAIM_WRITE = b'"allocation":{', b'"name":"a"'
+GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
+GATES = FeatureGates.parse("GenericWorkload=true,DRAWorkloadResourceClaims=true")
 ROUNDS = 10
 
 _roots = itertools.count()
@@ -88,14 +90,14 @@ class Cluster:
         self.other = apis[-1]
         self._sure = sure
 
-    async def stored(self, marker: bytes) -> None:
-        """Wait until a record with the marker is stored."""
-        start = await self._sure.list_prefix("/registry/")
-        if any(marker in record.value for record in start.records):
-            return
-        with await self._sure.watch("/registry/", after_revision=start.revision) as watch:
-            while not any(event.record and marker in event.record.value for event in await watch.next()):
-                pass
+    async def stored(self, marker: bytes, *, is_gone: bool = False) -> None:
+        """Wait until a record with the marker is stored, or none is."""
+        while True:
+            found = await self._sure.list_prefix("/registry/")
+            if any(marker in record.value for record in found.records) is not is_gone:
+                return
+            with await self._sure.watch("/registry/", after_revision=found.revision) as watch:
+                await watch.next()
 
 
 @asynccontextmanager
@@ -107,9 +109,7 @@ async def cluster(etcd: EtcdServer, servers: int = 1) -> AsyncIterator[Cluster]:
         apis: list[LocalApi] = []
         for url in urls:
             store = await stack.enter_async_context(await open_store(url))
-            server = await stack.enter_async_context(
-                running_api_server(store, clock=FixedClock(), gates=FeatureGates.defaults())
-            )
+            server = await stack.enter_async_context(running_api_server(store, clock=FixedClock(), gates=GATES))
             apis.append(LocalApi(server))
         yield Cluster(proxy, apis, await stack.enter_async_context(await open_store(etcd.url(root))))
 
@@ -122,12 +122,14 @@ def in_cluster(etcd: EtcdServer, test: Callable[[Cluster], Coroutine[Any, Any, N
     asyncio.run(run())
 
 
-async def lose_the_answer(on: Cluster, write: Coroutine[Any, Any, int], marker: bytes) -> int:
-    """Send the write, and reset its connection after etcd has committed it."""
+async def lose_the_answer(
+    on: Cluster, write: Coroutine[Any, Any, int], marker: bytes, stored: Coroutine[Any, Any, None] | None = None
+) -> int:
+    """Send the write, and reset its connection after etcd has committed it: `stored`, by default a record with the marker."""
     on.proxy.lose_answers_after(marker)
     writing = asyncio.create_task(write)
     await on.proxy.struck.wait()
-    await on.stored(marker)
+    await (stored or on.stored(marker))
     on.proxy.reset_clients()
     return await writing
 
@@ -230,6 +232,70 @@ def test_two_servers_keep_a_quota(etcd: EtcdServer) -> None:
     in_cluster(etcd, run, servers=2)
 
 
+async def prepare_use(api: LocalApi, group: str = "") -> None:
+    """A pod without a node, and an allocated claim that is reserved for it or for its group."""
+    await prepare(api)
+    document = pod_document("p")
+    document["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "a"}]
+    consumer = {"resource": "pods", "name": "p"}
+    if group:
+        document["spec"]["schedulingGroup"] = {"podGroupName": group}
+        made = await api.create(GROUPS, {"metadata": {"name": group}, "spec": {"schedulingPolicy": {"basic": {}}}})
+        consumer = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": group}
+    created = await api.create(PODS, document)
+    uid = (made if group else created)["metadata"]["uid"]
+    assert await allocate(api, "a") == 200
+    await api.patch(f"{CLAIMS}/a/status", {"status": {"reservedFor": [{**consumer, "uid": uid}]}})
+
+
+async def bind(api: LocalApi) -> int:
+    uid = (await api.get(f"{PODS}/p"))["metadata"]["uid"]
+    binding = {"metadata": {"uid": uid}, "target": {"kind": "Node", "name": "n"}}
+    return (await api.call("POST", f"{PODS}/p/binding", binding)).code
+
+
+async def deallocate(api: LocalApi) -> int:
+    patch = {"status": {"allocation": None, "reservedFor": None}}
+    return (await api.call("PATCH", f"{CLAIMS}/a/status", patch, content_type=MERGE_PATCH)).code
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", ["", "g"], ids=["pod", "group"])
+@pytest.mark.parametrize("binds_first", [True, False])
+def test_no_bound_pod_is_without_devices_if_the_connection_is_reset_after_the_commit(
+    etcd: EtcdServer, binds_first: bool, group: str
+) -> None:
+    async def run(on: Cluster) -> None:
+        await prepare_use(on.api, group)
+        first, second = (bind, deallocate) if binds_first else (deallocate, bind)
+        stored = on.stored(b'"nodeName":"n"') if binds_first else on.stored(b'"device":"gpu-0"', is_gone=True)
+        assert await lose_the_answer(on, first(on.api), b"fence/claim-use", stored) == 503
+        assert await when_possible(lambda api, _: second(api), on.api, "") == 409
+
+    in_cluster(etcd, run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("binds_first", [True, False])
+def test_a_binding_or_deallocation_that_reaches_etcd_late_leaves_no_bound_pod_without_devices(
+    etcd: EtcdServer, binds_first: bool
+) -> None:
+    async def run(on: Cluster) -> None:
+        await prepare_use(on.api)
+        first, second = (bind, deallocate) if binds_first else (deallocate, bind)
+        on.proxy.delay_requests_at(b"fence/claim-use")
+        writing = asyncio.create_task(first(on.api))
+        await on.proxy.struck.wait()
+        on.proxy.reset_clients()
+        assert await writing == 503
+        assert await when_possible(lambda api, _: second(api), on.api, "") in (200, 201)
+        await on.proxy.deliver()
+        is_bound = bool((await on.api.get(f"{PODS}/p"))["spec"].get("nodeName"))
+        assert await holders(on.api) == (["a"] if is_bound else [])
+
+    in_cluster(etcd, run)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("binds_first", [True, False])
 def test_a_delayed_binding_or_deallocation_leaves_no_bound_pod_without_devices(
@@ -237,26 +303,8 @@ def test_a_delayed_binding_or_deallocation_leaves_no_bound_pod_without_devices(
 ) -> None:
     """Two schedulers with two servers: one binds a pod while the other deallocates its claim, and one request is delayed."""
 
-    async def bind(api: LocalApi) -> int:
-        uid = (await api.get(f"{PODS}/p"))["metadata"]["uid"]
-        binding = {"metadata": {"uid": uid}, "target": {"kind": "Node", "name": "n"}}
-        return (await api.call("POST", f"{PODS}/p/binding", binding)).code
-
-    async def deallocate(api: LocalApi) -> int:
-        patch = {
-            "metadata": {"annotations": {"late": "yes"}},
-            "status": {"allocation": None, "reservedFor": None},
-        }
-        return (await api.call("PATCH", f"{CLAIMS}/a/status", patch, content_type=MERGE_PATCH)).code
-
     async def run(on: Cluster) -> None:
-        await prepare(on.api)
-        document = pod_document("p")
-        document["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "a"}]
-        uid = (await on.api.create(PODS, document))["metadata"]["uid"]
-        assert await allocate(on.api, "a") == 200
-        reserved = {"reservedFor": [{"resource": "pods", "name": "p", "uid": uid}]}
-        await on.api.patch(f"{CLAIMS}/a/status", {"status": reserved})
+        await prepare_use(on.api)
         on.proxy.delay_requests_at(b"fence/claim-use")
         delayed = asyncio.create_task((bind if binds_first else deallocate)(on.api))
         await on.proxy.struck.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -77,6 +78,17 @@ async def test_misspelt_fields_of_jobs_are_warned_about_at_every_level(
     spec = {**sent["spec"], **changes.get("spec", {}), "template": template}
     warned = await api.call("POST", JOBS, {**sent, **changes, "spec": spec}, dryRun="All")
     assert (warned.code, warned.warnings) == (201, (f'299 - "unknown field \\"{told}\\""',) if told else ())
+
+
+@pytest.mark.parametrize(("path", "sent"), [(CLAIMS, claim()), (JOBS, job("j"))], ids=["typed", "modelled in part"])
+@with_api
+async def test_repeated_fields_are_warned_about_or_refused(api: LocalApi, path: str, sent: dict[str, Any]) -> None:
+    body = json.dumps(sent).replace('"spec": {', '"spec": {}, "spec": {', 1)
+    warned = await api.call("POST", path, body, dryRun="All")
+    assert (warned.code, warned.warnings) == (201, ('299 - "duplicate field \\"spec\\""',))
+    strict = await api.call("POST", path, body, fieldValidation="Strict")
+    assert strict.code == 400
+    assert 'strict decoding error: duplicate field "spec"' in strict.document["message"]
 
 
 @pytest.mark.parametrize("body", ["{", "[]", "null", '"text"', '{"metadata": 5}', '{"metadata":{"name":7}}', "\x00"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from datetime import datetime
 from itertools import count
 from types import TracebackType
@@ -29,9 +29,11 @@ from dralloc.apiserver.audit.audit_events import (
 from dralloc.apiserver.audit.audit_metrics import AuditMetrics
 from dralloc.apiserver.audit.audit_policy import AuditChoice, AuditChooser, AuditLevel, AuditPolicy, AuditStage
 from dralloc.apiserver.http.access_requests import access_request
+from dralloc.apiserver.http.flow_control import compute
 from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
 from dralloc.apiserver.http.url_paths import Path, parse_path
 from dralloc.primitives.clock import Clock
+from dralloc.primitives.errors import TooManyRequests
 
 AUDIT_ID_LENGTH_MAX: Final = 64
 
@@ -106,7 +108,7 @@ class AuditedRequest:
         if user is not None and AuditStage.REQUEST_RECEIVED in choice.stages:
             auditor.log(self._event)
 
-    def end(self, response: HttpResponse) -> None:
+    async def end(self, response: HttpResponse) -> None:
         """Log the response; that of a stream when the stream ends."""
         event = self._event
         event.annotations = annotations_of(self._request.decision)
@@ -115,7 +117,7 @@ class AuditedRequest:
         event.response_status = response_status(response, is_sensitive=self._is_sensitive)
         response.headers += ((b"audit-id", self.audit_id.encode()),)
         if response.stream is None:
-            return self.complete(response)
+            return await self.complete(response)
         if event.verb == "watch":
             self._log(AuditStage.RESPONSE_STARTED)
         response.stream = _AuditedStream(response.stream, self, response)
@@ -126,17 +128,20 @@ class AuditedRequest:
         self._event.response_status = {"metadata": {}, "message": message, "code": 401}
         self._log(AuditStage.RESPONSE_STARTED)
 
-    def complete(self, response: HttpResponse) -> None:
-        """Log the end of the response."""
+    async def complete(self, response: HttpResponse) -> None:
+        """Log the end of the response. Large documents are read in a thread, as all work on them."""
         event, omits = self._event, self._choice.omits_managed_fields
         if self._names_object and response.status == 201 and event.object_ref is not UNSET:
             name_created_object(event.object_ref, response)
         if self._level >= AuditLevel.REQUEST:
-            event.request_object = request_object(
-                self._request, was_accepted=response.status < 300, omits_managed_fields=omits
+            event.request_object = await _computed(
+                len(self._request.body),
+                lambda: request_object(self._request, was_accepted=response.status < 300, omits_managed_fields=omits),
             )
         if self._level >= AuditLevel.REQUEST_RESPONSE:
-            event.response_object = response_object(response, omits_managed_fields=omits)
+            event.response_object = await _computed(
+                len(response.body), lambda: response_object(response, omits_managed_fields=omits)
+            )
         self._log(AuditStage.RESPONSE_COMPLETE)
 
     def _log(self, stage: AuditStage) -> None:
@@ -169,7 +174,15 @@ class _AuditedStream(AsyncGenerator[bytes, None]):
         finally:
             if (audited := self._audited) is not None:
                 self._audited = None
-                audited.complete(self._response)
+                await audited.complete(self._response)
+
+
+async def _computed(size: int, read: Callable[[], Any]) -> Any:
+    """What was read; unset if the user has too much large work in progress already."""
+    try:
+        return await compute(size, read)
+    except TooManyRequests:
+        return UNSET
 
 
 def _audit_id(request: HttpRequest) -> str:

@@ -1,4 +1,7 @@
-"""The TLS settings of new connections: read again when the files of the certificates change."""
+"""The TLS settings of new connections: read again when the files of the certificates change.
+
+Open connections keep their settings, except that those of clients whose authority is no longer trusted end (`listener`).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import logging
 import os
 import ssl
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -17,7 +21,7 @@ _logger = logging.getLogger(__name__)
 
 
 class ServedTls:
-    """The context for new connections. Open connections keep theirs. Unusable new files are logged, and change nothing."""
+    """The context for new connections. Unusable new files are logged, and change nothing."""
 
     def __init__(self, files: TlsFiles, *, check_every_s: float = CHECK_S) -> None:
         self._files = files
@@ -32,6 +36,10 @@ class ServedTls:
             self._checked_at = now
             self._read_again()
         return self._context
+
+    def authorities(self) -> frozenset[bytes]:
+        """The certificates of the authorities that are trusted now."""
+        return frozenset(self.current().get_ca_certs(binary_form=True))
 
     def _read_again(self) -> None:
         try:
@@ -49,6 +57,22 @@ class ServedTls:
     def _state_of_files(self) -> tuple[tuple[int, int], ...]:
         statuses = [os.stat(path) for path in (self._files.authority, self._files.certificate, self._files.key)]
         return tuple((status.st_ino, status.st_mtime_ns) for status in statuses)
+
+
+def is_issued_by(certificate: bytes, authorities: Iterable[bytes]) -> bool:
+    """True if one of the authorities has signed the certificate itself."""
+    # Slow to import, and only needed when an authority is retired.
+    from cryptography import x509
+    from cryptography.exceptions import InvalidSignature
+
+    issued = x509.load_der_x509_certificate(certificate)
+    for authority in authorities:
+        try:
+            issued.verify_directly_issued_by(x509.load_der_x509_certificate(authority))
+        except (ValueError, TypeError, InvalidSignature):
+            continue
+        return True
+    return False
 
 
 def _context(files: TlsFiles) -> ssl.SSLContext:

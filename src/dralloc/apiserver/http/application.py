@@ -11,7 +11,14 @@ from typing import Any, Final, Protocol
 from dralloc.access.users import ANONYMOUS, User
 from dralloc.apiserver.http.authentication import Authenticator
 from dralloc.apiserver.http.body_reader import BODY_BYTES_MAX, BodyReader, Message, Receive, drain, too_large
-from dralloc.apiserver.http.flow_control import ClientGone, FlowControl, RequestFlow, begin, priority_level
+from dralloc.apiserver.http.flow_control import (
+    ClientGone,
+    FlowControl,
+    PriorityLevel,
+    RequestFlow,
+    begin,
+    priority_level,
+)
 from dralloc.apiserver.http.impersonation_headers import impersonation_headers
 from dralloc.apiserver.http.messages import HttpRequest, HttpResponse, Sink, parse_query
 from dralloc.apiserver.http.request_metrics import ServerMetrics
@@ -40,6 +47,8 @@ class RequestHandler(Protocol):
     metrics: ServerMetrics
 
     async def handle(self, request: HttpRequest) -> HttpResponse: ...
+
+    async def refuse(self, request: HttpRequest, error: errors.ApiError) -> HttpResponse: ...
 
     def refuse_unauthenticated(self, request: HttpRequest) -> HttpResponse: ...
 
@@ -89,45 +98,42 @@ class ApiApplication:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http", "lifespan and websockets are switched off"
         method, path, headers = scope["method"], scope["path"], dict(scope["headers"])
+        source_ip, _ = scope.get("client") or ("", 0)
         if self._checks_site:
             try:
                 check_same_site(headers)
             except errors.Forbidden as error:
-                return await _send_early(receive, send, status_response(status_of(error)))
+                refused = HttpRequest(method, path, {}, headers, b"", ANONYMOUS, source_ip=source_ip)
+                return await _send_early(receive, send, await self._server.refuse(refused, error))
         if self._pages is not None and (page := self._pages.answer(method, path, headers)) is not None:
             return await _send_whole(send, page)
         certificate = scope.get("extensions", {}).get("user", {}).get("user")
         authorization = headers.get(b"authorization", b"")
-        user = self._authenticator.user_of(authorization, certificate) or await self._authenticator.verified_user(
-            authorization
-        )
-        query, (source_ip, _) = parse_query(scope["query_string"]), scope.get("client") or ("", 0)
-        if user is None:
-            refused = HttpRequest(method, path, query, headers, b"", ANONYMOUS, source_ip=source_ip)
-            return await _send_whole(send, self._server.refuse_unauthenticated(refused))
-        level = priority_level(method, path, scope["query_string"], user)
+        user = self._authenticator.user_of(authorization, certificate)
+        query = parse_query(scope["query_string"])
+        request = HttpRequest(method, path, query, headers, b"", user or ANONYMOUS, source_ip=source_ip)
+        request.raw_query = scope["query_string"]
         connection = scope.get("extensions", {}).get("connection", {}).get("connection")
+        if user is None:
+            try:
+                user = await self._verified_user(authorization, scope, connection)
+            except errors.TooManyRequests as error:
+                return await _send_early(receive, send, await self._server.refuse(request, error))
+            if user is None:
+                return await _send_whole(send, self._server.refuse_unauthenticated(request))
+            request.user = user
+        level = priority_level(method, path, scope["query_string"], user)
         flow = self.flow_control.flow_of(user, level, scope.get("client"), f"{method} {path}", connection)
         begin(flow)
         try:
-            body = b"" if method == "GET" else await self._bodies.read(receive, headers, user.name)
+            request.body = b"" if method == "GET" else await self._bodies.read(receive, headers, user.name)
         except errors.ApiError as error:
-            return await _send_early(receive, send, status_response(status_of(error)))
+            return await _send_early(receive, send, await self._server.refuse(request, error))
         try:
-            if ("watch" in query or b"upgrade" in headers) and self._watches[user.name] >= WATCHES_OF_USER_MAX:
-                raise self.flow_control.reject(flow, "too-many-watches")
-            await flow.enter()
-            request = HttpRequest(method, path, query, headers, body, user, source_ip=source_ip)
-            request.raw_query = scope["query_string"]
-            if b"upgrade" in headers and connection is not None:
-                request.upgrade = tuple(scope["headers"])
-            request.impersonation = impersonation_headers(scope["headers"])
-            response = await flow.metered(self._server.handle(request))
-        except errors.ApiError as error:
-            response = status_response(status_of(error))
+            response = await self._respond(request, flow, scope, is_upgradable=connection is not None)
         finally:
-            if body:
-                self._bodies.release(user.name, len(body))
+            if request.body:
+                self._bodies.release(user.name, len(request.body))
         if response.tunnel is not None and connection is not None:
             with self._counted(user):
                 return await self._tunnel(response, response.tunnel, connection)
@@ -141,6 +147,38 @@ class ApiApplication:
             else:
                 await _send_stream(receive, send, response, response.stream, flow)
         return None
+
+    async def _verified_user(
+        self, authorization: bytes, scope: Scope, connection: ClientConnection | None
+    ) -> User | None:
+        """The user of a token that must be verified. Tokens that were not right before wait their turn, as anonymous requests do:
+        anyone can send one, and to verify it takes longer than many requests.
+        """
+        if self._authenticator.has_proven(authorization):
+            return await self._authenticator.verified_user(authorization)
+        request = f"{scope['method']} {scope['path']}"
+        flow = self.flow_control.flow_of(ANONYMOUS, PriorityLevel.CATCH_ALL, scope.get("client"), request, connection)
+        await flow.enter()
+        return await flow.metered(self._authenticator.verified_user(authorization))
+
+    async def _respond(
+        self, request: HttpRequest, flow: RequestFlow, scope: Scope, *, is_upgradable: bool
+    ) -> HttpResponse:
+        """The response to a complete request, when it is its turn."""
+        is_upgrade = b"upgrade" in request.headers
+        try:
+            if ("watch" in request.query or is_upgrade) and self._watches[request.user.name] >= WATCHES_OF_USER_MAX:
+                raise self.flow_control.reject(flow, "too-many-watches")
+            await flow.enter()
+        except errors.ApiError as error:
+            return await self._server.refuse(request, error)
+        if is_upgrade and is_upgradable:
+            request.upgrade = tuple(scope["headers"])
+        request.impersonation = impersonation_headers(scope["headers"])
+        try:
+            return await flow.metered(self._server.handle(request))
+        except ClientGone as gone:
+            return status_response(status_of(gone))
 
     @contextmanager
     def _counted(self, user: User) -> Iterator[None]:
@@ -189,9 +227,9 @@ class ApiApplication:
         body: bytes,
     ) -> HttpResponse:
         """The response to a request of this user."""
-        if len(body) > BODY_BYTES_MAX:
-            return status_response(status_of(too_large()))
         request = HttpRequest(method, path, query, headers, body, user)
+        if len(body) > BODY_BYTES_MAX:
+            return await self._server.refuse(request, too_large())
         request.impersonation = impersonation_headers(headers.items())
         return await self._server.handle(request)
 

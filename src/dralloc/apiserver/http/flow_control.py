@@ -161,6 +161,15 @@ async def give_way() -> None:
         await asyncio.sleep(0)
 
 
+async def in_turn(work: Awaitable[T]) -> T:
+    """Do a part of the current request that is a request itself, in a task of its own: it waits for its turn, and its time is charged."""
+    flow = _current.get()
+    if flow is None:
+        return await work
+    await flow.next_turn()
+    return await flow.metered(work)
+
+
 class Pace:
     """Measures a step of a long loop. Never over for clients in this process, whose runs must be repeatable."""
 

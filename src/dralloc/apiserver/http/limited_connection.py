@@ -8,12 +8,13 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from dralloc.access.users import User, authenticated
+from dralloc.apiserver.credentials.tls_context import is_issued_by
 from dralloc.apiserver.http.connection_gate import ConnectionGate
 from dralloc.apiserver.http.listener_limits import ListenerLimits
 
@@ -138,6 +139,14 @@ class LimitedConnection(HttpToolsProtocol):
     is_gone = False
     _on_writable: Callable[[], None] | None = None
     _on_gone: Callable[[], None] | None = None
+
+    # --- for certificates ------------------------------------------------------------------------------------
+
+    def end_unless_issued_by(self, authorities: Collection[bytes]) -> None:
+        """Disconnect a client whose certificate none of the authorities has issued, whatever it is doing."""
+        connection = self.transport.get_extra_info("ssl_object")
+        if self._user is not None and not is_issued_by(connection.getpeercert(binary_form=True), authorities):
+            self.transport.abort()
 
     # --- for upgrades ---------------------------------------------------------------------------------------
 

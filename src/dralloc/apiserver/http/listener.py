@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 # Connections that are accepted in one turn of the loop: a TLS handshake takes a millisecond or two.
 ACCEPTED_PER_TURN: Final = 8
+# Certificates that are checked in one turn of the loop when an authority is retired.
+CHECKED_PER_TURN: Final = 16
+TICKS_PER_S: Final = 10
 # Files that are not connections: the store, logs, libraries.
 OTHER_FILES: Final = 256
 BACKLOG: Final = 4096
@@ -75,6 +78,7 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self.up = asyncio.Event()
         self._tls = ServedTls(endpoint.tls) if endpoint.tls is not None else None
+        self._authorities = self._tls.authorities() if self._tls is not None else frozenset()
         self._limits = limits = endpoint.limits
         self._log = SheddingLog("connections")
         self._gate = ConnectionGate(
@@ -108,6 +112,22 @@ class _Server(uvicorn.Server):
             loop.remove_reader(listener)
         self._gate.close_silent()
         await super().shutdown(sockets)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Called ten times a second."""
+        if self._tls is not None and counter % TICKS_PER_S == 0:
+            before, self._authorities = self._authorities, self._tls.authorities()
+            if before - self._authorities:
+                await self._end_untrusted()
+        return await super().on_tick(counter)
+
+    async def _end_untrusted(self) -> None:
+        """An authority was retired: end the connections of clients whose certificates it has issued."""
+        for number, protocol in enumerate(tuple(self.server_state.connections)):
+            if isinstance(protocol, LimitedConnection):
+                protocol.end_unless_issued_by(self._authorities)
+            if number % CHECKED_PER_TURN == 0:
+                await asyncio.sleep(0)
 
     def _accept_from(self, listener: socket.socket) -> None:
         if not self.should_exit:

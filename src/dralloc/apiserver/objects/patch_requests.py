@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from dralloc.api.registry import Kind
 from dralloc.apiserver.documents.json_documents import Document, Json
-from dralloc.apiserver.documents.json_patch import apply_json_patch, apply_merge_patch
+from dralloc.apiserver.documents.json_patch import apply_json_patch, apply_merge_patch, copied_bytes_max
 from dralloc.apiserver.documents.merge_rules import merge_rule
 from dralloc.apiserver.documents.server_side_apply import apply
 from dralloc.apiserver.documents.strategic_merge import apply_strategic_merge_patch
@@ -37,26 +37,34 @@ async def patch_object(writer: Writer, target: WriteTarget, request: HttpRequest
         # YAML takes twenty times as long as JSON, and merging by owners four times as long as a plain write.
         applied = await compute(20 * len(request.body), lambda: read_json(yaml_to_json(request.body)))
         return await _apply(writer, target, applied, options, 4 * len(request.body))
-    patched = await document_patcher(request, target.kind)
+    patch = await read_patch(request, target.kind)
 
     def make(record: Record) -> SentObject:
         live = target.resource.presentation.document(record.value, record.revision)
-        return decode_document(patched(live), target.resource, options.field_validation)
+        return decode_document(patch.apply_to(live), target.resource, options.field_validation)
 
-    return await writer.change(target, ObjectChange(make=make, repeatable=True, size=2 * len(request.body)))
+    return await writer.change(target, ObjectChange(make=make, repeatable=True, size=2 * patch.size))
 
 
-async def document_patcher(request: HttpRequest, kind: Kind) -> Callable[[Document], Document]:
-    """The function that applies the request's patch, which is not an apply, to a document of the kind."""
+class DocumentPatch(NamedTuple):
+    """A patch that was read, and the size of what it works on besides the document."""
+
+    apply_to: Callable[[Document], Document]
+    size: int
+
+
+async def read_patch(request: HttpRequest, kind: Kind) -> DocumentPatch:
+    """The request's patch, which is not an apply, of a document of the kind."""
     if request.media_type not in PATCHES or request.media_type == APPLY_PATCH:
         raise unreadable_body(PATCHES)
-    patch = await compute(len(request.body), read_json, request.body)
+    size = len(request.body)
+    patch = await compute(size, read_json, request.body)
     if request.media_type == JSON_PATCH:
-        return lambda live: apply_json_patch(live, patch)
+        return DocumentPatch(lambda live: apply_json_patch(live, patch), size + copied_bytes_max(patch))
     if request.media_type == MERGE_PATCH:
-        return lambda live: apply_merge_patch(live, patch)
+        return DocumentPatch(lambda live: apply_merge_patch(live, patch), size)
     rule = merge_rule(kind.group, kind.kind)
-    return lambda live: apply_strategic_merge_patch(live, patch, rule)
+    return DocumentPatch(lambda live: apply_strategic_merge_patch(live, patch, rule), size)
 
 
 async def _apply(writer: Writer, target: WriteTarget, applied: Json, options: WriteOptions, size: int) -> Written:

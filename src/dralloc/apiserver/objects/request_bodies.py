@@ -81,11 +81,10 @@ def yaml_to_json(body: bytes) -> bytes:
 
 def decode_object(body: bytes, resource: ApiResource, field_validation: str) -> SentObject:
     """The object in a client's JSON, in the version of the resource."""
-    sent, tree = _decode(body, resource)
+    sent, _ = _decode(body, resource)
     if field_validation == IGNORE:
         return SentObject(sent, body)
-    kind = resource.kind
-    strays = find_stray_fields(body, type(sent)) if kind.view is None else find_unknown_fields(tree, kind.view)
+    strays = find_stray_fields(body, resource.kind.view or type(sent))
     return _checked(SentObject(sent, body), resource, strays, field_validation)
 
 
