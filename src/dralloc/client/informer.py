@@ -7,8 +7,9 @@ and in order: an unchanged object in a new list is not a change, and an object m
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Generic
+import sys
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from typing import Final, Generic
 
 from dralloc.client.typed_resource import Object, ObjectKey, key_of
 
@@ -21,6 +22,9 @@ Handler = Callable[[Object | None, Object | None], None]
 # answers at such revisions and is not in the list was undone by a restored backup.
 ListHandler = Callable[[int], None]
 
+# The revision of a list after which nothing that was learned before is true: the revisions of the store went back.
+NOTHING_KNOWN: Final = sys.maxsize
+
 
 class Informer(Generic[Object]):
     """The cache. Reads are immediate; `synced` is set after the first list."""
@@ -31,6 +35,8 @@ class Informer(Generic[Object]):
         self._indexed: dict[str, dict[Hashable, dict[ObjectKey, Object]]] = {name: {} for name in self._indices}
         self._handlers: list[Handler[Object]] = []
         self._list_handlers: list[ListHandler] = []
+        # The revision of the newest list: other answers at such revisions say nothing new. 0 if revisions went back.
+        self.listed_at = 0
         self.synced = asyncio.Event()
 
     def __len__(self) -> int:
@@ -42,9 +48,12 @@ class Informer(Generic[Object]):
     def all(self) -> tuple[Object, ...]:
         return tuple(self._objects.values())
 
-    def by(self, index: str, value: Hashable) -> tuple[Object, ...]:
-        """Returns the objects with this value in the index."""
-        return tuple(self._indexed[index].get(value, {}).values())
+    def by(self, index: str, value: Hashable) -> Collection[Object]:
+        """Returns the objects with this value in the index: not a copy, because there may be thousands and most callers look
+        at one. A caller that waits while it reads them copies them first.
+        """
+        bucket = self._indexed[index].get(value)
+        return bucket.values() if bucket is not None else ()
 
     def values(self, index: str) -> tuple[Hashable, ...]:
         """Returns the values that some object has in the index."""
@@ -69,6 +78,7 @@ class Informer(Generic[Object]):
             self.remove(key)
         for item in listed.values():
             self.put(item)
+        self.listed_at = 0 if revision == NOTHING_KNOWN else revision
         for handler in self._list_handlers:
             handler(revision)
         self.synced.set()
@@ -95,13 +105,14 @@ class Informer(Generic[Object]):
     def _reindex(self, key: ObjectKey, before: Object | None, after: Object | None) -> None:
         for name, index in self._indices.items():
             buckets = self._indexed[name]
+            kept = frozenset(index(after)) if after is not None else frozenset()
             # An index may return a value twice: a pod can use one claim under two names.
-            for value in set(index(before)) if before is not None else ():
+            for value in frozenset(index(before)) - kept if before is not None else ():
                 bucket = buckets[value]
                 del bucket[key]
                 if not bucket:
                     del buckets[value]
-            for value in index(after) if after is not None else ():
+            for value in kept:
                 buckets.setdefault(value, {})[key] = after  # type: ignore[assignment]
 
     def _tell(self, before: Object | None, after: Object | None) -> None:

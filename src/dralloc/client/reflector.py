@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections.abc import Callable
 from typing import Any, Final, Generic
 
 from dralloc.client.api_calls import ApiCalls, WatchEvent
-from dralloc.client.informer import Informer
+from dralloc.client.informer import NOTHING_KNOWN, Informer
 from dralloc.client.status_errors import LIST_AGAIN
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import Object, TypedResource, key_of
@@ -98,7 +97,7 @@ class Reflector(Generic[Object]):
         )
         listed_at = int(revision) if revision.isdecimal() else 0
         # A store whose revisions went back was restored: nothing that was known is true.
-        self._informer.replace(items, revision=listed_at if listed_at >= self._seen else sys.maxsize)
+        self._informer.replace(items, revision=listed_at if listed_at >= self._seen else NOTHING_KNOWN)
         self._revision, self._seen, self._just_listed = revision, listed_at, True
 
     async def _watch(self) -> bool:

@@ -126,7 +126,7 @@ class SlicePublisher:
                 self._written.set()
 
     async def _plan(self, pool: str, wanted: pool_plan.WantedPool) -> tuple[pool_plan.SliceAction, ...]:
-        existing = await self._list(pool) if pool in self._uncertain else self._informer.by("pool", pool)
+        existing = await self._list(pool) if pool in self._uncertain else tuple(self._informer.by("pool", pool))
         actions = pool_plan.plan_pool(wanted, existing)
         if self._node_name is not None and any(isinstance(action, pool_plan.CreateSlice) for action in actions):
             # Read each time: slices owned by a recreated node's old UID would be garbage-collected.

@@ -1,0 +1,75 @@
+"""Equal parts of objects are kept once: pods of one owner have the same containers, nodes of one kind the same devices.
+
+An informer keeps every object of a kind; without this, half of its memory would be copies. Objects are immutable, so sharing changes nothing for its readers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar, cast
+
+from msgspec.structs import replace
+
+from dralloc.api.codec import encode
+from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.pod_v1 import Pod
+from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
+
+Object = TypeVar("Object", bound=ApiObject)
+
+# Parts that are remembered; if there are more, they have little in common.
+PARTS_MAX: Final = 4096
+PART_BYTES_MAX: Final = 64 * 1024
+
+
+class SharedParts:
+    """Returns the first of equal parts."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, bytes], Any] = {}
+        self._last: dict[str, Any] = {}
+
+    def share(self, item: Object) -> Object:
+        """Returns an equal object, with parts of earlier ones."""
+        share = _SHARES.get(type(item))
+        return cast(Object, share(self, item)) if share is not None else item
+
+    def one(self, field: str, part: Any) -> Any:
+        if not part:
+            return part
+        # To compare with the last one takes far less time than to encode: objects of one owner come one after the other.
+        last = self._last.get(field)
+        if part == last:
+            return last
+        text = encode(part)
+        if len(text) > PART_BYTES_MAX:
+            return part
+        if len(self._seen) >= PARTS_MAX:
+            self._seen.clear()
+        shared = self._last[field] = self._seen.setdefault((field, text), part)
+        return shared
+
+
+def _share_pod(parts: SharedParts, pod: Pod) -> Pod:
+    spec = pod.spec
+    shared = replace(
+        spec,
+        containers=parts.one("containers", spec.containers),
+        tolerations=parts.one("tolerations", spec.tolerations),
+    )
+    return replace(pod, spec=shared)
+
+
+def _share_claim(parts: SharedParts, claim: ResourceClaim) -> ResourceClaim:
+    return replace(claim, spec=parts.one("claim", claim.spec))
+
+
+def _share_slice(parts: SharedParts, item: ResourceSlice) -> ResourceSlice:
+    return replace(item, spec=replace(item.spec, devices=parts.one("devices", item.spec.devices)))
+
+
+_SHARES: Final[Mapping[type[ApiObject], Callable[[SharedParts, Any], ApiObject]]] = {
+    Pod: _share_pod,
+    ResourceClaim: _share_claim,
+    ResourceSlice: _share_slice,
+}
