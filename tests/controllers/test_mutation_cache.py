@@ -84,6 +84,15 @@ def test_a_list_removes_written_objects_that_a_restored_backup_has_undone() -> N
         assert revision_of(latest.get("c")) == 9
         informer.replace([at(5)], revision=1000)
         assert revision_of(latest.get("c")) == 5
+        # The answer to a write from before the restore arrives late.
+        latest.keep(at(9))
+        assert revision_of(latest.get("c")) == 5
+        # A back-up brings an object back that the list did not have; the server is asked for it.
+        informer.replace([], revision=2000)
+        latest.keep(at(1001))
+        assert latest.get("c") is None
+        latest.keep_read(at(1001))
+        assert revision_of(latest.get("c")) == 1001
 
     play(scenario)
 

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from random import Random
 
+import msgspec
 import pytest
 
 from dralloc.api.pod_claims import POD_CLAIM_NAME
 from dralloc.api.pod_v1 import Pod
+from dralloc.api.scheduling_v1beta1 import PodGroup
+from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport, TransportError
+from dralloc.controllers.controller_set import ControllerSet
 from dralloc.primitives.errors import Conflict, NotFound
+from dralloc.primitives.features import FeatureGates
 from dralloc.simulator.network import Faults
 from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import allocation, claim, held, request
 from tests.support.controlled_cluster import ControlledCluster, controlled_cluster
-from tests.support.workloads import claim_template, existing, pod, template
+from tests.support.workloads import claim_template, existing, pod, pod_group, template
 
+PODS_PATH = "/api/v1/pods"
 HARSH = Faults(lose_request=0.2, lose_answer=0.2, break_stream=0.1)
 SOUND = Faults()
 
+GATES = FeatureGates.parse("GenericWorkload=true,DRAWorkloadResourceClaims=true")
+NO_STREAMS: tuple[Stream, ...] = ()
 CLAIMS = ("claim-templates", "claim-lifecycle")
 PODS = 12
 
@@ -89,5 +100,70 @@ def test_claims_and_reservations_converge_over_a_bad_network(seed: int) -> None:
             cluster.network.faults = SOUND
             await cluster.settle(300)
             await assert_claims_match_pods(cluster)
+
+    run_virtual(main())
+
+
+class BlindToPods:
+    """Lists and watches without a pod: those of a client whose list is from before the pod, and the next one from after it."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+
+    async def send(self, request: ClientRequest) -> ClientResponse:
+        response = await self._inner.send(request)
+        if request.path != PODS_PATH:
+            return response
+        return msgspec.structs.replace(
+            response, body=msgspec.json.encode({**msgspec.json.decode(response.body), "items": []})
+        )
+
+    def stream(self, request: ClientRequest) -> AbstractAsyncContextManager[Stream]:
+        return self._silent() if request.path == PODS_PATH else self._inner.stream(request)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    @asynccontextmanager
+    async def _silent(self) -> AsyncIterator[Stream]:
+        await asyncio.sleep(3600)
+        for stream in NO_STREAMS:
+            yield stream
+        raise TransportError("no event")
+
+
+@asynccontextmanager
+async def blind_controllers(cluster: ControlledCluster, *only: str) -> AsyncIterator[None]:
+    """Controllers that do not see pods run inside the block."""
+    blind = ControllerSet(BlindToPods(cluster.network), clock=cluster.clock, gates=GATES, only=only)
+    cluster.components.start("blind", blind.run)
+    await cluster.settle(10)
+    yield
+    await cluster.settle(120)
+
+
+def test_a_pod_that_no_list_and_no_watch_has_shown_leaves_no_reservation() -> None:
+    async def main() -> None:
+        async with controlled_cluster(only=("quota",), gates=GATES) as cluster:
+            await cluster.client.create(claim("shared", request()))
+            await cluster.client.create(pod("p", {"gpu": existing("shared")}))
+            await cluster.schedule("p", "shared")
+            async with blind_controllers(cluster, *CLAIMS):
+                assert (await cluster.claim("shared")).status.reserved_for, "the pod exists"
+                await cluster.remove_pod("p")
+            assert not (await cluster.claim("shared")).status.reserved_for
+
+    run_virtual(main())
+
+
+def test_a_pod_that_no_list_and_no_watch_has_shown_does_not_keep_its_group() -> None:
+    async def main() -> None:
+        async with controlled_cluster(only=("quota",), gates=GATES) as cluster:
+            await cluster.create(pod_group("g"), pod("p", group="g"))
+            await cluster.client.delete(PodGroup, "g")
+            async with blind_controllers(cluster, "pod-group-protection"):
+                assert await cluster.client.list(PodGroup), "the pod exists"
+                await cluster.remove_pod("p")
+            assert not await cluster.client.list(PodGroup)
 
     run_virtual(main())

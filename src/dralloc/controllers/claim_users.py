@@ -22,5 +22,5 @@ def users_of(claim: ResourceClaim, pods: Informer[Pod]) -> Iterator[Pod]:
     """The pods that use the claim and are not done. Those without a node may be bound at any moment."""
     name = claim.metadata.name
     for pod in pods.by("claim", (claim.metadata.namespace, name)):
-        if not is_done(pod) and any(use.claim == name and may_use(use, claim, pod) for use in claims_of(pod)):
+        if any(use.claim == name and may_use(use, claim, pod) for use in claims_of(pod)):
             yield pod

@@ -32,7 +32,15 @@ class MutationCache(Generic[Object]):
         return self._informer.get(name, namespace)
 
     def keep(self, item: Object) -> None:
-        """Remember an object that a server returned, unless the informer has it already."""
+        """Remember the answer to a write, unless the informer has it already.
+
+        If a list is as new and does not have it, a restored backup has undone the write before its answer arrived.
+        """
+        if _revision(item) > self._informer.listed_at:
+            self.keep_read(item)
+
+    def keep_read(self, item: Object) -> None:
+        """Remember an object that was read. A restored backup can bring back one that is older than the latest list."""
         key, known = key_of(item), self._informer.get(item.metadata.name, item.metadata.namespace)
         if known is None or _revision(known) < _revision(item):
             self._written[key] = (item, asyncio.get_running_loop().time() + KEPT_S)

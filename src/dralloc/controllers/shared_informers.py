@@ -26,6 +26,7 @@ from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector, log_problem
 from dralloc.client.typed_resource import Object, TypedResource
+from dralloc.controllers.claim_users import is_done
 from dralloc.devices.identity import DeviceId
 from dralloc.primitives.errors import NotFound
 
@@ -49,8 +50,9 @@ POD_GROUPS: Final = resource_for(PodGroup)
 WORKLOADS: Final = resource_for(Workload)
 
 
-def _claims_of_pod(pod: Pod) -> Iterator[tuple[str, str]]:
-    return ((pod.metadata.namespace, use.claim) for use in claims_of(pod))
+def _claims_of_pod(pod: Pod) -> Iterable[tuple[str, str]]:
+    """The claims that the pod uses. Pods that are done are left out: of a job, thousands of them may precede the first that is not."""
+    return () if is_done(pod) else [(pod.metadata.namespace, use.claim) for use in claims_of(pod)]
 
 
 def _templates_of(owner: Pod | PodGroup) -> Iterator[tuple[str, str]]:

@@ -40,8 +40,9 @@ FIELD_MANAGER: Final = "resource-claim-controller"
 PODS: Final = resource_for(Pod)
 CLAIMS: Final = resource_for(ResourceClaim)
 
-# Workloads are not watched, but checked at this interval.
-WORKLOAD_CHECK_S: Final = 60.0
+# Consumers that no informer shows are checked at this interval: workloads, which are not watched, and pods and groups that exist
+# although an informer does not have them yet. If it never does, it does not report their deletion either.
+CHECK_S: Final = 60.0
 GONE_REMEMBERED_MAX: Final = 10_000
 
 
@@ -120,8 +121,19 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
             in_use=len(gone) == len(listed) and any(pod.spec.node_name for pod in users_of(claim, self._pods)),
             owner_is_done=await self._owner_is_done(claim),
         )
-        is_checked = any(not is_pod(consumer) and not self._is_watched(consumer) for consumer in listed)
-        return PlannedActions(plan_claim(claim, consumers), WORKLOAD_CHECK_S if is_checked else None)
+        is_checked = any(
+            consumer.uid not in gone and not self._is_shown(key.namespace, consumer) for consumer in listed
+        )
+        return PlannedActions(plan_claim(claim, consumers), CHECK_S if is_checked else None)
+
+    def _is_shown(self, namespace: str, consumer: ConsumerReference) -> bool:
+        """True if an informer has the consumer, and thus reports its end."""
+        found: Pod | PodGroup | None = None
+        if is_pod(consumer):
+            found = self._pods.get(consumer.name, namespace)
+        elif self._groups is not None and is_group(consumer):
+            found = self._groups.get(consumer.name, namespace)
+        return found is not None and found.metadata.uid == consumer.uid
 
     async def _is_gone(self, claim: ResourceClaim, consumer: ConsumerReference) -> bool:
         namespace = claim.metadata.namespace
@@ -164,7 +176,7 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
     async def _workload_is_gone(self, namespace: str, consumer: ConsumerReference) -> bool:
         now_s = asyncio.get_running_loop().time()
         checked_s = self._checked_s.get((namespace, consumer))
-        if checked_s is not None and now_s < checked_s + WORKLOAD_CHECK_S:
+        if checked_s is not None and now_s < checked_s + CHECK_S:
             return False
         is_gone = await self._workloads.is_gone(namespace, consumer)
         if not is_gone:

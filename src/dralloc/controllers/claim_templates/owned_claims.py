@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,7 +31,7 @@ class ClaimObjects:
     find_claim: Callable[[str], ResourceClaim | None]
     find_template: Callable[[str], UnstructuredObject | None]
     # The claims that an object controls, by its UID.
-    claims_made_for: Callable[[str], Sequence[ResourceClaim]]
+    claims_made_for: Callable[[str], Iterable[ResourceClaim]]
     gates: FeatureGates
 
 

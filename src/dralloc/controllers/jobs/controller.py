@@ -250,7 +250,7 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
                 await self._write(job, status)
             case ReleaseClaims():
                 key = _key_of(job)
-                await self._release(self._claims.by("workload", key.workload), key)
+                await self._release(tuple(self._claims.by("workload", key.workload)), key)
             case DeleteJob():
                 await self._calls.delete(JOBS, key_of(job), uid=job.metadata.uid, propagation="Background")
             case CreateClaim():

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from dralloc.api.batch_v1 import JobStatus
 from dralloc.api.pod_v1 import SUCCEEDED, Pod
 from dralloc.controllers.jobs.completion_indexes import parse_indexes
+from dralloc.primitives.whole_numbers import whole_number
 
 COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 
@@ -202,5 +203,4 @@ class IndexSlots:
 
 def index_of(pod: Pod) -> int | None:
     """The completion index of a pod of an indexed job."""
-    text = pod.metadata.annotations.get(COMPLETION_INDEX, "")
-    return int(text) if text.isdecimal() else None
+    return whole_number(pod.metadata.annotations.get(COMPLETION_INDEX, ""))

@@ -94,7 +94,7 @@ class PodGarbageCollector(Controller[GarbageSearch, Action]):
             await self._calls.get(NODES, ObjectKey("", node))
             return
         except NotFound:
-            pods = self._pods.by("node", node)
+            pods = tuple(self._pods.by("node", node))
         if pods:
             _logger.warning("node %s no longer exists: deleting its %d pods", node, len(pods))
         for pod in pods:

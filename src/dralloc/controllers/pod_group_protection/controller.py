@@ -18,6 +18,8 @@ from dralloc.primitives.errors import NotFound
 FIELD_MANAGER: Final = "podgroup-protection-controller"
 PODS: Final = resource_for(Pod)
 
+CHECK_S: Final = 60.0
+
 
 class PodGroupProtectionController(Controller[ObjectKey, PodGroup]):
     """Keys are PodGroups; the action is to remove the finalizer of one."""
@@ -51,14 +53,15 @@ class PodGroupProtectionController(Controller[ObjectKey, PodGroup]):
         if PROTECTION_FINALIZER not in group.metadata.finalizers:
             return PlannedActions()
         is_used = any(not pod.is_finished for pod in self._pods.by("group", (key.namespace, key.name)))
-        return PlannedActions(() if is_used else (group,))
+        return PlannedActions(() if is_used else (group,), None if is_used else CHECK_S)
 
     async def apply(self, action: PodGroup) -> None:
         """The pods are read again: the informer may lack one that was created meanwhile."""
         metadata = action.metadata
         pods, _ = await self._calls.list_all(PODS, namespace=metadata.namespace)
         if any(group_name(pod) == metadata.name and not pod.is_finished for pod in pods):
-            # The informer will show the pod, and queue the group when the pod has ended.
+            # The informer may show the pod later, and queue the group when the pod has ended. If it never does, the group is
+            # checked again.
             return
         kept = [finalizer for finalizer in metadata.finalizers if finalizer != PROTECTION_FINALIZER]
         # The revision makes the write fail if the group has changed; the change queues it again.
