@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -17,7 +19,7 @@ from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.fleet.checked_claims import CheckedClaims
 from dralloc.node.pod_sync import PodSync, PodSyncContext
-from dralloc.node.pod_view import NODE_PODS
+from dralloc.node.pod_view import NODE_PODS, NodePod
 from dralloc.node.simulated_runtime import PREFIX, SimulatedRuntime
 from dralloc.node.timings import DEFAULT_TIMINGS
 from dralloc.primitives.features import FeatureGates
@@ -27,33 +29,42 @@ from tests.support.api_server import TOKEN, api_application
 KEY = ObjectKey("default", "p")
 
 
+@asynccontextmanager
+async def running_pod(clock: VirtualClock, *, run_s: int) -> AsyncIterator[tuple[ApiCalls, PodSync, NodePod]]:
+    """A synced pod whose container ends after some time; yields it as it was created."""
+    async with api_application(clock=clock) as application:
+        calls = ApiCalls(InProcessTransport(application, token=TOKEN))
+        claims: Informer[ResourceClaim] = Informer()
+        sync = PodSync(
+            PodSyncContext(
+                calls_of_node=lambda _: calls,
+                claims=CheckedClaims(claims, FeatureGates.defaults()),
+                runtime=SimulatedRuntime(clock),
+                events=EventRecorder(calls, resource_for(Event), component="node", clock=clock),
+                clock=clock,
+                timings=DEFAULT_TIMINGS,
+                shows_health=False,
+            )
+        )
+        running = asyncio.ensure_future(sync.run(2))
+        document = {
+            "metadata": {"name": "p", "annotations": {f"{PREFIX}run-seconds": str(run_s)}},
+            "spec": {"nodeName": "n", "restartPolicy": "Never", "containers": [{"name": "c", "image": "x"}]},
+        }
+        created = await calls.create(NODE_PODS, document, namespace="default")
+        sync.pod_changed(None, created)
+        await asyncio.sleep(1)
+        try:
+            yield calls, sync, created
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+
 @pytest.mark.parametrize("is_restored", [True, False], ids=["restored", "an older list"])
 def test_a_pod_that_a_backup_brings_back_runs_again(is_restored: bool) -> None:
     async def main() -> str:
-        clock = VirtualClock(asyncio.get_running_loop())
-        async with api_application(clock=clock) as application:
-            calls = ApiCalls(InProcessTransport(application, token=TOKEN))
-            claims: Informer[ResourceClaim] = Informer()
-            sync = PodSync(
-                PodSyncContext(
-                    calls_of_node=lambda _: calls,
-                    claims=CheckedClaims(claims, FeatureGates.defaults()),
-                    runtime=SimulatedRuntime(clock),
-                    events=EventRecorder(calls, resource_for(Event), component="node", clock=clock),
-                    clock=clock,
-                    timings=DEFAULT_TIMINGS,
-                    shows_health=False,
-                )
-            )
-            running = asyncio.ensure_future(sync.run(2))
-            container = {"name": "c", "image": "x"}
-            document = {
-                "metadata": {"name": "p", "annotations": {f"{PREFIX}run-seconds": "5"}},
-                "spec": {"nodeName": "n", "restartPolicy": "Never", "containers": [container]},
-            }
-            created = await calls.create(NODE_PODS, document, namespace="default")
-            sync.pod_changed(None, created)
-            await asyncio.sleep(1)
+        async with running_pod(VirtualClock(asyncio.get_running_loop()), run_s=5) as (calls, sync, created):
             backup = await calls.get(NODE_PODS, KEY)
             assert backup.status.phase == "Running"
             await asyncio.sleep(60)
@@ -63,8 +74,37 @@ def test_a_pod_that_a_backup_brings_back_runs_again(is_restored: bool) -> None:
             sync.pod_changed(created, backup)
             sync.pods_listed(sys.maxsize if is_restored else int(ended.metadata.resource_version) - 1)
             await asyncio.sleep(60)
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
             return (await calls.get(NODE_PODS, KEY)).status.phase
 
     assert run_virtual(main()) == ("Succeeded" if is_restored else "Running")
+
+
+@pytest.mark.parametrize("is_restored", [True, False], ids=["restored", "an older list"])
+def test_a_status_that_a_backup_has_undone_is_written_again(is_restored: bool) -> None:
+    async def main() -> tuple[str, str]:
+        async with running_pod(VirtualClock(asyncio.get_running_loop()), run_s=5000) as (calls, sync, created):
+            written = await calls.get(NODE_PODS, KEY)
+            assert written.status.phase == "Running"
+            ready = {"type": "Ready", "status": "True", "reason": "Old"}
+            undone = {"status": {"phase": "Pending", "conditions": [ready], "containerStatuses": None}}
+            restored = await calls.patch(NODE_PODS, KEY, undone, subresource="status")
+            sync.pod_changed(created, restored)
+            sync.pods_listed(sys.maxsize if is_restored else int(written.metadata.resource_version) - 1)
+            await asyncio.sleep(60)
+            status = (await calls.get(NODE_PODS, KEY)).status
+            return status.phase, next(each.reason for each in status.conditions if each.type == "Ready")
+
+    assert run_virtual(main()) == (("Running", "") if is_restored else ("Pending", "Old"))
+
+
+def test_a_list_that_shows_the_status_causes_no_write() -> None:
+    async def main() -> bool:
+        async with running_pod(VirtualClock(asyncio.get_running_loop()), run_s=5000) as (calls, sync, created):
+            written = await calls.get(NODE_PODS, KEY)
+            before = await calls.patch(NODE_PODS, KEY, {"metadata": {"labels": {"a": "b"}}})
+            sync.pod_changed(created, written)
+            sync.pods_listed(sys.maxsize)
+            await asyncio.sleep(60)
+            return before == await calls.get(NODE_PODS, KEY)
+
+    assert run_virtual(main())

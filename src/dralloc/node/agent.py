@@ -236,7 +236,8 @@ class Agent:
     async def _close(self) -> None:
         if isinstance(self._runtime, ProcessRuntime):
             await self._runtime.close(keep=self._settings.keeps_containers)
-        await self._slices.close()
+        # Before the slices: a driver that disconnects starts a timer there.
         await self.drivers.close()
+        await self._slices.close()
         self._book.close()
         os.close(self._lock)

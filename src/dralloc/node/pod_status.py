@@ -56,7 +56,7 @@ def pod_phase(pod: NodePod, facts: PodFacts) -> str:
 
 
 def pod_status(pod: NodePod, facts: PodFacts) -> dict[str, Any]:
-    """The fields of the status that the node owns, as a merge patch."""
+    """The fields of the status that the node owns."""
     phase = pod_phase(pod, facts)
     reason, message = facts.ended or ("", "")
     status: dict[str, Any] = {
@@ -76,6 +76,39 @@ def pod_status(pod: NodePod, facts: PodFacts) -> dict[str, Any]:
         status |= {"hostIP": facts.host_ip, "podIP": facts.host_ip}
         status |= {"hostIPs": [{"ip": facts.host_ip}], "podIPs": [{"ip": facts.host_ip}]}
     return status
+
+
+def has_status(pod: NodePod, status: Mapping[str, Any]) -> bool:
+    """True if the pod shows what the node wrote."""
+    shown = pod.status
+    return (
+        shown.phase == status["phase"]
+        and all(condition in shown.conditions for condition in status["conditions"])
+        and shown.container_statuses == tuple(status["containerStatuses"])
+        and shown.init_container_statuses == tuple(status.get("initContainerStatuses", ()))
+        and shown.ephemeral_container_statuses == tuple(status.get("ephemeralContainerStatuses", ()))
+    )
+
+
+def has_other_readiness(pod: NodePod, status: Mapping[str, Any]) -> bool:
+    """True if the pod shows another readiness than the node wrote: a controller believed the node to be gone."""
+    sent = next((each.status for each in status["conditions"] if each.type == "Ready"), None)
+    return any(each.type == "Ready" and each.status != sent for each in pod.status.conditions)
+
+
+def status_patch(status: Mapping[str, Any]) -> dict[str, Any]:
+    """The status as a strategic merge patch, which also removes the reason and the message that a condition no longer has."""
+    conditions = [
+        {
+            "type": each.type,
+            "status": each.status,
+            "lastTransitionTime": each.last_transition_time,
+            "reason": each.reason or None,
+            "message": each.message or None,
+        }
+        for each in status["conditions"]
+    ]
+    return {**status, "conditions": conditions}
 
 
 def restored_runs(pod: NodePod) -> dict[str, ContainerRun]:

@@ -24,7 +24,15 @@ from dralloc.node.container_devices import HealthOf, cdi_ids, devices_status
 from dralloc.node.health import NOT_KNOWN
 from dralloc.node.metrics import NodeMetrics
 from dralloc.node.pod_plan import NEVER_RUN, ContainerRun, Exit, PodPlan, plan_pod
-from dralloc.node.pod_status import PodFacts, Waiting, pod_status, restored_runs
+from dralloc.node.pod_status import (
+    PodFacts,
+    Waiting,
+    has_other_readiness,
+    has_status,
+    pod_status,
+    restored_runs,
+    status_patch,
+)
 from dralloc.node.pod_view import NODE_PODS, NodeContainer, NodePod, ResourceStatus
 from dralloc.node.runtime import CannotStart, Launch, Runtime
 from dralloc.node.timings import DEFAULT_TIMINGS, Timings
@@ -98,6 +106,8 @@ class PodSync:
     def __init__(self, context: PodSyncContext) -> None:
         self._context = context
         self._pods: dict[str, _Work] = {}
+        # The revision of the informer's latest list.
+        self._listed_at = 0
         self._queue: WorkQueue[str] = WorkQueue(context.timings.pod_backoff)
         context.runtime.listen(self)
 
@@ -125,12 +135,16 @@ class PodSync:
         self._queue.add(uid)
 
     def pods_listed(self, revision: int) -> None:
-        """Handle a list of the informer that is the truth up to the revision: a restored backup brings pods back that were over."""
+        """Handle a list of the informer that is the truth up to the revision: a restored backup brings pods back that were over,
+        and undoes the status of others.
+        """
+        self._listed_at = revision
         for uid, known in self._pods.items():
             is_back = known.is_over and not known.is_gone and known.written_at <= revision
             if is_back and (known.pod.is_terminating or not known.pod.is_finished):
                 self._pods[uid] = self._track(known.pod)
                 self._queue.add(uid)
+            self._forget_undone_status(known)
 
     def requeue(self, which: Callable[[NodePod], bool] = lambda _: True) -> None:
         """Sync these pods again because something that they depend on changed."""
@@ -286,10 +300,10 @@ class PodSync:
             host_ip=self._context.host_ip,
         )
         status = pod_status(known.pod, facts)
-        if status == known.sent and not _is_contradicted(known.pod, status):
+        if status == known.sent and not has_other_readiness(known.pod, status):
             return
         # With the UID, the write is a conflict if another pod has the name by now.
-        patch = {"metadata": {"uid": known.pod.metadata.uid}, "status": status}
+        patch = {"metadata": {"uid": known.pod.metadata.uid}, "status": status_patch(status)}
         before = known.pod
         try:
             stored = await self._context.calls_of_node(before.spec.node_name).patch(
@@ -301,9 +315,16 @@ class PodSync:
                 known.pod = stored
             known.sent, known.started_at = status, status["startTime"]
             known.conditions = tuple(status["conditions"])
+            self._forget_undone_status(known)
         except (NotFound, Conflict):
             # The informer delivers the new state of the pod.
             return
+
+    def _forget_undone_status(self, known: _Work) -> None:
+        """Write the status again if a list that is as new as the write does not show it."""
+        if known.sent is not None and known.written_at <= self._listed_at and not has_status(known.pod, known.sent):
+            known.sent = None
+            self._queue.add(known.pod.metadata.uid)
 
     async def _delete(self, pod: NodePod) -> None:
         try:
@@ -389,12 +410,6 @@ class PodSync:
 
     def _holds_anything(self, pod: NodePod) -> bool:
         return pod.is_terminating or bool(self._context.claims.of_pod(pod.metadata.uid))
-
-
-def _is_contradicted(pod: NodePod, status: Mapping[str, Any]) -> bool:
-    """True if the server shows another readiness than the node wrote: a controller believed the node to be gone."""
-    sent = next((each.status for each in status["conditions"] if each.type == "Ready"), None)
-    return any(each.type == "Ready" and each.status != sent for each in pod.status.conditions)
 
 
 def _deadline(known: _Work) -> datetime | None:
