@@ -73,6 +73,7 @@ from dralloc.system_clock import SystemClock
 from dralloc.testing.builders import allocation, claim, device, device_class, held, request, resource_slice, taint_rule
 from dralloc.testing.driver_bench import bench_settings
 from tests.support.api_server import TOKEN
+from tests.support.extensions import WithoutExtensions
 from tests.support.node_cluster import QUICK, replace_uid, short_directory
 from tests.support.node_process import kill
 from tests.support.rights import (
@@ -212,7 +213,9 @@ async def world(changed: Mapping[str, Iterable[Document]] | None = None) -> Asyn
         components = await stack.enter_async_context(Components())
         leases = PoolLeaseSettings(namespace="dralloc-system", identity="scheduler-1")
         settings = SchedulerSettings(names=frozenset({NAME}), gates=gates, pool_leases=leases)
-        scheduler = SchedulerLoop(made.transport_of(SCHEDULER), clock=clock, settings=settings)
+        # The roles are for all servers, and those without our extensions need more writes.
+        transport = WithoutExtensions(made.transport_of(SCHEDULER))
+        scheduler = SchedulerLoop(transport, clock=clock, settings=settings)
         controllers = ControllerSet(made.transport_of(CONTROLLERS), clock=clock, gates=gates)
         fleet = FleetSettings(profile=load_profile("gpu"), profile_name="gpu", count=2, prefix="node")
         ready = asyncio.Event()

@@ -21,6 +21,7 @@ from dralloc.apiserver.server import ApiServer
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.primitives.clock import Clock
+from dralloc.primitives.errors import ApiError
 from dralloc.primitives.features import FeatureGates
 from tests.support.api_server import TOKEN, api_server
 
@@ -177,6 +178,9 @@ class _RecordingServer:
             self.refused[request.user.name].append(f"{request.method} {request.path}: {why}")
             self.has_refused.set()
         return response
+
+    async def refuse(self, request: HttpRequest, error: ApiError) -> HttpResponse:
+        return await self._server.refuse(request, error)
 
     def refuse_unauthenticated(self, request: HttpRequest) -> HttpResponse:
         return self._server.refuse_unauthenticated(request)

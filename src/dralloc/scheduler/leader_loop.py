@@ -8,6 +8,7 @@ from typing import Final
 from dralloc.api.coordination_v1 import Lease
 from dralloc.api.pod_v1 import DEFAULT_SCHEDULER
 from dralloc.client.api_calls import ApiCalls
+from dralloc.client.batch_transport import BatchTransport
 from dralloc.client.known_resources import resource_for
 from dralloc.client.leader_election import LeaderElection
 from dralloc.client.transport import Transport
@@ -39,16 +40,23 @@ class SchedulerLoop:
 
     async def run(self) -> None:
         """Schedules until cancelled, without leader election."""
-        await Scheduler(self._calls(), self._clock, self._settings, self.metrics).run()
+        batches = BatchTransport(self._transport)
+        try:
+            await Scheduler(_calls(batches), self._clock, self._settings, self.metrics).run()
+        finally:
+            await batches.abandon()
 
     async def run_elected(self, identity: str) -> None:
         """Schedules whenever this process holds the lease."""
         lease = lease_of(self._settings.names)
-        election = LeaderElection(self._calls(), resource_for(Lease), lease, identity=identity, clock=self._clock)
+        election = LeaderElection(
+            _calls(self._transport), resource_for(Lease), lease, identity=identity, clock=self._clock
+        )
         await election.run(self.run)
 
     async def close(self) -> None:
         await self._transport.close()
 
-    def _calls(self) -> ApiCalls:
-        return ApiCalls(self._transport, field_manager="", field_validation="Ignore")
+
+def _calls(transport: Transport) -> ApiCalls:
+    return ApiCalls(transport, field_manager="", field_validation="Ignore")

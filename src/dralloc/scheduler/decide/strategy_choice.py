@@ -1,18 +1,19 @@
 """Which strategy a pod gets, and the typical pods that strategies know: given, or learnt from the pods that are decided on.
 
-What is learnt changes all scores, so it is applied rarely: when the number of pods has grown by a factor. Learning depends only on
-which pods came in which order.
+What is learnt changes all scores, so it is applied rarely: when the number of pods has grown by a factor, from the next pod on. Learning
+depends only on which pods came in which order.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from dralloc.allocator.features import Features
 from dralloc.api.pod_v1 import Pod
+from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.scheduler.decide.local_devices import LocalDeviceIndex
 from dralloc.scheduler.decide.placement_strategy import SPREAD, PlacementStrategy, Scoring, ScoringContext
 from dralloc.scheduler.decide.pod_requirements import PodRequirements
@@ -39,6 +40,14 @@ class StrategySettings:
         """A strategy that is not allowed is not used: the default is."""
         return self.allowed.get(pod.metadata.annotations.get(ANNOTATION, ""), self.default)
 
+    def refusal(self, pod: Pod) -> str:
+        """Why the pod does not get the strategy that it asks for; empty if it does, or asks for none."""
+        asked = pod.metadata.annotations.get(ANNOTATION, "")
+        if asked in ("", self.default.name, *self.allowed):
+            return ""
+        allowed = ", ".join(sorted(self.allowed)) or "none"
+        return f"strategy {asked!r} is not allowed on pods (allowed: {allowed}); {self.default.name} was used"
+
 
 SPREADING: Final = StrategySettings()
 
@@ -54,10 +63,16 @@ class StrategyChoice:
         self._learn_at = LEARNT_FIRST
         strategies = (settings.default, *settings.allowed.values())
         self._learns = settings.typical is None and any(each.reads_typical_pods for each in strategies)
-        self._context = self._new_context(settings.typical or ())
+        self._use(settings.typical or ())
 
-    def _new_context(self, typical: tuple[CountedPod, ...]) -> ScoringContext:
-        return ScoringContext(LocalDeviceIndex(self._features), TypicalUse(typical))
+    def _use(self, typical: tuple[CountedPod, ...]) -> None:
+        self.typical = typical
+        self._context = ScoringContext(LocalDeviceIndex(self._features), TypicalUse(typical))
+
+    @property
+    def present_settings(self) -> StrategySettings:
+        """The settings, with what was learnt up to now."""
+        return replace(self.settings, typical=self.typical) if self._learns else self.settings
 
     def of(self, pod: Pod) -> PlacementStrategy:
         return self.settings.of(pod)
@@ -65,16 +80,35 @@ class StrategyChoice:
     def scoring(self, pod: Pod) -> Scoring:
         return Scoring(self.of(pod), self._context)
 
-    def learn(self, pod: Pod, key: bytes, requirements: PodRequirements) -> bool:
+    def learn(self, pod: Pod, key: bytes, requirements: PodRequirements, claims: tuple[ResourceClaim, ...]) -> bool:
         """Counts the pod. True if other pods are typical from now on, so that known scores are not valid any more."""
-        if not self._learns or pod.metadata.uid in self._seen:
+        if not self._learns or not self._is_new(pod):
+            return False
+        self._pods.observe(key, requirements, claims)
+        return self._apply()
+
+    def learn_from(
+        self, existing: Iterable[tuple[Pod, Iterable[ResourceClaim]]], classes: Mapping[str, DeviceClass]
+    ) -> bool:
+        """Counts pods that were placed before, with their claims. True as `learn`."""
+        if not self._learns:
+            return False
+        for pod, claims in existing:
+            if self._is_new(pod):
+                self._pods.count(pod, claims, classes, self._features)
+        return self._apply()
+
+    def _is_new(self, pod: Pod) -> bool:
+        if pod.metadata.uid in self._seen:
             return False
         self._seen[pod.metadata.uid] = None
         if len(self._seen) > REMEMBERED_MAX:
             self._seen.popitem(last=False)
-        self._pods.observe(key, requirements)
+        return True
+
+    def _apply(self) -> bool:
         if self._pods.total < self._learn_at:
             return False
         self._learn_at = self._pods.total * LEARNT_FACTOR
-        self._context = self._new_context(self._pods.counted())
+        self._use(self._pods.counted())
         return True
