@@ -232,8 +232,8 @@ class FailingTransport:
         await self._inner.close()
 
 
-# The claim, its finalizer, its status, the pod's status, the binding.
-WRITES = 5
+# The claim, its status with its finalizer, the pod's status, the binding.
+WRITES = 4
 
 
 @pytest.mark.parametrize("dies", [False, True], ids=["error", "crash"])

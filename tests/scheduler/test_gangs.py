@@ -12,6 +12,7 @@ from dralloc.api.codec import encode
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.api.scheduling_v1beta1 import PodGroup
+from dralloc.client.server_extensions import EXTENSIONS_PATH
 from dralloc.client.transport import ClientRequest, ClientResponse
 from dralloc.primitives.features import FeatureGates
 from dralloc.simulator.virtual_time import run_virtual
@@ -118,6 +119,25 @@ async def test_members_get_other_devices_than_each_alone_would(cluster: Schedule
 
 
 @in_cluster(GROUPS)
+async def test_extended_resources_of_members_are_part_of_the_search(cluster: ScheduledCluster) -> None:
+    """The member with the extended resource alone would take the device that only the other can use."""
+    model = 'device.attributes["gpu.example.com"].model == "large"'
+    devices = (device("gpu-0", attributes={"model": "large"}), device("gpu-1", attributes={"model": "small"}))
+    await cluster.create(device_class(extended="example.com/gpu"), node("node-a"), group())
+    await cluster.create(resource_slice("node-a", *devices, pool="p", node_name="node-a"))
+    one = member("one", requests={"example.com/gpu": "1"})
+    one["spec"]["containers"][0]["resources"]["limits"] = {"example.com/gpu": "1"}
+    await cluster.create(claim("large", request(where=model)), one, member("two", "large"))
+    await cluster.settle()
+    assert await nodes_of(cluster) == {"one": "node-a", "two": "node-a"}
+    stated = (await cluster.client.get(Pod, "one")).status.extended_resource_claim_status
+    assert stated is not None
+    made = await cluster.client.get(ResourceClaim, stated.resource_claim_name)
+    assert made.status.allocation is not None
+    assert [each.device for each in made.status.allocation.devices.results] == ["gpu-1"]
+
+
+@in_cluster(GROUPS)
 async def test_members_share_a_claim_that_is_allocated_once(cluster: ScheduledCluster) -> None:
     shared = resource_slice("fabric", device("tpu"), pool="fabric", all_nodes=True)
     names = [f"pod-{number}" for number in range(20)]
@@ -202,11 +222,14 @@ NAMES = ("one", "two", "three")
 class WriteScript:
     """Decides about the writes of the scheduler, numbered from 0: claims and bindings."""
 
-    def __init__(self, decide: Callable[[int], Loss | ClientResponse]) -> None:
+    def __init__(self, decide: Callable[[int], Loss | ClientResponse], *, has_extensions: bool) -> None:
         self.number = 0
         self._decide = decide
+        self._has_extensions = has_extensions
 
     def __call__(self, request: ClientRequest) -> Loss | ClientResponse:
+        if request.path == EXTENSIONS_PATH and not self._has_extensions:
+            return missing()
         is_claim = request.method in ("PATCH", "PUT") and "/resourceclaims/" in request.path
         if not is_claim and not request.path.endswith("/binding"):
             return Loss.NOTHING
@@ -215,15 +238,28 @@ class WriteScript:
 
 
 def refused() -> ClientResponse:
+    return failure("Forbidden", 403)
+
+
+def missing() -> ClientResponse:
+    return failure("NotFound", 404)
+
+
+def failure(reason: str, code: int) -> ClientResponse:
     status = {
         "kind": "Status",
         "apiVersion": "v1",
         "status": "Failure",
-        "reason": "Forbidden",
-        "code": 403,
+        "reason": reason,
+        "code": code,
         "message": "no",
     }
-    return ClientResponse(status=403, body=encode(status))
+    return ClientResponse(status=code, body=encode(status))
+
+
+# The writes for the gang below: four statuses, three bindings; without the server's extension four finalizers, too.
+WRITES = 7
+WRITES_WITHOUT_EXTENSIONS = 11
 
 
 async def make_gang(cluster: ScheduledCluster) -> None:
@@ -235,17 +271,23 @@ async def make_gang(cluster: ScheduledCluster) -> None:
 
 
 @pytest.mark.parametrize("fate", [Loss.REQUEST, Loss.ANSWER, "refused"])
-@pytest.mark.parametrize("failing", range(0, 11, 2))
-def test_a_write_that_fails_leaves_nothing_behind(failing: int, fate: Loss | str) -> None:
+@pytest.mark.parametrize(
+    ("failing", "has_extensions"),
+    [(write, True) for write in range(WRITES)] + [(write, False) for write in range(0, WRITES_WITHOUT_EXTENSIONS, 2)],
+)
+def test_a_write_that_fails_leaves_nothing_behind(failing: int, fate: Loss | str, *, has_extensions: bool) -> None:
     """Whichever write of the gang fails, in the end all members run, and only their claims hold devices."""
 
     async def main() -> None:
         outcome = refused() if isinstance(fate, str) else fate
-        script = WriteScript(lambda number: outcome if number == failing else Loss.NOTHING)
+        script = WriteScript(
+            lambda number: outcome if number == failing else Loss.NOTHING, has_extensions=has_extensions
+        )
         gates = FeatureGates.parse(GROUPS)
         async with scheduled_cluster(gates=gates, wrap=lambda inner: ScriptedTransport(inner, script)) as cluster:
             await make_gang(cluster)
             await cluster.settle(120)
+            assert script.number > failing
             assert set((await nodes_of(cluster)).values()) == {"node-a"}
             assert await allocated(cluster) == sorted((*NAMES, "shared"))
 
@@ -287,18 +329,24 @@ async def remove_gone_pods(cluster: ScheduledCluster, claims: Sequence[str]) -> 
             await cluster.client.patch(ResourceClaim, name, {"status": status}, subresource="status")
 
 
-@pytest.mark.parametrize("last", range(12))
+@pytest.mark.parametrize(
+    ("last", "has_extensions"),
+    [(write, True) for write in range(WRITES + 1)] + [(write, False) for write in range(WRITES_WITHOUT_EXTENSIONS + 1)],
+)
 @pytest.mark.parametrize("fits", [True, False])
-def test_a_crash_after_any_write_leaks_nothing(last: int, *, fits: bool) -> None:
+def test_a_crash_after_any_write_leaks_nothing(last: int, *, has_extensions: bool, fits: bool) -> None:
     """After the crash the gang is completed if it still fits, and otherwise holds nothing."""
 
     async def main() -> None:
-        script = WriteScript(lambda number: Loss.NOTHING if number < last else Loss.REQUEST)
+        script = WriteScript(
+            lambda number: Loss.NOTHING if number < last else Loss.REQUEST, has_extensions=has_extensions
+        )
         gates = FeatureGates.parse(GROUPS)
         async with scheduled_cluster(gates=gates, wrap=lambda inner: ScriptedTransport(inner, script)) as cluster:
             await make_gang(cluster)
             await cluster.settle(1)
             await cluster.kill()
+            assert script.number >= last
             has_nodes = any((await nodes_of(cluster)).values())
             if not fits and not has_nodes:
                 await cluster.client.delete(Pod, "three")
@@ -331,3 +379,56 @@ async def test_two_gangs_never_hold_half_each(cluster: ScheduledCluster) -> None
     assert len(placed) == 4
     assert len({name.split("-")[0] for name in placed}) == 1
     assert await allocated(cluster) == sorted(placed)
+
+
+@pytest.mark.parametrize("was_scheduled", [False, True])
+def test_a_group_with_too_few_members_keeps_devices_only_if_it_had_nodes(*, was_scheduled: bool) -> None:
+    """A scheduler stops after it wrote the claim of a group; a member goes. Nothing may hold what the gang cannot use."""
+
+    async def main() -> None:
+        loses_bindings = not was_scheduled
+
+        def script(request: ClientRequest) -> Loss:
+            return Loss.REQUEST if loses_bindings and request.path.endswith("/binding") else Loss.NOTHING
+
+        gates = FeatureGates.parse(f"{GROUPS},DRAWorkloadResourceClaims=true")
+        async with scheduled_cluster(gates=gates, wrap=lambda inner: ScriptedTransport(inner, script)) as cluster:
+            entry = {"name": "shared", "resourceClaimName": "shared"}
+            await cluster.create(device_class(), node("node-a"), gpus("node-a", 1), claim("shared", request()))
+            await cluster.create(group(resourceClaims=[entry]), *(member(name, "shared") for name in ("one", "two")))
+            await cluster.settle(1)
+            assert await allocated(cluster) == ["shared"]
+            assert set((await nodes_of(cluster)).values()) == {"node-a" if was_scheduled else ""}
+            await cluster.kill()
+            loses_bindings = False
+            for name in ("one", "two") if was_scheduled else ("two",):
+                await cluster.client.delete(Pod, name)
+            await cluster.create(member("three", "shared"))
+            await cluster.client.patch(PodGroup, "gang", {"spec": {"schedulingPolicy": {"gang": {"minCount": 3}}}})
+            await cluster.restart(f"{GROUPS},DRAWorkloadResourceClaims=true")
+            await cluster.settle(30)
+            assert await allocated(cluster) == (["shared"] if was_scheduled else [])
+
+    run_virtual(main())
+
+
+def test_groups_are_followed_once_the_server_has_them() -> None:
+    """The scheduler was upgraded first: the server answers 404 for PodGroups when it starts, and not later."""
+
+    async def main() -> None:
+        is_served = False
+
+        def script(request: ClientRequest) -> Loss | ClientResponse:
+            is_about_groups = request.method == "GET" and request.path.endswith("/podgroups")
+            return missing() if is_about_groups and not is_served else Loss.NOTHING
+
+        gates = FeatureGates.parse(GROUPS)
+        async with scheduled_cluster(gates=gates, wrap=lambda inner: ScriptedTransport(inner, script)) as cluster:
+            await cluster.create(node("node-a"), group(), member("one"), member("two"))
+            await cluster.settle(20)
+            assert set((await nodes_of(cluster)).values()) == {""}
+            is_served = True
+            await cluster.settle(60)
+            assert set((await nodes_of(cluster)).values()) == {"node-a"}
+
+    run_virtual(main())

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+from msgspec.structs import replace
+
 from dralloc.api.core_v1 import Node
-from dralloc.api.pod_v1 import PodCondition
+from dralloc.api.pod_v1 import PodCondition, PodStatus
 from dralloc.api.resource_v1 import ResourceSlice
+from dralloc.client.transport import ClientRequest, ClientResponse, Transport
+from dralloc.primitives.features import FeatureGates
+from dralloc.scheduler.bind.evictor import Evictor
+from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
-from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
+from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod, scheduled_cluster
+from tests.support.scripted_transport import Loss, ScriptedTransport
 from tests.support.workloads import Document, pod_group
 
 GATE = "DRAPreemption=true"
@@ -100,6 +108,19 @@ async def test_pods_of_the_same_priority_are_not_evicted(cluster: ScheduledClust
     await make_pod(cluster, "second", "high")
     assert not (await cluster.pod("first")).is_terminating
     assert "preemption" not in (await cluster.condition("second")).message
+
+
+@in_cluster(GATE)
+async def test_a_pod_that_was_deleted_meanwhile_is_not_nominated(cluster: ScheduledCluster) -> None:
+    await cluster.kill()
+    await make_cluster(cluster)
+    await make_pod(cluster, "strong", "high")
+    strong = await cluster.pod("strong")
+    await cluster.remove_pod("strong")
+    evictor = Evictor(cluster.client.calls, cluster.clock)
+    # Victims are evicted only after a nomination.
+    assert "not found" in (await evictor.nominate(strong, "node-a") or "")
+    assert await evictor.nominate(replace(strong, status=PodStatus(nominated_node_name="node-a")), "") is None
 
 
 @in_cluster(GATE)
@@ -279,3 +300,31 @@ async def test_a_single_pod_is_evicted_rather_than_a_group(cluster: ScheduledClu
     await make_pod(cluster, "strong", "high")
     names = ("one", "two", "single")
     assert [(await cluster.pod(name)).is_terminating for name in names] == [False, False, True]
+
+
+class LateAnswers(ScriptedTransport):
+    """Evictions take some time to be answered, and conditions of pods cannot be written."""
+
+    def __init__(self, inner: Transport) -> None:
+        super().__init__(inner, lambda request: Loss.REQUEST if b'"PodScheduled"' in request.body else Loss.NOTHING)
+
+    async def send(self, request: ClientRequest) -> ClientResponse:
+        response = await super().send(request)
+        if request.method == "DELETE":
+            await asyncio.sleep(20)
+        return response
+
+
+def test_a_gang_whose_victims_are_gone_before_the_scheduler_knows_is_tried_again() -> None:
+    """Nothing else happens that would make the scheduler look at its queue."""
+
+    async def main() -> None:
+        async with scheduled_cluster(gates=FeatureGates.parse(GANGS), wrap=LateAnswers) as cluster:
+            await make_cluster(cluster, devices=1)
+            await make_pod(cluster, "weak", "low")
+            await make_gang(cluster, 1)
+            await finish_eviction(cluster, "weak")
+            await cluster.settle(60)
+            assert await cluster.node_of("member-0") == "node-a"
+
+    run_virtual(main())

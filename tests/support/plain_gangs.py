@@ -85,6 +85,22 @@ class _State:
         return tuple(tuple(sorted(each.items(), key=repr)) for each in parts)
 
 
+@dataclass
+class GangStart:
+    """What other pods have: cpu of nodes, devices (as in `_State`) and units of cards."""
+
+    cpu: dict[str, int] = field(default_factory=dict)
+    used: dict[str, int | None] = field(default_factory=dict)
+    cards: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def take(self, device: PlainDevice, memory: int | None) -> None:
+        if device.card is not None and device.name not in self.used:
+            key = (device.pool, device.card)
+            self.cards[key] = self.cards.get(key, 0) + device.units
+        left = self.used.get(device.name, device.memory)
+        self.used[device.name] = None if left is None or memory is None else left - memory
+
+
 class TooLarge(Exception):
     """The exhaustive search takes too long."""
 
@@ -94,15 +110,17 @@ class GangSolver:
         self._gang = gang
         self._left = steps_max
 
-    def fits(self) -> bool:
-        """True if `needed` of the pods can be placed together."""
-        gang = self._gang
+    def fits(self, start: GangStart | None = None) -> bool:
+        """True if `needed` of the pods can be placed together, beside other pods."""
+        gang, start = self._gang, start or GangStart()
+        cpu = {name: cpu - start.cpu.get(name, 0) for name, (cpu, _) in gang.nodes.items()}
+        cards = {key: gang.cards[key] - units for key, units in start.cards.items()}
         zones = {zone for _, zone in gang.nodes.values()} if gang.topology else {None}
         for zone in sorted(zones, key=str):
             nodes = [name for name, (_, at) in gang.nodes.items() if zone in (None, at)]
             for chosen in combinations(gang.pods, gang.needed):
                 self._dead: set[object] = set()
-                if self._place(chosen, nodes, _State({name: cpu for name, (cpu, _) in gang.nodes.items()})):
+                if self._place(chosen, nodes, _State(dict(cpu), dict(start.used), dict(cards))):
                     return True
         return False
 

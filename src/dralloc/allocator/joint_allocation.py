@@ -6,7 +6,7 @@ that see the same devices, or draw from the same counters, compete for them; the
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 
 from msgspec import Struct
@@ -20,34 +20,62 @@ from dralloc.allocator.solver import DEFAULT_BUDGET, StepBudget, solve
 from dralloc.allocator.supply import DeviceCandidate, Stock, Supply
 from dralloc.devices.compatibility_groups import Groups
 from dralloc.devices.counters import CounterId
-from dralloc.devices.identity import PoolId
+from dralloc.devices.identity import DeviceId, PoolId
 from dralloc.snapshot.cluster import NodeView, Snapshot, Strip, VisiblePool
-from dralloc.snapshot.node_selectors import NodeFacts
+from dralloc.snapshot.node_selectors import NodeFacts, NodeSelectorError
+
+
+class JointNodes:
+    """The nodes on which claims of a demand may be used. What they offer is worked out once for all questions about them."""
+
+    def __init__(self, demand: Demand, nodes: Iterable[NodeFacts], snapshot: Snapshot) -> None:
+        self.demand = demand
+        self.snapshot = snapshot
+        facts = {node.name: node for node in nodes}
+        self.views = tuple(snapshot.view(node, demand.features.visibility) for node in facts.values())
+        self.supplies = {view.node.name: Supply(snapshot, view, demand) for view in self.views}
+        self.local = {view.node.name: _by_slice(view.strips) for view in self.views}
+        self.strips = _merged(self.views)
+        self.by_slice = _by_slice(self.strips)
+        self.stocks: dict[tuple[int, int, tuple[str, ...], bool], Stock] = {}
+
+    @property
+    def fault(self) -> NodeSelectorError | None:
+        return next((view.fault for view in self.views if view.fault is not None), None)
+
+    @cached_property
+    def nodes_of_devices(self) -> Mapping[DeviceId, frozenset[str]]:
+        """The nodes that see a device."""
+        seen: dict[DeviceId, set[str]] = {}
+        for view in self.views:
+            for strip in view.strips:
+                here = view.placement(strip)[0] if strip.slice.selects_per_device else strip.slice.everything
+                pool = strip.pool.pool_id
+                for bit, device in enumerate(strip.slice.devices):
+                    if here >> bit & 1:
+                        seen.setdefault(DeviceId(pool.driver, pool.pool, device.name), set()).add(view.node.name)
+        return {device: frozenset(names) for device, names in seen.items()}
 
 
 class JointProblem(Struct, frozen=True, gc=False):
-    """The question which devices the claims of a demand get. `places` has the nodes of each claim.
+    """The question which devices the claims of a demand get. `places` has the names of the nodes of each claim.
 
-    `is_relaxed`: a claim may have devices that any of its nodes reaches. What is impossible then is impossible on any choice
-    of nodes, if no request is for all devices.
+    A `relaxed` claim, by its index, may have devices that any of its nodes reaches. What is impossible then is impossible on any
+    choice of its nodes, if no request is for all devices.
     """
 
-    demand: Demand
-    places: tuple[tuple[NodeFacts, ...], ...]
-    snapshot: Snapshot
+    nodes: JointNodes
+    places: tuple[tuple[str, ...], ...]
     budget: StepBudget = DEFAULT_BUDGET
-    is_relaxed: bool = False
+    relaxed: frozenset[int] = frozenset()
 
 
 def allocate_jointly(problem: JointProblem) -> Outcome:
-    demand, snapshot = problem.demand, problem.snapshot
-    nodes = {node.name: node for place in problem.places for node in place}
-    views = {name: snapshot.view(node, demand.features.visibility) for name, node in nodes.items()}
-    for view in views.values():
-        if view.fault is not None:
-            return Fatal(FatalCause.EVALUATION_ERROR, view.fault)
+    demand, fault = problem.nodes.demand, problem.nodes.fault
+    if fault is not None:
+        return Fatal(FatalCause.EVALUATION_ERROR, fault)
     try:
-        supply = _JointSupply(snapshot, tuple(views.values()), problem)
+        supply = _JointSupply(problem)
         check(demand, supply)
         solution = solve(demand, supply, problem.budget)
         if solution.status is SearchStatus.SOLVED:
@@ -57,16 +85,11 @@ def allocate_jointly(problem: JointProblem) -> Outcome:
         return aborted.fatal
 
 
-def is_coupled(one: NodeView, other: NodeView) -> bool:
-    """True if what one node's claims get may limit what is left for the other's."""
-    pools = {pool.pool_id: pool.layout for pool in one.pools}
-    for pool in other.pools:
-        layout = pools.get(pool.pool_id)
-        if layout is None:
-            continue
-        if layout.counters or pool.layout.counters or not set(layout.slices).isdisjoint(pool.layout.slices):
-            return True
-    return False
+def is_coupled(one: NodeView, other: NodeView, pool_id: PoolId) -> bool:
+    """True if what one node's claims get of the pool, which both see, may limit what is left for the other's."""
+    (first,) = (pool.layout for pool in one.pools if pool.pool_id == pool_id)
+    (second,) = (pool.layout for pool in other.pools if pool.pool_id == pool_id)
+    return bool(first.counters or second.counters or not set(first.slices).isdisjoint(second.slices))
 
 
 # A slice: its pool and its index there.
@@ -76,56 +99,61 @@ _SliceKey = tuple[PoolId, int]
 class _JointSupply(Supply):
     """The devices of several nodes in one order; a claim sees those that all of its nodes reach."""
 
-    def __init__(self, snapshot: Snapshot, views: tuple[NodeView, ...], problem: JointProblem) -> None:
-        demand = problem.demand
-        super().__init__(snapshot, NodeView(views[0].node, _distinct_pools(views)), demand)
-        self._views = views
-        self._of_node = {view.node.name: Supply(snapshot, view, demand) for view in views}
-        self._local = {view.node.name: _by_slice(view.strips) for view in views}
-        self.strips = _merged(views)
-        self._by_slice = _by_slice(self.strips)
-        self._places = tuple(tuple(dict.fromkeys(node.name for node in place)) for place in problem.places)
-        self._demand = demand
-        self._is_relaxed = problem.is_relaxed
+    def __init__(self, problem: JointProblem) -> None:
+        nodes = problem.nodes
+        super().__init__(nodes.snapshot, NodeView(nodes.views[0].node, _distinct_pools(nodes.views)), nodes.demand)
+        self._nodes = nodes
+        self.strips = nodes.strips
+        self._places = problem.places
+        self._relaxed = problem.relaxed
 
     @cached_property
     def homes(self) -> tuple[NodeFacts, ...]:
         """For each claim, the node that decides which devices are all devices: the one that sees the fewest."""
-        facts = {view.node.name: view.node for view in self._views}
+        facts = {view.node.name: view.node for view in self._nodes.views}
         return tuple(facts[self._home(claim)] for claim in range(len(self._places)))
 
     def _home(self, claim: int) -> str:
         place = self._places[claim]
         if len(place) == 1:
             return place[0]
-        greedy = [found for found in self._demand.alternatives if found.claim == claim and found.takes_all]
-        return min(place, key=lambda name: sum(len(self._of_node[name].everything_for(each)) for each in greedy))
+        supplies = self._nodes.supplies
+        greedy = [found for found in self._nodes.demand.alternatives if found.claim == claim and found.takes_all]
+        return min(place, key=lambda name: sum(len(supplies[name].everything_for(each)) for each in greedy))
 
     def reach(self, alternative: Alternative) -> Hashable:
-        return frozenset(self._places[alternative.claim])
+        claim = alternative.claim
+        return claim in self._relaxed, frozenset(self._places[claim])
 
     def _make_stock(self, alternative: Alternative, strip: Strip) -> Stock:
-        place = self._places[alternative.claim]
+        place, is_relaxed = self._places[alternative.claim], alternative.claim in self._relaxed
+        known = (alternative.number, strip.number, place, is_relaxed)
+        stock = self._nodes.stocks.get(known)
+        if stock is None:
+            stock = self._nodes.stocks[known] = self._find_stock(alternative, strip, place, is_relaxed)
+        return stock
+
+    def _find_stock(self, alternative: Alternative, strip: Strip, place: tuple[str, ...], is_relaxed: bool) -> Stock:
         key = strip.pool.pool_id, strip.slice_index
-        reach = [(name, own) for name in place if (own := self._local[name].get(key)) is not None]
-        if not reach or (len(reach) < len(place) and not self._is_relaxed):
+        reach = [(name, own) for name in place if (own := self._nodes.local[name].get(key)) is not None]
+        if not reach or (len(reach) < len(place) and not is_relaxed):
             return Stock(0, 0, 0, matches_of(strip.slice, alternative.criteria))
-        stocks = [self._of_node[name].stock(alternative, own) for name, own in reach]
+        stocks = [self._nodes.supplies[name].stock(alternative, own) for name, own in reach]
         usable, shared, faulty = stocks[0].usable, stocks[0].shared, stocks[0].faulty
         for stock in stocks[1:]:
             faulty |= stock.faulty
-            if self._is_relaxed:
+            if is_relaxed:
                 usable, shared = usable | stock.usable, shared | stock.shared
             else:
                 usable, shared = usable & stock.usable, shared & stock.shared
-        if len(place) > 1 and not self._is_relaxed:
+        if len(place) > 1 and not is_relaxed:
             usable &= ~_bound_to_nodes(strip)
         return Stock(usable, faulty, usable & shared, stocks[0].matches)
 
     def _find_everything(self, alternative: Alternative) -> tuple[DeviceCandidate, ...]:
-        home = self._of_node[self._home(alternative.claim)]
+        home = self._nodes.supplies[self._home(alternative.claim)]
         return tuple(
-            DeviceCandidate(self._by_slice[strip.pool.pool_id, strip.slice_index], bit)
+            DeviceCandidate(self._nodes.by_slice[strip.pool.pool_id, strip.slice_index], bit)
             for strip, bit in home.everything_for(alternative)
         )
 
@@ -133,7 +161,7 @@ class _JointSupply(Supply):
         """Nodes that see different slices of a pool may know different counters of it."""
         left: dict[CounterId, int] = {}
         for layout in self._layouts(pool.pool_id):
-            known = self._of_node[layout[0]].counters(layout[1])
+            known = self._nodes.supplies[layout[0]].counters(layout[1])
             if known is None:
                 return None
             left.update(known)
@@ -142,14 +170,14 @@ class _JointSupply(Supply):
     def groups(self, pool: VisiblePool) -> Mapping[str, Groups]:
         found: dict[str, Groups] = {}
         for name, visible in self._layouts(pool.pool_id):
-            found.update(self._of_node[name].groups(visible))
+            found.update(self._nodes.supplies[name].groups(visible))
         return found
 
     def _layouts(self, pool_id: PoolId) -> list[tuple[str, VisiblePool]]:
         known = self._layouts_of.get(pool_id)
         if known is None:
             known = self._layouts_of[pool_id] = [
-                (view.node.name, pool) for view in self._views for pool in view.pools if pool.pool_id == pool_id
+                (view.node.name, pool) for view in self._nodes.views for pool in view.pools if pool.pool_id == pool_id
             ]
         return known
 

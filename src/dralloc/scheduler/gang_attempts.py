@@ -24,6 +24,7 @@ from dralloc.scheduler.decide.cycle import Cycle
 from dralloc.scheduler.decide.gang_cycle import GangCycle, GangPlacement, GangRejection, GangRequest
 from dralloc.scheduler.decide.gang_preemption import GangPreemptionPlan
 from dralloc.scheduler.group_requests import GroupNotReady, GroupRequests
+from dralloc.scheduler.ownership.shared_pools import SharedPools
 from dralloc.scheduler.preemptor import Preemptor
 from dralloc.scheduler.queue.pending_pods import PendingPods, queue_key
 from dralloc.scheduler.queue.scheduling_queue import SchedulingQueue
@@ -58,7 +59,9 @@ class GangAttempts:
         slots: WriteSlots,
         report: SchedulingReport,
         wake: Callable[[Collection[ClusterEvent]], None],
+        queued: Callable[[], None],
         preemptor: Preemptor | None = None,
+        sharing: SharedPools | None = None,
     ) -> None:
         self._clock = clock
         self._settings = settings
@@ -68,7 +71,10 @@ class GangAttempts:
         self._slots = slots
         self._report = report
         self._wake = wake
+        # To be called when a task has put a group back: the loop waits for the times that it knows.
+        self._queued = queued
         self._preemptor = preemptor
+        self._sharing = sharing
         self.has_groups = "GenericWorkload" in settings.gates
         self._members = GroupMembers()
         self._requests = GroupRequests(cluster, settings.gates)
@@ -116,6 +122,8 @@ class GangAttempts:
         """A member has a node or is gone."""
         if not self._waiting(key):
             self._queue.discard(key)
+            if self._sharing is not None:
+                self._sharing.forget(key)
 
     def resume(self) -> None:
         """Puts gangs that were placed in part, by an earlier scheduler that stopped, before everything else."""
@@ -163,10 +171,13 @@ class GangAttempts:
             self._end_without_nodes(key, request, decision, tasks)
 
     def _end_not_ready(self, key: PodGroupKey, waiting: GroupNotReady, tasks: asyncio.TaskGroup) -> None:
-        held = tuple(self._cycle.releasable(waiting.pods, None, 0))
+        group = self._group(key)
+        # A group that had nodes keeps its devices for the pods that replace its members.
+        consumer = group.metadata.uid if group is not None and not group.was_scheduled else None
+        held = tuple(self._cycle.releasable(waiting.pods, consumer, 0))
         if held:
             # Members of an earlier attempt are gone. The others must not keep what nothing can use.
-            tasks.create_task(self._release(key, waiting.pods, held, None))
+            tasks.create_task(self._release(key, waiting.pods, held, consumer))
             return
         if waiting.is_error:
             self._fail(key, waiting.pods, waiting.message)
@@ -195,6 +206,9 @@ class GangAttempts:
             self._report.assumed(pod)
         for pod, refusal in decision.others:
             self._report.rejected(pod, refusal.message)
+        if self._sharing is not None:
+            new = ((each, place.allocations[each]) for _, place in decision.placed for each in place.new)
+            self._sharing.begin_write(key, new)
         self._queue.binding(key)
         self._slots.take()
         tasks.create_task(self._write(key, request, decision.placed))
@@ -210,6 +224,8 @@ class GangAttempts:
             self._end_undone(key, placed, written, seconds)
         else:
             self._end_bound(key, placed, written, seconds)
+        if self._sharing is not None:
+            self._sharing.end_write(key)
 
     def _end_bound(self, key: PodGroupKey, placed: PlacedPods, written: GangBound, seconds: float) -> None:
         queued = self._queue.placed(key)
@@ -304,14 +320,18 @@ class GangAttempts:
         waits_for: frozenset[ClusterEvent],
     ) -> None:
         self._queue.rejected(key, waits_for=waits_for, now_s=_now_s())
+        # Recorded for the whole gang, so that one of its members does not ask for a driver alone.
+        elsewhere = self._sharing.rejected(key) if self._sharing is not None else ""
         for pod, refusal in members:
             if isinstance(refusal, Rejection):
                 self._report.parked(pod, refusal)
-            self._report.rejected(pod, refusal.message)
+            self._report.rejected(pod, f"{refusal.message} ({elsewhere})" if elsewhere else refusal.message)
         self._report.group_ended(metrics.UNSCHEDULABLE, request.pods[0].spec.scheduler_name, 0.0)
+        self._queued()
 
     def _fail(self, key: PodGroupKey, pods: Sequence[Pod], message: str) -> None:
         self._queue.failed(key, now_s=_now_s())
+        self._queued()
         for pod in pods:
             self._report.failed(pod, message)
         self._report.group_ended(metrics.ERROR, pods[0].spec.scheduler_name, 0.0)
@@ -333,6 +353,7 @@ class GangAttempts:
         for pod, claim_id in made:
             await self._pod_binder.delete(claim_id, pod)
         self._queue.failed(key, now_s=_now_s())
+        self._queued()
 
     @staticmethod
     def _profile(placed: PlacedPods) -> str:

@@ -26,6 +26,7 @@ from dralloc.scheduler.bind.evictor import Evictor
 from dralloc.scheduler.bind.extended_claims import ExtendedClaimWriter
 from dralloc.scheduler.bind.volume_writer import VolumeWriter
 from dralloc.scheduler.bind.write_slots import WriteSlots
+from dralloc.scheduler.configuration_publisher import ConfigurationPublisher
 from dralloc.scheduler.contract import (
     DYNAMIC_RESOURCES,
     CommittedPlacement,
@@ -51,7 +52,7 @@ from dralloc.scheduler.settings import NAME, SchedulerSettings
 from dralloc.scheduler.state.cluster_events import ClusterEvent, pod_changed
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.state.group_members import PodGroupKey
-from dralloc.scheduler.state.placed_pods import pod_key
+from dralloc.scheduler.state.placed_pods import claims_used_by, pod_key
 from dralloc.scheduler.state.watches import Watches
 
 # A pod whose claims are not created yet gets a condition only if they are still missing after this time.
@@ -85,13 +86,14 @@ class Scheduler:
             class_settings=settings.class_settings,
         )
         self._cycle = Cycle(self._cluster, settings.gates, strategies=settings.strategies)
+        self._publisher = ConfigurationPublisher(calls, settings, lambda: self._cycle.strategies)
         self._watches = Watches(calls, self._cluster, self._wake)
         features = Features.of(settings.gates)
         self._fragmentation = ObservedFragmentation(self._cluster, features, self._watches.pods.all)
         self._sharing = self._share_pools(calls) if settings.pool_leases is not None else None
         self._pending = PendingPods(self._watches.pods, settings.names)
         self._conditions = PodConditionWriter(calls, clock, component=NAME)
-        self._report = SchedulingReport(self._conditions, self.counters)
+        self._report = SchedulingReport(self._conditions, self.counters, settings.strategies)
         self._group_conditions = GroupConditions(self._queue, self._pending, self._decide, self._report)
         self._preemptor: Preemptor | None = None
         if "DRAPreemption" in settings.gates:
@@ -127,7 +129,9 @@ class Scheduler:
             slots=self._slots,
             report=self._report,
             wake=self._wake,
+            queued=self._has_work.set,
             preemptor=self._preemptor,
+            sharing=self._sharing,
         )
 
     async def run(self) -> None:
@@ -142,12 +146,22 @@ class Scheduler:
                 tasks.create_task(self._group_conditions.run())
                 tasks.create_task(self._gangs.run())
                 await self._watches.start(tasks, self._settings.gates)
+                self._learn_from_placed()
+                tasks.create_task(self._publisher.run())
                 self._gangs.resume()
                 if self._sharing is not None:
                     await self._sharing.start(tasks)
                 await self._schedule(tasks)
         finally:
             await self._writer.close()
+
+    def _learn_from_placed(self) -> None:
+        """Typical pods, from those that were placed in earlier terms."""
+        placed = (pod for pod in self._watches.pods.all() if pod.spec.node_name and not pod.is_finished)
+        self._cycle.learn_from(
+            (pod, filter(None, map(self._cluster.find_claim, claims_used_by(pod)))) for pod in placed
+        )
+        self._publisher.check()
 
     def _exists(self, pod: Pod) -> bool:
         return self._pending.find(queue_key(pod)) is not None
@@ -278,6 +292,7 @@ class Scheduler:
     def _decide_and_report(self, pod: Pod) -> Decision:
         started_s = time.perf_counter()
         attempt = self._cycle.begin(pod)
+        self._publisher.check()
         begun_s = time.perf_counter()
         self._report.begun(pod, is_over=isinstance(attempt, Rejection), seconds=begun_s - started_s)
         if isinstance(attempt, Rejection):

@@ -22,7 +22,7 @@ from dralloc.devices.identity import ClaimId
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.contract import CommittedPlacement, Decision, Placement
 from dralloc.scheduler.decide.cycle import Cycle
-from dralloc.scheduler.decide.verdict_table import SearchEffort
+from dralloc.scheduler.decide.search_effort import SearchEffort
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.snapshot.node_selectors import NAME_FIELD
 from dralloc.testing.builders import (

@@ -22,6 +22,7 @@ from dralloc.client.typed_resource import ObjectKey
 from dralloc.scheduler.ownership.lease_rules import PoolLeaseSettings
 from dralloc.scheduler.scheduler import Scheduler
 from dralloc.scheduler.settings import SchedulerSettings
+from dralloc.scheduler.state.group_members import MIN_COUNT_ANNOTATION
 from dralloc.simulator.network import Faults
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
@@ -29,7 +30,7 @@ from tests.scheduler.bind.test_races import assert_nothing_is_given_twice
 from tests.support.api_server import api_in_process
 from tests.support.faulty_transport import FaultyTransport
 from tests.support.scheduled_cluster import node
-from tests.support.workloads import existing, pod
+from tests.support.workloads import Document, existing, job, pod
 
 NAMESPACE = "default"
 GPU, NIC = "gpu.example.com", "nic.example.com"
@@ -70,12 +71,27 @@ class SharingSchedulers:
         for name in list(self._running):
             await self.stop(name, crash=False)
 
-    async def create_pod(self, scheduler: str, *classes: str) -> str:
+    async def create_gang(self, scheduler: str, *classes: str, size: int) -> list[str]:
+        """Pods of a job that are placed together or not at all."""
+        made = await self.client.create(job(f"{scheduler}-job"))
+        owner = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": made.metadata.name,
+            "uid": made.metadata.uid,
+            "controller": True,
+        }
+        metadata = {"annotations": {MIN_COUNT_ANNOTATION: str(size)}, "ownerReferences": [owner]}
+        return [await self.create_pod(scheduler, *classes, metadata=metadata) for _ in range(size)]
+
+    async def create_pod(self, scheduler: str, *classes: str, metadata: Document | None = None) -> str:
         self._started += 1
         name = f"{scheduler}-pod-{self._started}"
         requests = [request(f"r{number}", device_class=each) for number, each in enumerate(classes)]
         await self.client.create(claim(name, *requests))
-        await self.client.create(pod(name, {"devices": existing(name)}, scheduler=scheduler))
+        made = pod(name, {"devices": existing(name)}, scheduler=scheduler)
+        made["metadata"] |= metadata or {}
+        await self.client.create(made)
         return name
 
     async def remove_pod(self, name: str) -> None:
@@ -176,6 +192,25 @@ def test_a_pod_says_which_scheduler_has_the_devices() -> None:
             conditions = (await world.client.get(Pod, name)).status.conditions
             assert f"{GPU} by a-1" in "; ".join(each.message for each in conditions)
             await asyncio.sleep(30)
+            assert await world.unbound() == []
+
+    run_virtual(main())
+
+
+def test_gangs_ask_for_drivers_and_keep_them_while_they_are_written() -> None:
+    async def main() -> None:
+        async with sharing() as world:
+            world.start("a")
+            await world.create_gang("a", "gpu", size=3)
+            await asyncio.sleep(1)
+            world.start("b")
+            await asyncio.sleep(1)
+            names = await world.create_gang("b", "gpu", "nic", size=4)
+            await world.create_pod("a", "nic")
+            await asyncio.sleep(0.5)
+            conditions = (await world.client.get(Pod, names[0])).status.conditions
+            assert f"{GPU} by a-1" in "; ".join(each.message for each in conditions)
+            await asyncio.sleep(60)
             assert await world.unbound() == []
 
     run_virtual(main())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 
 import pytest
@@ -11,6 +10,7 @@ from msgspec.structs import replace
 from dralloc.api.codec import decode, encode
 from dralloc.api.core_v1 import Node
 from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.client.informer import NOTHING_KNOWN
 from dralloc.devices.identity import ClaimId
 from dralloc.primitives.quantity import Quantity
 from dralloc.scheduler.state.cluster_events import DEVICES_FREED, NODE_RESOURCES_FREED
@@ -77,15 +77,38 @@ def claim_at(revision: int, *, device: str = "") -> ResourceClaim:
     return replace(made, metadata=replace(made.metadata, uid="u", resource_version=str(revision)))
 
 
-@pytest.mark.parametrize("revision", [500, sys.maxsize], ids=["higher revisions", "lower revisions"])
-def test_a_restored_backup_undoes_what_was_known_of_claims(revision: int) -> None:
+RESTORED = pytest.mark.parametrize(
+    ("revision", "listed_at"), [(500, 500), (NOTHING_KNOWN, 0)], ids=["higher revisions", "lower revisions"]
+)
+
+
+@RESTORED
+def test_a_restored_backup_undoes_what_was_known_of_claims(revision: int, listed_at: int) -> None:
     cluster = ClusterState()
     cluster.claim_changed(None, claim_at(5))
     cluster.claim_written(claim_at(9, device="gpu-0"))
     # A list from before the write, as after a broken watch.
-    assert cluster.claims_listed([claim_at(5)], 8) == ()
+    assert cluster.claims_listed([claim_at(5)], 8, listed_at=8) == ()
     assert cluster.snapshot.claims
-    assert DEVICES_FREED in cluster.claims_listed([claim_at(5)], revision)
+    assert DEVICES_FREED in cluster.claims_listed([claim_at(5)], revision, listed_at=listed_at)
     known = cluster.tracked_claim(ClaimId.of(claim_at(5)))
     assert known is not None
     assert known.effective.status.allocation is None
+
+
+@RESTORED
+def test_a_restored_backup_undoes_claims_that_only_their_creation_has_shown(revision: int, listed_at: int) -> None:
+    cluster = ClusterState()
+    cluster.claim_created(claim_at(9, device="gpu-0"))
+    assert cluster.claims_listed([], 8, listed_at=8) == ()
+    assert DEVICES_FREED in cluster.claims_listed([], revision, listed_at=listed_at)
+    assert cluster.tracked_claim(ClaimId.of(claim_at(9))) is None
+
+
+def test_a_response_from_before_a_restore_says_nothing_of_the_claims_after_it() -> None:
+    cluster = ClusterState()
+    cluster.claim_changed(None, claim_at(5))
+    cluster.claims_listed([claim_at(5)], 500, listed_at=500)
+    assert cluster.claim_written(claim_at(9, device="gpu-0")) == ()
+    assert cluster.claim_created(replace(claim_at(9), metadata=replace(claim_at(9).metadata, name="d"))) == ()
+    assert cluster.claim_written(claim_at(501, device="gpu-0"))

@@ -40,6 +40,7 @@ from dralloc.scheduler.decide.claim_checks import (
 )
 from dralloc.scheduler.decide.device_judge import DeviceJudge
 from dralloc.scheduler.decide.extended_supply import ExtendedNeeds, ExtendedSupplies
+from dralloc.scheduler.decide.node_masks import FitMasks
 from dralloc.scheduler.decide.node_verdicts import Fits, NodeVerdict, overruled
 from dralloc.scheduler.decide.placement_rules import PlacementRules
 from dralloc.scheduler.decide.pod_requirements import (
@@ -50,8 +51,9 @@ from dralloc.scheduler.decide.pod_requirements import (
     equivalence_key,
 )
 from dralloc.scheduler.decide.pod_volumes import VolumeObstacle, volume_events, volumes_of
+from dralloc.scheduler.decide.search_effort import DEFAULT_EFFORT, SearchEffort
 from dralloc.scheduler.decide.strategy_choice import SPREADING, StrategyChoice, StrategySettings
-from dralloc.scheduler.decide.verdict_table import DEFAULT_EFFORT, NodeChoice, SearchEffort, VerdictTable
+from dralloc.scheduler.decide.verdict_table import NodeChoice, VerdictTable
 from dralloc.scheduler.state.binding_conditions import is_unusable
 from dralloc.scheduler.state.cluster_events import (
     DEVICES_CHANGED,
@@ -105,11 +107,22 @@ class Cycle:
         self._tables: OrderedDict[tuple[bytes, str], VerdictTable] = OrderedDict()
         # Tables of one demand share its judge, which lives as long as one of them.
         self._device_judges: WeakValueDictionary[bytes, DeviceJudge] = WeakValueDictionary()
+        self._masks = FitMasks(view)
         self._start = 0
 
     def on(self, view: ClusterView) -> Cycle:
         """A cycle with the same settings on another view."""
-        return Cycle(view, self._gates, self._effort, self._strategies.settings)
+        return Cycle(view, self._gates, self._effort, self._strategies.present_settings)
+
+    @property
+    def strategies(self) -> StrategySettings:
+        """The strategies, with the typical pods that were learnt up to now."""
+        return self._strategies.present_settings
+
+    def learn_from(self, existing: Iterable[tuple[Pod, Iterable[ResourceClaim]]]) -> None:
+        """Learns typical pods from pods that were placed before, with their claims."""
+        if self._strategies.learn_from(existing, self._view.classes):
+            self._tables.clear()
 
     def decide(self, pod: Pod, now: datetime) -> Decision:
         attempt = self.begin(pod)
@@ -161,9 +174,9 @@ class Cycle:
         key = equivalence_key(pod, split) + demand
         strategy = self._strategies.of(pod)
         table = self._table((key, strategy.name), pod, split, demand, extended)
-        if self._strategies.learn(pod, key, table.requirements):
+        if self._strategies.learn(pod, key, table.requirements, split.unallocated):
+            # From the next pod on: this one is decided as clients could foresee.
             self._tables.clear()
-            table = self._table((key, strategy.name), pod, split, demand, extended)
         rules = PlacementRules.of(pod, table.requirements.node, volumes, view)
         return SchedulingAttempt(pod, split, table, rules, key if rules is None else key + rules.key(), extended)
 
@@ -277,12 +290,15 @@ class Cycle:
         if table is None:
             devices = self._device_judge(demand_key, claims) if claims.unallocated else None
             requirements = PodRequirements.of(pod, claims, devices.demand if devices is not None else None)
+            masks = self._masks
             supplies = self._supplies(extended, pod, claims, requirements) if extended and extended.classes else None
             table = VerdictTable(
                 requirements,
                 self._view,
                 devices,
                 self._strategies.scoring(pod),
+                masks.offers(requirements),
+                mask=masks.of(requirements, devices) if supplies is None else None,
                 extended=supplies,
                 start=self._start,
                 effort=self._effort,

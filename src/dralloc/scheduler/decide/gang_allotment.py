@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from dralloc.scheduler.decide.gang_reach import GangReach
 from dralloc.scheduler.decide.gang_rooms import Counts, UnitRoom, UnitRooms
 
 # How often prices are adjusted, and how finely.
@@ -22,7 +23,7 @@ PRICE_SCALE: Final = 10_000
 # How many of the best prices bound the search.
 PRICES_MAX: Final = 6
 # The steps of a search in one order, before another is tried.
-TRY_STEPS: Final = 600
+TRY_STEPS: Final = 300
 # A class with more combinations than that is searched without a list of them.
 COMBINATIONS_MAX: Final = 400
 
@@ -207,13 +208,25 @@ class GangAllotment:
     # --- The search -------------------------------------------------------------------------------------------------
 
     def _try_orders(self, best: Sequence[Prices]) -> Allotment | Shortfall:
-        """Searches with several orders of nodes and choices for a while: a hard search is often easy in another order."""
-        for number in range(len(best) * 2):
+        """Searches with several orders of nodes and choices for a while: a hard search is often easy in another order.
+
+        What is still hard is answered by sets of counts, if they are small enough.
+        """
+        reach = GangReach(self._available, [self._combinations[index] for index in self._order])
+        is_exact = not self._spare and reach.is_possible
+        for number in range(0 if is_exact and reach.is_fast else len(best) * 2):
             prices = best[number // 2]
             found = self._choose([prices, *(each for each in best if each is not prices)], TRY_STEPS)
             if found is not None:
                 return found
             self._reverse()
+        if is_exact:
+            # An even number of tries has put the nodes back in order.
+            self._rooms.steps.take(len(self._order))
+            counts = reach.search()
+            if counts is None:
+                return Shortfall(None, self._needed - 1, self._needed)
+            return self._allotment([*enumerate(counts)])
         found = self._choose(best, None)
         assert found is not None, "the search has no limit of its own"
         return found

@@ -7,6 +7,7 @@ needs are placed one by one where they fit.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -212,18 +213,22 @@ class GangCycle:
 
     def _search(self, request: GangRequest, now: datetime) -> _Tried | GangOutcome:
         attempts = [self._cycle.begin(pod) for pod in request.pods]
-        if any(isinstance(each, SchedulingAttempt) and each.extended is not None for each in attempts):
-            # Which claims such a member has depends on its node, which the search does not know.
-            return GangUndecided(0)
         gang = gang_of([each for each in attempts if isinstance(each, SchedulingAttempt)], request.needed)
         outcome: GangOutcome = GangImpossible(request.needed, len(gang.members))
         for value in self._domains(request):
-            nodes = [node for node in self._view.nodes.values() if _is_in(node, request.topology_key, value)]
-            found = search_gang(gang, self._view, self._features, nodes=nodes, budget=self._budget)
+            found = self._search_domain(gang, request.topology_key, value)
             if isinstance(found, GangPlaces):
                 return self._take(request, gang, found, value, now)
             outcome = _stronger(outcome, found)
         return outcome
+
+    def _search_domain(self, gang: Gang, key: str | None, value: str | None) -> GangOutcome:
+        """Nodes whose plugins serve extended resources of members are left out: there, members have other claims."""
+        all_nodes = [node for node in self._view.nodes.values() if _is_in(node, key, value)]
+        nodes = [node for node in all_nodes if all(each.is_served_by_devices(node) for each in gang.members)]
+        found = search_gang(gang, self._view, self._features, nodes=nodes, budget=self._budget)
+        is_proof = isinstance(found, GangImpossible)
+        return GangUndecided(0) if is_proof and len(nodes) < len(all_nodes) else found
 
     def on(self, view: ClusterView) -> GangCycle:
         """A cycle with the same settings on another view, in which nothing can be assumed."""
@@ -234,12 +239,11 @@ class GangCycle:
     def places(self, request: GangRequest, now: datetime) -> tuple[tuple[Pod, Placement], ...] | None:
         """Where the members that the gang needs fit together. Nothing is assumed."""
         attempts = [each for pod in request.pods if isinstance(each := self._cycle.begin(pod), SchedulingAttempt)]
-        if len(attempts) < request.needed or any(each.extended is not None for each in attempts):
+        if len(attempts) < request.needed:
             return None
         gang = gang_of(attempts, request.needed)
         for value in self._domains(request):
-            nodes = [node for node in self._view.nodes.values() if _is_in(node, request.topology_key, value)]
-            found = search_gang(gang, self._view, self._features, nodes=nodes, budget=self._budget)
+            found = self._search_domain(gang, request.topology_key, value)
             if isinstance(found, GangPlaces):
                 members = ((gang.members[index], node) for index, node in found.nodes.items())
                 return tuple((member.pod, self._placement(member, node, found, now)) for member, node in members)
@@ -261,12 +265,15 @@ class GangCycle:
         current = {claim_id: self._view.find_claim(claim_id) for claim_id in claims}
         held = {claim_id: _allocation(claim) for claim_id, claim in current.items()}
         rules = rules_of(member, self._view) if member.moves_rules else None
+        needs = member.extended
+        extended = needs.made_on(member.pod, self._view.nodes[node].offer) if needs is not None else None
         return Placement(
             node,
             held={claim_id: allocation for claim_id, allocation in held.items() if allocation is not None},
             new={claim_id: places.allocations[claim_id] for claim_id in claims if held[claim_id] is None},
             allocated_at=now if self._features.binding_conditions else None,
             volumes=rules.volume_plan(self._view.nodes[node]) if isinstance(rules, PlacementRules) else None,
+            extended=extended,
         )
 
     # --- No place ---------------------------------------------------------------------------------------------------
@@ -325,20 +332,17 @@ class GangCycle:
 
 def gang_of(attempts: Sequence[SchedulingAttempt], needed: int) -> Gang:
     """The gang of pods whose checks before any node have succeeded."""
-    return Gang(
-        tuple(
-            GangMember(
-                attempt.pod,
-                attempt.claims,
-                attempt.table.requirements.node,
-                attempt.table.requirements.held,
-                attempt.key,
-                attempt.rules,
-            )
-            for attempt in attempts
-        ),
-        needed,
-    )
+    return Gang(tuple(map(_member_of, attempts)), needed)
+
+
+def _member_of(attempt: SchedulingAttempt) -> GangMember:
+    node, extended = attempt.table.requirements.node, attempt.extended
+    if extended is not None and extended.classes:
+        node = dataclasses.replace(node, resources=node.resources.without(frozenset(extended.classes)))
+    else:
+        extended = None
+    held = attempt.table.requirements.held
+    return GangMember(attempt.pod, attempt.claims, node, held, attempt.key, attempt.rules, extended)
 
 
 def _stronger(known: GangOutcome, found: GangOutcome) -> GangOutcome:

@@ -14,6 +14,7 @@ from functools import cached_property
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.devices.identity import ClaimId
+from dralloc.scheduler.decide.extended_supply import ExtendedNeeds
 from dralloc.scheduler.decide.node_fit import NodeRequirements, misfit_of_offer
 from dralloc.scheduler.decide.placement_rules import PlacementRules
 from dralloc.scheduler.decide.pod_requirements import ClaimSplit, HeldClaim
@@ -24,7 +25,10 @@ from dralloc.scheduler.state.volume_state import has_volumes
 
 @dataclass(frozen=True, slots=True)
 class GangMember:
-    """A member without a node. `rules` are those of the moment before any member has one."""
+    """A member without a node. `rules` are those of the moment before any member has one.
+
+    Devices serve its `extended` resources: the claim for them is one of its claims.
+    """
 
     pod: Pod
     claims: ClaimSplit
@@ -32,6 +36,7 @@ class GangMember:
     held: tuple[HeldClaim, ...]
     key: bytes
     rules: PlacementRules | None = None
+    extended: ExtendedNeeds | None = None
 
     @property
     def moves_rules(self) -> bool:
@@ -40,6 +45,10 @@ class GangMember:
         affinity = spec.affinity
         states = affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None)
         return states or bool(spec.topology_spread_constraints) or has_volumes(self.pod)
+
+    def is_served_by_devices(self, node: NodeState) -> bool:
+        """True if devices serve all extended resources of the member on the node that have a class; else its plugins do some."""
+        return self.extended is None or self.extended.by_devices(node.offer) == self.extended.classes.keys()
 
     def may_use(self, node: NodeState) -> bool:
         """True if the node, its other pods and devices aside, can take the member."""

@@ -74,6 +74,8 @@ class UnitRooms:
         self._has_ports = any(kind.ports for kind in kinds)
         self._demands: dict[Counts, Demand] = {}
         self._device_fits: dict[tuple[Hashable, Counts], bool] = {}
+        self._fitting: dict[Hashable, list[Counts]] = {}
+        self._failing: dict[Hashable, list[Counts]] = {}
         self.has_devices = any(kind.claims for kind in kinds)
         self._most_devices: dict[Hashable, int | None] = {}
         self._least_devices = [self._least(kind) for kind in kinds]
@@ -150,14 +152,26 @@ class UnitRooms:
         key = (room.devices, counts)
         known = self._device_fits.get(key)
         if known is None:
+            known = self._inferred(room.devices, counts)
+        if known is None:
             demand = self._demand(counts)
             self.steps.take(len(demand.claims))
             problem = AllocationProblem(demand, room.node.offer.place, self._view.snapshot, self._budget)
             outcome = allocate(problem)
             if isinstance(outcome, BudgetExhausted):
                 self.steps.is_unsure = True
-            known = self._device_fits[key] = isinstance(outcome, Allocated)
+            known = isinstance(outcome, Allocated)
+            (self._fitting if known else self._failing).setdefault(room.devices, []).append(counts)
+        self._device_fits[key] = known
         return known
+
+    def _inferred(self, devices: Hashable, counts: Counts) -> bool | None:
+        """What follows from answers about these devices: fewer units than fit do fit, more than do not fit do not."""
+        if any(all(map(int.__le__, counts, larger)) for larger in self._fitting.get(devices, ())):
+            return True
+        if any(all(map(int.__ge__, counts, smaller)) for smaller in self._failing.get(devices, ())):
+            return False
+        return None
 
     def allocations(self, room: UnitRoom, counts: Counts) -> tuple[ClaimAllocation, ...]:
         """What the claims of units that fit get: kind after kind, unit after unit, claim after claim."""

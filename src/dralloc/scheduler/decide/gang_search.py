@@ -11,13 +11,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dralloc.allocator.features import Features
-from dralloc.allocator.joint_allocation import is_coupled
-from dralloc.allocator.outcome import ClaimAllocation
+from dralloc.allocator.joint_allocation import JointNodes, JointProblem, allocate_jointly
+from dralloc.allocator.outcome import Allocated, ClaimAllocation
 from dralloc.allocator.requests import compile_demand
 from dralloc.allocator.solver import StepBudget
 from dralloc.devices.identity import ClaimId
 from dralloc.scheduler.contract import ClusterView
+from dralloc.scheduler.decide.common_claims import coupling_of, without_claims
 from dralloc.scheduler.decide.gang_allotment import Allotment, GangAllotment, Shortfall, TooManyCombinations
+from dralloc.scheduler.decide.gang_branches import GangBranches
 from dralloc.scheduler.decide.gang_problem import Gang, UnitKind, claims_of_unit, kinds_of_members, kinds_of_units
 from dralloc.scheduler.decide.gang_rooms import GangBudgetExhausted, GangSteps, UnitRoom, UnitRooms
 from dralloc.scheduler.decide.gang_walk import GangWalk
@@ -100,60 +102,85 @@ class _GangSearch:
             return GangPlaces({})
         if len(gang.members) < gang.needed:
             return GangImpossible(gang.needed, len(gang.members))
-        if self._is_independent(nodes):
-            try:
-                return self._pack(nodes)
-            except TooManyCombinations:
-                pass
-        return self._walk(nodes)
-
-    def _is_independent(self, nodes: Sequence[NodeState]) -> bool:
-        """True if what a node takes depends on nothing but the members on it, and fewer members always fit."""
-        gang = self._gang
-        if gang.moves_rules or (gang.shares_claims and gang.needed < len(gang.members)):
-            return False
+        if (packed := self._pack_apart(nodes)) is not None:
+            return packed
         demand = compile_demand(gang.claims.values(), self._view.classes, self._features)
-        if not demand.claims:
-            return True
-        if demand.wants_used_devices:
-            return False
-        visibility = self._features.visibility
-        views = [self._view.snapshot.view(node.offer.place, visibility) for node in nodes]
-        seen: dict[object, int] = {}
-        for index, each in enumerate(views):
-            for pool in each.pools:
-                other = seen.setdefault(pool.pool_id, index)
-                if other != index and is_coupled(views[other], each):
-                    return False
-        return True
+        if gang.moves_rules or demand.wants_used_devices or any(each.takes_all for each in demand.alternatives):
+            return self._walk(nodes)
+        return self._branch(nodes)
+
+    def _pack_apart(self, nodes: Sequence[NodeState]) -> GangOutcome | None:
+        """Packs nodes one by one, after claims for devices that all nodes reach; None if that cannot tell."""
+        gang = self._gang
+        demand = compile_demand(gang.claims.values(), self._view.classes, self._features)
+        if gang.moves_rules or demand.wants_used_devices:
+            return None
+        coupling = coupling_of(gang, self._view, self._features, nodes)
+        rest = without_claims(gang, coupling.common) if coupling.common else gang
+        # Fewer members always fit, unless a claim that they share is needed by some of them only.
+        if coupling.is_coupled or (rest.shares_claims and gang.needed < len(gang.members)):
+            return None
+        common = self._common(coupling.common, nodes)
+        if common is None:
+            return None
+        try:
+            found = self._pack(rest, nodes)
+        except TooManyCombinations:
+            return None
+        return GangPlaces(found.nodes, {**common, **found.allocations}) if isinstance(found, GangPlaces) else found
+
+    def _common(self, claims: Sequence[ClaimId], nodes: Sequence[NodeState]) -> dict[ClaimId, ClaimAllocation] | None:
+        """What these claims get of devices that all nodes reach; None if not all of them get some."""
+        if not claims:
+            return {}
+        demand = compile_demand([self._gang.claims[each] for each in claims], self._view.classes, self._features)
+        # All nodes reach the same, so a few stand for all. Two, so that no device binds a claim to one of them.
+        few = nodes[:2]
+        joint = JointNodes(demand, (node.offer.place for node in few), self._view.snapshot)
+        self._steps.take(len(claims))
+        place = tuple(node.name for node in few)
+        outcome = allocate_jointly(JointProblem(joint, (place,) * len(claims), self._budget.devices))
+        return dict(zip(claims, outcome.claims, strict=True)) if isinstance(outcome, Allocated) else None
 
     def _rooms(self, kinds: tuple[UnitKind, ...]) -> UnitRooms:
         return UnitRooms(kinds, self._view, self._features, self._steps, self._budget.devices)
 
     # --- Nodes that do not compete ----------------------------------------------------------------------------------
 
-    def _pack(self, nodes: Sequence[NodeState]) -> GangOutcome:
-        kinds = kinds_of_units(self._gang)
+    def _pack(self, gang: Gang, nodes: Sequence[NodeState]) -> GangOutcome:
+        kinds = kinds_of_units(gang)
         rooms = self._rooms(kinds)
         available = tuple(len(kind.units) for kind in kinds)
-        found = GangAllotment(rooms, rooms.rooms(nodes), available, self._gang.needed).search()
+        found = GangAllotment(rooms, rooms.rooms(nodes), available, gang.needed).search()
         if isinstance(found, Shortfall):
             kind = kinds[found.kind].units[0][0] if found.kind is not None else None
             return GangImpossible(found.wanted, found.most, kind)
-        return self._places(kinds, rooms, found)
+        return self._places(gang, kinds, rooms, found)
 
-    def _places(self, kinds: tuple[UnitKind, ...], rooms: UnitRooms, allotment: Allotment) -> GangPlaces:
+    @staticmethod
+    def _places(gang: Gang, kinds: tuple[UnitKind, ...], rooms: UnitRooms, allotment: Allotment) -> GangPlaces:
         waiting = [list(kind.units) for kind in kinds]
         nodes: dict[int, str] = {}
         allocations: dict[ClaimId, ClaimAllocation] = {}
         for room, counts in allotment:
             units = [waiting[kind].pop(0) for kind, count in enumerate(counts) for _ in range(count)]
             nodes.update((member, room.node.name) for unit in units for member in unit)
-            claims = [claim_id for unit in units for claim_id in claims_of_unit(self._gang, unit)]
+            claims = [claim_id for unit in units for claim_id in claims_of_unit(gang, unit)]
             allocations.update(zip(claims, rooms.allocations(room, counts), strict=True))
         return GangPlaces(dict(sorted(nodes.items())), allocations)
 
     # --- Members that depend on each other --------------------------------------------------------------------------
+
+    def _branch(self, nodes: Sequence[NodeState]) -> GangOutcome:
+        gang = self._gang
+        kinds = kinds_of_members(gang)
+        rooms = self._rooms(kinds)
+        places = rooms.rooms(nodes)
+        found = GangBranches(gang, kinds, rooms, places, self._view, self._features, self._budget.devices).search()
+        if found is None:
+            return GangImpossible(gang.needed, gang.needed - 1)
+        numbers, allocations = found
+        return GangPlaces({member: places[numbers[member]].node.name for member in sorted(numbers)}, allocations)
 
     def _walk(self, nodes: Sequence[NodeState]) -> GangOutcome:
         gang = self._gang

@@ -1,4 +1,5 @@
-"""The search for a gang whose members depend on each other: on nodes that compete for devices, or with rules about other pods.
+"""The search for a gang whose members depend on the order in which they are placed: by rules about other pods, or because they
+want devices that others use already.
 
 Members are placed one after the other. After each one, the claims of all members placed so far must get devices together
 (`allocate_jointly`), so that no choice of devices is fixed too early. States that were explored are remembered.
@@ -10,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from dralloc.allocator.features import Features
-from dralloc.allocator.joint_allocation import JointProblem, allocate_jointly
-from dralloc.allocator.outcome import Allocated, BudgetExhausted, ClaimAllocation, Impossible
+from dralloc.allocator.joint_allocation import JointNodes, JointProblem, allocate_jointly
+from dralloc.allocator.outcome import Allocated, BudgetExhausted, ClaimAllocation
 from dralloc.allocator.requests import compile_demand
 from dralloc.allocator.solver import StepBudget
 from dralloc.devices.identity import ClaimId
@@ -49,13 +50,10 @@ class GangWalk:
         self._moves_rules = gang.moves_rules
         demands = compile_demand(gang.claims.values(), view.classes, features)
         self._order_matters = self._moves_rules or demands.wants_used_devices
-        self._takes_all = any(found.takes_all for found in demands.alternatives)
         self._wants_used_devices = demands.wants_used_devices
 
     def search(self, nodes: Sequence[UnitRoom], budget: StepBudget) -> tuple[Step, ...] | None:
         """The members with the numbers of their rooms, in the order of their placement; None if there is no choice."""
-        if self._is_refuted(nodes, budget):
-            return None
         explored: set[object] = set()
         states = [_State((), self._options((), nodes))]
         try:
@@ -80,21 +78,6 @@ class GangWalk:
         finally:
             for state in reversed(states):
                 self._leave(state.steps)
-
-    # --- Bounds -----------------------------------------------------------------------------------------------------
-
-    def _is_refuted(self, nodes: Sequence[UnitRoom], budget: StepBudget) -> bool:
-        """True if the devices of all nodes together cannot serve the members that must be placed."""
-        gang = self._gang
-        if self._takes_all or self._wants_used_devices or gang.needed < len(gang.members) or not gang.claims:
-            return False
-        places = tuple(tuple(room.node.offer.place for room in nodes) for _ in gang.claims)
-        demand = compile_demand(gang.claims.values(), self._view.classes, self._features)
-        if not nodes:
-            return True
-        problem = JointProblem(demand, places, self._view.snapshot, budget, is_relaxed=True)
-        self._rooms.steps.take(len(places))
-        return isinstance(allocate_jointly(problem), Impossible)
 
     # --- Steps ------------------------------------------------------------------------------------------------------
 
@@ -158,9 +141,12 @@ class GangWalk:
         if not users:
             return {}
         demand = compile_demand([self._gang.claims[each] for each in users], self._view.classes, self._features)
-        places = tuple(tuple(node.offer.place for node in found) for found in users.values())
+        places = tuple(tuple(dict.fromkeys(node.name for node in found)) for found in users.values())
         self._rooms.steps.take(len(places))
-        outcome = allocate_jointly(JointProblem(demand, places, self._view.snapshot, budget))
+        joint = JointNodes(
+            demand, (node.offer.place for found in users.values() for node in found), self._view.snapshot
+        )
+        outcome = allocate_jointly(JointProblem(joint, places, budget))
         if isinstance(outcome, BudgetExhausted):
             self._rooms.steps.is_unsure = True
         return dict(zip(users, outcome.claims, strict=True)) if isinstance(outcome, Allocated) else None

@@ -17,11 +17,13 @@ from dralloc.allocator.requests import Alternative
 from dralloc.allocator.single_request import SingleRequest
 from dralloc.api.resource_v1 import FIRST_FIT
 from dralloc.devices.device_usage import FREE, DeviceUsage
-from dralloc.devices.identity import DeviceId
+from dralloc.devices.identity import DeviceId, PoolId
+from dralloc.primitives.persistent_map import PersistentMap
 from dralloc.scheduler.decide.device_judge import DeviceJudge
 from dralloc.snapshot.cluster import NodeView, Snapshot, VisiblePool
 from dralloc.snapshot.node_selectors import NodeFacts
-from dralloc.snapshot.pools import PoolState
+from dralloc.snapshot.pool_usage import PoolUsage
+from dralloc.snapshot.pools import PoolSlices, PoolState
 from dralloc.snapshot.slices import IndexedSlice
 
 # Amounts of devices are counted in thousandths of a device.
@@ -145,7 +147,7 @@ class _NodeUnits(NamedTuple):
     """A node's layout, with the devices of the node that its units are."""
 
     view: NodeView
-    pools: tuple[VisiblePool, ...]
+    pool_ids: tuple[PoolId, ...]
     layout: UnitLayout
     # By unit: the pool and the device, or the counter set of a card.
     owners: tuple[tuple[VisiblePool, str], ...]
@@ -166,6 +168,17 @@ class DeviceUse(NamedTuple):
         return cls(judge, demand.alternatives[0] if is_single else None)
 
 
+class _NodeDevices(NamedTuple):
+    """The devices of a node, and what they were found from."""
+
+    node: NodeFacts
+    pools: PersistentMap[PoolId, PoolSlices]
+    placements: object
+    units: _NodeUnits
+    usages: list[PoolUsage | None]
+    devices: LocalDevices
+
+
 class LocalDeviceIndex:
     """The local devices of nodes in any number of snapshots."""
 
@@ -173,16 +186,20 @@ class LocalDeviceIndex:
         self._features = features
         self._layouts: dict[Hashable, UnitLayout] = {}
         self._nodes: dict[str, _NodeUnits] = {}
-        self._states: dict[str, tuple[_NodeUnits, tuple[object, ...], LocalDevices]] = {}
+        self._states: dict[str, _NodeDevices] = {}
 
     def of(self, node: NodeFacts, snapshot: Snapshot) -> LocalDevices:
-        units = self._units(node, snapshot)
-        usages = tuple([snapshot.usage.get(pool.slices.pool_id) for pool in units.pools])
         known = self._states.get(node.name)
-        if known is not None and known[0] is units and known[1] == usages:
-            return known[2]
+        pools, placements = snapshot.pools, snapshot.placements
+        if known is not None and known.pools is pools and known.placements is placements and known.node is node:
+            units = known.units
+        else:
+            known, units = None, self._units(node, snapshot)
+        usages = list(map(snapshot.usage.get, units.pool_ids))
+        if known is not None and known.usages == usages:
+            return known.devices
         state = units.layout.state(tuple(self._left(units, snapshot)))
-        self._states[node.name] = units, usages, state
+        self._states[node.name] = _NodeDevices(node, pools, placements, units, usages, state)
         return state
 
     def after(self, before: LocalDevices, use: DeviceUse, node: NodeFacts, snapshot: Snapshot) -> LocalDevices | None:
@@ -230,7 +247,9 @@ class LocalDeviceIndex:
             for index, unit in enumerate(units)
             for indexed, bit in zip(unit.slices, unit.bits, strict=True)
         }
-        return _NodeUnits(view, pools, layout, tuple(each for each, _ in found), unit_of, len(pools) == len(view.pools))
+        pool_ids = tuple(pool.pool_id for pool in pools)
+        owners = tuple(each for each, _ in found)
+        return _NodeUnits(view, pool_ids, layout, owners, unit_of, len(pools) == len(view.pools))
 
     def _left(self, units: _NodeUnits, snapshot: Snapshot) -> Iterator[Amounts]:
         for unit, (pool, name) in zip(units.layout.units, units.owners, strict=True):

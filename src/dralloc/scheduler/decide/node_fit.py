@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from dralloc.api.core_v1 import Taint
@@ -98,7 +99,7 @@ def misfit_of_load(resources: PodResources, node: NodeState) -> NodeMisfit | Non
     free = node.free
     for name, nanos in resources.amounts.items():
         if nanos > free.get(name, 0):
-            return NodeMisfit("NodeResourcesFit", _shortage(resources, node))
+            return _shortage(*[name for name, nanos in resources.amounts.items() if nanos > free.get(name, 0)])
     return None
 
 
@@ -127,10 +128,10 @@ def _port_clash(wanted: frozenset[HostPort], taken: tuple[HostPort, ...]) -> Hos
     return next((port for port in wanted if any(port.clashes_with(other) for other in taken)), None)
 
 
-def _shortage(resources: PodResources, node: NodeState) -> str:
-    free = node.free
-    short = [name for name, nanos in resources.amounts.items() if nanos > free.get(name, 0)]
-    return "too many pods" if short == [PODS] else f"insufficient {', '.join(sorted(short))}"
+@lru_cache(maxsize=1024)
+def _shortage(*short: str) -> NodeMisfit:
+    reason = "too many pods" if short == (PODS,) else f"insufficient {', '.join(sorted(short))}"
+    return NodeMisfit("NodeResourcesFit", reason)
 
 
 def _shown(taint: Taint) -> str:

@@ -92,7 +92,7 @@ class NodeReasons:
 
     def _known_reason(self, verdict: NodeVerdict, node: NodeState, snapshot: Snapshot) -> Reason | None:
         """The reason if it needs no diagnosis, or there was one of the same devices and demand."""
-        if isinstance(verdict, Unfit | OutOfReach):
+        if type(verdict) is Unfit or type(verdict) is OutOfReach:
             return reason_about_node(verdict)
         devices = self._judge.devices_on(node)
         key = _key(verdict, node, snapshot, devices)

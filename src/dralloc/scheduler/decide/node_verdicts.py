@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec import Struct
 
@@ -11,11 +11,12 @@ from dralloc.allocator.outcome import Allocated, BudgetExhausted, ClaimAllocatio
 from dralloc.devices.identity import ClaimId, PoolId
 from dralloc.scheduler.decide.device_judge import DeviceJudge, SearchedNode
 from dralloc.scheduler.decide.extended_supply import ExtendedSupplies, NodeSupply
-from dralloc.scheduler.decide.node_fit import NodeMisfit, misfit_of_load, misfit_of_offer
-from dralloc.scheduler.decide.node_scores import RawScores, raw_scores
+from dralloc.scheduler.decide.node_fit import NodeMisfit, misfit_of_load
+from dralloc.scheduler.decide.node_scores import RawScores
+from dralloc.scheduler.decide.offer_verdicts import OfferJudge
 from dralloc.scheduler.decide.placement_rules import PlacementRules
-from dralloc.scheduler.decide.placement_strategy import NodeScorer, Scoring
-from dralloc.scheduler.decide.pod_requirements import PodRequirements
+from dralloc.scheduler.decide.placement_strategy import LimitedScorer, NodeScorer, Scoring
+from dralloc.scheduler.decide.pod_requirements import HeldClaim, PodRequirements
 from dralloc.scheduler.state.node_state import NodeOffer, NodeState
 from dralloc.snapshot.cluster import Snapshot
 
@@ -24,12 +25,14 @@ class Fits(Struct, frozen=True, gc=False):
     """The node can take the pod.
 
     `allocated` is what the claims get; None where the pod has no claims to allocate, or another node's search was reused.
+    If `is_limit`, the score of the strategy is at most `strategy_score`.
     """
 
     raw: RawScores
     strategy_score: int
     devices_key: Hashable = None
     allocated: Allocated | None = None
+    is_limit: bool = False
 
 
 class Unfit(Struct, frozen=True, gc=False):
@@ -77,16 +80,6 @@ def overruled(
     return overruled
 
 
-class _OfferVerdict(NamedTuple):
-    """The part of a verdict that depends on what the node offers, and not on its pods and devices."""
-
-    offer: NodeOffer
-    misfit: Unfit | None
-    out_of_reach: OutOfReach | None
-    raw: RawScores
-    supply: NodeSupply
-
-
 class NodeJudge:
     """Verdicts on one pod's requirements.
 
@@ -98,16 +91,20 @@ class NodeJudge:
         requirements: PodRequirements,
         devices: DeviceJudge | None,
         scoring: Scoring,
+        offers: OfferJudge,
         extended: ExtendedSupplies | None = None,
     ) -> None:
         self._requirements = requirements
+        self._offers = offers
         self._supply = NodeSupply(requirements.node.resources, devices)
         self._extended = extended
         self._scoring = scoring
         self._scorer = scoring.scorer(requirements, devices)
+        self._limited = self._scorer if isinstance(self._scorer, LimitedScorer) else None
         self._scorers: dict[DeviceJudge | None, NodeScorer] = {devices: self._scorer}
-        self._offers: dict[str, _OfferVerdict] = {}
-        self._shortages: dict[NodeMisfit, Unfit] = {}
+        # Many nodes share one.
+        self._misfits: dict[NodeMisfit, Unfit] = {}
+        self._out_of_reach: dict[ClaimId, OutOfReach] = {}
 
     def verdict(self, node: NodeState, snapshot: Snapshot) -> NodeVerdict:
         if (found := self._without_search(node, snapshot)) is not None:
@@ -146,44 +143,36 @@ class NodeJudge:
 
     def verdict_on_node(self, node: NodeState) -> Unfit | OutOfReach | None:
         """Why the node cannot take the pod, whatever devices it has; None if it can."""
-        # Not `_on_offer`: this runs for every node that changed.
-        judged = self._offers.get(node.offer.name)
-        if judged is None or judged.offer is not node.offer:
-            judged = self._offers[node.offer.name] = self._judge_offer(node.offer)
-        if judged.misfit is not None:
-            return judged.misfit
-        if (short := misfit_of_load(judged.supply.resources, node)) is not None:
-            # Many nodes share one.
-            return self._shortages.setdefault(short, Unfit(short))
-        return judged.out_of_reach
+        offered, supply = self._offers.on(node.offer), self._supply_on(node.offer)
+        if (found := offered.misfit or supply.misfit or misfit_of_load(supply.resources, node)) is not None:
+            return self._misfits.get(found) or self._misfits.setdefault(found, Unfit(found))
+        return self._reach(offered.away) if offered.away is not None else None
+
+    def _reach(self, away: HeldClaim) -> OutOfReach:
+        known = self._out_of_reach.get(away.claim_id)
+        return known or self._out_of_reach.setdefault(away.claim_id, OutOfReach(away.claim_id, away.place))
 
     def misfit(self, node: NodeState) -> NodeMisfit | None:
         """Why the node cannot take the pod, whatever devices it has and the pod's claims hold; None if it can."""
-        judged = self._on_offer(node.offer)
-        return judged.misfit.misfit if judged.misfit is not None else misfit_of_load(judged.supply.resources, node)
+        supply = self._supply_on(node.offer)
+        return self._offers.on(node.offer).misfit or supply.misfit or misfit_of_load(supply.resources, node)
 
     def devices_on(self, node: NodeState) -> DeviceJudge | None:
         """The judge of what the node's devices must serve; None if it is nothing."""
-        return self._supply.devices if self._extended is None else self._on_offer(node.offer).supply.devices
+        return self._supply_on(node.offer).devices
 
-    def _on_offer(self, offer: NodeOffer) -> _OfferVerdict:
-        judged = self._offers.get(offer.name)
-        if judged is None or judged.offer is not offer:
-            judged = self._offers[offer.name] = self._judge_offer(offer)
-        return judged
+    def _supply_on(self, offer: NodeOffer) -> NodeSupply:
+        return self._supply if self._extended is None else self._extended.on(offer)
 
-    def _judge_offer(self, offer: NodeOffer) -> _OfferVerdict:
-        requirements = self._requirements.node
-        supply = self._supply if self._extended is None else self._extended.on(offer)
-        found = misfit_of_offer(requirements, offer) or supply.misfit
-        away = next((held for held in self._requirements.held if not held.is_usable_on(offer.place)), None)
-        return _OfferVerdict(
-            offer,
-            Unfit(found) if found is not None else None,
-            OutOfReach(away.claim_id, away.place) if away is not None else None,
-            raw_scores(requirements, offer),
-            supply,
-        )
+    def rated(self, node: NodeState, snapshot: Snapshot) -> Fits:
+        """The verdict of a node that is known to fit, without a search for devices."""
+        return self._fits(node, snapshot)
+
+    def limited(self, node: NodeState, snapshot: Snapshot) -> Fits:
+        """The same, with a limit of the score where that takes less."""
+        if self._limited is None:
+            return self._fits(node, snapshot)
+        return Fits(self._offers.on(node.offer).raw, self._limited.limit(node, snapshot), is_limit=True)
 
     def _with_devices(self, node: NodeState, snapshot: Snapshot, key: Hashable, searched: SearchedNode) -> NodeVerdict:
         outcome = searched.outcome
@@ -204,7 +193,7 @@ class NodeJudge:
         key: Hashable = None,
         allocated: Allocated | None = None,
     ) -> Fits:
-        raw = self._offers[node.offer.name].raw
+        raw = self._offers.on(node.offer).raw
         if device_score:
             raw = raw._replace(devices=device_score)
         scorer = self._scorer if self._extended is None else self._scorer_on(node)

@@ -7,7 +7,7 @@ Kubernetes gives to LeastAllocated, so that taints, affinity and device alternat
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from dralloc.scheduler.decide.device_judge import DeviceJudge
 from dralloc.scheduler.decide.local_devices import LocalDeviceIndex, LocalDevices
@@ -19,14 +19,23 @@ from dralloc.scheduler.state.pod_resources import PodResources
 from dralloc.snapshot.cluster import Snapshot
 
 
+class NodeFragmentation(NamedTuple):
+    """How fragmented a node is in one state. `starved` is the part of its idle devices for which other resources lack."""
+
+    node: NodeState
+    devices: LocalDevices
+    fragmentation: int
+    starved: int
+
+
 class ScoringContext:
     """What scorers of one cycle share: the local devices of nodes, and the typical pods."""
 
     def __init__(self, local: LocalDeviceIndex, typical: TypicalUse) -> None:
         self.local = local
         self.typical = typical
-        # The last state of each node that was scored, with what its fragmentation was.
-        self.fragmentation: dict[str, tuple[NodeState, LocalDevices, int]] = {}
+        # The last state of each node that was scored.
+        self.fragmentation: dict[str, NodeFragmentation] = {}
 
 
 class NodeScorer(Protocol):
@@ -37,6 +46,14 @@ class NodeScorer(Protocol):
 
         The node fits as far as is known without a search for devices.
         """
+
+
+@runtime_checkable
+class LimitedScorer(NodeScorer, Protocol):
+    """Scores that take long, with limits that take less."""
+
+    def limit(self, node: NodeState, snapshot: Snapshot) -> int:
+        """At least the score."""
 
 
 class PlacementStrategy(Protocol):
@@ -53,6 +70,10 @@ class PlacementStrategy(Protocol):
     @property
     def judges_all(self) -> bool:
         """True if a pod is compared on all nodes that fit, not only on enough of them."""
+
+    @property
+    def falls_with_load(self) -> bool:
+        """True if a node's score never rises when the node gets pods."""
 
     def scorer(
         self, requirements: PodRequirements, devices: DeviceJudge | None, context: ScoringContext
@@ -85,6 +106,7 @@ class Spread:
     scale: int = 1
     reads_typical_pods: bool = False
     judges_all: bool = False
+    falls_with_load: bool = True
 
     def scorer(
         self,

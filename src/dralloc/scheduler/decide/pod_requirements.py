@@ -109,6 +109,11 @@ class PodRequirements:
         known = [names for names in named if names is not None]
         return frozenset.intersection(*known) if known else None
 
+    def offer_key(self) -> bytes:
+        """Equal for pods that require the same of what nodes offer, resources aside."""
+        node, held = self.node, [(each.claim_id, each.selector) for each in self.held]
+        return encode((node.node_name, node.node_labels, node.required, node.preferred, node.tolerations, held))
+
 
 def demand_key(claims: ClaimSplit, classes: Mapping[str, DeviceClass]) -> bytes:
     """Equal for pods whose unallocated claims have the same demand."""

@@ -22,7 +22,7 @@ from dralloc.devices.identity import PoolId
 from dralloc.scheduler.contract import Placement, PlannedVictim, PreemptionPlan, Rejection
 from dralloc.scheduler.decide.cycle import Cycle, SchedulingAttempt
 from dralloc.scheduler.decide.node_verdicts import OutOfReach, Unfit
-from dralloc.scheduler.decide.preemption_bounds import Lack, NodeBounds, least_cost
+from dralloc.scheduler.decide.preemption_bounds import Lack, NodeBounds, WantedDevices, least_cost
 from dralloc.scheduler.decide.preemption_candidates import VictimCandidate, VictimCandidates, holders, seconds
 from dralloc.scheduler.decide.victim_search import Cost, VictimQuestion, VictimSet, VictimUnit, cheapest_victims
 from dralloc.scheduler.state.cluster_state import ClusterState
@@ -113,6 +113,7 @@ class _PodPreemption:
         self._budgets = candidates.begin()
         self._own_claims = frozenset(claims_used_by(pod))
         self._view = view_for(cluster, pod, now)
+        self._wanted: WantedDevices | None = None
         self._best: VictimSet[Placement] | None = None
 
     @property
@@ -126,6 +127,7 @@ class _PodPreemption:
             return NOTHING_TO_PREEMPT
         if (placement := self._fits_soon()) is not None:
             return self._planned(None, placement)
+        self._wanted = WantedDevices.of(attempt)
         for node, candidates, bounds in self._promising_nodes(attempt):
             self._best = self._victims_on(node, candidates, bounds, attempt) or self._best
         return self._planned(self._best, self._best.proof) if self._best is not None else NOT_HELPFUL
@@ -214,8 +216,7 @@ class _PodPreemption:
         anywhere = [_alone(each) for each in (*sharing, *(each for found in shared.values() for each in found))]
         least_anywhere = min(anywhere, default=None)
         for name, node in self._cluster.nodes.items():
-            here = self._candidates.lower_than(self._priority, name, self._budgets)
-            least = _alone(here[0]) if here else None
+            least = self._candidates.least_cost(self._priority, name, self._budgets)
             if least is None or (least_anywhere is not None and least_anywhere < least):
                 least = least_anywhere
             if least is not None:
@@ -231,11 +232,13 @@ class _PodPreemption:
         """The candidates for the node, and how many of them must go at least; None if that would not help."""
         if not self._could_take(node, attempt, may_be_released=bool(sharing)):
             return None
+        lack = Lack(attempt, node, self._view.snapshot, self._wanted)
+        if lack.is_hopeless:
+            return None
         pools = attempt.table.judge.pools(node, self._view.snapshot) if shared else ()
         others = dict.fromkeys((*sharing, *(each for pool in pools for each in shared.get(pool, ()))))
         here = self._candidates.lower_than(self._priority, node.name, self._budgets)
         elsewhere = (each for each in others if all(pod.node != node.name for pod in each.pods))
-        lack = Lack(attempt, node, self._view.snapshot)
         candidates = [each for each in (*here, *elsewhere) if lack.is_reduced_by(each)]
         bounds = lack.bounds(candidates)
         needed = bounds.needed(()) if candidates else None

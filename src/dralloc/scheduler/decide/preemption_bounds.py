@@ -9,12 +9,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
-from math import inf
 from typing import Final
 
 from dralloc.allocator.candidate_devices import matches_of
 from dralloc.allocator.requests import Demand, RequestDemand
-from dralloc.devices.identity import DeviceId, PoolId
+from dralloc.devices.identity import DeviceId
 from dralloc.scheduler.decide.cycle import SchedulingAttempt
 from dralloc.scheduler.decide.preemption_candidates import VictimCandidate
 from dralloc.scheduler.decide.victim_search import PRIORITY_SHIFT, Cost, VictimUnit
@@ -56,17 +55,23 @@ class NodeBounds:
 
 def least_cost(units: Sequence[VictimUnit], needed: int) -> Cost:
     """What `needed` or more of these units cost at least."""
-    priorities = sorted(unit.priority for unit in units)[:needed]
-    highest = priorities[-1]
-    of_highest = sorted((unit.started for unit in units if unit.priority == highest), reverse=True)
-    started = of_highest[priorities.count(highest) - 1]
-    return Cost(0, highest, sum(priorities) + needed * PRIORITY_SHIFT, needed, -started if started != inf else -inf)
+    cheapest = sorted(units, key=_by_cost)[:needed]
+    last = cheapest[-1]
+    total = sum([unit.priority for unit in cheapest]) + needed * PRIORITY_SHIFT
+    return Cost(0, last.priority, total, needed, -last.started)
+
+
+def _by_cost(unit: VictimUnit) -> tuple[int, float]:
+    """Candidates of a node are in this order already."""
+    return unit.priority, -unit.started
 
 
 class Lack:
-    """What a pod lacks on a node, as far as sums can tell."""
+    """What a pod lacks on a node, as far as sums can tell. `wanted` is what it wants of devices, if that can be counted."""
 
-    def __init__(self, attempt: SchedulingAttempt, node: NodeState, snapshot: Snapshot) -> None:
+    def __init__(
+        self, attempt: SchedulingAttempt, node: NodeState, snapshot: Snapshot, wanted: WantedDevices | None
+    ) -> None:
         requirements, extended = attempt.table.requirements, attempt.extended
         resources, free = requirements.node.resources, node.free
         # Devices may serve extended resources, so nothing is known about these.
@@ -80,9 +85,13 @@ class Lack:
             for name, nanos in resources.amounts.items()
             if nanos > free.get(name, 0) and name not in unknown
         }
-        is_countable = requirements.demand is not None and extended is None
-        self._devices = _WantedDevices(requirements.demand, node, snapshot) if is_countable else None
+        self._devices = _NodeDevices(wanted, node, snapshot) if wanted is not None else None
         self._unknown = unknown
+
+    @property
+    def is_hopeless(self) -> bool:
+        """True if the node has too few devices for the pod, even if all of them were free."""
+        return self._devices is not None and self._devices.needed > self._devices.total
 
     def is_reduced_by(self, candidate: VictimCandidate) -> bool:
         """False if the candidate holds nothing that the pod lacks. With rules about other pods, any pod may be in the way."""
@@ -113,34 +122,49 @@ def _gains(candidate: VictimCandidate, node: str, missing: Iterable[str]) -> dic
     return {name: sum(amounts.get(name, 0) for amounts in here) for name in missing}
 
 
-class _WantedDevices:
+class WantedDevices:
+    """What a demand wants of devices, on any node."""
+
+    def __init__(self, demand: Demand) -> None:
+        self.needed = sum(map(_devices_needed, demand.requests))
+        self.criteria = tuple({alternative.criteria for alternative in demand.alternatives})
+        self.visibility = demand.features.visibility
+
+    @classmethod
+    def of(cls, attempt: SchedulingAttempt) -> WantedDevices | None:
+        """None if the pod needs no devices, or if they depend on the node."""
+        demand = attempt.table.requirements.demand
+        return cls(demand) if demand is not None and attempt.extended is None else None
+
+
+class _NodeDevices:
     """The devices of a node that match a demand. `missing` is how many more must be free at least; 0 where they can be shared."""
 
-    def __init__(self, demand: Demand | None, node: NodeState, snapshot: Snapshot) -> None:
-        assert demand is not None
-        needed, free = sum(map(_devices_needed, demand.requests)), 0
-        criteria = {alternative.criteria for alternative in demand.alternatives}
-        self._matched: dict[PoolId, list[tuple[Mapping[str, int], int]]] = {}
-        for strip in snapshot.view(node.offer.place, demand.features.visibility).strips:
+    def __init__(self, wanted: WantedDevices, node: NodeState, snapshot: Snapshot) -> None:
+        needed, free, total = wanted.needed, 0, 0
+        self._matched: dict[tuple[str, str], list[tuple[Mapping[str, int], int]]] = {}
+        for strip in snapshot.view(node.offer.place, wanted.visibility).strips:
             matched = 0
-            for each in criteria:
+            for each in wanted.criteria:
                 matched |= matches_of(strip.slice, each).matched
             if matched & strip.slice.shareable:
                 needed = 0
+            total += matched.bit_count()
             pool_id = strip.pool.pool_id
             usage = snapshot.usage.get(pool_id)
             free += (matched & ~(usage.dedicated[strip.slice_index] if usage is not None else 0)).bit_count()
-            self._matched.setdefault(pool_id, []).append((strip.slice.bit_of, matched))
+            self._matched.setdefault((pool_id.driver, pool_id.pool), []).append((strip.slice.bit_of, matched))
+        self.needed, self.total = needed, total
         self.missing = max(needed - free, 0)
 
     def count(self, devices: Iterable[DeviceId]) -> int:
         """How many of these devices the demand may use."""
-        return sum(
-            matched >> bits[each.device] & 1
-            for each in devices
-            for bits, matched in self._matched.get(each.pool_id, ())
-            if each.device in bits
-        )
+        count = 0
+        for each in devices:
+            for bits, matched in self._matched.get((each.driver, each.pool), ()):
+                if each.device in bits:
+                    count += matched >> bits[each.device] & 1
+        return count
 
 
 def _devices_needed(request: RequestDemand) -> int:

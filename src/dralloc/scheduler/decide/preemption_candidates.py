@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from math import inf
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.api.timestamps import BadTimestamp, parse_timestamp
 from dralloc.devices.device_usage import pools_used
 from dralloc.devices.identity import ClaimId, DeviceId, PoolId
-from dralloc.scheduler.decide.victim_search import VictimUnit
+from dralloc.scheduler.decide.victim_search import PRIORITY_SHIFT, Cost, VictimUnit, cost_of
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.state.placed_pods import PlacedPod, PodKey
 from dralloc.scheduler.state.watched_budgets import CountedBudgets
@@ -71,6 +71,21 @@ class VictimCandidates:
             return found
         return [each for each in found if each.unit.priority < priority]
 
+    def least_cost(self, priority: int, node: str, budgets: CountedBudgets) -> Cost | None:
+        """What a victim on the node costs at least; None if there is none. Most nodes need not be looked at more closely."""
+        if self._cluster.pod_groups:
+            found = self.lower_than(priority, node, budgets)
+            return cost_of((found[0].unit,)) if found else None
+        lowest, latest = priority, -inf
+        for placed in self._cluster.placed_pods.on_node(node).values():
+            own = placed.pod.spec.priority or 0
+            if own > lowest or own >= priority:
+                continue
+            started = seconds(placed.pod.status.start_time)
+            latest = max(latest, started) if own == lowest else started
+            lowest = own
+        return Cost(0, lowest, lowest + PRIORITY_SHIFT, 1, -latest) if lowest < priority else None
+
     def users(self, claim_ids: Iterable[ClaimId], priority: int, budgets: CountedBudgets) -> Iterable[VictimCandidate]:
         """The candidates of lower priority that use one of the claims."""
         placed = self._cluster.placed_pods
@@ -117,11 +132,13 @@ class VictimCandidates:
         candidate = self._groups[namespace, name] = VictimCandidate(unit, pods, tuple(devices))
         return candidate
 
-    def _devices_of(self, claim_ids: Iterable[ClaimId]) -> Iterator[DeviceId]:
+    def _devices_of(self, claim_ids: Iterable[ClaimId]) -> list[DeviceId]:
+        devices: list[DeviceId] = []
         for claim_id in claim_ids:
             claim = self._cluster.find_claim(claim_id)
-            if claim is not None and claim.status.allocation is not None:
-                yield from map(DeviceId.of, claim.status.allocation.devices.results)
+            if claim is not None and (allocation := claim.status.allocation) is not None:
+                devices += [DeviceId.of(result) for result in allocation.devices.results]
+        return devices
 
 
 def _can_be_evicted(pod: PlacedPod) -> bool:

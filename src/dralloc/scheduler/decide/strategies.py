@@ -13,14 +13,20 @@ from typing import Final
 
 from msgspec import Struct
 
+from dralloc.api.pod_requests import CPU
 from dralloc.scheduler.decide.device_judge import DeviceJudge
 from dralloc.scheduler.decide.local_devices import WHOLE, DeviceUse, LocalDevices
 from dralloc.scheduler.decide.node_scores import SCORE_MAX
-from dralloc.scheduler.decide.placement_strategy import SPREAD, NodeScorer, PlacementStrategy, ScoringContext
+from dralloc.scheduler.decide.placement_strategy import (
+    SPREAD,
+    NodeFragmentation,
+    NodeScorer,
+    PlacementStrategy,
+    ScoringContext,
+)
 from dralloc.scheduler.decide.pod_requirements import PodRequirements
 from dralloc.scheduler.decide.typical_use import SHIFT
 from dralloc.scheduler.state.node_state import NodeState
-from dralloc.scheduler.state.pod_resources import CPU
 from dralloc.snapshot.cluster import Snapshot
 
 # How much worse idle devices without cpu are than those that typical pods cannot use.
@@ -103,6 +109,7 @@ class ScoredBy:
     scale: int = 1
     reads_typical_pods: bool = False
     judges_all: bool = True
+    falls_with_load: bool = False
 
     def scorer(self, requirements: PodRequirements, devices: DeviceJudge | None, context: ScoringContext) -> NodeScorer:
         return _FunctionScorer(self, requirements, devices, context)
@@ -119,28 +126,44 @@ def most_allocated(scored: ScoredNode) -> int:
 
 class _FragmentationScorer(_ScorerBase):
     def score(self, node: NodeState, snapshot: Snapshot) -> int:
-        before, fragmentation = self._before(node, snapshot)
-        after = self._after(before, node, snapshot)
+        before = self._before(node, snapshot)
+        after = self._after(before.devices, node, snapshot)
         if after is None:
             return 0
-        if not before.idle:
+        if not before.devices.idle:
             return STEPS_MAX
-        steps = (fragmentation - self._fragmentation(after, self._free_after(node))) // STEP
-        return STEPS_MAX + min(max(steps, -STEPS_MAX), STEPS_MAX)
+        starved = self._context.typical.starved(after, self._free_after(node))
+        return _steps(before.fragmentation - self._fragmentation(after, starved))
 
-    def _before(self, node: NodeState, snapshot: Snapshot) -> tuple[LocalDevices, int]:
+    def limit(self, node: NodeState, snapshot: Snapshot) -> int:
+        """As if the pod took no resources but devices, which is quick to tell: less is starved by at most what it takes."""
+        before = self._before(node, snapshot)
+        after = self._after(before.devices, node, snapshot)
+        if after is None:
+            return 0
+        if not before.devices.idle:
+            return STEPS_MAX
+        # One more, because amounts are rounded.
+        least = max(before.starved - ((before.devices.idle - after.idle) << SHIFT) - 1, 0)
+        return _steps(before.fragmentation - self._fragmentation(after, least))
+
+    def _before(self, node: NodeState, snapshot: Snapshot) -> NodeFragmentation:
         devices = self._context.local.of(node.offer.place, snapshot)
         known = self._context.fragmentation.get(node.name)
-        if known is not None and known[0] is node and known[1] is devices:
-            return devices, known[2]
-        found = self._fragmentation(devices, node.free)
-        self._context.fragmentation[node.name] = node, devices, found
-        return devices, found
+        if known is not None and known.node is node and known.devices is devices:
+            return known
+        starved = self._context.typical.starved(devices, node.free)
+        found = NodeFragmentation(node, devices, self._fragmentation(devices, starved), starved)
+        self._context.fragmentation[node.name] = found
+        return found
 
-    def _fragmentation(self, devices: LocalDevices, free: Mapping[str, int]) -> int:
-        typical = self._context.typical
-        unusable = (devices.idle << SHIFT) - typical.worth(devices)
-        return unusable + STARVED_WEIGHT * typical.starved(devices, free)
+    def _fragmentation(self, devices: LocalDevices, starved: int) -> int:
+        unusable = (devices.idle << SHIFT) - self._context.typical.worth(devices)
+        return unusable + STARVED_WEIGHT * starved
+
+
+def _steps(gain: int) -> int:
+    return STEPS_MAX + min(max(gain // STEP, -STEPS_MAX), STEPS_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +173,7 @@ class FragmentationAware:
     scale: int = 2 * STEPS_MAX // SCORE_MAX
     reads_typical_pods: bool = True
     judges_all: bool = True
+    falls_with_load: bool = False
 
     def scorer(self, requirements: PodRequirements, devices: DeviceJudge | None, context: ScoringContext) -> NodeScorer:
         return _FragmentationScorer(requirements, devices, context)

@@ -53,10 +53,11 @@ class TypicalPod(Struct, frozen=True, eq=False):
 
 
 class CountedPod(NamedTuple):
-    """The requirements of pods that occurred `number` times."""
+    """The requirements of pods that occurred `number` times, with the claims of one of them."""
 
     requirements: PodRequirements
     number: int
+    claims: tuple[ResourceClaim, ...] = ()
 
 
 class TypicalPods:
@@ -64,26 +65,33 @@ class TypicalPods:
 
     def __init__(self) -> None:
         self._counts: Counter[bytes] = Counter()
-        self._known: dict[bytes, tuple[PodRequirements, TypicalPod]] = {}
+        self._known: dict[bytes, tuple[PodRequirements, TypicalPod, tuple[ResourceClaim, ...]]] = {}
 
     @property
     def total(self) -> int:
         """The number of pods that were counted."""
         return self._counts.total()
 
-    def observe(self, key: bytes, requirements: PodRequirements) -> None:
-        """Counts a pod; `key` is equal for pods with equal requirements."""
+    def observe(
+        self, key: bytes, requirements: PodRequirements, claims: tuple[ResourceClaim, ...], number: int = 1
+    ) -> None:
+        """Counts a pod with these claims; `key` is equal for pods with equal requirements."""
         if key not in self._known:
             pod = TypicalPod.of(requirements)
             if not pod.requests:
                 return
             if len(self._known) >= KINDS_MAX:
                 self._forget_rare()
-            self._known[key] = requirements, pod
-        self._counts[key] += 1
+            self._known[key] = requirements, pod, claims
+        self._counts[key] += number
 
     def count(
-        self, pod: Pod, claims: Iterable[ResourceClaim], classes: Mapping[str, DeviceClass], features: Features
+        self,
+        pod: Pod,
+        claims: Iterable[ResourceClaim],
+        classes: Mapping[str, DeviceClass],
+        features: Features,
+        number: int = 1,
     ) -> None:
         """Counts a pod that may have a node and devices already, as it was when it had none."""
         split = ClaimSplit(unallocated=tuple(claims))
@@ -92,9 +100,10 @@ class TypicalPods:
         new = replace(pod, spec=replace(pod.spec, node_name=""))
         key = equivalence_key(new, split) + demand_key(split, classes)
         if key in self._known:
-            self._counts[key] += 1
+            self._counts[key] += number
             return
-        self.observe(key, PodRequirements.of(new, split, compile_demand(split.unallocated, classes, features)))
+        requirements = PodRequirements.of(new, split, compile_demand(split.unallocated, classes, features))
+        self.observe(key, requirements, split.unallocated, number)
 
     def top(self) -> tuple[TypicalPod, ...]:
         """The typical pods; in the same order as long as they are the same, so that a caller can compare."""
@@ -102,7 +111,15 @@ class TypicalPods:
 
     def counted(self) -> tuple[CountedPod, ...]:
         """The typical pods with their numbers, the most frequent first."""
-        return tuple(CountedPod(self._known[key][0], self._counts[key]) for key in self._most_frequent(COUNTED_MAX))
+        return tuple(map(self._counted, self._most_frequent(COUNTED_MAX)))
+
+    def all(self) -> tuple[CountedPod, ...]:
+        """All pods that were counted."""
+        return tuple(map(self._counted, self._known))
+
+    def _counted(self, key: bytes) -> CountedPod:
+        requirements, _, claims = self._known[key]
+        return CountedPod(requirements, self._counts[key], claims)
 
     def _most_frequent(self, most: int) -> Iterator[bytes]:
         wanted = TYPICAL_SHARE * self._counts.total()

@@ -61,15 +61,16 @@ class TypicalUse:
     def __init__(self, pods: Iterable[CountedPod]) -> None:
         counted = [pod for pod in pods if pod.requirements.demand is not None]
         total = sum(pod.number for pod in counted)
-        merged: dict[tuple[object, ...], _TypicalShape] = {}
+        numbers: Counter[tuple[tuple[_Need, ...], tuple[tuple[str, int], ...]]] = Counter()
         for pod in counted:
             demand = pod.requirements.demand
             needs = _needs_of(demand) if demand is not None else ()
-            resources = pod.requirements.node.resources.amounts
-            key = (needs, tuple(sorted(resources.items())))
-            known = merged[key].weight if key in merged else 0
-            merged[key] = _TypicalShape(needs, resources, known + (pod.number << SHIFT) // total)
-        self.shapes = tuple(shape for shape in merged.values() if shape.needs)
+            numbers[needs, tuple(sorted(pod.requirements.node.resources.amounts.items()))] += pod.number
+        self.shapes = tuple(
+            _TypicalShape(needs, dict(resources), (number << SHIFT) // total)
+            for (needs, resources), number in numbers.items()
+            if needs
+        )
         self._units = _resource_units(self.shapes)
 
     def worth(self, devices: LocalDevices) -> int:
@@ -227,6 +228,25 @@ def _copies_of_several(served: Iterable[int], count: int) -> int:
     return least
 
 
+class _Resource(NamedTuple):
+    """A resource of typical pods: its unit, and by pod the amount of devices that one unit suffices for.
+
+    `order` are the pods by that rate, with the sums of the weights, and of weight × rate, of those before each.
+    """
+
+    name: str
+    unit: int
+    rates: list[int]
+    order: list[int]
+    sorted_rates: list[int]
+    weights: list[int]
+    weighted: list[int]
+
+    def lacking(self, wanted: int, left: int) -> int:
+        """How many of the pods, in their order, cannot use the wanted devices."""
+        return bisect_left(self.sorted_rates, -(-wanted // left)) if left else len(self.order)
+
+
 class _Starvation:
     """How much of idle devices the resources of a node do not suffice for: the mean over typical pods, by what they ask for.
 
@@ -237,42 +257,58 @@ class _Starvation:
         rows = [(shape.weight * amount, shape.resources, amount) for shape, amount in pods if amount]
         self._total = sum(weight for weight, *_ in rows)
         self._weights = [weight for weight, *_ in rows]
-        # By resource: the unit, the devices that one unit of it suffices for by pod, and the least of these.
-        self._rates: list[tuple[str, int, list[int], int]] = []
-        for name, unit in units.items():
-            rates = [
-                (amount << SHIFT) // max(nanos // unit, 1) if (nanos := resources.get(name, 0)) else PLENTY
-                for _, resources, amount in rows
-            ]
-            self._rates.append((name, unit, rates, min(rates, default=PLENTY)))
-        self._sorted = {name: self._sums(rates) for name, _, rates, _ in self._rates}
+        self._resources = [
+            self._resource(
+                name,
+                unit,
+                [
+                    (amount << SHIFT) // max(nanos // unit, 1) if (nanos := resources.get(name, 0)) else PLENTY
+                    for _, resources, amount in rows
+                ],
+            )
+            for name, unit in units.items()
+        ]
 
-    def _sums(self, rates: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
-        """The rates in order, and the sums of the weights, and of weight × rate, of those before each."""
-        pairs = sorted(zip(rates, self._weights, strict=True))
-        weights = accumulate((weight for _, weight in pairs), initial=0)
-        weighted = accumulate((rate * weight for rate, weight in pairs), initial=0)
-        return [rate for rate, _ in pairs], list(weights), list(weighted)
+    def _resource(self, name: str, unit: int, rates: list[int]) -> _Resource:
+        order = sorted(range(len(rates)), key=rates.__getitem__)
+        weights = accumulate((self._weights[pod] for pod in order), initial=0)
+        weighted = accumulate((self._weights[pod] * rates[pod] for pod in order), initial=0)
+        return _Resource(name, unit, rates, order, [rates[pod] for pod in order], list(weights), list(weighted))
 
     def of(self, idle: int, free: Mapping[str, int]) -> int:
         wanted = idle << SHIFT
-        scarce: list[tuple[str, int, list[int]]] = []
-        for name, unit, rates, least in self._rates:
-            left = max(free.get(name, 0), 0) // unit
-            if left * least < wanted:
-                scarce.append((name, left, rates))
+        scarce: list[tuple[int, int, _Resource]] = []
+        for resource in self._resources:
+            left = max(free.get(resource.name, 0), 0) // resource.unit
+            if number := resource.lacking(wanted, left):
+                scarce.append((number, left, resource))
         if not scarce or not self._total:
             return 0
-        if len(scarce) == 1:
-            return self._by_one(wanted, *scarce[0][:2])
-        usable = [left * rate for rate in scarce[0][2] for left in (scarce[0][1],)]
-        for _, left, rates in scarce[1:]:
-            usable = [min(one, left * rate) for one, rate in zip(usable, rates, strict=True)]
-        lacking = [weight * (wanted - one) for weight, one in zip(self._weights, usable, strict=True) if one < wanted]
-        return sum(lacking) // self._total
+        # The resource that most pods lack is summed up at once; of the others, only pods that lack them count.
+        first = max(scarce, key=lambda each: each[0])
+        number, left, resource = first
+        starved = resource.weights[number] * wanted - resource.weighted[number] * left
+        others = [each for each in scarce if each is not first]
+        if others:
+            starved += self._beyond(wanted, left, resource.rates, others)
+        return starved // self._total
 
-    def _by_one(self, wanted: int, name: str, left: int) -> int:
-        """The same for one scarce resource, without a loop over the pods."""
-        rates, weights, weighted = self._sorted[name]
-        number = bisect_left(rates, wanted, key=lambda rate: left * rate)
-        return (weights[number] * wanted - weighted[number] * left) // self._total
+    def _beyond(
+        self, wanted: int, left: int, rates: Sequence[int], others: Sequence[tuple[int, int, _Resource]]
+    ) -> int:
+        """How much more is starved by the other resources."""
+        weights = self._weights
+        usable: dict[int, int] = {}
+        for number, other_left, other in others:
+            other_rates = other.rates
+            for pod in other.order[:number]:
+                bound = other_left * other_rates[pod]
+                if bound < usable.get(pod, wanted):
+                    usable[pod] = bound
+        return sum(
+            [
+                weights[pod] * (before - after)
+                for pod, after in usable.items()
+                if after < (before := min(wanted, left * rates[pod]))
+            ]
+        )

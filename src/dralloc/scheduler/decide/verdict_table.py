@@ -2,22 +2,21 @@
 
 A pod with known requirements costs what has changed since the last such pod, not a search on every node:
 
-- Only nodes that changed are judged again, and of those that got fuller only the ones that fitted. A change of a pool that few
-  nodes see counts as a change of these nodes. Where many nodes see it, a verdict is checked when it is about to be used:
-  allocating devices improves no verdict, so that a stale verdict is an upper bound. Deallocating may improve some: these nodes
-  are judged again, the best first.
+- Only nodes that changed are judged again, and of those that got fuller only the ones that fitted. Where masks tell which nodes
+  fit (`node_masks`), nodes that do not are judged when their reasons are asked for; and where the strategy's score only falls with
+  load, a node that got fuller keeps its score as an upper bound until it is the best.
+- A change of a pool that few nodes see counts as a change of these nodes. Where many nodes see it, a verdict is checked when it
+  is about to be used: allocating devices improves no verdict, so that a stale verdict is an upper bound. Deallocating may improve
+  some: these nodes are judged again, the best first.
 - New requirements are not judged on all nodes of a large cluster at once. As in Kubernetes, a number of nodes that fit is
   enough; later pods judge the others little by little.
-- Nodes that fit are in heaps, one for each combination of raw scores.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Final
+from collections import deque
+from collections.abc import Hashable, Iterable, Mapping
 
 from msgspec import Struct
 
@@ -28,6 +27,8 @@ from dralloc.devices.identity import PoolId
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.device_judge import DeviceJudge
 from dralloc.scheduler.decide.extended_supply import ExtendedSupplies
+from dralloc.scheduler.decide.fitting_nodes import FittingNodes
+from dralloc.scheduler.decide.node_masks import FitMask
 from dralloc.scheduler.decide.node_reasons import NodeReasons, plugins
 from dralloc.scheduler.decide.node_scores import RawScores, normalized
 from dralloc.scheduler.decide.node_verdicts import (
@@ -40,38 +41,12 @@ from dralloc.scheduler.decide.node_verdicts import (
     Unfit,
     overruled,
 )
+from dralloc.scheduler.decide.offer_verdicts import OfferJudge
 from dralloc.scheduler.decide.placement_rules import PlacementRules
 from dralloc.scheduler.decide.placement_strategy import Scoring
 from dralloc.scheduler.decide.pod_requirements import PodRequirements
+from dralloc.scheduler.decide.search_effort import DEFAULT_EFFORT, SearchEffort
 from dralloc.scheduler.state.node_state import NodeState
-
-
-def enough_nodes(nodes: int) -> int:
-    """The number of nodes that fit on which a pod is compared, as in Kubernetes."""
-    if nodes < 100:
-        return nodes
-    percentage = max(50 - nodes // 125, 5)
-    return max(nodes * percentage // 100, 100)
-
-
-@dataclass(frozen=True, slots=True)
-class SearchEffort:
-    """How many nodes are judged beyond what a pod needs.
-
-    After a change of a pool that at most `few_max` nodes see, all of them are judged again at once. A pod is compared on
-    `enough` of all nodes; each pod judges `extra` more, so that all nodes are judged in the end.
-    """
-
-    few_max: int = 64
-    enough: Callable[[int], int] = enough_nodes
-    extra: int = 2
-
-
-DEFAULT_EFFORT: Final = SearchEffort()
-
-
-# A heap is rebuilt when it has this many times as many entries as nodes.
-HEAP_SLACK: Final = 8
 
 
 class NodeChoice(Struct, frozen=True, gc=False):
@@ -80,7 +55,10 @@ class NodeChoice(Struct, frozen=True, gc=False):
 
 
 class VerdictTable:
-    """`start` is the index of the node to begin with, so that tables do not all begin with the same nodes."""
+    """`start` is the index of the node to begin with, so that tables do not all begin with the same nodes.
+
+    `mask` has the nodes that fit, if a mask can tell it.
+    """
 
     def __init__(
         self,
@@ -88,19 +66,23 @@ class VerdictTable:
         view: ClusterView,
         devices: DeviceJudge | None,
         scoring: Scoring,
+        offers: OfferJudge,
         *,
+        mask: FitMask | None = None,
         extended: ExtendedSupplies | None = None,
         start: int = 0,
         effort: SearchEffort = DEFAULT_EFFORT,
     ) -> None:
         self.requirements = requirements
         self._effort = effort
-        self.judge = NodeJudge(requirements, devices, scoring, extended)
+        self.judge = NodeJudge(requirements, devices, scoring, offers, extended)
+        self._mask = mask
         self._view = view
         self._only = requirements.only_nodes()
         self._devices_max = score_max(requirements.demand) if requirements.demand is not None else 0
         self._wants_used_devices = requirements.demand is not None and requirements.demand.wants_used_devices
         self._judges_all = scoring.strategy.judges_all
+        self._falls_with_load = scoring.strategy.falls_with_load
         self._scale = scoring.strategy.scale
         self._start = start
         self._restart()
@@ -159,20 +141,37 @@ class VerdictTable:
         """The best node for the pod, if one fits."""
         self._catch_up()
         if rules is not None:
+            self._judge_fuller()
+            for limited in [name for name, fits in self._fitting.items() if fits.is_limit]:
+                self._rate_again(limited)
             return self._best_under(rules)
         self._look_further()
-        while not self._faulty and (name := self._best_name()) is not None:
-            verdict = self._verdicts[name]
-            assert isinstance(verdict, Fits), "only nodes that fit are in the heaps"
-            if (choice := self._confirmed(name, verdict)) is not None:
+        while (name := self._best_known()) is not None:
+            if (choice := self._confirmed(name, self._verdicts[name])) is not None:
                 return choice
             self._look_further()
         return None
 
-    def _confirmed(self, name: str, expected: Fits) -> NodeChoice | None:
+    def _best_known(self) -> str | None:
+        """The best of the nodes that were judged, as far as is known without a search for devices."""
+        if self._fuller and not self._is_bounded():
+            self._judge_fuller()
+        return self._fitting.best(self._fuller, self._rate_again) if not self._faulty else None
+
+    def _rate_again(self, name: str) -> None:
+        """Gives a node that fits its present score."""
+        node, known = self._view.nodes[name], self._verdicts[name]
+        rated = self.judge.rated(node, self._view.snapshot)
+        self._fuller.discard(name)
+        self._verdicts[name] = rated
+        if type(known) is Fits and known.strategy_score != rated.strategy_score:
+            self._fitting.rate(node, rated)
+
+    def _confirmed(self, name: str, expected: NodeVerdict) -> NodeChoice | None:
         """The choice of the node if it is as good as expected; otherwise None, and the node has a new verdict."""
+        assert isinstance(expected, Fits), "the best node fits"
         node, snapshot = self._view.nodes[name], self._view.snapshot
-        if self.judge.is_current(expected, node, snapshot):
+        if self._fits_exactly() or self.judge.is_current(expected, node, snapshot):
             return NodeChoice(node, expected)
         verdict = self.judge.verdict(node, snapshot)
         if isinstance(verdict, Fits) and (verdict.raw, verdict.strategy_score) == (
@@ -194,17 +193,20 @@ class VerdictTable:
         self._verdicts: dict[str, NodeVerdict] = {}
         # Nodes in `_unseen` that fit and may have a better verdict by now.
         self._outdated: set[str] = set()
-        # Nodes that did not fit and have less left by now: they do not fit, perhaps for another reason.
+        # Nodes that have less left than when they were judged.
+        self._fuller: set[str] = set()
+        # Nodes that do not fit, and whose verdict, if there is one, may have another reason by now.
         self._unexplained: set[str] = set()
         self._faulty: dict[str, Faulty] = {}
         self._reasons = NodeReasons(self.requirements, self.judge)
         # The nodes that see a pool which others may see, too.
         self._seen_by: dict[PoolId, set[str]] = {}
-        self._heaps: dict[RawScores, list[tuple[int, int, str]]] = {}
-        self._fitting: Counter[RawScores] = Counter()
+        self._fitting = FittingNodes(self._verdicts, self._view, self._scale, self._mask)
 
     def _catch_up(self) -> None:
         changes, read = self._view.changes, self._read
+        if self._mask is not None:
+            self._mask.catch_up()
         if not changes.is_known_since(read):
             self._restart()
             return
@@ -229,15 +231,41 @@ class VerdictTable:
                     freed.append(pool_id)
                 else:
                     improved.update(dict.fromkeys(concerned))
+        self._fuller |= worsened
         for name in improved:
             self._judge(name)
-        for name in worsened - improved.keys():
-            self._worsen(name)
+        self._drop_full()
+        if freed or not self._is_bounded():
+            self._judge_fuller()
         for pool_id in dict.fromkeys(freed):
             self._look_again(self._seen_by[pool_id])
 
-    def _worsen(self, name: str) -> None:
+    def _is_bounded(self) -> bool:
+        """True if all nodes with a verdict that they fit do fit, and none of them is better than its verdict."""
+        return self._falls_with_load and self._fits_exactly()
+
+    def _fits_exactly(self) -> bool:
+        """True if the mask tells which nodes fit."""
+        return self._mask is not None and self._mask.is_exact
+
+    def _drop_full(self) -> None:
+        """Drops the verdicts of nodes that fitted and do not any more."""
+        if self._mask is not None and self._mask.is_exact:
+            for name in self._fitting.others_than(self._mask.left()):
+                self._exclude(name)
+
+    def _exclude(self, name: str) -> None:
+        if name in self._verdicts:
+            self._remove(name)
+        self._unexplained.add(name)
+
+    def _judge_fuller(self) -> None:
+        for name in tuple(self._fuller):
+            self._judge_fuller_node(name)
+
+    def _judge_fuller_node(self, name: str) -> None:
         """Takes into account that less is left on the node."""
+        self._fuller.discard(name)
         match self._verdicts.get(name):
             case Fits() | Faulty():
                 # A device with an error is no longer an obstacle once it is in use.
@@ -245,7 +273,7 @@ class VerdictTable:
                 if node is None:
                     self._remove(name)
                 else:
-                    self._take(node, self.judge.expectation(node, self._view.snapshot))
+                    self._expect(node)
             case Unfit() | OutOfReach() | Lacking():
                 self._unexplained.add(name)
             case None:
@@ -253,8 +281,14 @@ class VerdictTable:
 
     def _explain(self) -> None:
         """Judges the nodes again whose reasons may have changed."""
-        for node in [self._view.nodes[name] for name in sorted(self._unexplained)]:
-            self._take(node, self.judge.verdict(node, self._view.snapshot))
+        self._judge_fuller()
+        unexplained, self._unexplained = sorted(self._unexplained), set()
+        for name in unexplained:
+            node = self._view.nodes[name]
+            verdict = self.judge.verdict(node, self._view.snapshot)
+            # Verdicts about the node itself are one object as long as the reason is the same.
+            if verdict is not self._verdicts.get(name):
+                self._take(node, verdict)
 
     def _look_again(self, names: Iterable[str]) -> None:
         """Schedules these nodes for a new verdict: more of them may fit, or serve an earlier alternative."""
@@ -305,8 +339,10 @@ class VerdictTable:
         """Judge unseen nodes until enough fit, and a few more."""
         wanted = self._enough()
         extra = self._effort.extra
-        while self._unseen and (extra > 0 or self._fitting.total() < wanted):
-            if self._fitting.total() >= wanted:
+        while self._unseen:
+            if self._fitting.total >= wanted:
+                if extra <= 0:
+                    return
                 extra -= 1
             name = self._unseen.popleft()
             if name not in self._verdicts or name in self._outdated:
@@ -317,58 +353,58 @@ class VerdictTable:
         node = self._view.nodes.get(name)
         if node is None or (self._only is not None and name not in self._only):
             self._remove(name)
-        else:
-            snapshot = self._view.snapshot
-            self._take(node, self.judge.expectation(node, snapshot))
-            for pool_id in self.judge.pools(node, snapshot):
+            return
+        self._expect(node)
+        if not self._fits_exactly():
+            for pool_id in self.judge.pools(node, self._view.snapshot):
                 self._seen_by.setdefault(pool_id, set()).add(name)
+
+    def _expect(self, node: NodeState) -> None:
+        """Judges the node, as far as is possible without a search for devices."""
+        mask, snapshot = self._mask, self._view.snapshot
+        fits = mask.has(node) if mask is not None and mask.is_exact else False
+        if mask is None or not mask.is_exact:
+            self._take(node, self.judge.expectation(node, snapshot))
+        elif fits:
+            self._take(node, self.judge.limited(node, snapshot))
+        else:
+            self._exclude(node.name)
 
     def _take(self, node: NodeState, verdict: NodeVerdict) -> None:
         """Notes the verdict. Only nodes that fit and whose scores change need a place in the heaps."""
         name = node.name
         known = self._verdicts.get(name)
-        if type(verdict) is Fits and type(known) is Fits and known.raw == verdict.raw:
+        if known is None:
+            self._unexplained.discard(name)
+            if type(verdict) is not Fits:
+                self._reasons.pending[name] = None
+            self._add(name, verdict)
+        elif type(verdict) is Fits and type(known) is Fits and known.raw == verdict.raw:
             self._outdated.discard(name)
         else:
             self._remove(name)
             self._add(name, verdict)
             known = None
         self._verdicts[name] = verdict
+        self._fuller.discard(name)
         if type(verdict) is Fits and (known is None or known.strategy_score != verdict.strategy_score):
-            heap = self._heaps.setdefault(verdict.raw, [])
-            heapq.heappush(heap, (-verdict.strategy_score, node.rank, name))
-            if len(heap) > HEAP_SLACK * (self._fitting[verdict.raw] + HEAP_SLACK):
-                self._rebuild(verdict.raw)
+            self._fitting.rate(node, verdict)
 
     def _add(self, name: str, verdict: NodeVerdict) -> None:
         if isinstance(verdict, Faulty):
             self._faulty[name] = verdict
         elif isinstance(verdict, Fits):
-            self._fitting[verdict.raw] += 1
+            self._fitting.add(name, verdict.raw)
 
     def _remove(self, name: str) -> None:
-        """Drop the verdict. Its heap entry becomes stale and is skipped when it surfaces."""
         self._reasons.pending[name] = None
         self._outdated.discard(name)
+        self._fuller.discard(name)
         self._unexplained.discard(name)
         self._faulty.pop(name, None)
         verdict = self._verdicts.pop(name, None)
         if isinstance(verdict, Fits):
-            self._fitting[verdict.raw] -= 1
-            if not self._fitting[verdict.raw]:
-                del self._fitting[verdict.raw]
-                del self._heaps[verdict.raw]
-
-    def _rebuild(self, raw: RawScores) -> None:
-        """Drop the stale entries of a heap."""
-        fitting = ((name, verdict) for name, verdict in self._verdicts.items() if isinstance(verdict, Fits))
-        heap = [
-            (-verdict.strategy_score, self._view.nodes[name].rank, name)
-            for name, verdict in fitting
-            if verdict.raw == raw
-        ]
-        heapq.heapify(heap)
-        self._heaps[raw] = heap
+            self._fitting.remove(name, verdict.raw)
 
     # --- Choosing ---------------------------------------------------------------------------------------------------
 
@@ -395,8 +431,7 @@ class VerdictTable:
     def _allowed_by(self, rules: PlacementRules) -> dict[str, Fits]:
         """Nodes that fit and that the rules allow. Unseen nodes are judged until there are enough."""
         nodes = self._view.nodes
-        fitting = ((name, verdict) for name, verdict in self._verdicts.items() if isinstance(verdict, Fits))
-        allowed = {name: verdict for name, verdict in fitting if rules.misfit(nodes[name]) is None}
+        allowed = {name: verdict for name, verdict in self._fitting.items() if rules.misfit(nodes[name]) is None}
         wanted = self._enough()
         while self._unseen and len(allowed) < wanted:
             name = self._unseen.popleft()
@@ -406,19 +441,3 @@ class VerdictTable:
             if isinstance(verdict, Fits) and rules.misfit(nodes[name]) is None:
                 allowed[name] = verdict
         return allowed
-
-    def _best_name(self) -> str | None:
-        values = normalized(self._fitting, self._scale)
-        tops = ((self._top(raw), value) for raw, value in values.items())
-        best = max(((value - negative, -rank, name) for (negative, rank, name), value in tops), default=None)
-        return best[2] if best is not None else None
-
-    def _top(self, raw: RawScores) -> tuple[int, int, str]:
-        heap, verdicts, nodes = self._heaps[raw], self._verdicts, self._view.nodes
-        while True:
-            negative, rank, name = heap[0]
-            verdict = verdicts.get(name)
-            is_current = type(verdict) is Fits and verdict.raw == raw and verdict.strategy_score == -negative
-            if is_current and nodes[name].rank == rank:
-                return heap[0]
-            heapq.heappop(heap)

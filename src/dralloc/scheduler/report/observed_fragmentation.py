@@ -27,7 +27,7 @@ class ObservedFragmentation:
 
     def decided(self, attempt: SchedulingAttempt, decision: Decision) -> None:
         if self._pods is None and isinstance(decision, Placement) and attempt.claims.unallocated:
-            self._typical.observe(attempt.key, attempt.table.requirements)
+            self._typical.observe(attempt.key, attempt.table.requirements, attempt.claims.unallocated)
 
     def by_driver(self) -> Mapping[str, IdleDevices]:
         """What changed since the last time is computed again; everything, if other pods are typical now."""

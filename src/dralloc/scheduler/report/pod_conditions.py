@@ -123,6 +123,9 @@ class PodConditionWriter:
         message = f"waiting for binding conditions of the devices of claim {claim.metadata.name}"
         self._report(pod, "Normal", "BindingConditionsPending", message, "Scheduling")
 
+    def strategy_refused(self, pod: Pod, message: str) -> None:
+        self._report(pod, "Warning", "StrategyNotAllowed", message, "Scheduling")
+
     def preempted(self, victim: Pod, by: Pod, node: str) -> None:
         """Reports whom a pod was evicted for. The names of pods in other namespaces are confidential."""
         is_near = victim.metadata.namespace == by.metadata.namespace

@@ -47,7 +47,7 @@ class PodGroupConditionWriter:
     def report(self, group: PodGroup, reason: str, message: str) -> None:
         """States how the last attempt for the group ended; `reason` is one of the API's."""
         uid = group.metadata.uid
-        if uid in self._done or _is_true(group) or self._says(group, reason, message):
+        if uid in self._done or group.was_scheduled or self._says(group, reason, message):
             return
         if reason == SCHEDULED:
             self._done.add(uid)
@@ -94,8 +94,3 @@ class PodGroupConditionWriter:
 
 def _condition_of(group: PodGroup) -> Condition | None:
     return next((each for each in group.status.conditions if each.type == INITIALLY_SCHEDULED), None)
-
-
-def _is_true(group: PodGroup) -> bool:
-    known = _condition_of(group)
-    return known is not None and known.status == "True"

@@ -11,6 +11,7 @@ from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.scheduler.bind.binder import BindingOutcome, Bound
 from dralloc.scheduler.contract import Decision, DecisionFailure, Placement, Rejection
 from dralloc.scheduler.decide.claim_checks import has_prioritized_list
+from dralloc.scheduler.decide.strategy_choice import StrategySettings
 from dralloc.scheduler.queue.parked_pods import QueuedPod
 from dralloc.scheduler.queue.pending_pods import QueueKey, queue_key
 from dralloc.scheduler.report import metrics
@@ -30,9 +31,12 @@ _STATUSES: Final[Mapping[type[Decision], str]] = {
 class SchedulingReport:
     """Also the binder's `BindingReporter`."""
 
-    def __init__(self, conditions: PodConditionWriter, counters: SchedulerMetrics) -> None:
+    def __init__(
+        self, conditions: PodConditionWriter, counters: SchedulerMetrics, strategies: StrategySettings
+    ) -> None:
         self._conditions = conditions
         self._counters = counters
+        self._strategies = strategies
         # The plugins that rejected a parked pod, and the pod's scheduler name.
         self._rejected_by: dict[QueueKey, tuple[frozenset[str], str]] = {}
 
@@ -134,6 +138,8 @@ class SchedulingReport:
         self._counters.pod_duration.observe(attempts, value=now_s - queued.first_seen_s)
         self._counters.pod_attempts.observe(value=queued.attempts)
         self._conditions.scheduled(pod, node)
+        if refusal := self._strategies.refusal(pod):
+            self._conditions.strategy_refused(pod, refusal)
 
     def _count_attempt(self, pod: Pod, result: str, seconds: float) -> None:
         self._counters.attempts.add(result, pod.spec.scheduler_name)

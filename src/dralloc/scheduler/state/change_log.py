@@ -115,5 +115,11 @@ class ChangeLog(NumberedLog[Change]):
 
     def is_known_since(self, number: int) -> bool:
         """False if everything may have changed since."""
-        every = (self.changed, self.worsened, self.taken, self.pools_taken, self.pools_freed)
-        return number >= max(self._known_from, *(each.first for each in every))
+        return (
+            number >= self._known_from
+            and number >= self.changed.first
+            and number >= self.worsened.first
+            and number >= self.taken.first
+            and number >= self.pools_taken.first
+            and number >= self.pools_freed.first
+        )

@@ -98,6 +98,8 @@ class ClusterState:
         self._for_groups = for_groups
         self._configured = ConfiguredClasses(class_settings)
         self._claims: dict[ClaimId, TrackedClaim] = {}
+        # The revision of the newest list of claims; 0 if revisions went back.
+        self._claims_listed_at = 0
         self.extended_classes = ExtendedResourceClasses()
         self._extended_claims = ExtendedClaims()
         self.pod_groups: dict[tuple[str, str], PodGroup] = {}
@@ -368,22 +370,38 @@ class ClusterState:
             return (claim_changed(claim_id), *taken)
         return self._update_claim(tracked, after) if revision_of(after) > revision_of(tracked.stored) else ()
 
-    def claims_listed(self, claims: Iterable[ResourceClaim], revision: int) -> Events:
-        """Takes all claims from a list that is the truth up to the revision: after a restore, claims have lower revisions again."""
-        return tuple(
-            event
-            for claim in claims
-            if (tracked := self._claims.get(ClaimId.of(claim))) is not None
-            and revision_of(claim) < revision_of(tracked.stored) <= revision
-            for event in self._update_claim(tracked, claim)
-        )
+    def claims_listed(self, claims: Iterable[ResourceClaim], revision: int, *, listed_at: int) -> Events:
+        """Takes all claims from a list that is the truth up to the revision: after a restore, claims have lower revisions again, and
+        claims that are known only from answers to our writes may not exist. `listed_at` is the revision of the list, 0 if revisions
+        went back.
+        """
+        self._claims_listed_at = listed_at
+        listed = {ClaimId.of(claim): claim for claim in claims}
+        events: list[ClusterEvent] = []
+        for claim_id, tracked in list(self._claims.items()):
+            claim, known_at = listed.get(claim_id), revision_of(tracked.stored)
+            if tracked.is_unstored or not 0 < known_at <= revision:
+                continue
+            if claim is None:
+                events += self._forget_claim(tracked.stored)
+            elif revision_of(claim) < known_at:
+                events += self._update_claim(tracked, claim)
+        return tuple(events)
+
+    def claim_created(self, claim: ResourceClaim) -> Events:
+        """Takes the response to the creation of a claim; see `claim_written`."""
+        return () if self._is_outdated(claim) else self.claim_changed(None, claim)
 
     def claim_written(self, claim: ResourceClaim) -> Events:
         """Takes the response to a write of ours, which may arrive before or after the watch delivers the same revision."""
         tracked = self._claims.get(ClaimId.of(claim))
-        if tracked is None or tracked.stored.metadata.uid != claim.metadata.uid:
+        if self._is_outdated(claim) or tracked is None or tracked.stored.metadata.uid != claim.metadata.uid:
             return ()
         return self.claim_changed(tracked.stored, claim)
+
+    def _is_outdated(self, response: ResourceClaim) -> bool:
+        """True for a revision that the newest list has, or that a restored backup had undone before the list."""
+        return 0 < revision_of(response) <= self._claims_listed_at
 
     def _update_claim(self, tracked: TrackedClaim, after: ResourceClaim) -> Events:
         before = tracked.stored

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.devices.identity import ClaimId
+from dralloc.primitives.whole_numbers import whole_number
 
 MIN_COUNT_ANNOTATION: Final = "dralloc.io/gang-min-count"
 
@@ -33,7 +34,7 @@ def asked_min_count(pod: Pod) -> int | None:
     text = pod.metadata.annotations.get(MIN_COUNT_ANNOTATION)
     if text is None:
         return None
-    return max(int(text), 1) if text.isdecimal() else 1
+    return max(whole_number(text) or 1, 1)
 
 
 def group_of(

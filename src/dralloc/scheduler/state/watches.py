@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, Final
 
 from dralloc.api.core_v1 import Namespace, Node
 from dralloc.api.pod_v1 import Pod
@@ -28,7 +27,7 @@ from dralloc.api.volumes_v1 import (
     VolumeAttachment,
 )
 from dralloc.client.api_calls import ApiCalls
-from dralloc.client.informer import Informer
+from dralloc.client.informer import NOTHING_KNOWN, Informer
 from dralloc.client.known_resources import resource_for, resource_read_as
 from dralloc.client.reflector import PAGE_SIZE, RECONNECT, Reflector, log_problem
 from dralloc.client.transport import TransportError
@@ -38,6 +37,9 @@ from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.state.cluster_events import ClusterEvent
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.state.watch_progress import WatchProgress
+
+# How often a server that does not serve a resource is asked again.
+UPGRADE_POLL_S: Final = 30.0
 
 
 class Watches:
@@ -59,15 +61,18 @@ class Watches:
         self._follow(tasks, resource_for(Namespace), Informer(), cluster.namespace_changed)
         self._follow(tasks, resource_for(DeviceClass), Informer(), cluster.class_changed)
         self._follow(tasks, resource_for(ResourceSlice), self.slices, cluster.slice_changed)
-        if "DRADeviceTaintRules" in gates and (rules := await self._served_rules()) is not None:
-            self._follow(tasks, rules, Informer(), cluster.rule_changed)
+        if "DRADeviceTaintRules" in gates:
+            versions = [
+                replace(resource_for(DeviceTaintRule), version=each.version) for each in DEVICE_TAINT_RULE.versions
+            ]
+            await self._follow_if_served(tasks, versions, cluster.rule_changed)
         if "DRAPreemption" in gates:
             self._follow(tasks, resource_read_as(PodDisruptionBudget, POLICY), Informer(), cluster.budgets.changed)
-        if "GenericWorkload" in gates and await self._is_served(resource_for(PodGroup)):
-            self._follow(tasks, resource_for(PodGroup), Informer(), cluster.group_changed)
+        if "GenericWorkload" in gates:
+            await self._follow_if_served(tasks, [resource_for(PodGroup)], cluster.group_changed)
         self._follow_volumes(tasks)
         claims: Informer[ResourceClaim] = Informer()
-        claims.subscribe_to_lists(lambda revision: self._report(self._claims_listed(claims.all(), revision)))
+        claims.subscribe_to_lists(lambda revision: self._report(self._claims_listed(claims, revision)))
         self._follow(tasks, resource_for(ResourceClaim), claims, self._claim_changed)
         self._follow(tasks, resource_for(Pod), self.pods, cluster.pod_changed)
         for informer in self._informers:
@@ -100,10 +105,27 @@ class Watches:
         on_problem = partial(log_problem, resource)
         tasks.create_task(Reflector(self._calls, resource, informer, on_problem=on_problem).run())
 
-    async def _served_rules(self) -> TypedResource[DeviceTaintRule] | None:
-        """The newest version of taint rules that the server has; None if it serves none."""
-        for served in DEVICE_TAINT_RULE.versions:
-            resource = replace(resource_for(DeviceTaintRule), version=served.version)
+    async def _follow_if_served(
+        self,
+        tasks: asyncio.TaskGroup,
+        versions: Sequence[TypedResource[Object]],
+        handle: Callable[[Object | None, Object | None], Collection[ClusterEvent]],
+    ) -> None:
+        """Follows the newest version that the server has. One that serves none may do so later, after an upgrade."""
+        served = await self._served(versions)
+        if served is not None:
+            self._follow(tasks, served, Informer(), handle)
+            return
+
+        async def follow_later() -> None:
+            while (found := await self._served(versions)) is None:
+                await asyncio.sleep(UPGRADE_POLL_S)
+            self._follow(tasks, found, Informer(), handle)
+
+        tasks.create_task(follow_later())
+
+    async def _served(self, versions: Sequence[TypedResource[Object]]) -> TypedResource[Object] | None:
+        for resource in versions:
             if await self._is_served(resource):
                 return resource
         return None
@@ -128,7 +150,7 @@ class Watches:
             self.progress.advance(after.metadata.resource_version)
         return events
 
-    def _claims_listed(self, claims: Collection[ResourceClaim], revision: int) -> Collection[ClusterEvent]:
-        if revision == sys.maxsize:
+    def _claims_listed(self, claims: Informer[ResourceClaim], revision: int) -> Collection[ClusterEvent]:
+        if revision == NOTHING_KNOWN:
             self.progress.restart()
-        return self._cluster.claims_listed(claims, revision)
+        return self._cluster.claims_listed(claims.all(), revision, listed_at=claims.listed_at)
