@@ -11,14 +11,17 @@ from msgspec.structs import replace
 from dralloc.api.codec import decode, encode
 from dralloc.api.core_v1 import Node
 from dralloc.api.device_parts import capacity
+from dralloc.api.group_claims import group_reference
+from dralloc.api.meta_v1 import OwnerReference
 from dralloc.api.pod_claims import pod_reference
 from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.api.scheduling_v1beta1 import API_VERSION, PodGroup
 from dralloc.simulator.idle_checks import StoredObjects, leaks
 from dralloc.simulator.liveness import stuck_pods
 from dralloc.simulator.virtual_time import START
 from dralloc.testing.builders import allocation, claim, device, device_class, held, request, resource_slice
 from tests.support.scheduled_cluster import node
-from tests.support.workloads import existing, pod, seen, template
+from tests.support.workloads import existing, pod, pod_group, seen, template
 
 USER = seen(pod("p", {"gpu": existing("c")}, node="node-a"), phase="Running")
 SLICE = resource_slice(
@@ -57,6 +60,31 @@ ROOM = StoredObjects(
     nodes=(NODE,), slices=(SLICE,), classes=(device_class(),), claims=(claim("c", request()),), pods=(WAITING,)
 )
 
+SHARED = {"shared": template("t")}
+MEMBER = seen(pod("m", SHARED, group="g"), phase="Pending")
+
+
+def group_with(claim: str) -> PodGroup:
+    document = pod_group("g", SHARED, min_count=1)
+    status = {"resourceClaimStatuses": [{"name": "shared", "resourceClaimName": claim}]}
+    known = {**document["metadata"], "uid": "uid-of-g"}
+    return decode(encode({**document, "metadata": known, "status": status}), PodGroup)
+
+
+def of_group(name: str, *, is_deleted: bool, owner: str = "uid-of-g", is_held: bool = True) -> ResourceClaim:
+    """A claim that was made for the group or another one."""
+    made = used(name, held("gpu-0"), by=None)
+    reference = OwnerReference(api_version=API_VERSION, kind="PodGroup", name="g", uid=owner, controller=True)
+    deleted = "2026-01-01T00:00:10Z" if is_deleted else None
+    metadata = replace(made.metadata, owner_references=(reference,), deletion_timestamp=deleted)
+    consumers = (group_reference(group_with(name)),) if is_held else ()
+    return replace(made, metadata=metadata, status=replace(made.status, reserved_for=consumers))
+
+
+def waiting_member(*claims: ResourceClaim) -> StoredObjects:
+    return StoredObjects(pods=(MEMBER,), groups=(group_with("c"),), claims=claims)
+
+
 STUCK = [
     Case("a pod that runs", StoredObjects(claims=(used("c", held("gpu-0")),), pods=(USER,))),
     Case("a pod that fits", ROOM, "could run on node-a"),
@@ -69,6 +97,23 @@ STUCK = [
     Case(
         "a pod without its generated claim",
         StoredObjects(pods=(seen(pod("p", {"gpu": template("t")}), phase="Pending"),)),
+        "were not generated",
+    ),
+    Case("a member without a claim of its group", waiting_member(), "were not generated"),
+    Case(
+        "a member without the record of its group's claim",
+        waiting_member(of_group("c", is_deleted=False)),
+        "were not generated",
+    ),
+    Case("a member whose group holds a deleted claim", waiting_member(of_group("c", is_deleted=True))),
+    Case(
+        "a member whose group does not hold its deleted claim",
+        waiting_member(of_group("c", is_deleted=True, is_held=False)),
+        "were not generated",
+    ),
+    Case(
+        "a member next to a deleted claim of another group",
+        waiting_member(of_group("c", is_deleted=True, owner="uid-of-another")),
         "were not generated",
     ),
 ]

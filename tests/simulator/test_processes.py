@@ -25,3 +25,21 @@ def test_a_process_is_killed_while_the_one_that_called_it_is_paused() -> None:
             assert calling.cancelled()
 
     run_virtual(run())
+
+
+def test_a_timer_of_a_killed_process_does_nothing() -> None:
+    process = SimulatedProcess("agent")
+    rung: list[str] = []
+
+    async def set_timers() -> None:
+        asyncio.get_running_loop().call_later(30, rung.append, "first")
+        asyncio.get_running_loop().call_later(90, rung.append, "second")
+
+    async def run() -> None:
+        await process.start(set_timers())
+        await asyncio.sleep(60)
+        await process.kill()
+        await asyncio.sleep(60)
+
+    run_virtual(run())
+    assert rung == ["first"]

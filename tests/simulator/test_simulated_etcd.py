@@ -105,7 +105,7 @@ def test_the_store_gets_the_same_answers(scenario: Scenario, tmp_path_factory: p
     async def on_simulated() -> list[Any]:
         history = StoreHistory()
         network = Network(Random(0), Faults())
-        channel = EtcdChannel(network, "server", EtcdHost(SimulatedEtcd(history)), Faults)
+        channel = EtcdChannel(network, "server", EtcdHost(SimulatedEtcd(history)))
         api = EtcdApi(EtcdAddress(endpoints=("simulated:1",)), cast("grpc.aio.Channel", channel))
         async with await EtcdStore.open_with(api) as store:
             return await scenario(store)
@@ -128,7 +128,7 @@ def test_watches_that_begin_while_etcd_is_restored_miss_nothing() -> None:
         return RecordedStore(await EtcdStore.open_with(api), history)
 
     def channel(name: str) -> EtcdChannel:
-        return EtcdChannel(network, name, host, Faults)
+        return EtcdChannel(network, name, host)
 
     async def write(store: Store) -> None:
         with suppress(StoreError):

@@ -29,11 +29,13 @@ from dralloc.api.registry import (
     LEASE,
     NODE,
     POD,
+    POD_GROUP,
     RESOURCE_CLAIM,
     RESOURCE_SLICE,
     Kind,
 )
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import Authenticator
 from dralloc.apiserver.http.messages import HttpResponse
@@ -48,6 +50,7 @@ from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.leader_loop import SchedulerLoop
 from dralloc.scheduler.settings import SchedulerSettings
 from dralloc.simulator.conflict_injector import ConflictInjector
+from dralloc.simulator.gang_checker import GangChecker
 from dralloc.simulator.history import StoreHistory
 from dralloc.simulator.idle_checks import StoredObjects
 from dralloc.simulator.machines import Machine
@@ -78,6 +81,8 @@ OBSERVED: Final = {
     "/apis/coordination.k8s.io/v1/leases": LEASE,
 }
 RETRY_S: Final = 1.0
+# Files of agents and drivers lose nothing in a simulation, so their syncs need not wait for a disk.
+MEMORY_FILES: Final = Path("/dev/shm")
 
 _logger = logging.getLogger(__name__)
 
@@ -98,15 +103,21 @@ class SimulatedCluster:
         self._elected = elected
         self.history = StoreHistory()
         self.safety = SafetyChecker()
+        self.gangs = GangChecker()
         self.registers = RegisterHistory()
         self.history.subscribe(self.safety.on_change, self._on_restored)
+        self.history.subscribe(self.gangs.on_change, lambda: None)
         self.network = Network(Random(random.random()), faults)
         self.backend = self._backend(store)
         self.servers = [_Server(f"server-{number}", self) for number in range(self.backend.servers_max)]
         self.clock = VirtualClock(asyncio.get_running_loop())
         self._components: dict[str, _Component] = {}
         self.observers: list[WatchObserver] = []
-        self._directory = TemporaryDirectory(prefix="dralloc-simulation-", ignore_cleanup_errors=True)
+        self._directory = TemporaryDirectory(
+            prefix="dralloc-simulation-",
+            ignore_cleanup_errors=True,
+            dir=MEMORY_FILES if MEMORY_FILES.is_dir() else None,
+        )
         plugins = PluginNetwork(self.network)
         self._machines = {
             name: Machine(name, Path(self._directory.name) / name, plugins, Random(random.random())) for name in NODES
@@ -150,7 +161,13 @@ class SimulatedCluster:
         """What the checkers have found so far."""
         lists = [*(observer.violations for observer in self.observers), *(each.violations for each in self.machines)]
         told = [violation for violations in lists for violation in violations]
-        return [*self.safety.violations, *self.history.violations, *self.registers.violations, *told]
+        return [
+            *self.safety.violations,
+            *self.gangs.violations,
+            *self.history.violations,
+            *self.registers.violations,
+            *told,
+        ]
 
     def objects(self) -> StoredObjects:
         """The objects that checkers of an idle cluster need, all at one revision."""
@@ -162,6 +179,7 @@ class SimulatedCluster:
             claims=self.stored(RESOURCE_CLAIM, ResourceClaim),
             pods=self.stored(POD, Pod),
             jobs=self.stored(JOB, Job),
+            groups=self.stored(POD_GROUP, PodGroup),
         )
 
     def stored(self, kind: Kind, object_type: type[Object]) -> tuple[Object, ...]:
@@ -185,6 +203,7 @@ class SimulatedCluster:
         network = self._transport(name)
         component.task = component.process.start(_run(self._component(component, network)))
         self._components[name] = component
+        self.gangs.restarted(self.scheduler_names[0] if name == STANDBY else name)
 
     async def kill(self, name: str) -> None:
         """End a component at once. Raises the error if it had died by itself."""
@@ -202,6 +221,29 @@ class SimulatedCluster:
     def clock_of(self, name: str) -> VirtualClock:
         clocks = {server.name: server.clock for server in self.servers}
         return self._components[name].clock if name in self._components else clocks[name]
+
+    def time_passed(self, seconds: float) -> None:
+        """Tells the checkers that do not only look at changes."""
+        self.gangs.tick(seconds, self._is_undisturbed)
+
+    def _is_undisturbed(self, scheduler: str) -> bool:
+        """True if the scheduler, its standby and all servers can work, with all features."""
+        if self.backend.is_disturbed or not all(each.ready.is_set() for each in self.servers):
+            return False
+        if any(self._is_stopped(each.process, each.gates) for each in self.servers):
+            return False
+        names = (scheduler, STANDBY) if self._elected else (scheduler,)
+        components = [self._components[name] for name in names if name in self._components]
+        links = [(name, server.name) for name in names for server in self.servers]
+        return (
+            bool(components)
+            and not any(self._is_stopped(each.process, each.gates) for each in components)
+            and not any(self.network.is_cut(*link) for link in links)
+        )
+
+    @staticmethod
+    def _is_stopped(process: SimulatedProcess, gates: FeatureGates) -> bool:
+        return process.dead or process.paused or gates != GATES
 
     def check(self) -> None:
         """Raise the error of a component that died."""
@@ -244,8 +286,9 @@ class SimulatedCluster:
         await asyncio.gather(*(server.ready.wait() for server in self.servers))
 
     def _on_restored(self) -> None:
-        state = self.history.state.items()
-        self.safety.reset((key, version.revision, version.value) for key, version in state)
+        state = [(key, version.revision, version.value) for key, version in self.history.state.items()]
+        self.safety.reset(state)
+        self.gangs.reset(state)
         self.registers.restore()
 
     def _backend(self, store: str) -> StoreBackend:

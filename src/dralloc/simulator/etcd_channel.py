@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -27,11 +27,14 @@ class EtcdHost:
 class EtcdChannel:
     """Stands in for a `grpc.aio.Channel`."""
 
-    def __init__(self, network: Network, source: str, host: EtcdHost, faults: Callable[[], Faults]) -> None:
+    def __init__(self, network: Network, source: str, host: EtcdHost) -> None:
         self._network = network
         self._source = source
         self._host = host
-        self._faults = faults
+
+    @property
+    def _faults(self) -> Faults:
+        return self._network.faults_between(self._source, self._host.process.name)
 
     def unary_unary(self, path: str, request_serializer: Any, response_deserializer: Any) -> Any:
         method = path.rpartition("/")[2].lower()
@@ -45,7 +48,7 @@ class EtcdChannel:
                 return bytes(answer.SerializeToString())
 
             # gRPC sends a request once.
-            faults = replace(self._faults(), duplicate=0.0)
+            faults = replace(self._faults, duplicate=0.0)
             try:
                 async with asyncio.timeout(timeout):
                     answer = await self._network.call(self._source, self._host.process, work, faults)
@@ -82,11 +85,11 @@ class EtcdChannel:
 
     def copies(self) -> int:
         """How often a response of a watch arrives: a proxy that reconnects may deliver one again."""
-        return 1 + self._network.chance(self._faults().duplicate)
+        return 1 + self._network.chance(self._faults.duplicate)
 
     async def cross(self) -> None:
         try:
-            await self._network.pass_piece(self._host.process.name, self._source, self._faults())
+            await self._network.pass_piece(self._host.process.name, self._source, self._faults)
         except NoAnswer as error:
             raise _error(grpc.StatusCode.UNAVAILABLE, str(error)) from None
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from dralloc.api import resource_v1
 from dralloc.api.batch_v1 import Job
 from dralloc.api.core_v1 import Node
-from dralloc.api.pod_claims import claims_of, is_pod
+from dralloc.api.pod_claims import claims_of, group_name, is_pod
 from dralloc.api.pod_v1 import Pod
+from dralloc.api.scheduling_v1beta1 import PodGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,12 +24,14 @@ class StoredObjects:
     claims: tuple[resource_v1.ResourceClaim, ...] = ()
     pods: tuple[Pod, ...] = ()
     jobs: tuple[Job, ...] = ()
+    groups: tuple[PodGroup, ...] = ()
 
 
 def leaks(objects: StoredObjects) -> Iterator[str]:
     """A message for each leftover in an idle cluster."""
     uids = {pod.metadata.uid for pod in objects.pods if not pod.is_finished}
     jobs = {job.metadata.uid for job in objects.jobs if not job.is_finished}
+    groups = {group.metadata.uid for group in objects.groups}
     # Pods of a workload use claims without being listed.
     used = {use.claim for pod in objects.pods if pod.spec.node_name and not pod.is_finished for use in claims_of(pod)}
     for claim in objects.claims:
@@ -38,9 +41,23 @@ def leaks(objects: StoredObjects) -> Iterator[str]:
                 yield f"{name} is reserved for pod {reference.name}, which is deleted or finished"
             if reference.resource == "jobs" and reference.uid not in jobs and claim.metadata.name not in used:
                 yield f"{name} is reserved for job {reference.name}, which is deleted or finished"
+            if reference.resource == "podgroups" and reference.uid not in groups and claim.metadata.name not in used:
+                yield f"{name} is reserved for PodGroup {reference.name}, which is deleted"
         is_unused = not claim.status.reserved_for and claim.metadata.name not in used
         if claim.metadata.deletion_timestamp is not None and is_unused:
             yield f"{name} is deleted, unused, and still exists"
         owner = next((owner for owner in claim.metadata.owner_references if owner.controller), None)
         if owner is not None and owner.kind == "Pod" and owner.uid not in uids:
             yield f"{name} belongs to pod {owner.name}, which is deleted or finished"
+        if owner is not None and owner.kind == "PodGroup" and owner.uid not in groups and name not in used:
+            yield f"{name} belongs to PodGroup {owner.name}, which is deleted"
+    yield from _protected_groups(objects)
+
+
+def _protected_groups(objects: StoredObjects) -> Iterator[str]:
+    """Deleted groups without members that still run or wait."""
+    members = {(pod.metadata.namespace, group_name(pod)) for pod in objects.pods if not pod.is_finished}
+    for group in objects.groups:
+        meta = group.metadata
+        if meta.deletion_timestamp is not None and (meta.namespace, meta.name) not in members:
+            yield f"PodGroup {meta.name} is deleted, has no members, and still exists"

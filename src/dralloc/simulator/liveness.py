@@ -1,16 +1,25 @@
-"""Liveness checks for an idle cluster: pods that wait although they could run.
+"""Liveness checks for an idle cluster: pods and gangs that wait although they could run.
 
-The scheduler's own cycle decides on a fresh view of the API's objects. A pod that it would place
-and that waits is stuck.
+The scheduler's own cycles decide on a fresh view of the API's objects. A pod or a gang that they would place and that waits is stuck.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
+from itertools import count
 
+from dralloc.api.group_claims import group_reference, is_shared
+from dralloc.api.pod_claims import group_name, is_made_for
 from dralloc.api.pod_v1 import Pod
+from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.api.scheduling_v1beta1 import PodGroup
+from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.scheduler.contract import Placement
+from dralloc.scheduler.decide.cycle import Cycle
+from dralloc.scheduler.decide.gang_cycle import GangCycle, GangPlacement, GangRequest
+from dralloc.scheduler.group_requests import GroupRequests
+from dralloc.scheduler.state.group_members import PodGroupKey, group_of
 from dralloc.simulator.idle_checks import StoredObjects
 from dralloc.simulator.simulated_gates import GATES
 from dralloc.whatif.cluster_objects import ClusterObjects
@@ -18,31 +27,77 @@ from dralloc.whatif.engine import Engine
 
 
 def stuck_pods(objects: StoredObjects, now: datetime) -> Iterator[str]:
-    """A message for each pod that waits for nothing."""
+    """A message for each pod or gang that waits for nothing."""
     engine = Engine(_cluster_objects(objects), now)
+    # A group that is about to go gets no claims.
+    groups = {key_of(each): each for each in objects.groups if each.metadata.deletion_timestamp is None}
+    gangs: dict[PodGroupKey, list[Pod]] = {}
     for pod in objects.pods:
         if pod.is_finished:
             continue
+        key = group_of(pod, engine.cluster.find_claim, pod_groups=True)
+        if key is not None:
+            gangs.setdefault(key, []).append(pod)
         if pod.is_terminating:
             yield f"pod {pod.metadata.name} is deleted and still exists"
         elif pod.spec.node_name:
             if pod.status.phase != "Running":
                 yield f"pod {pod.metadata.name} is bound to {pod.spec.node_name} and does not run"
-        elif missing := _missing_claims(pod):
+        elif group_name(pod) and _group_key(pod) not in groups:
+            continue
+        elif missing := [*_missing_claims(pod, groups.get(_group_key(pod)), objects.claims)]:
             yield f"pod {pod.metadata.name} waits for claims that were not generated: {missing}"
-        else:
+        elif key is None:
             decision = engine.decide(pod)
             if isinstance(decision, Placement):
                 yield f"pod {pod.metadata.name} waits and could run on {decision.node}"
+    yield from _stuck_gangs(engine, objects, gangs, now)
 
 
-def _missing_claims(pod: Pod) -> list[str]:
+def _stuck_gangs(
+    engine: Engine, objects: StoredObjects, gangs: dict[PodGroupKey, list[Pod]], now: datetime
+) -> Iterator[str]:
+    cluster, numbers = engine.cluster, count()
+    for group in objects.groups:
+        if group.metadata.deletion_timestamp is None:
+            cluster.group_changed(None, group)
+    requests = GroupRequests(cluster, GATES)
+    cycle = GangCycle(cluster, Cycle(cluster, GATES), GATES, lambda: f"share-{next(numbers)}")
+    for key, members in gangs.items():
+        request = requests.request(key, members, lambda pod: not pod.spec.node_name and not pod.is_terminating)
+        if not isinstance(request, GangRequest) or not request.pods:
+            continue
+        decision = cycle.decide(request, now)
+        if isinstance(decision, GangPlacement) and decision.placed:
+            places = ", ".join(f"{pod.metadata.name} on {place.node}" for pod, place in decision.placed)
+            yield f"{key.name} waits and could run: {places}"
+            for pod, place in reversed(decision.placed):
+                cluster.forget(pod, tuple(place.allocations))
+
+
+def _group_key(pod: Pod) -> ObjectKey:
+    return ObjectKey(pod.metadata.namespace, group_name(pod))
+
+
+def _missing_claims(pod: Pod, group: PodGroup | None, claims: Iterable[ResourceClaim]) -> Iterator[str]:
     made = {status.name for status in pod.status.resource_claim_statuses}
-    return [
-        entry.name
-        for entry in pod.spec.resource_claims
-        if entry.resource_claim_template_name and entry.name not in made
-    ]
+    for entry in pod.spec.resource_claims:
+        if not entry.resource_claim_template_name or entry.name in made:
+            continue
+        if group is None or not is_shared(entry, group) or not _is_being_deleted(entry.name, group, claims):
+            yield entry.name
+
+
+def _is_being_deleted(entry: str, group: PodGroup, claims: Iterable[ResourceClaim]) -> bool:
+    """True if a user deleted the group's claim. The group holds it, and gets no other, as long as it exists."""
+    recorded = {each.resource_claim_name for each in group.status.resource_claim_statuses if each.name == entry}
+    return any(
+        claim.metadata.name in recorded
+        and is_made_for(claim, group)
+        and claim.metadata.deletion_timestamp is not None
+        and group_reference(group) in claim.status.reserved_for
+        for claim in claims
+    )
 
 
 def _cluster_objects(stored: StoredObjects) -> ClusterObjects:

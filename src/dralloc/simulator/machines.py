@@ -105,8 +105,9 @@ class Machine:
         for plugin in tuple(self._running):
             await plugin.republish()
 
-    def pool(self, driver: str) -> Pool:
-        return self._pools[driver]
+    def pools(self, driver: str) -> list[Pool]:
+        """What the driver publishes here."""
+        return [self._pools[driver]] if driver in self._pools else []
 
     def unready(self, pods: Iterable[Pod], claims: Mapping[ObjectKey, ResourceClaim]) -> Iterator[str]:
         """The running pods of this machine with a device that is not prepared for them."""
@@ -147,7 +148,7 @@ class _SimulatedDriver(Driver):
         self._machine = machine
 
     async def devices(self) -> Iterable[Pool]:
-        return [self._machine.pool(self.name)]
+        return self._machine.pools(self.name)
 
     async def prepare(self, claim: AllocatedClaim) -> Iterable[PreparedDevice]:
         self._machine.prepare(self.name, claim)

@@ -46,6 +46,8 @@ class Network:
     def __init__(self, random: Random, faults: Faults) -> None:
         self._random = random
         self.faults = faults
+        # Links with faults of their own, in place of `faults`.
+        self._faulty: dict[frozenset[str], Faults] = {}
         self._cut: dict[frozenset[str], int] = {}
         self._in_flight: set[asyncio.Task[Any]] = set()
 
@@ -97,6 +99,13 @@ class Network:
     def chance(self, probability: float) -> bool:
         return self._random.random() < probability
 
+    def disturb(self, one: str, other: str, faults: Faults) -> None:
+        """Give a link faults of its own."""
+        self._faulty[frozenset((one, other))] = faults
+
+    def faults_between(self, one: str, other: str) -> Faults:
+        return self._faulty.get(frozenset((one, other)), self.faults)
+
     def is_cut(self, source: str, target: str) -> bool:
         return bool(self._cut) and frozenset((source, target)) in self._cut
 
@@ -109,6 +118,7 @@ class Network:
     async def heal(self) -> None:
         """End all faults, and wait for messages in flight."""
         self.faults = Faults()
+        self._faulty.clear()
         self._cut.clear()
         await self.all_arrived()
 

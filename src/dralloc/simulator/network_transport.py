@@ -53,7 +53,8 @@ class NetworkTransport:
     def faults(self) -> Faults:
         if self._is_reliable:
             return Faults()
-        return replace(self._network.faults, duplicate=0.0) if self._without_duplicates else self._network.faults
+        faults = self._network.faults_between(self._name, self._host.process.name)
+        return replace(faults, duplicate=0.0) if self._without_duplicates else faults
 
     async def send(self, request: ClientRequest) -> ClientResponse:
         host = self._host

@@ -17,6 +17,8 @@ class SimulatedProcess:
         self.name = name
         self.paused = False
         self.dead = False
+        # Killed, and its last task has ended: what it had planned for later does not happen.
+        self.ended = False
         self._waiting: list[asyncio.Handle] = []
         # In the order of creation, so that a seed decides everything.
         self._tasks: dict[asyncio.Task[Any], None] = {}
@@ -58,6 +60,7 @@ class SimulatedProcess:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
+        self.ended = True
 
     def _leave(self, task: asyncio.Task[Any]) -> None:
         self._tasks.pop(task, None)

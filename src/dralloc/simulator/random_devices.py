@@ -14,7 +14,9 @@ from dralloc.driver.devices import Pool, counter_set, device, taint
 
 NIC: Final = "nic.example.com"
 PARTITION: Final = "partition.example.com"
-DRIVERS: Final = (NIC, PARTITION)
+# Its devices belong to no node: all nodes reach them.
+FABRIC: Final = "fabric.example.com"
+DRIVERS: Final = (NIC, PARTITION, FABRIC)
 # Slots that each partition consumes; together more than the card has.
 SLOTS: Final = 8
 PARTITIONS: Final = {"whole": 8, "half-0": 4, "half-1": 4, "quarter-0": 2, "quarter-1": 2, "quarter-2": 2}

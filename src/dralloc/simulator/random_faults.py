@@ -15,6 +15,9 @@ SWITCHED: Final = (
     "DRAReservedForWorkloads",
     "DRAPartitionableDevices",
     "DRADeviceTaintRules",
+    "GenericWorkload",
+    "DRAWorkloadResourceClaims",
+    "DRAPreemption",
 )
 
 

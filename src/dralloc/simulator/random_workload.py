@@ -13,6 +13,7 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.quota import CLAIM_COUNT
 from dralloc.api.registry import DEVICE_TAINT_RULE, JOB, POD, RESOURCE_CLAIM, Kind
 from dralloc.api.resource_v1 import DeviceTaintRule, ResourceClaim
+from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.apiserver.objects.api_resources import name_of, namespace_of
 from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import TransportError
@@ -21,8 +22,10 @@ from dralloc.controllers.jobs.plan_claims import SHARED_CLAIMS
 from dralloc.node.simulated_runtime import PREFIX
 from dralloc.primitives.errors import ApiError, NotFound
 from dralloc.simulator.cluster import NODES, SimulatedCluster
+from dralloc.simulator.documents import RESOURCE, Document, alternative, claim_spec, document, exactly
 from dralloc.simulator.random_devices import ATTRIBUTES, DRIVERS, NIC, PARTITION
 from dralloc.simulator.random_faults import RandomFaults
+from dralloc.simulator.random_gangs import RandomGangs
 
 NAMESPACE: Final = "default"
 LIMITED: Final = "limited"
@@ -32,7 +35,6 @@ OTHER: Final = "other"
 PRIORITIES: Final = ("usual", "urgent")
 PODS_MAX: Final = 16
 JOBS_MAX: Final = 2
-RESOURCE: Final = "resource.k8s.io/v1"
 DISTINCT: Final = {"distinctAttributes": [f"{NIC}/{name}" for name in ATTRIBUTES]}
 # The API group of a workload that the server does not know.
 TRAINING_GROUP: Final = "example.com"
@@ -41,19 +43,22 @@ NO_TRAINING: Final = "no training to end"
 
 
 class RandomWorkload:
-    """Random actions on one cluster. Each is one or a few calls and returns a line that says what it did."""
+    """Random actions on one cluster, with or without gangs. Each is one or a few calls and returns a line that says what it did."""
 
-    def __init__(self, cluster: SimulatedCluster, random: Random) -> None:
+    def __init__(self, cluster: SimulatedCluster, random: Random, *, with_gangs: bool = True) -> None:
         self._cluster = cluster
         self._client = cluster.client
         self._random = random
         self._number = 0
         self._faults = RandomFaults(cluster, random)
+        self._gangs = RandomGangs(cluster, random, self._pod_spec, self._lifetime)
+        self._with_gangs = with_gangs
         self._actions: list[tuple[int, Callable[[], Awaitable[str]]]] = [
             (500, self._read),
             (300, self._touch),
             (300, self._create_pod),
             (200, self.delete_pod),
+            *(self._gangs.actions if with_gangs else ()),
             (40, self._create_job),
             (20, self._delete_job),
             (40, self._delete_claim),
@@ -80,16 +85,17 @@ class RandomWorkload:
         """Create classes, templates, namespaces and a quota."""
         for driver in DRIVERS:
             selector = {"cel": {"expression": f'device.driver == "{driver}"'}}
-            await self._client.create(_object(RESOURCE, "DeviceClass", driver, spec={"selectors": [selector]}))
-        for name, form in (("nic", _exactly(NIC, bandwidth="2G")), ("partition", _exactly(PARTITION))):
-            spec = {"spec": _claim_spec(form)}
-            await self._client.create(_object(RESOURCE, "ResourceClaimTemplate", name, NAMESPACE, spec=spec))
+            await self._client.create(document(RESOURCE, "DeviceClass", driver, spec={"selectors": [selector]}))
+        for name, form in (("nic", exactly(NIC, bandwidth="2G")), ("partition", exactly(PARTITION))):
+            spec = {"spec": claim_spec(form)}
+            await self._client.create(document(RESOURCE, "ResourceClaimTemplate", name, NAMESPACE, spec=spec))
         for value, name in enumerate(PRIORITIES, start=1):
-            await self._client.create(_object("scheduling.k8s.io/v1", "PriorityClass", name, value=value))
+            await self._client.create(document("scheduling.k8s.io/v1", "PriorityClass", name, value=value))
         quota = {"hard": {CLAIM_COUNT: str(LIMITED_CLAIMS_MAX)}}
         for name in (LIMITED, OTHER):
-            await self._client.create(_object("v1", "Namespace", name))
-        await self._client.create(_object("v1", "ResourceQuota", "claims", LIMITED, spec=quota))
+            await self._client.create(document("v1", "Namespace", name))
+        await self._client.create(document("v1", "ResourceQuota", "claims", LIMITED, spec=quota))
+        await self._gangs.prepare()
 
     async def act(self) -> str:
         """Run a random action; a refusal by the server is part of the game."""
@@ -118,10 +124,10 @@ class RandomWorkload:
         entries = [{"name": f"entry-{place}", **await make(f"{name}-{place}")} for place, make in enumerate(chosen)]
         annotations = self._lifetime() if self._random.random() < 0.5 else {}
         spec = self._pod_spec(entries)
-        await self._client.create(_object("v1", "Pod", name, NAMESPACE, spec=spec, annotations=annotations))
+        await self._client.create(document("v1", "Pod", name, NAMESPACE, spec=spec, annotations=annotations))
         return f"created {name} with {entries}"
 
-    def _pod_spec(self, entries: list[dict[str, Any]]) -> dict[str, Any]:
+    def _pod_spec(self, entries: list[Document]) -> Document:
         return {
             "schedulerName": self._random.choice(self._cluster.scheduler_names),
             "restartPolicy": "Never",
@@ -136,20 +142,18 @@ class RandomWorkload:
     async def _own_claim(self, name: str) -> dict[str, str]:
         nic = self._random.choice(
             (
-                _exactly(NIC, bandwidth=f"{self._random.choice((1, 2, 5, 8))}G"),
-                _exactly(NIC),
-                _exactly(NIC, bandwidth="1G", limit="8G"),
-                _exactly(NIC, limit="2G"),
-                _exactly(NIC, count=2),
-                _exactly(
-                    NIC, bandwidth="1G", devicePreference=self._random.choice(("LeastAvailable", "MostAvailable"))
-                ),
-                _exactly(NIC, bandwidth="1G", allocations={"max": 1}),
-                _exactly(NIC, bandwidth="12G", count=3, allocationMode="AggregatedCapacity"),
-                {**_exactly(NIC, bandwidth="1G", count=2), "constraints": [DISTINCT]},
-                {"firstAvailable": [_alternative("big", "9G"), _alternative("small", "1G")]},
-                _exactly(PARTITION),
-                _exactly(PARTITION, count=2),
+                exactly(NIC, bandwidth=f"{self._random.choice((1, 2, 5, 8))}G"),
+                exactly(NIC),
+                exactly(NIC, bandwidth="1G", limit="8G"),
+                exactly(NIC, limit="2G"),
+                exactly(NIC, count=2),
+                exactly(NIC, bandwidth="1G", devicePreference=self._random.choice(("LeastAvailable", "MostAvailable"))),
+                exactly(NIC, bandwidth="1G", allocations={"max": 1}),
+                exactly(NIC, bandwidth="12G", count=3, allocationMode="AggregatedCapacity"),
+                {**exactly(NIC, bandwidth="1G", count=2), "constraints": [DISTINCT]},
+                {"firstAvailable": [alternative(NIC, "big", "9G"), alternative(NIC, "small", "1G")]},
+                exactly(PARTITION),
+                exactly(PARTITION, count=2),
             )
         )
         await self._create_claim(name, nic)
@@ -157,7 +161,7 @@ class RandomWorkload:
 
     async def _shared_claim(self, _: str) -> dict[str, str]:
         name = f"shared-{self._random.randrange(3)}"
-        await self._ensure_claim(name, _exactly(NIC, bandwidth="1G"))
+        await self._ensure_claim(name, exactly(NIC, bandwidth="1G"))
         return {"resourceClaimName": name}
 
     async def _training_claim(self, _: str) -> dict[str, str]:
@@ -169,28 +173,28 @@ class RandomWorkload:
             "name": name,
             "uid": f"uid-{self._next_number()}",
         }
-        await self._ensure_claim(name, _exactly(NIC, bandwidth="1G"), reservedFor=reference)
+        await self._ensure_claim(name, exactly(NIC, bandwidth="1G"), reservedFor=reference)
         return {"resourceClaimName": name}
 
     async def _templated(self, _: str) -> dict[str, str]:
         return {"resourceClaimTemplateName": self._random.choice(("nic", "partition"))}
 
-    async def _ensure_claim(self, name: str, form: dict[str, Any], **more: Any) -> None:
+    async def _ensure_claim(self, name: str, form: Document, **more: Any) -> None:
         try:
             await self._client.get(ResourceClaim, name)
         except NotFound:
             await self._create_claim(name, form, **more)
 
-    async def _create_claim(self, name: str, form: dict[str, Any], **more: Any) -> None:
+    async def _create_claim(self, name: str, form: Document, **more: Any) -> None:
         if "exactly" in form and self._random.random() < 0.2:
             form["exactly"]["tolerations"] = [self._toleration()]
         await self._client.create(
-            _object(RESOURCE, "ResourceClaim", name, NAMESPACE, spec={**_claim_spec(form), **more})
+            document(RESOURCE, "ResourceClaim", name, NAMESPACE, spec={**claim_spec(form), **more})
         )
 
-    def _toleration(self) -> dict[str, Any]:
+    def _toleration(self) -> Document:
         key = self._random.choice(("example.com/sick", "example.com/drain"))
-        tolerated: dict[str, Any] = {"key": key, "operator": "Exists"}
+        tolerated: Document = {"key": key, "operator": "Exists"}
         if self._random.random() < 0.5:
             tolerated |= {"effect": "NoExecute", "tolerationSeconds": self._random.randint(0, 300)}
         return tolerated
@@ -214,8 +218,8 @@ class RandomWorkload:
     async def _create_limited_claim(self) -> str:
         """A claim in a namespace with a quota, which is often exceeded."""
         name = f"limited-{self._next_number()}"
-        spec = _claim_spec(_exactly(NIC, bandwidth="1G"))
-        await self._client.create(_object(RESOURCE, "ResourceClaim", name, LIMITED, spec=spec))
+        spec = claim_spec(exactly(NIC, bandwidth="1G"))
+        await self._client.create(document(RESOURCE, "ResourceClaim", name, LIMITED, spec=spec))
         return f"created {name}"
 
     async def _create_wrong_reference(self) -> str:
@@ -227,15 +231,15 @@ class RandomWorkload:
         namespace = self._random.choice((NAMESPACE, OTHER))
         name = f"wrong-{self._next_number()}"
         reference = {"apiGroup": "batch", "resource": "jobs", "name": name, "uid": job.metadata.uid}
-        spec = {**_claim_spec(_exactly(NIC, bandwidth="1G")), "reservedFor": reference}
-        await self._client.create(_object(RESOURCE, "ResourceClaim", name, namespace, spec=spec))
+        spec = {**claim_spec(exactly(NIC, bandwidth="1G")), "reservedFor": reference}
+        await self._client.create(document(RESOURCE, "ResourceClaim", name, namespace, spec=spec))
         entries = [{"name": "entry", "resourceClaimName": name}]
-        pod = _object("v1", "Pod", name, namespace, spec=self._pod_spec(entries), annotations=self._lifetime())
+        pod = document("v1", "Pod", name, namespace, spec=self._pod_spec(entries), annotations=self._lifetime())
         await self._client.create(pod)
         return f"created {namespace}/{name} for a job with the UID of {job.metadata.name}"
 
     async def end_all(self) -> None:
-        """Delete all jobs, pods and taint rules."""
+        """Delete all jobs, groups, pods and taint rules."""
         for job in await self._client.list(Job):
             await self._client.calls.delete(
                 resource_for(Job), ObjectKey(NAMESPACE, job.metadata.name), propagation="Background"
@@ -245,6 +249,8 @@ class RandomWorkload:
                 await self._client.delete(Pod, pod.metadata.name, namespace=pod.metadata.namespace)
             except NotFound:
                 continue
+        for group in await self._client.list(PodGroup):
+            await self._client.delete(PodGroup, group.metadata.name, namespace=NAMESPACE)
         for rule in await self._client.list(DeviceTaintRule):
             await self._client.delete(DeviceTaintRule, rule.metadata.name)
 
@@ -301,14 +307,17 @@ class RandomWorkload:
             "metadata": {"annotations": self._lifetime()},
             "spec": self._pod_spec([{"name": "shared", "resourceClaimName": name}]),
         }
-        spec = {
+        spec: Document = {
             "parallelism": self._random.randint(1, 4),
             "completions": self._random.randint(1, 6),
             "template": template,
             "ttlSecondsAfterFinished": self._random.choice((0, 60)),
         }
+        if self._with_gangs and self._random.random() < 0.4:
+            # The pods are a gang, of as many as run at the same time.
+            spec["scheduling"] = {"schedulingPolicy": {"gang": {}}}
         annotations = {SHARED_CLAIMS: f"{name}=nic"}
-        await self._client.create(_object("batch/v1", "Job", name, NAMESPACE, spec=spec, annotations=annotations))
+        await self._client.create(document("batch/v1", "Job", name, NAMESPACE, spec=spec, annotations=annotations))
         return f"created {name}"
 
     async def _delete_job(self) -> str:
@@ -332,7 +341,7 @@ class RandomWorkload:
         effect = self._random.choice(("NoSchedule", "NoExecute", "None"))
         spec = {"deviceSelector": selector, "taint": {"key": "example.com/drain", "effect": effect}}
         name = f"rule-{self._next_number()}"
-        await self._client.create(_object(RESOURCE, "DeviceTaintRule", name, spec=spec))
+        await self._client.create(document(RESOURCE, "DeviceTaintRule", name, spec=spec))
         return f"tainted {selector} {effect}"
 
     async def _untaint(self) -> str:
@@ -346,38 +355,3 @@ class RandomWorkload:
         node, closed = self._random.choice(NODES), self._random.random() < 0.4
         await self._client.patch(Node, node, {"spec": {"unschedulable": closed or None}})
         return f"{'cordoned' if closed else 'uncordoned'} {node}"
-
-
-def _object(
-    api_version: str,
-    kind: str,
-    name: str,
-    namespace: str = "",
-    *,
-    annotations: dict[str, str] | None = None,
-    **members: Any,
-) -> dict[str, Any]:
-    metadata: dict[str, Any] = {"name": name}
-    if namespace:
-        metadata["namespace"] = namespace
-    if annotations:
-        metadata["annotations"] = annotations
-    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **members}
-
-
-def _claim_spec(form: dict[str, Any]) -> dict[str, Any]:
-    request = {name: member for name, member in form.items() if name != "constraints"}
-    return {"devices": {"requests": [{"name": "request", **request}], "constraints": form.get("constraints", [])}}
-
-
-def _exactly(driver: str, *, bandwidth: str = "", limit: str = "", count: int = 1, **members: Any) -> dict[str, Any]:
-    exactly: dict[str, Any] = {"deviceClassName": driver, "count": count, **members}
-    if bandwidth:
-        exactly["capacity"] = {"requests": {"bandwidth": bandwidth}}
-    if limit:
-        exactly.setdefault("capacity", {})["limits"] = {"bandwidth": limit}
-    return {"exactly": exactly}
-
-
-def _alternative(name: str, bandwidth: str) -> dict[str, Any]:
-    return {"name": name, "deviceClassName": NIC, "capacity": {"requests": {"bandwidth": bandwidth}}}

@@ -207,11 +207,11 @@ class SafetyChecker:
 
     def _on_pod(self, key: str, pod: Document | None) -> Iterator[str]:
         before = self._pods.pop(key, None)
-        for claim in _claims_used(before):
+        for claim in claims_used(before):
             self._users[claim].pop(key, None)
         if pod is not None:
             self._pods[key] = pod
-            for claim in _claims_used(pod):
+            for claim in claims_used(pod):
                 self._users[claim][key] = None
             yield from self._check_preemption(key, before, pod)
             yield from self._check_pod(key)
@@ -234,13 +234,13 @@ class SafetyChecker:
         finished = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
         if not node or finished or "deletionTimestamp" in pod["metadata"]:
             return
-        for used in _claims_used(pod):
+        for used in claims_used(pod):
             status = self._claims.get(used, {}).get("status", {})
             allocation = status.get("allocation")
             if allocation is None:
                 yield f"{_title(key)} runs on {node} and {_title(used)} is not allocated"
             elif not allocation.get("reservedForAnyPod") and not any(
-                entry["uid"] == pod["metadata"]["uid"] for entry in status.get("reservedFor", ())
+                _is_for(entry, pod) for entry in status.get("reservedFor", ())
             ):
                 yield f"{_title(key)} runs on {node} and {_title(used)} is not reserved for it"
 
@@ -272,7 +272,7 @@ def _devices_of(claim: Document | None) -> dict[DeviceKey, None]:
     return dict.fromkeys(map(_device_of, _results_of(claim)))
 
 
-def _claims_used(pod: Document | None) -> Iterator[str]:
+def claims_used(pod: Document | None) -> Iterator[str]:
     if pod is None:
         return
     made = {
@@ -283,6 +283,13 @@ def _claims_used(pod: Document | None) -> Iterator[str]:
         name = entry.get("resourceClaimName") or made.get(entry["name"])
         if name:
             yield f"{CLAIMS}{pod['metadata']['namespace']}/{name}"
+
+
+def _is_for(entry: Document, pod: Document) -> bool:
+    """True if the entry of `reservedFor` names the pod, or its group."""
+    if entry["resource"] == "podgroups":
+        return bool(entry["name"] == pod["spec"].get("schedulingGroup", {}).get("podGroupName"))
+    return bool(entry["uid"] == pod["metadata"]["uid"])
 
 
 def _workloads(claim: Document | None) -> list[tuple[str, str]]:

@@ -9,11 +9,12 @@ from dralloc.primitives.features import FeatureGates
 GATES: Final = FeatureGates.parse(
     "DRACapacityLimits=true,DRACapacityStrategies=true,DRAZeroConsumption=true,"
     "DRANamedRequestPolicies=true,DRACapacityRemainder=true,"
-    "DRAAggregatedCapacity=true,DRADevicePreference=true,DRADistinctAttributes=true,DRAPreemption=true"
+    "DRAAggregatedCapacity=true,DRADevicePreference=true,DRADistinctAttributes=true,DRAPreemption=true,"
+    "GenericWorkload=true,DRAWorkloadResourceClaims=true,TopologyAwareWorkloadScheduling=true,WorkloadWithJob=true"
 )
 
 
 def switched(gate: str, on: bool) -> FeatureGates:
-    """The gates with one switched. Without consumable capacity, the features that need it are off, too."""
-    base = FeatureGates.defaults() if gate == "DRAConsumableCapacity" and not on else GATES
+    """The gates with one switched. What needs a feature that is off is off, too."""
+    base = FeatureGates.defaults() if gate in ("DRAConsumableCapacity", "GenericWorkload") and not on else GATES
     return base.override({gate: on})

@@ -41,6 +41,7 @@ async def soak(
     faults: Faults = HARSH,
     schedulers: int = 2,
     elected: bool = False,
+    with_gangs: bool = True,
 ) -> int:
     """Simulate the steps; returns the number of revisions that were checked. Raises SoakFailed.
 
@@ -53,13 +54,15 @@ async def soak(
         async with SimulatedCluster.started(
             random, Faults(), store=store, schedulers=schedulers, elected=elected
         ) as cluster:
-            workload = RandomWorkload(cluster, random)
+            workload = RandomWorkload(cluster, random, with_gangs=with_gangs)
             await workload.prepare()
             cluster.network.faults = faults
             loop = asyncio.get_running_loop()
             for _ in range(steps):
                 record.add(f"{loop.time():9.1f} s  {await workload.act()}")
+                passed_s = loop.time()
                 await asyncio.sleep(random.uniform(0, STEP_MAX_S))
+                cluster.time_passed(loop.time() - passed_s)
                 cluster.check()
                 record.check(cluster.violations())
             await _check_idle_cluster(cluster, record)
@@ -131,7 +134,7 @@ async def _check_idle_cluster(cluster: SimulatedCluster, record: _Record) -> Non
     stuck = stuck_pods(objects, cluster.clock.now())
     claims = {key_of(claim): claim for claim in objects.claims}
     unready = (each for machine in cluster.machines for each in machine.unready(objects.pods, claims))
-    record.check((*cluster.violations(), *missed, *leaks(objects), *stuck, *unready))
+    record.check((*cluster.violations(), *missed, *leaks(objects), *stuck, *unready, *cluster.gangs.torn()))
 
 
 async def _check_freed_room(cluster: SimulatedCluster, workload: RandomWorkload, record: _Record) -> None:
@@ -155,6 +158,7 @@ async def _check_empty_cluster(cluster: SimulatedCluster, workload: RandomWorklo
     cluster.check()
     objects = cluster.objects()
     held = (f"claim {claim.metadata.name} is still allocated" for claim in objects.claims if claim.status.allocation)
-    gone = (f"pod {pod.metadata.name} still exists" for pod in objects.pods)
+    gone = [f"pod {pod.metadata.name} still exists" for pod in objects.pods]
+    gone += [f"PodGroup {group.metadata.name} still exists" for group in objects.groups]
     prepared = (left for machine in cluster.machines for left in machine.left())
     record.check((*cluster.violations(), *held, *gone, *prepared, *leaks(objects)))

@@ -64,6 +64,10 @@ class SqliteBackend(StoreBackend):
     def needs_restart(self) -> bool:
         return self._disk.fails_to_sync
 
+    @property
+    def is_disturbed(self) -> bool:
+        return self._disk.fails_to_sync or self._disk.is_full
+
     def on_killed(self) -> None:
         self._store = None
         power_loss = self._random.random() < POWER_LOSS_PROBABILITY

@@ -16,7 +16,7 @@ import grpc.aio
 
 from dralloc.simulator.etcd_channel import EtcdChannel, EtcdHost
 from dralloc.simulator.history import StoreHistory
-from dralloc.simulator.network import Faults, Network
+from dralloc.simulator.network import Network
 from dralloc.simulator.recorded_store import RecordedStore
 from dralloc.simulator.simulated_etcd import EtcdSnapshot, SimulatedEtcd
 from dralloc.store.etcd import EtcdStore
@@ -53,6 +53,11 @@ class StoreBackend(ABC):
     def needs_restart(self) -> bool:
         """True if servers cannot go on until they are started again."""
         return False
+
+    @property
+    def is_disturbed(self) -> bool:
+        """True if servers may wait for it at the moment."""
+        return self.needs_restart
 
     def on_killed(self) -> None:  # noqa: B027
         """The server's process was killed."""
@@ -130,7 +135,7 @@ class EtcdBackend(StoreBackend):
         self._restores = 0
 
     async def open(self, server: str) -> Store:
-        channel = EtcdChannel(self._network, server, self._host, self._link_faults)
+        channel = EtcdChannel(self._network, server, self._host)
         api = EtcdApi(ETCD, cast("grpc.aio.Channel", channel))
         return RecordedStore(await EtcdStore.open_with(api, limits=SHORT_HISTORY), self._history)
 
@@ -150,6 +155,12 @@ class EtcdBackend(StoreBackend):
         self._restores += 1
         self._host.etcd.restore(self._snapshot, bump=self._restores * BUMP)
 
+    @property
+    def is_disturbed(self) -> bool:
+        host = self._host.process
+        links = (f"server-{number}" for number in range(self.servers_max))
+        return host.paused or any(self._network.is_cut(server, host.name) for server in links)
+
     async def close(self) -> None:
         self._background.cancel()
         await asyncio.gather(self._background, return_exceptions=True)
@@ -157,9 +168,6 @@ class EtcdBackend(StoreBackend):
 
     def heal(self) -> None:
         self._host.process.resume()
-
-    def _link_faults(self) -> Faults:
-        return self._network.faults
 
     def _compact(self) -> str:
         etcd = self._host.etcd

@@ -62,7 +62,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def _on_time(self, process: SimulatedProcess, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
         if process.paused:
             process.hold(asyncio.Handle(callback, args, self, copy_context()))
-        else:
+        elif not process.ended:
             callback(*args)
 
 

@@ -77,7 +77,7 @@ class WatchObserver:
                 break
             query = {"limit": str(PAGE_SIZE), "continue": token}
         if epoch != self._history.epoch:
-            return
+            raise TransportError("the store was restored during the list")
         revision = int(document["metadata"]["resourceVersion"])
         if not started <= revision <= self._history.revision:
             raise WatchViolation(f"a list is of revision {revision}; the revision was {started} before the request")
