@@ -37,6 +37,7 @@ class LastNode:
     scale: int = 1
     reads_typical_pods: bool = False
     judges_all: bool = True
+    falls_with_load: bool = False
 
     def scorer(self, requirements: PodRequirements, devices: DeviceJudge | None, context: ScoringContext) -> NodeScorer:
         return self

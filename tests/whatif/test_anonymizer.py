@@ -59,6 +59,9 @@ def test_names_made_of_other_names_still_match() -> None:
 RENAMED = frozenset(
     [
         "name",
+        "parentCompositePodGroupName",
+        "templateName",
+        "workloadName",
         "namespace",
         "generateName",
         "request",
@@ -95,7 +98,7 @@ TREATED = (
     | anonymizer._LABEL_MAPS
     | anonymizer._LABEL_KEYS
     | anonymizer._DROPPED.keys()
-    | {"expression", "note", "string", "strings", "version", "versions"}
+    | {"expression", "note", "string", "strings", "version", "versions", "data"}
 )
 
 

@@ -188,3 +188,25 @@ def test_the_model_counts_moves() -> None:
     model = Model((1, 1), (1, 1), (pod, ModelPod("q", 0, 2, 1)), (Spot(0, (0,)), Spot(1, (0,))))
     assert most_freed(model, 3) == (1, 1)
     assert fewest_moves(model, 3, lambda state: any(state.spots_for(ModelPod("new", 0, 4, 1)))) == 1
+
+
+def many_nodes(count: int, units: int) -> ClusterObjects:
+    """Nodes with two cards, each of which has one pod with so many units."""
+    items: list[ApiObject] = []
+    for number in range(count):
+        items += (node(f"n{number}"), gpus(f"n{number}", *cards(2)))
+        for card in range(2):
+            items += running(f"p{number}-{card}", 1, units, f"n{number}", f"gpu-{card}")
+    return cluster(*items)
+
+
+@pytest.mark.slow
+def test_devices_of_many_nodes_are_freed_without_comparing_all_plans() -> None:
+    plan = plan_defrag(many_nodes(20, 2), DefragQuestion(moves_max=4, decisions_max=100))
+    assert (plan.gain, plan.pods_moved, plan.is_fewest) == (4, 4, True), "no plan can free more devices than pods move"
+
+
+@pytest.mark.slow
+def test_a_budget_that_is_used_up_is_told() -> None:
+    plan = plan_defrag(many_nodes(20, 3), DefragQuestion(moves_max=4, decisions_max=100))
+    assert (plan.gain, plan.moves, plan.is_fewest) == (0, (), False)

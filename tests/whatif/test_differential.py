@@ -43,11 +43,12 @@ from dralloc.whatif.candidate_shapes import CandidateShape, Growths, add_classes
 from dralloc.whatif.cluster_objects import ClusterObjects
 from dralloc.whatif.device_report import DeviceReport, DeviceState
 from dralloc.whatif.dump import KIND, documents, header_of
-from dralloc.whatif.engine import Engine, PodPlacement, UnplacedPod
+from dralloc.whatif.engine import Engine
 from dralloc.whatif.fit import fit
 from dralloc.whatif.live_cluster import read_cluster
 from dralloc.whatif.manifest_cluster import add_manifests
 from dralloc.whatif.object_changes import Replacement, apply_changes
+from dralloc.whatif.placements import PodPlacement, UnplacedPod
 from dralloc.whatif.planner import plan_pods
 from dralloc.whatif.pod_explanation import explain_claim, explain_pod
 from dralloc.whatif.usage_report import closed_nodes, usage_report

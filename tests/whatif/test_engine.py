@@ -20,7 +20,8 @@ from dralloc.snapshot.cluster import Snapshot
 from dralloc.testing.builders import DRIVER, allocation, claim, device, device_class, held, request, resource_slice
 from dralloc.whatif.allocations import allocate_claim, allocate_pod, allocate_waiting
 from dralloc.whatif.cluster_objects import ASSUMED_NODE, ClusterObjects
-from dralloc.whatif.engine import Engine, PodPlacement, UnplacedPod
+from dralloc.whatif.engine import Engine
+from dralloc.whatif.placements import PodPlacement, UnplacedPod
 from dralloc.whatif.pod_explanation import explain_pod
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -28,7 +28,8 @@ from dralloc.testing import builders as build
 from dralloc.testing.builders import allocation, claim, device, held, resource_slice
 from dralloc.whatif.cluster_objects import ClusterObjects
 from dralloc.whatif.device_report import DeviceReport, DeviceState, PoolReport, hardware_by_driver
-from dralloc.whatif.engine import Engine, PodPlacement
+from dralloc.whatif.engine import Engine
+from dralloc.whatif.placements import PodPlacement
 from dralloc.whatif.usage_report import closed_nodes, usage_report
 from tests.support.plain_pools import World
 from tests.support.random_capacity import with_capacity_features

@@ -13,9 +13,10 @@ from dralloc.api.storage_v1 import CSINode
 from dralloc.api.volumes_v1 import PersistentVolume, PersistentVolumeClaim, StorageClass
 from dralloc.primitives.features import FeatureGates
 from dralloc.whatif.cluster_objects import ClusterObjects
-from dralloc.whatif.engine import Engine, PodPlacement, UnplacedPod
+from dralloc.whatif.engine import Engine
 from dralloc.whatif.fit import fit
 from dralloc.whatif.missing_kinds import missing_kinds
+from dralloc.whatif.placements import PodPlacement, UnplacedPod
 from dralloc.whatif.pod_explanation import explain_pod
 from dralloc.whatif.reduced_objects import reduced
 from tests.support.scheduled_cluster import node, our_pod

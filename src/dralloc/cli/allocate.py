@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from dralloc.cli.options import Context, Files, Gates, Kubeconfig, Output, OutputFormat, SchedulerNames
+from dralloc.cli.options import (
+    Context,
+    Files,
+    Gates,
+    Kubeconfig,
+    Output,
+    OutputFormat,
+    SchedulerNames,
+    StatedConfiguration,
+    StatedStrategy,
+)
 from dralloc.cli.output import FINDINGS, fail, paint, parse_gates, say
 
 if TYPE_CHECKING:
@@ -33,6 +43,8 @@ def allocate(
         ),
     ] = None,
     scheduler_name: SchedulerNames = None,
+    config: StatedConfiguration = None,
+    strategy: StatedStrategy = None,
     output: Output = OutputFormat.TABLE,
     feature_gates: Gates = "",
     dry_run: Annotated[
@@ -67,6 +79,7 @@ def allocate(
     from dralloc.api.pod_v1 import Pod
     from dralloc.api.resource_v1 import ResourceClaim
     from dralloc.cli.cluster_source import ClusterSource, print_assumed_nodes, print_notes, unknown_names_fail
+    from dralloc.cli.scheduler_configuration import stated_scheduler
     from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
     from dralloc.whatif.allocations import allocate_claim, allocate_pod, allocate_waiting
     from dralloc.whatif.cluster_objects import PLACEMENT_USEFUL
@@ -75,7 +88,13 @@ def allocate(
     if pod is not None and claim is not None:
         fail("give --pod or --claim, not both")
     names = frozenset(scheduler_name or ONLY_SCHEDULER_NAMES)
-    source = ClusterSource(files=files, kubeconfig=kubeconfig, context=context, namespace=namespace)
+    source = ClusterSource(
+        files=files,
+        kubeconfig=kubeconfig,
+        context=context,
+        namespace=namespace,
+        stated=stated_scheduler(config, strategy),
+    )
     objects = source.load(parse_gates(feature_gates), useful=PLACEMENT_USEFUL)
     print_assumed_nodes(objects)
     with unknown_names_fail():

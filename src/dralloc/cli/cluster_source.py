@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +15,14 @@ from dralloc.api.timestamps import parse_timestamp
 from dralloc.cli.manifest_records import read_records
 from dralloc.cli.output import FINDINGS, fail, say
 from dralloc.primitives.features import FeatureGates
-from dralloc.whatif.cluster_objects import ASSUMED_NODE, PLACEMENT_NEEDED, ClusterObjects, ReadKind, UnknownObject
+from dralloc.whatif.cluster_objects import (
+    ASSUMED_NODE,
+    PLACEMENT_NEEDED,
+    ClusterObjects,
+    ReadKind,
+    StatedScheduler,
+    UnknownObject,
+)
 from dralloc.whatif.dump import ClusterDump, find_headers
 from dralloc.whatif.manifest_cluster import UnusableManifest, add_manifests
 from dralloc.whatif.missing_kinds import missing_kinds
@@ -29,6 +36,8 @@ class ClusterSource:
     kubeconfig: Path | None = None
     context: str | None = None
     namespace: str | None = None
+    # What options say about the scheduler.
+    stated: StatedScheduler = field(default_factory=StatedScheduler)
 
     @property
     def has_cluster(self) -> bool:
@@ -61,6 +70,7 @@ class ClusterSource:
     ) -> tuple[ClusterObjects, dict[type[ApiObject], ReadKind]]:
         """The objects, and what is known of the kinds of a cluster or a dump. Ends the command if a file cannot be read."""
         objects = ClusterObjects(feature_gates, namespace=self.namespace or "default")
+        objects.stated = self.stated
         records = read_records(self.files) if self.files else []
         try:
             headers = find_headers(records)

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dralloc.cli.options import Context, Files, Gates, Kubeconfig, Namespace, Output, OutputFormat, SchedulerNames
+from dralloc.cli.options import (
+    Context,
+    Files,
+    Gates,
+    Kubeconfig,
+    Namespace,
+    Output,
+    OutputFormat,
+    SchedulerNames,
+    StatedConfiguration,
+    StatedStrategy,
+)
 from dralloc.cli.output import FINDINGS, fail, paint, parse_gates, say
 
 if TYPE_CHECKING:
@@ -30,6 +41,12 @@ def defrag(
         ),
     ] = None,
     moves_max: Annotated[int, typer.Option("--moves-max", min=0, help="Move at most so many pods.")] = 5,
+    decisions_max: Annotated[
+        int,
+        typer.Option(
+            "--decisions-max", min=1, help="End the search after so many decisions; about 1,000 take a second."
+        ),
+    ] = 10_000,
     bare_pods: Annotated[
         bool, typer.Option("--bare-pods", help="Also move pods without a controller; --apply creates them again.")
     ] = False,
@@ -44,6 +61,8 @@ def defrag(
     namespace: Namespace = None,
     output: Output = OutputFormat.TABLE,
     scheduler_name: SchedulerNames = None,
+    config: StatedConfiguration = None,
+    strategy: StatedStrategy = None,
     feature_gates: Gates = "",
 ) -> None:
     """Show the fewest pods to move so that others fit, or so that most whole devices become free. Exits with 1 if there is no plan.
@@ -53,7 +72,7 @@ def defrag(
     dralloc.io/defrag keeps the evicted pods, and all others, from the place that is being made.
 
     Not moved are pods that would be lost, whose PodDisruptionBudget allows no eviction, of a higher priority than the pods that need room,
-    of DaemonSets, groups and other schedulers, or with claims that cannot move: shared with a pod that stays, of devices that are not part of
+    of DaemonSets, of groups that run together (a member alone could not come back), of other schedulers, or with claims that cannot move: shared with a pod that stays, of devices that are not part of
     one node, with admin access. Pods that share claims move together. -o wide says who stays, and why.
 
     # What has to move so that the pod fits, or all pods of the file?
@@ -67,10 +86,17 @@ def defrag(
     """
     from dralloc.cli.answers import answer
     from dralloc.cli.cluster_source import ClusterSource, print_notes
+    from dralloc.cli.scheduler_configuration import stated_scheduler
     from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
     from dralloc.whatif.defrag import DefragQuestion, plan_defrag
 
-    source = ClusterSource(files=files, kubeconfig=kubeconfig, context=context, namespace=namespace)
+    source = ClusterSource(
+        files=files,
+        kubeconfig=kubeconfig,
+        context=context,
+        namespace=namespace,
+        stated=stated_scheduler(config, strategy),
+    )
     if (apply or release) and files:
         fail("--apply and --release change a cluster: they cannot be combined with -f")
     if release:
@@ -79,7 +105,13 @@ def defrag(
     objects = _load(source, feature_gates)
     names = frozenset(scheduler_name or ONLY_SCHEDULER_NAMES)
     targets = _targets(objects, make_room_for or [])
-    question = DefragQuestion(targets=targets, moves_max=moves_max, bare_pods=bare_pods, scheduler_names=names)
+    question = DefragQuestion(
+        targets=targets,
+        moves_max=moves_max,
+        bare_pods=bare_pods,
+        scheduler_names=names,
+        decisions_max=decisions_max,
+    )
     plan = plan_defrag(objects, question)
     print_notes(objects)
     is_wide = output is OutputFormat.WIDE
@@ -160,7 +192,7 @@ def _apply(
 
     async def work(transport: Transport) -> int:
         gates = parse_gates(feature_gates)
-        runner = MoveRunner(transport, objects.namespace, gates, lambda line: say(line), timeout_s)
+        runner = MoveRunner(transport, objects.namespace, gates, lambda line: say(line), timeout_s, objects.stated)
         return await runner.run(question)
 
     try:
@@ -179,7 +211,8 @@ def _release(source: ClusterSource, feature_gates: str) -> None:
 
     async def work(transport: Transport) -> int:
         gates = parse_gates(feature_gates)
-        return await MoveRunner(transport, connection.namespace, gates, lambda line: say(line), 60).release_all()
+        runner = MoveRunner(transport, connection.namespace, gates, lambda line: say(line), 60, source.stated)
+        return await runner.release_all()
 
     count = ask_server(connection, work)
     say(f"{count} {_plural(count, 'hold')} released")
@@ -201,8 +234,8 @@ def _lines(question: DefragQuestion, plan: DefragPlan, *, is_wide: bool) -> Iter
             yield f"then {_name(placed.pod)} fits on {placed.node}"
     for card in plan.freed:
         yield f"free then: {card.pool}/{card.name}"
-    if not plan.is_fewest:
-        yield "the search was cut short: there may be a better plan"
+    if not plan.is_fewest and not plan.message:
+        yield f"there may be a better plan: not all were compared within {question.decisions_max:,} decisions (--decisions-max)"
     yield from _fixed_lines(plan, is_wide=is_wide)
 
 

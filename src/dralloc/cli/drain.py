@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from dralloc.cli.options import Context, Gates, Kubeconfig, Output, OutputFormat, SchedulerNames
+from dralloc.cli.options import (
+    Context,
+    Gates,
+    Kubeconfig,
+    Output,
+    OutputFormat,
+    SchedulerNames,
+    StatedConfiguration,
+    StatedStrategy,
+)
 from dralloc.cli.output import FINDINGS, fail, paint, parse_gates
 
 if TYPE_CHECKING:
@@ -48,6 +57,8 @@ def drain(
     context: Context = None,
     output: Output = OutputFormat.TABLE,
     scheduler_name: SchedulerNames = None,
+    config: StatedConfiguration = None,
+    strategy: StatedStrategy = None,
     feature_gates: Gates = "",
 ) -> None:
     """Show which pods a drain would evict, and which of them would find another place. Exits with 1 if not all of them do.
@@ -75,6 +86,7 @@ def drain(
     from dralloc.api.pod_v1 import Pod
     from dralloc.cli.answers import answer
     from dralloc.cli.cluster_source import ClusterSource, print_notes, unknown_names_fail
+    from dralloc.cli.scheduler_configuration import stated_scheduler
     from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
     from dralloc.whatif.cluster_objects import PLACEMENT_NEEDED, PLACEMENT_USEFUL
     from dralloc.whatif.drain import drain_devices, drain_node
@@ -88,7 +100,9 @@ def drain(
         rules, files = _split(files or [])
         if not rules:
             fail("give a node, --device, or -f with a file that has DeviceTaintRules and nothing else")
-    source = ClusterSource(files=files, kubeconfig=kubeconfig, context=context)
+    source = ClusterSource(
+        files=files, kubeconfig=kubeconfig, context=context, stated=stated_scheduler(config, strategy)
+    )
     objects = source.load(parse_gates(feature_gates), needed=PLACEMENT_NEEDED | {Pod}, useful=PLACEMENT_USEFUL)
     names = frozenset(scheduler_name or ONLY_SCHEDULER_NAMES)
     with unknown_names_fail():

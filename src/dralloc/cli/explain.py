@@ -1,4 +1,4 @@
-"""`dralloc explain`: why a pod or a claim does not fit, what would help, or why it gets its devices."""
+"""`dralloc explain`: why a pod, a claim or a group of pods does not fit, what would help, or why it gets its devices."""
 
 from __future__ import annotations
 
@@ -9,17 +9,29 @@ from typing import Annotated
 import typer
 
 from dralloc.cli.answers import answer
-from dralloc.cli.options import Context, Files, Gates, Kubeconfig, Namespace, Output, OutputFormat, SchedulerNames
-from dralloc.cli.output import FINDINGS, paint, parse_gates
+from dralloc.cli.options import (
+    Context,
+    Files,
+    Gates,
+    Kubeconfig,
+    Namespace,
+    Output,
+    OutputFormat,
+    SchedulerNames,
+    StatedConfiguration,
+    StatedStrategy,
+)
+from dralloc.cli.output import FINDINGS, fail, paint, parse_gates
 
 
 class Sort(StrEnum):
     POD = "pod"
     CLAIM = "claim"
+    PODGROUP = "podgroup"
 
 
 def explain(
-    sort: Annotated[Sort, typer.Argument(metavar="pod|claim", help="What to explain.")],
+    sort: Annotated[Sort, typer.Argument(metavar="pod|claim|podgroup", help="What to explain.")],
     name: Annotated[str, typer.Argument(metavar="NAME", help="NAMESPACE/NAME, or a name alone (see --namespace).")],
     files: Files = None,
     node: Annotated[str | None, typer.Option(help="Only on this node.")] = None,
@@ -27,10 +39,12 @@ def explain(
     context: Context = None,
     namespace: Namespace = None,
     scheduler_name: SchedulerNames = None,
+    config: StatedConfiguration = None,
+    strategy: StatedStrategy = None,
     output: Output = OutputFormat.TABLE,
     feature_gates: Gates = "",
 ) -> None:
-    """Explain why a pod or a claim does not fit, and what would help; or why it gets its devices. Exits with 1 if something blocks it.
+    """Explain why a pod, a claim or a PodGroup does not fit, and what would help; or why it gets its devices. Exits with 1 if something blocks it.
 
     The first line is the answer. Then come the nodes, grouped by reason; the likeliest changes with which the scheduler would
     place it, each of them tried, with the node; and for each request, how many devices are lost at which check.
@@ -47,15 +61,28 @@ def explain(
     # Why does a claim not fit on one node? For a program: -o json.
     dralloc explain claim shared-gpu -n ml --node node-7
 
+    # Why does a gang wait? Its members, which of them would fit together, what is
+    # missing for the rest.
+    dralloc explain podgroup ml/train
+
     # Would this claim fit in the cluster?
     dralloc explain claim wanted -f wanted.yaml --context production
     """
     from dralloc.cli.cluster_source import ClusterSource, print_assumed_nodes, print_notes, unknown_names_fail
+    from dralloc.cli.scheduler_configuration import stated_scheduler
     from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
     from dralloc.whatif.subject_question import SubjectQuestion
 
+    if sort is Sort.PODGROUP and node is not None:
+        fail("--node asks about a pod or a claim; a group may have several nodes")
     question = SubjectQuestion(sort.value, name, node, frozenset(scheduler_name or ONLY_SCHEDULER_NAMES))
-    source = ClusterSource(files=files, kubeconfig=kubeconfig, context=context, namespace=namespace)
+    source = ClusterSource(
+        files=files,
+        kubeconfig=kubeconfig,
+        context=context,
+        namespace=namespace,
+        stated=stated_scheduler(config, strategy),
+    )
     objects = source.load(parse_gates(feature_gates), needed=question.needed, useful=question.useful)
     print_assumed_nodes(objects)
     with unknown_names_fail():

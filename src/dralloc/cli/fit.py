@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from dralloc.cli.options import Context, Files, Gates, Kubeconfig, Namespace, Output, OutputFormat, SchedulerNames
+from dralloc.cli.options import (
+    Context,
+    Files,
+    Gates,
+    Kubeconfig,
+    Namespace,
+    Output,
+    OutputFormat,
+    SchedulerNames,
+    StatedConfiguration,
+    StatedStrategy,
+)
 from dralloc.cli.output import FINDINGS, fail, paint, parse_gates
 
 if TYPE_CHECKING:
@@ -25,8 +36,9 @@ def fit(
     file: Annotated[
         str,
         typer.Argument(
-            metavar="POD.yaml|CLAIM.yaml",
-            help="The pod or claim to copy, with the templates and claims that it names; or - for standard input.",
+            metavar="POD.yaml|CLAIM.yaml|GANG.yaml",
+            help="The pod or claim to copy, with the templates and claims that it names, or a PodGroup with its pods; "
+            "or - for standard input.",
         ),
     ],
     files: Files = None,
@@ -60,9 +72,11 @@ def fit(
     namespace: Namespace = None,
     output: Output = OutputFormat.TABLE,
     scheduler_name: SchedulerNames = None,
+    config: StatedConfiguration = None,
+    strategy: StatedStrategy = None,
     feature_gates: Gates = "",
 ) -> None:
-    """Show how many more copies of a pod or a claim fit, where, and what stops the next one. Exits with 1 if none fits.
+    """Show how many more copies of a pod, a claim or a gang fit, where, and what stops the next one. Exits with 1 if none fits.
 
     Copies are placed one after the other, as the scheduler would place them, until one is rejected. Each copy of a pod gets its own
     claims from templates; a claim that the pod names is shared by all copies. Pods that wait already and have at least the same priority
@@ -72,6 +86,9 @@ def fit(
 
     # How many more of these pods fit in the cluster of kubectl's current context?
     dralloc fit pods.yaml
+
+    # How many more gangs like this one: a PodGroup with its pods?
+    dralloc fit gang.yaml
 
     # By kind of node, from saved objects.
     dralloc fit pods.yaml -f cluster.json --node-group pool
@@ -85,6 +102,7 @@ def fit(
     """
     from dralloc.cli.answers import answer
     from dralloc.cli.cluster_source import ClusterSource, print_assumed_nodes, print_notes, unknown_names_fail
+    from dralloc.cli.scheduler_configuration import stated_scheduler
     from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
     from dralloc.whatif import fit as whatif
     from dralloc.whatif.candidate_shapes import BadShape
@@ -98,7 +116,13 @@ def fit(
         fail(f"--taint {error}")
     except BadShape as error:
         fail(f"--add {error}")
-    source = ClusterSource(files=files, kubeconfig=kubeconfig, context=context, namespace=namespace)
+    source = ClusterSource(
+        files=files,
+        kubeconfig=kubeconfig,
+        context=context,
+        namespace=namespace,
+        stated=stated_scheduler(config, strategy),
+    )
     objects = source.load(parse_gates(feature_gates), useful=PLACEMENT_USEFUL)
     print_assumed_nodes(objects)
     model = _model(objects, file)
@@ -163,7 +187,8 @@ def _subject(report: FitReport) -> str:
     from dralloc.api.pod_v1 import Pod
 
     metadata = report.model.metadata
-    return f"{'pod' if isinstance(report.model, Pod) else 'claim'} {metadata.namespace}/{metadata.name}"
+    noun = "gang" if report.gangs is not None else "pod" if isinstance(report.model, Pod) else "claim"
+    return f"{noun} {metadata.namespace}/{metadata.name}"
 
 
 # --- Text -----------------------------------------------------------------------------------------------------------------
@@ -179,7 +204,7 @@ def _lines(report: FitReport, rows: list[_Row], label: str | None, *, is_wide: b
         yield f"after {report.placed_first} pods that wait already"
     if rows:
         yield ""
-        yield from _picture(rows, label, is_wide=is_wide)
+        yield from _picture(rows, label, is_wide=is_wide, counted="MORE" if report.gangs is None else "PODS")
     if report.message:
         yield from ("", "The next one does not fit:")
         groups = report.groups
@@ -189,7 +214,7 @@ def _lines(report: FitReport, rows: list[_Row], label: str | None, *, is_wide: b
         yield from _stranded_lines(report.stranded)
 
 
-def _picture(rows: list[_Row], label: str | None, *, is_wide: bool) -> Iterator[str]:
+def _picture(rows: list[_Row], label: str | None, *, is_wide: bool, counted: str) -> Iterator[str]:
     from dralloc.cli.tables import table
 
     used = [row for row in rows if row.count]
@@ -202,7 +227,7 @@ def _picture(rows: list[_Row], label: str | None, *, is_wide: bool) -> Iterator[
     unused = len(rows) - len(used)
     if label is None and not is_wide and unused:
         cells.append(_cells(_Row(f"({unused} other {'node' if unused == 1 else 'nodes'})", {"": 0}), largest, label))
-    header = ("NODE", "MORE", "") if label is None else (label, "NODES", "MORE", "", "THEN")
+    header = ("NODE", counted, "") if label is None else (label, "NODES", counted, "", "THEN")
     yield from table(header, cells)
 
 
@@ -236,6 +261,7 @@ def _values(report: FitReport, rows: list[_Row], label: str | None) -> dict[str,
     return {
         "subject": _subject(report),
         "count": report.count,
+        **({"pods": report.pods} if report.gangs is not None else {}),
         "isLimited": report.is_limited,
         "waitingPodsPlacedFirst": report.placed_first,
         "groups": [

@@ -29,7 +29,7 @@ from dralloc.client.transport import Transport
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.primitives.errors import AlreadyExists, Conflict, NotFound, TooManyRequests
 from dralloc.primitives.features import FeatureGates
-from dralloc.whatif.cluster_objects import PLACEMENT_NEEDED, PLACEMENT_USEFUL, ClusterObjects
+from dralloc.whatif.cluster_objects import PLACEMENT_NEEDED, PLACEMENT_USEFUL, ClusterObjects, StatedScheduler
 from dralloc.whatif.defrag import DefragPlan, DefragQuestion, plan_defrag
 from dralloc.whatif.live_cluster import read_cluster
 from dralloc.whatif.move_proof import MovedPod, PlannedMove
@@ -49,7 +49,7 @@ class MoveFailed(Exception):
 
 
 class MoveRunner:
-    """`tell` prints a line; a step may take `timeout_s`."""
+    """`tell` prints a line; a step may take `timeout_s`; `stated` is what is known about the scheduler from options."""
 
     def __init__(
         self,
@@ -58,6 +58,7 @@ class MoveRunner:
         gates: FeatureGates,
         tell: Callable[[str], None],
         timeout_s: float,
+        stated: StatedScheduler,
     ) -> None:
         self._transport = transport
         self._calls = ApiCalls(transport)
@@ -65,6 +66,7 @@ class MoveRunner:
         self._gates = gates
         self._tell = tell
         self._timeout_s = timeout_s
+        self._stated = stated
         self._holds = PlaceHolds()
 
     async def run(self, question: DefragQuestion) -> int:
@@ -88,7 +90,7 @@ class MoveRunner:
             await asyncio.shield(self._hold(PlaceHolds()))
 
     async def _plan(self, question: DefragQuestion, keys: Collection[tuple[str, str]], moves_max: int) -> DefragPlan:
-        objects = ClusterObjects(self._gates, namespace=self._namespace)
+        objects = ClusterObjects(self._gates, namespace=self._namespace, stated=self._stated)
         for found in (await read_cluster(self._transport, self._namespace, _KINDS)).values():
             objects.add_read(found)
         _remove_holds(objects)

@@ -73,6 +73,22 @@ Strategy = Annotated[
         help="Which of the nodes that fit a pod gets: Spread (default), Pack or FragmentationAware.",
     ),
 ]
+StatedStrategy = Annotated[
+    str | None,
+    typer.Option(
+        "--strategy",
+        metavar="NAME",
+        help="Assume this placement strategy: Spread, Pack or FragmentationAware; default: the one that the scheduler has published.",
+    ),
+]
+StatedConfiguration = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="Assume this configuration of the scheduler (see dralloc scheduler); default: the one that it has published.",
+    ),
+]
 Kubeconfig = Annotated[
     Path | None,
     typer.Option("--kubeconfig", help="The kubeconfig of the server; default: the one that kubectl uses."),

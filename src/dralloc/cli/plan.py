@@ -15,12 +15,14 @@ from dralloc.cli.options import (
     Output,
     OutputFormat,
     SchedulerNames,
+    StatedConfiguration,
+    StatedStrategy,
     profiles_starting_with,
 )
 from dralloc.cli.output import FINDINGS, fail, parse_gates
 
 if TYPE_CHECKING:
-    from dralloc.whatif.engine import PodPlacement
+    from dralloc.whatif.placements import PodPlacement
     from dralloc.whatif.planner import GrowthPlan
 
 
@@ -41,6 +43,8 @@ def plan(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     scheduler_name: SchedulerNames = None,
+    config: StatedConfiguration = None,
+    strategy: StatedStrategy = None,
     output: Output = OutputFormat.TABLE,
     feature_gates: Gates = "",
     dry_run: Annotated[
@@ -73,6 +77,7 @@ def plan(
     from dralloc.cli.answers import answer
     from dralloc.cli.cluster_source import ClusterSource
     from dralloc.cli.progress import progress
+    from dralloc.cli.scheduler_configuration import stated_scheduler
     from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
     from dralloc.whatif.candidate_shapes import BadShape, CandidateShape, add_classes
     from dralloc.whatif.cluster_objects import PLACEMENT_NEEDED, PLACEMENT_USEFUL
@@ -84,7 +89,13 @@ def plan(
     except BadShape as error:
         fail(f"--shape {error}")
     names = frozenset(scheduler_name or ONLY_SCHEDULER_NAMES)
-    source = ClusterSource(files=files, kubeconfig=kubeconfig, context=context, namespace=namespace)
+    source = ClusterSource(
+        files=files,
+        kubeconfig=kubeconfig,
+        context=context,
+        namespace=namespace,
+        stated=stated_scheduler(config, strategy),
+    )
     objects = source.load(parse_gates(feature_gates), needed={*PLACEMENT_NEEDED, Pod}, useful=PLACEMENT_USEFUL)
     add_classes(objects, shapes)
     pods = [pod for pod in pods_by_priority(objects, namespace) if not pod.spec.node_name]

@@ -107,10 +107,12 @@ def up(
         from dralloc.assembly.component_rights import ComponentAccount
         from dralloc.cli.strategy_names import strategy_named
         from dralloc.scheduler.decide.strategy_choice import SPREADING, StrategySettings
+        from dralloc.scheduler.report.fragmentation_history import FragmentationHistory
         from dralloc.web.explain_endpoint import ExplainEndpoint
         from dralloc.web.page import device_page
 
         strategies = StrategySettings(default=strategy_named(strategy)) if strategy is not None else SPREADING
+        history = FragmentationHistory()
         chosen = _chosen_nodes(directory, "" if no_nodes else nodes)
         server = ServerSettings(
             data_dir=directory,
@@ -123,12 +125,16 @@ def up(
             insecure_http=not tls,
             gates=gates,
             pages=device_page(),
-            extensions=(ExplainEndpoint(gates),),
+            extensions=(ExplainEndpoint(gates, history),),
             kept_tokens={PAGE_TOKEN_FILE: ComponentAccount.WEB_PAGE.user},
             audit=audit,
         )
         cluster = ClusterSettings(
-            gates=gates, strategies=strategies, fleets=tuple(_fleets(chosen)), identity=_identity(store)
+            gates=gates,
+            strategies=strategies,
+            fleets=tuple(_fleets(chosen)),
+            identity=_identity(store),
+            fragmentation=history,
         )
         _run(Start(server, cluster, chosen, started))
 

@@ -16,8 +16,10 @@ from dralloc.devices.identity import ClaimId
 from dralloc.placement_study.cluster import Cluster
 from dralloc.placement_study.pod_factory import ArrivingPod
 from dralloc.placement_study.trace import Trace
+from dralloc.scheduler.configuration import SchedulerConfiguration
 from dralloc.scheduler.contract import ClusterView
-from dralloc.whatif.cluster_objects import ClusterObjects
+from dralloc.scheduler.decide.strategy_choice import StrategySettings
+from dralloc.whatif.cluster_objects import ClusterObjects, StatedScheduler
 from dralloc.whatif.defrag import DefragQuestion, plan_defrag
 
 PodName = tuple[str, str]
@@ -38,6 +40,7 @@ class RoomPlanner:
     cluster: Cluster
     trace: Trace
     moves_max: int
+    strategies: StrategySettings
 
     def plan(self, view: ClusterView, placed: Iterable[tuple[ArrivingPod, str]], pod: ArrivingPod) -> RoomPlan | None:
         question = DefragQuestion(targets=[pod.pod], moves_max=self.moves_max, bare_pods=True)
@@ -63,7 +66,8 @@ class RoomPlanner:
             ("", each.metadata.name): each for each in self.cluster.nodes_for(self.trace)
         }
         objects |= {Node: nodes, Pod: pods, ResourceClaim: claims}
-        return ClusterObjects(base.gates, place=base.place, objects=objects, now=base.now)
+        stated = StatedScheduler(SchedulerConfiguration(strategies=self.strategies))
+        return ClusterObjects(base.gates, place=base.place, objects=objects, now=base.now, stated=stated)
 
 
 def _add_claims(claims: dict[PodName, ApiObject], view: ClusterView, pod: ArrivingPod) -> None:

@@ -70,7 +70,8 @@ def simulate(
     setting = RunSetting(trace.name, cluster.name, chosen.name, seed, load)
     stranding = StrandingSamples(state, cluster.measured_driver, map(factory.make, trace.arrivals))
     strategies = StrategySettings(default=chosen, typical=stranding.typical.counted())
-    simulation = _Simulation(state, strategies, meter, RoomPlanner(cluster, trace, moves_max) if moves_max else None)
+    planner = RoomPlanner(cluster, trace, moves_max, strategies) if moves_max else None
+    simulation = _Simulation(state, strategies, meter, planner)
     sampled_every = max(1, len(trace.arrivals) // SAMPLES)
     for number, arrival in enumerate(trace.arrivals, start=1):
         simulation.arrive(factory.make(arrival))

@@ -9,7 +9,8 @@ from dralloc.api.pod_claims import claims_of, controller_of
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.devices.identity import ClaimId
-from dralloc.whatif.engine import Engine, UnplacedPod, pods_by_priority
+from dralloc.whatif.engine import Engine, pods_by_priority
+from dralloc.whatif.placements import UnplacedPod
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,9 @@ import msgspec
 
 from dralloc.cel.errors import CelSyntaxError
 from dralloc.cel.lexer import STRING, tokenize
+from dralloc.primitives.whole_numbers import whole_number
+from dralloc.scheduler.decide.strategy_choice import ANNOTATION as STRATEGY
+from dralloc.scheduler.published_configuration import SCHEDULER_NAME
 from dralloc.scheduler.settings import SchedulerSettings
 from dralloc.whatif.node_ranks import RANK_ANNOTATION, hidden_ranks
 
@@ -37,7 +40,7 @@ _KEPT: Final = _fields("""
     allocationMode matchAttribute distinctAttribute partitionTypeAttribute bindingConditions bindingFailureConditions
     accessModes volumeMode volumeBindingMode persistentVolumeReclaimPolicy provisioner attacher capacity maximumVolumeSize
     skipNodeOperations capacityKey capacityMultiplier deviceMultiplier perPod perContainer default min max step validValues value
-    devicePreference strategy remainder distinctAttributes requestPolicyName minAvailable maxUnavailable unhealthyPodEvictionPolicy
+    devicePreference strategy allowedOnPods typicalPods remainder distinctAttributes requestPolicyName minAvailable maxUnavailable unhealthyPodEvictionPolicy
 """)
 # A field inside of another one that is treated differently from others of its name.
 _KEPT_INSIDE: Final = frozenset(
@@ -47,11 +50,12 @@ _KEPT_INSIDE: Final = frozenset(
         ("sharedCounters", "name"),
         ("derivedAttributes", "name"),
         ("matchFields", "key"),
+        ("deviceClasses", "name"),
     }
 )
 _QUANTITIES: Final = _fields("""
     capacity allocatable limits requests overhead hard used allocatedResources consumedCapacity counters nodeAllocatableResources
-    capacityLimits requestPolicies
+    capacityLimits requestPolicies strategies
 """)
 # Kinds whose names administrators chose for all users.
 _KEPT_NAMES: Final = frozenset({"CSIDriver", "DeviceClass", "PriorityClass"})
@@ -124,8 +128,8 @@ class _Names:
             spec = tree.get("spec", {})
             if tree["kind"] == "Node":
                 name = tree["metadata"]["name"]
-                known = tree["metadata"].get("annotations", {}).get(RANK_ANNOTATION, "")
-                self.ranks[name] = int(known) if known.isdecimal() else scheduler_rank(name)
+                known = whole_number(tree["metadata"].get("annotations", {}).get(RANK_ANNOTATION, ""))
+                self.ranks[name] = known if known is not None else scheduler_rank(name)
             match tree["kind"]:
                 case "Node" | "Namespace" | "Pod" | "ResourceClaim":
                     named.add(tree["metadata"]["name"])
@@ -169,11 +173,23 @@ class _Walk:
 
     def document(self, tree: dict[str, Any]) -> dict[str, Any]:
         changed: dict[str, Any] = self._members(tree, "")
+        if tree["kind"] == "ConfigMap":
+            # What a scheduler has published: documents as text.
+            changed["data"] = {key: self._published(key, text) for key, text in tree["data"].items()}
         if tree["kind"] in _KEPT_NAMES:
             changed["metadata"]["name"] = tree["metadata"]["name"]
         if tree["kind"] == "ClusterDump":
             changed["anonymized"] = True
         return changed
+
+    def _published(self, key: str, text: str) -> str:
+        if key == SCHEDULER_NAME:
+            return text
+        tree = msgspec.json.decode(text)
+        if tree["kind"] == "List":
+            tree["items"] = [self.document(each) for each in tree["items"]]
+            return msgspec.json.encode(tree).decode()
+        return msgspec.json.encode(self.document(tree)).decode()
 
     def _members(self, members: dict[str, Any], inside: str) -> dict[str, Any]:
         return {name: self._value(value, name, inside) for name, value in members.items()}
@@ -184,7 +200,10 @@ class _Walk:
             return _DROPPED[name]
         match value:
             case dict() if name in _LABEL_MAPS and not _is_node_selector(value):
-                return {self._label_key(key): self._label_value(text) for key, text in value.items()}
+                return {
+                    self._label_key(key): text if key == STRATEGY else self._label_value(text)
+                    for key, text in value.items()
+                }
             case dict() if name == "attributes":
                 return {key: self._attribute(attribute) for key, attribute in value.items()}
             case dict() if name in _QUANTITIES:

@@ -12,17 +12,16 @@ from functools import cached_property
 from msgspec.structs import replace
 
 from dralloc.api.core_v1 import ResourceQuota
+from dralloc.api.pod_claims import controller_of
 from dralloc.api.pod_priority import class_of_pod, priority_refusal
 from dralloc.api.pod_v1 import Pod
-from dralloc.api.quota import QuotaFacts, explain_excess, find_excess, usage_of_claim
+from dralloc.api.quota import QuotaFacts, charge_of_pod, explain_excess, find_excess, usage_of_claim
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.api.scheduling_v1 import PREEMPT_NEVER, PriorityClass
 from dralloc.devices.identity import ClaimId
 from dralloc.primitives.quantity import Quantity
 from dralloc.whatif.cluster_objects import ClusterObjects, exists
 from dralloc.whatif.template_claims import MissingTemplate, TemplateClaims
-
-POD_COUNT: Mapping[str, Quantity] = {"count/pods": Quantity.of(1)}
 
 
 class ApiRefusals:
@@ -67,7 +66,7 @@ class ApiRefusals:
             refusals.create_claim(claim)
         for pod in pods:
             if not is_new_pod(pod):
-                refusals.charge(POD_COUNT)
+                refusals.charge(charge_of_pod(pod).amounts)
         # Pods that exist are older than those that do not.
         for pod in sorted(pods, key=lambda pod: (is_new_pod(pod), str(pod.metadata.creation_timestamp or ""))):
             self._create(pod, refusals)
@@ -84,7 +83,11 @@ class ApiRefusals:
         except MissingTemplate:
             return
         for claim in expected:
-            refusals.create_claim(claim)
+            if claim.metadata.name not in refusals.group_claims:
+                refusals.create_claim(claim)
+            if _is_of_group(claim):
+                # All members expect it.
+                refusals.group_claims.add(claim.metadata.name)
 
     def _wrong_priority(self, pod: Pod) -> str | None:
         # A priority that the pod states is accepted: copies of pods have that of their class.
@@ -119,11 +122,13 @@ class _NamespaceRefusals:
         self.quotas = quotas
         self.pods: dict[str, str] = {}
         self.claims: dict[str, str] = {}
+        # Claims that were created for groups.
+        self.group_claims: set[str] = set()
         self._facts = facts
         self._used: dict[str, Quantity] = {}
 
     def create_pod(self, pod: Pod) -> bool:
-        return self._create(pod.metadata.name, POD_COUNT, self.pods)
+        return self._create(pod.metadata.name, charge_of_pod(pod).amounts, self.pods)
 
     def create_claim(self, claim: ResourceClaim) -> bool:
         return self._create(claim.metadata.name, usage_of_claim(claim, self._facts), self.claims)
@@ -139,6 +144,11 @@ class _NamespaceRefusals:
                 return False
         self.charge(charges)
         return True
+
+
+def _is_of_group(claim: ResourceClaim) -> bool:
+    owner = controller_of(claim.metadata)
+    return owner is not None and owner.kind == "PodGroup"
 
 
 def is_new_pod(pod: Pod) -> bool:

@@ -34,6 +34,7 @@ class Stage(StrEnum):
     GATES = "SchedulingGates"
     SCHEDULER = "SchedulerName"
     CLAIMS = "Claims"
+    GROUP = "PodGroup"
     SCHEDULING = "Scheduling"
     BINDING = "Binding"
     NODE = "Node"

@@ -2,37 +2,13 @@
 
 from __future__ import annotations
 
-from dralloc.api.pod_claims import claims_of
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
-from dralloc.scheduler.decide.typical_pods import TypicalPods
 from dralloc.scheduler.report.fragmentation import Fragmentation
 from dralloc.whatif.cluster_objects import ClusterObjects
 from dralloc.whatif.engine import state_of
-from dralloc.whatif.template_claims import MissingTemplate, TemplateClaims
+from dralloc.whatif.typical_pods import typical_pods_of
 
 
 def fragmentation_of(objects: ClusterObjects) -> Fragmentation:
     """Typical are the pods that exist and have not ended."""
     features = objects.features.of_scheduler()
     return Fragmentation(state_of(objects, objects.nodes), features, typical_pods_of(objects).top())
-
-
-def typical_pods_of(objects: ClusterObjects) -> TypicalPods:
-    features = objects.features.of_scheduler()
-    classes = {name: item for (_, name), item in objects.all(DeviceClass).items()}
-    templates, typical = TemplateClaims(objects), TypicalPods()
-    for pod in objects.all(Pod).values():
-        if pod.is_finished or not pod.spec.resource_claims:
-            continue
-        try:
-            completed, expected = templates.complete(pod)
-        except MissingTemplate:
-            continue
-        made = {claim.metadata.name: claim for claim in expected}
-        known = (
-            made.get(use.claim) or objects.all(ResourceClaim).get((pod.metadata.namespace, use.claim))
-            for use in claims_of(completed)
-        )
-        typical.count(pod, [claim for claim in known if claim is not None], classes, features)
-    return typical

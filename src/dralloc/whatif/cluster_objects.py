@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -21,7 +21,7 @@ from dralloc.api.apps_v1 import DaemonSet, Deployment
 from dralloc.api.batch_v1 import Job
 from dralloc.api.codec import decode
 from dralloc.api.conversion import V1BETA1, to_hub
-from dralloc.api.core_v1 import Event, Namespace, Node, ResourceQuota
+from dralloc.api.core_v1 import ConfigMap, Event, Namespace, Node, ResourceQuota
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.policy_v1 import PodDisruptionBudget
@@ -35,6 +35,7 @@ from dralloc.api.resource_v1 import (
     ResourceSlice,
 )
 from dralloc.api.scheduling_v1 import PriorityClass
+from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.api.storage_v1 import GROUP as STORAGE
 from dralloc.api.storage_v1 import CSINode
 from dralloc.api.volumes_v1 import (
@@ -49,6 +50,10 @@ from dralloc.primitives.features import FeatureGates
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.node_selectors import NodeFacts
 
+if TYPE_CHECKING:
+    from dralloc.scheduler.configuration import SchedulerConfiguration
+    from dralloc.scheduler.decide.placement_strategy import PlacementStrategy
+
 # What placing pods depends on. Without the first ones there is no answer.
 PLACEMENT_NEEDED: Final[frozenset[type[ApiObject]]] = frozenset({ResourceSlice, DeviceClass, ResourceClaim})
 VOLUME_KINDS: Final[frozenset[type[ApiObject]]] = frozenset(
@@ -56,6 +61,9 @@ VOLUME_KINDS: Final[frozenset[type[ApiObject]]] = frozenset(
 )
 PLACEMENT_USEFUL: Final[frozenset[type[ApiObject]]] = VOLUME_KINDS | {
     *(Namespace, Node, Pod, ResourceClaimTemplate, DeviceTaintRule, ResourceQuota, PriorityClass, PodDisruptionBudget),
+    PodGroup,
+    # Of these, what schedulers have published.
+    ConfigMap,
 }
 # The node that is assumed where no object names one.
 ASSUMED_NODE: Final = "some-node"
@@ -66,6 +74,14 @@ ObjectT = TypeVar("ObjectT", bound=ApiObject)
 
 class UnknownObject(LookupError):
     """No object has the name that the user gave; the message names those that exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatedScheduler:
+    """What the user states about the scheduler, instead of what it has published: everything, the strategy alone, or both."""
+
+    configuration: SchedulerConfiguration | None = None
+    strategy: PlacementStrategy | None = None
 
 
 @dataclass(eq=False)
@@ -84,6 +100,7 @@ class ClusterObjects:
     server_version: str = ""
     # The time that answers assume: that of a dump, else the time of reading. In whole seconds, as in a dump.
     now: datetime = field(default_factory=lambda: datetime.now(UTC).replace(microsecond=0))
+    stated: StatedScheduler = field(default_factory=lambda: StatedScheduler())
 
     def all(self, kind: type[ObjectT]) -> Mapping[ObjectKey, ObjectT]:
         return self.objects.get(kind, {})  # type: ignore[return-value]  # objects are filed by their own type
@@ -103,6 +120,17 @@ class ClusterObjects:
     @property
     def features(self) -> Features:
         return Features.of(self.gates)
+
+    @property
+    def gates_in_use(self) -> FeatureGates:
+        """The gates, and those that the fields of PodGroups prove to be on: without them, a server does not keep the fields."""
+        groups = self.all(PodGroup).values()
+        proved = {
+            "GenericWorkload": bool(groups),
+            "DRAWorkloadResourceClaims": any(group.spec.resource_claims for group in groups),
+            "TopologyAwareWorkloadScheduling": any(group.topology_key for group in groups),
+        }
+        return FeatureGates(self.gates.enabled | {name for name, is_on in proved.items() if is_on})
 
     @property
     def has_nodes(self) -> bool:
@@ -197,8 +225,10 @@ _VIEWS: Mapping[tuple[str, str], type[ApiObject]] = {
     ("", "Namespace"): Namespace,
     ("", "ResourceQuota"): ResourceQuota,
     ("scheduling.k8s.io", "PriorityClass"): PriorityClass,
+    ("scheduling.k8s.io", "PodGroup"): PodGroup,
     ("policy", "PodDisruptionBudget"): PodDisruptionBudget,
     ("", "Event"): Event,
+    ("", "ConfigMap"): ConfigMap,
     ("", "PersistentVolume"): PersistentVolume,
     ("", "PersistentVolumeClaim"): PersistentVolumeClaim,
     (STORAGE, "StorageClass"): StorageClass,

@@ -16,16 +16,17 @@ from dralloc.scheduler.contract import Decision, Rejection
 from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
 from dralloc.whatif.api_refusals import priority_classes, priority_of
 from dralloc.whatif.cluster_objects import ClusterObjects
-from dralloc.whatif.engine import Engine, PodPlacement, UnplacedPod, pods_by_priority
+from dralloc.whatif.engine import Engine, pods_by_priority
 from dralloc.whatif.freed_devices import CardId, DeviceEmptying
 from dralloc.whatif.movable_pods import FixedPod, MoveRules, sort_pods
 from dralloc.whatif.move_proof import MoveProof, PlannedMove, ProvenMoves
-from dralloc.whatif.move_search import Goal, MoveSearch, SearchLimit
-from dralloc.whatif.relocation import Relocation
+from dralloc.whatif.move_search import Goal, MoveSearch
+from dralloc.whatif.placements import PodPlacement, UnplacedPod
+from dralloc.whatif.relocation import Relocation, SearchLimit
 
 MOVES_MAX: Final = 5
-# A decision takes a millisecond or less.
-DECISIONS_MAX: Final = 50_000
+# A decision takes about a millisecond.
+DECISIONS_MAX: Final = 10_000
 # Ways to place all pods whose order does not work, before the search ends.
 UNPROVEN_MAX: Final = 50
 
@@ -83,7 +84,7 @@ class _Planner:
     def plan(self) -> DefragPlan:
         if self._question.targets:
             return self._plan_for_targets()
-        emptying = DeviceEmptying(self._start, self._units, self._question.decisions_max)
+        emptying = DeviceEmptying(self._start, self._units)
         proven = emptying.plan(self._question.moves_max)
         return DefragPlan(
             proven.moves, freed=emptying.freed, gain=emptying.gain, fixed=self._fixed, is_fewest=emptying.is_complete
@@ -107,7 +108,7 @@ class _Planner:
         for pod in question.targets:
             engine.create(pod)
         del objects.notes[notes:]
-        return Relocation(engine)
+        return Relocation(engine, question.decisions_max)
 
     def _goals(self, engine: Engine) -> tuple[Goal, ...]:
         notes = len(engine.objects.notes)
@@ -121,13 +122,13 @@ class _Planner:
             for blocker in relocation.engine.blockers(pod):
                 return DefragPlan(fixed=self._fixed, message=f"pod {'/'.join(_key(pod))}: {blocker.message}")
         goals = self._goals(relocation.engine)
-        search = MoveSearch(relocation, self._units, question.decisions_max)
+        search = MoveSearch(relocation, self._units)
         try:
             for moves_max in range(question.moves_max + 1):
                 if (proven := self._with_moves(search, goals, moves_max)) is not None:
                     return DefragPlan(proven.moves, proven.placed, fixed=self._fixed)
         except SearchLimit:
-            message = f"no plan found within {question.decisions_max:,} decisions"
+            message = f"no plan found within {question.decisions_max:,} decisions (--decisions-max)"
             return DefragPlan(fixed=self._fixed, is_fewest=False, message=message)
         return DefragPlan(fixed=self._fixed, message=_why_not(relocation.engine, goals, question.moves_max))
 

@@ -27,7 +27,8 @@ from dralloc.devices.identity import ClaimId, DeviceId
 from dralloc.devices.taint_rules import selects
 from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
 from dralloc.whatif.cluster_objects import ClusterObjects, ObjectKey
-from dralloc.whatif.engine import Engine, PodPlacement, UnplacedPod, pods_by_priority
+from dralloc.whatif.engine import Engine, pods_by_priority
+from dralloc.whatif.placements import PodPlacement, UnplacedPod
 
 
 class DrainResult(Enum):

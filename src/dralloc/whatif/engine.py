@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
-from uuid import NAMESPACE_URL, uuid5
 
 from msgspec.structs import replace
 
@@ -23,18 +21,22 @@ from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_v1 import Pod, PodResourceClaim
 from dralloc.api.policy_v1 import PodDisruptionBudget
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimStatus, ResourceSlice
+from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.api.timestamps import BadTimestamp, parse_timestamp
 from dralloc.devices.identity import ClaimId
 from dralloc.primitives.quantity import Quantity
-from dralloc.scheduler.contract import Decision, DecisionFailure, Placement, Rejection
+from dralloc.scheduler.configuration import SchedulerConfiguration
+from dralloc.scheduler.contract import CommittedPlacement, Decision, DecisionFailure, Placement, Rejection
 from dralloc.scheduler.decide.cycle import Cycle
 from dralloc.scheduler.decide.node_reasons import reason_about_node, reason_of
 from dralloc.scheduler.decide.node_verdicts import NodeVerdict, OutOfReach, Unfit
 from dralloc.scheduler.decide.preemption import NoPreemption, PreemptionPlanner
 from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
+from dralloc.scheduler.state.class_settings import NO_SETTINGS, ClassSettings
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.state.placed_pods import claims_used_by
 from dralloc.whatif.api_refusals import ApiRefusals, priority_classes, priority_of, with_priority
+from dralloc.whatif.assumed_scheduler import scheduler_of
 from dralloc.whatif.blockers import (
     CLAIM_CREATION_EVENT,
     NOT_ALLOCATED,
@@ -50,36 +52,20 @@ from dralloc.whatif.cluster_objects import ClusterObjects, exists, is_made_up
 from dralloc.whatif.cluster_volumes import add_ephemeral_claims, add_volumes
 from dralloc.whatif.node_ranks import rank_function
 from dralloc.whatif.object_changes import ObjectChange, apply_changes
+from dralloc.whatif.placements import PodPlacement, ShareIds, UnplacedPod
+from dralloc.whatif.pod_groups import DecideGang, PodGroups
 from dralloc.whatif.preemption_preview import PreemptionPreview
-from dralloc.whatif.template_claims import MissingTemplate, TemplateClaims, pod_for_claim
+from dralloc.whatif.template_claims import MissingTemplate, TemplateClaims, known_group, pod_for_claim
 
 # A controller that runs has made the claims of a pod of this age.
 CLAIMS_CREATED_WITHIN: Final = timedelta(seconds=10)
 
 
-@dataclass(frozen=True, slots=True)
-class PodPlacement:
-    """Where a pod would go, and its claims as they would be then. Those in `new` are allocated with it."""
-
-    pod: Pod
-    node: str
-    claims: tuple[ResourceClaim, ...]
-    new: frozenset[ClaimId]
-
-
-@dataclass(frozen=True, slots=True)
-class UnplacedPod:
-    """A pod that would not be placed, and the scheduler's reason. `is_error`: no node can help before it is corrected."""
-
-    pod: Pod
-    message: str
-    is_error: bool = False
-
-
 class Engine:
     """Places pods one after the other, on `nodes` or on all; `only_node` restricts pods to one node.
 
-    `scheduler_names` are the names of the scheduler that is asked about. `cluster` is the state of the objects, if it exists already.
+    `scheduler_names` are the names of the scheduler that is asked about, `scheduler` its configuration, if it is known already (otherwise
+    `assumed_scheduler` finds it). `cluster` is the state of the objects, if it exists already.
     `previews_preemption`: what is said about a pod that does not fit includes the pods that would be evicted for it.
     """
 
@@ -93,19 +79,25 @@ class Engine:
         scheduler_names: Collection[str] = ONLY_SCHEDULER_NAMES,
         cluster: ClusterState | None = None,
         previews_preemption: bool = False,
+        scheduler: SchedulerConfiguration | None = None,
     ) -> None:
         self.objects = objects
         # The cycle's.
+        self.gates = objects.gates_in_use
         self.features = objects.features.of_scheduler()
-        self.cluster = cluster or state_of(objects, objects.nodes if nodes is None else nodes)
+        self._scheduler = scheduler = scheduler or scheduler_of(objects, scheduler_names)
+        self.cluster = cluster or state_of(
+            objects, objects.nodes if nodes is None else nodes, class_settings=scheduler.class_settings
+        )
         self.only_node = only_node
-        self._now = now
+        self.now = now
         self._scheduler_names = scheduler_names
-        self._for_workloads = "DRAReservedForWorkloads" in objects.gates
+        self._for_workloads = "DRAReservedForWorkloads" in self.gates
         self._template_claims = TemplateClaims(objects)
         self._refusals = ApiRefusals(objects, self._template_claims)
-        self._previews_preemption = previews_preemption
-        self._cycle = Cycle(self.cluster, objects.gates)
+        self.previews_preemption = previews_preemption
+        self.cycle = Cycle(self.cluster, self.gates, strategies=scheduler.strategies)
+        self.groups = PodGroups(self)
         # Claims in `cluster` that do not exist yet.
         self._expected: list[ResourceClaim] = []
 
@@ -129,6 +121,8 @@ class Engine:
         self._refusals.create(obj)
         if isinstance(obj, ResourceClaim):
             self.cluster.claim_changed(None, obj)
+        else:
+            self.groups.add(obj)
 
     def pod_for(self, claim: ResourceClaim) -> Pod:
         """A pod that uses the claim and asks for nothing else."""
@@ -143,13 +137,21 @@ class Engine:
         node = self._node_blockers(pod) if pod.spec.node_name else ()
         return (*before, *self._binding_blockers(pod), *node)
 
+    def reaches_scheduler(self, pod: Pod) -> bool:
+        """True if the scheduler looks for a node for the pod."""
+        return not pod.spec.node_name and not any(self._queue_blockers(pod))
+
+    def _queue_blockers(self, pod: Pod) -> Iterator[Blocker]:
+        """What keeps a pod without a node from the scheduler's queue."""
+        if refused := self._refusals.of_pod(pod):
+            reason = "QuotaExceeded" if refused.startswith("exceeded quota") else "PriorityRefused"
+            yield Blocker(Stage.CREATION, reason, f"it would not be created: {refused}")
+        yield from queue_blockers(pod, self._scheduler_names)
+
     def _waiting_blockers(self, pod: Pod) -> Iterator[Blocker]:
         """What keeps the pod from the scheduler; a pod that has a node needs its claims all the same."""
         if not pod.spec.node_name:
-            if refused := self._refusals.of_pod(pod):
-                reason = "QuotaExceeded" if refused.startswith("exceeded quota") else "PriorityRefused"
-                yield Blocker(Stage.CREATION, reason, f"it would not be created: {refused}")
-            yield from queue_blockers(pod, self._scheduler_names)
+            yield from self._queue_blockers(pod)
         for entry in pod.spec.resource_claims:
             if (blocker := self._claim_blocker(pod, entry)) is not None:
                 yield blocker
@@ -179,7 +181,7 @@ class Engine:
             created = parse_timestamp(pod.metadata.creation_timestamp or "")
         except BadTimestamp:
             return False
-        return self._now - created > CLAIMS_CREATED_WITHIN
+        return self.now - created > CLAIMS_CREATED_WITHIN
 
     def _binding_blockers(self, pod: Pod) -> Iterator[Blocker]:
         try:
@@ -199,23 +201,23 @@ class Engine:
 
     def decide(self, pod: Pod) -> Decision:
         """What the scheduler would decide about a completed pod."""
-        return self._cycle.decide(self._pinned(pod), self._now)
+        return self.cycle.decide(self._pinned(pod), self.now)
 
     def verdicts(self, pod: Pod) -> Mapping[str, NodeVerdict]:
         """The verdict of every node on a completed pod; empty if the pod is rejected before any node is judged."""
-        return self._cycle.verdicts(pod)
+        return self.cycle.verdicts(pod)
 
     def placement(self, pod: Pod) -> Placement | None:
         """What the scheduler would decide about a completed pod, if it is a placement."""
-        return self._cycle.placement(self._pinned(pod), self._now)
+        return self.cycle.placement(self._pinned(pod), self.now)
 
     def preemption(self, pod: Pod) -> PreemptionPreview | None:
         """What the scheduler would evict for a completed pod that it rejects."""
         pod = with_priority(self._pinned(pod), priority_classes(self.objects))
-        plan = PreemptionPlanner(self.cluster, self._cycle).plan(pod, self._now)
+        plan = PreemptionPlanner(self.cluster, self.cycle).plan(pod, self.now)
         if isinstance(plan, NoPreemption):
             return None
-        return PreemptionPreview(plan, "DRAPreemption" in self.objects.gates)
+        return PreemptionPreview(plan, "DRAPreemption" in self.gates)
 
     def _pinned(self, pod: Pod) -> Pod:
         if not self.only_node or pod.spec.node_name:
@@ -228,20 +230,29 @@ class Engine:
         objects, replacements = apply_changes(self.objects, changes)
         if not objects.has_nodes:
             # The nodes are those that the objects name.
-            yield Engine(objects, self._now, only_node=self.only_node, scheduler_names=self._scheduler_names)
+            yield Engine(
+                objects,
+                self.now,
+                only_node=self.only_node,
+                scheduler_names=self._scheduler_names,
+                scheduler=self._scheduler,
+            )
             return
         engine = Engine(
             objects,
-            self._now,
+            self.now,
             only_node=self.only_node,
             scheduler_names=self._scheduler_names,
             cluster=self.cluster,
+            scheduler=self._scheduler,
         )
-        if objects.gates == self.objects.gates and not any(isinstance(old, DeviceClass) for old, _ in replacements):
+        if engine.gates == self.gates and not any(isinstance(old, DeviceClass) for old, _ in replacements):
             # Its verdicts follow all other changes.
-            engine._cycle = self._cycle
+            engine.cycle = self.cycle
         snapshot = self.cluster.snapshot
-        expected = [(claim, None) for claim in self._expected]
+        # Those that are assumed to have devices stay.
+        waiting = [claim for claim in self._expected if not self._has_devices(claim)]
+        expected = [(claim, None) for claim in waiting]
         for old, new in (*expected, *replacements):
             replace_in(self.cluster, old, new)
         try:
@@ -252,6 +263,10 @@ class Engine:
                 replace_in(self.cluster, old, new)
             self.cluster.snapshot = snapshot
 
+    def _has_devices(self, claim: ResourceClaim) -> bool:
+        known = self.cluster.find_claim(ClaimId.of(claim))
+        return known is not None and known.status.allocation is not None
+
     def misfit_of(self, pod: Pod) -> str:
         """Why a pod that has a node would not be placed there again; empty if it would be."""
         self.cluster.pod_changed(pod, None)
@@ -261,27 +276,31 @@ class Engine:
 
     # --- One pod after the other ------------------------------------------------------------------------------------------
 
-    def place(self, pod: Pod, decide: Callable[[Pod], Decision] | None = None) -> PodPlacement | UnplacedPod:
-        """What becomes of the pod. A placement is assumed: the pods that follow get what is left."""
+    def place(
+        self, pod: Pod, decide: Callable[[Pod], Decision] | None = None, decide_gang: DecideGang | None = None
+    ) -> PodPlacement | UnplacedPod:
+        """What becomes of the pod, with its group if it has one. Placements are assumed: what follows gets what is left."""
         if pod.spec.node_name:
             return self._stay(pod)
         for blocker in self._waiting_blockers(pod):
             return UnplacedPod(pod, blocker.message, is_error=True)
+        if (key := self.groups.key_of(pod)) is not None:
+            return self.groups.place(key, pod, decide_gang)
         completed = self.complete(pod)
         decision = (decide or self.decide)(completed)
         while isinstance(decision, Rejection) and decision.deallocate is not None:
             # The scheduler does so, and tries again.
-            self._deallocate(decision.deallocate)
+            self.deallocate(decision.deallocate)
             decision = (decide or self.decide)(completed)
         if isinstance(decision, Placement):
             return self.assume(completed, decision)
         message = self._message(completed, decision)
-        if self._previews_preemption and isinstance(decision, Rejection):
+        if self.previews_preemption and isinstance(decision, Rejection):
             preview = self.preemption(completed)
             message = f"{message}; {preview.summary}" if preview is not None else message
         return UnplacedPod(pod, message, is_error=isinstance(decision, DecisionFailure))
 
-    def _deallocate(self, claim_id: ClaimId) -> None:
+    def deallocate(self, claim_id: ClaimId) -> None:
         claim = self.cluster.find_claim(claim_id)
         assert claim is not None, "the claim was just judged"
         self.cluster.claim_changed(claim, None)
@@ -298,12 +317,16 @@ class Engine:
 
     def assume(self, pod: Pod, placement: Placement) -> PodPlacement:
         """Counts the placement from now on."""
-        committed = placement.commit(_ShareIds(f"{pod.metadata.namespace}/{pod.metadata.name}"))
+        committed = placement.commit(ShareIds(f"{pod.metadata.namespace}/{pod.metadata.name}"))
         self.cluster.assume(pod, committed.node, committed.allocations, committed.volumes, committed.extended)
+        return self.placed(pod, committed)
+
+    def placed(self, pod: Pod, committed: CommittedPlacement) -> PodPlacement:
+        """The pod with a placement that is assumed."""
         if committed.extended is not None:
             pod = replace(pod, status=replace(pod.status, extended_resource_claim_status=committed.extended.status))
         claims = tuple(map(_without_made_up, self.claims_of(pod)))
-        return PodPlacement(pod, placement.node, claims, committed.new)
+        return PodPlacement(pod, committed.node, claims, committed.new)
 
     def _message(self, pod: Pod, decision: Rejection | DecisionFailure) -> str:
         """The decision's reason; where only one node is asked about, the reason of this node."""
@@ -343,22 +366,19 @@ def _without_made_up(claim: ResourceClaim) -> ResourceClaim:
     return replace(claim, spec=spec, status=replace(status, reserved_for=real))
 
 
-class _ShareIds:
-    """Share IDs that depend on the pod alone, so that the same question gets the same answer."""
-
-    def __init__(self, subject: str) -> None:
-        self._subject = subject
-        self._count = 0
-
-    def __call__(self) -> str:
-        self._count += 1
-        return str(uuid5(NAMESPACE_URL, f"dralloc/{self._subject}/{self._count}"))
-
-
-def state_of(objects: ClusterObjects, nodes: Iterable[Node], rank: Callable[[str], int] | None = None) -> ClusterState:
+def state_of(
+    objects: ClusterObjects,
+    nodes: Iterable[Node],
+    rank: Callable[[str], int] | None = None,
+    class_settings: Mapping[str, ClassSettings] = NO_SETTINGS,
+) -> ClusterState:
     """The objects as the scheduler sees them; `rank` orders equally good nodes, by default as the scheduler does."""
+    gates = objects.gates_in_use
     state = ClusterState(
-        rank=rank or rank_function(objects.nodes), for_workloads="DRAReservedForWorkloads" in objects.gates
+        rank=rank or rank_function(objects.nodes),
+        for_workloads="DRAReservedForWorkloads" in gates,
+        for_groups="DRAWorkloadResourceClaims" in gates,
+        class_settings=class_settings,
     )
     for node in nodes:
         state.node_changed(None, with_room(node))
@@ -372,6 +392,8 @@ def state_of(objects: ClusterObjects, nodes: Iterable[Node], rank: Callable[[str
         state.rule_changed(None, rule)
     for claim in objects.all(ResourceClaim).values():
         state.claim_changed(None, claim)
+    for group in objects.all(PodGroup).values():
+        state.group_changed(None, known_group(group))
     classes = priority_classes(objects)
     for pod in objects.all(Pod).values():
         state.pod_changed(None, with_priority(pod, classes))

@@ -1,4 +1,4 @@
-"""How many more copies of a pod or a claim fit, where, what stops the next one, and what is free but of no use for it.
+"""How many more copies of a pod, a claim or a gang fit, where, what stops the next one, and what is free but of no use for it.
 
 The engine places one copy after the other until it rejects one, so that the count is what the scheduler would do, not an
 estimate. Pods that wait already and have at least the same priority come first, as in the scheduler's queue.
@@ -28,6 +28,7 @@ from dralloc.api.batch_v1 import Job
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
 from dralloc.api.pod_v1 import Pod, PodStatus
 from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimStatus, ResourceClaimTemplate
+from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.devices.counters import CounterId
 from dralloc.devices.identity import ClaimId, DeviceId, PoolId
 from dralloc.primitives.quantity import Quantity, quantity_like
@@ -38,27 +39,31 @@ from dralloc.snapshot.cluster import VisiblePool
 from dralloc.snapshot.node_selectors import NodeFacts
 from dralloc.whatif.api_refusals import priority_classes, priority_of
 from dralloc.whatif.cluster_objects import ClusterObjects
-from dralloc.whatif.engine import Engine, PodPlacement, UnplacedPod, pods_by_priority
+from dralloc.whatif.engine import Engine, pods_by_priority
+from dralloc.whatif.gang_copies import GangModel, copy_of, gang_of
 from dralloc.whatif.manifest_cluster import UnusableManifest
+from dralloc.whatif.placements import PodPlacement, UnplacedPod
 from dralloc.whatif.workload_pods import add_workload_pods
 
 COPIES_MAX: Final = 10_000
 
-Model = Pod | ResourceClaim
+Model = Pod | ResourceClaim | GangModel
 
 
 def take_model(given: ClusterObjects, objects: ClusterObjects) -> Model:
-    """The one pod, workload, claim or template of `given`; everything else of it is added to the objects.
+    """The one gang, pod, workload, claim or template of `given`; everything else of it is added to the objects.
 
     A claim that comes with a pod is one that the pod names. Claims that exist keep their state. Raises UnusableManifest.
     """
     kinds: tuple[type[ApiObject], ...] = (Pod, Job, Deployment, ResourceClaim, ResourceClaimTemplate)
     kind = next((kind for kind in kinds if given.all(kind)), Pod)
     models = given.all(kind)
-    if len(models) != 1:
+    gang = gang_of(given) if kind is Pod else None
+    if len(models) != 1 and gang is None:
         raise UnusableManifest(f"{given.place}: expected one pod or one claim, found {len(models) or 'none'}")
     if kind in (Job, Deployment):
         add_workload_pods(given)
+    gang = gang or gang_of(given)
     (model,) = islice((given.all(Pod) or models).values(), 1)
     if isinstance(model, ResourceClaimTemplate):
         model = ResourceClaim(metadata=model.metadata, spec=model.spec.spec)
@@ -70,7 +75,7 @@ def take_model(given: ClusterObjects, objects: ClusterObjects) -> Model:
         for key, obj in found.items():
             if other is not ResourceClaim or key not in objects.all(ResourceClaim):
                 objects.add(obj)
-    return model
+    return gang or model
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +102,10 @@ class StrandedDevices:
 
 @dataclass(frozen=True, slots=True)
 class FitReport:
-    """`by_node` has every node, also those that no copy fits on. Without a `message`, the count stopped at its limit."""
+    """`by_node` has every node, also those that no copy fits on. Without a `message`, the count stopped at its limit.
+
+    Of a gang, `by_node` has the pods, and `gangs` says how many copies they are.
+    """
 
     model: Model
     by_node: Mapping[str, int]
@@ -109,9 +117,14 @@ class FitReport:
     # Why each node takes no more; empty where the copy was rejected before any node was judged.
     reasons: Mapping[str, Reason] = field(default_factory=dict)
     stranded: tuple[StrandedDevices, ...] = ()
+    gangs: int | None = None
 
     @property
     def count(self) -> int:
+        return self.pods if self.gangs is None else self.gangs
+
+    @property
+    def pods(self) -> int:
         return sum(self.by_node.values())
 
     @property
@@ -128,6 +141,8 @@ def fit(engine: Engine, model: Model, copies_max: int = COPIES_MAX) -> FitReport
     notes = len(engine.objects.notes)
     placed_first = _place_waiting(engine, model)
     by_node: Counter[str] = Counter(dict.fromkeys(sorted(engine.cluster.nodes), 0))
+    if isinstance(model, GangModel):
+        return _fit_gangs(engine, model, copies_max, FitReport(model, by_node, placed_first, gangs=0))
     for pod in _copies(engine, model, copies_max):
         placed = engine.place(pod)
         # That claims do not exist yet is no news about pods that are only assumed.
@@ -139,10 +154,26 @@ def fit(engine: Engine, model: Model, copies_max: int = COPIES_MAX) -> FitReport
     return FitReport(model, by_node, placed_first)
 
 
+def _fit_gangs(engine: Engine, model: GangModel, copies_max: int, report: FitReport) -> FitReport:
+    """The report with the copies of the gang that get the nodes which it needs; all, where it is no gang."""
+    by_node, notes = Counter(report.by_node), len(engine.objects.notes)
+    for number, name in enumerate(islice(_new_names(engine.objects, model), copies_max)):
+        answers = [engine.place(pod) for pod in copy_of(engine, model, name)]
+        del engine.objects.notes[notes:]
+        placed = [each.node for each in answers if isinstance(each, PodPlacement)]
+        refused = [each for each in answers if isinstance(each, UnplacedPod)]
+        if not placed or (refused and not model.is_gang):
+            said, is_error = refused[0].message, refused[0].is_error
+            return dataclasses.replace(report, by_node=by_node, gangs=number, message=said, is_error=is_error)
+        by_node.update(placed)
+    return dataclasses.replace(report, by_node=by_node, gangs=copies_max)
+
+
 def _place_waiting(engine: Engine, model: Model) -> int:
     """Places the pods that the scheduler takes before new copies; returns how many get a node."""
     classes = priority_classes(engine.objects)
-    priority = priority_of(model, classes) if isinstance(model, Pod) else 0
+    first = model.pods[0] if isinstance(model, GangModel) else model
+    priority = priority_of(first, classes) if isinstance(first, Pod) else 0
     waiting = (pod for pod in pods_by_priority(engine.objects, None) if not pod.spec.node_name)
     ahead = (pod for pod in waiting if priority_of(pod, classes) >= priority)
 
@@ -157,7 +188,7 @@ def _place_waiting(engine: Engine, model: Model) -> int:
 # --- Copies ---------------------------------------------------------------------------------------------------------------
 
 
-def _copies(engine: Engine, model: Model, copies_max: int) -> Iterator[Pod]:
+def _copies(engine: Engine, model: Pod | ResourceClaim, copies_max: int) -> Iterator[Pod]:
     """Pods that are new to the cluster. A claim's copy comes with a pod that uses it."""
     for name in islice(_new_names(engine.objects, model), copies_max):
         if isinstance(model, Pod):
@@ -176,7 +207,8 @@ def _new_names(objects: ClusterObjects, model: Model) -> Iterator[str]:
     """The model's name with numbers that no pod and no claim has, nor a claim that was made for such a pod."""
     namespace, base = model.metadata.namespace, model.metadata.name
     numbered = re.compile(re.escape(base) + r"-(\d+)(-|$)")
-    names = (name for kind in (Pod, ResourceClaim) for space, name in objects.all(kind) if space == namespace)
+    kinds: tuple[type[ApiObject], ...] = (Pod, ResourceClaim, PodGroup)
+    names = [name for kind in kinds for space, name in objects.all(kind) if space == namespace]
     taken = {int(found[1]) for found in map(numbered.match, names) if found is not None}
     return (f"{base}-{number}" for number in count(1) if number not in taken)
 

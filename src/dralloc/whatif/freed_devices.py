@@ -1,7 +1,9 @@
 """Which moves free the most whole devices, and of those the fewest.
 
-A whole device is one that nothing uses; partitions count by card: all that draw from one counter set. First, the moved pods get only
-devices that are in use already. In a small cluster, they may then take free devices, too, if that frees more of others.
+A whole device is one that nothing uses; partitions count by card: all that draw from one counter set. First, one card after the other is
+emptied, the cheapest first, and its pods go where the scheduler places them. This plan is compared with all others, as far as the budget
+of decisions goes: at first the moved pods get only devices that are in use already; in a small cluster, they may then take free
+devices, too, if that frees more of others.
 """
 
 from __future__ import annotations
@@ -23,11 +25,11 @@ from dralloc.devices.identity import DeviceId, PoolId
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.state.placed_pods import claims_used_by
 from dralloc.snapshot.slices import newest_indexed
-from dralloc.whatif.engine import PodPlacement
 from dralloc.whatif.movable_pods import MoveUnit
 from dralloc.whatif.move_proof import MoveProof, ProvenMoves
-from dralloc.whatif.move_search import MoveSearch, SearchLimit
-from dralloc.whatif.relocation import Relocation, devices_of
+from dralloc.whatif.move_search import MoveSearch
+from dralloc.whatif.placements import PodPlacement
+from dralloc.whatif.relocation import Relocation, SearchLimit, devices_of
 
 # With more cards, the question whether moves to free devices would free more of others is not asked.
 EXACT_CARDS_MAX: Final = 64
@@ -73,10 +75,10 @@ class Cards:
 class DeviceEmptying:
     """`make` makes the state from which plans start: one to search on, and one to prove plans on."""
 
-    def __init__(self, make: Callable[[], Relocation], units: Sequence[MoveUnit], decisions_max: int) -> None:
+    def __init__(self, make: Callable[[], Relocation], units: Sequence[MoveUnit]) -> None:
         self._relocation = make()
         self._make = make
-        self._search = MoveSearch(self._relocation, units, decisions_max)
+        self._search = MoveSearch(self._relocation, units)
         self._state = self._relocation.engine.cluster
         self._cards = Cards.in_state(self._state)
         self._free = self._cards.free(self._state)
@@ -96,10 +98,12 @@ class DeviceEmptying:
         mark = self._relocation.mark()
         try:
             self._relocation.use(self._blocking(self._free))
+            self._empty_simply(order, moves_max, moves_max, ())
             self._empty(order, 0, moves_max, moves_max, ())
             self._relocation.back_to(mark)
-            self.is_complete = len(self._cards.devices) <= EXACT_CARDS_MAX
-            if self.is_complete and self._free:
+            is_best = not self._may_improve(order, 0, 0, moves_max)
+            self.is_complete = is_best or len(self._cards.devices) <= EXACT_CARDS_MAX
+            if self.is_complete and not is_best and self._free:
                 self._takes_free = True
                 self._empty(order, 0, moves_max, moves_max, ())
         except SearchLimit:
@@ -125,18 +129,32 @@ class DeviceEmptying:
         self, cards: Sequence[CardId], start: int, moves_max: int, left: int, emptied: tuple[CardId, ...]
     ) -> None:
         moves = moves_max - left
-        gain = len(emptied) - self._taken()
-        if (gain, -moves) > (self.gain, -self._moves):
-            self._keep_if_proven(emptied, gain, moves)
+        self._keep_if_better(emptied, moves)
         for index in range(start, len(cards)):
             if not self._may_improve(cards[index:], len(emptied), moves, left):
                 return
             card = cards[index]
-            units = [unit for unit in self._units[card] if id(unit) not in self._search.moved]
-            for now_left in self._emptied(card, units, left):
+            for now_left in self._emptied(card, self._unmoved(card), left):
                 self._empty(cards, index + 1, moves_max, now_left, (*emptied, card))
                 if not self._may_improve(cards[index:], len(emptied), moves, left):
                     return
+
+    def _empty_simply(self, cards: Sequence[CardId], moves_max: int, left: int, emptied: tuple[CardId, ...]) -> None:
+        """A first plan, which is often the best: nothing that was done for one card is taken back for another one."""
+        for index, card in enumerate(cards):
+            units = self._unmoved(card)
+            for now_left in self._emptied(card, units, left, simply=True):
+                self._keep_if_better((*emptied, card), moves_max - now_left)
+                self._empty_simply(cards[index + 1 :], moves_max, now_left, (*emptied, card))
+                return
+
+    def _unmoved(self, card: CardId) -> list[MoveUnit]:
+        return [unit for unit in self._units[card] if id(unit) not in self._search.moved]
+
+    def _keep_if_better(self, emptied: tuple[CardId, ...], moves: int) -> None:
+        gain = len(emptied) - self._taken()
+        if (gain, -moves) > (self.gain, -self._moves):
+            self._keep_if_proven(emptied, gain, moves)
 
     def _taken(self) -> int:
         """How many cards that were free the moved pods have taken."""
@@ -155,12 +173,14 @@ class DeviceEmptying:
                 return True
         return False
 
-    def _emptied(self, card: CardId, units: Sequence[MoveUnit], left: int) -> Iterator[int]:
+    def _emptied(self, card: CardId, units: Sequence[MoveUnit], left: int, *, simply: bool = False) -> Iterator[int]:
         of = self._cards.of
         if any(of.get(device) == card for each in self._search.reached for device in devices_of(each.placed)):
             # A pod that was moved uses it now.
             return
-        yield from self._search.emptied(units, left, lambda: self._relocation.use(self._blocking({card})))
+        yield from self._search.emptied(
+            units, left, lambda: self._relocation.use(self._blocking({card})), simply=simply
+        )
 
     def _keep_if_proven(self, emptied: tuple[CardId, ...], gain: int, moves: int) -> None:
         relocation, of = self._make(), self._cards.of
@@ -173,7 +193,12 @@ class DeviceEmptying:
 
         proof = MoveProof(relocation, accepts, lambda: len(self._cards.free(state)) >= wanted)
         keep = [device for card in emptied for device in self._cards.devices[card]]
-        proven = proof.prove(self._search.reached, keep)
+        # One budget for the search and the proofs.
+        relocation.decisions = self._relocation.decisions
+        try:
+            proven = proof.prove(self._search.reached, keep)
+        finally:
+            self._relocation.decisions = relocation.decisions
         if proven is not None:
             self.gain, self._moves, self._proven, self.freed = gain, moves, proven, emptied
 

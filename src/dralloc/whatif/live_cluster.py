@@ -14,17 +14,21 @@ from typing import Any, Final
 
 import msgspec
 
-from dralloc.api.core_v1 import Node
+from dralloc.api.core_v1 import ConfigMap, Node
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.registry import Kind
 from dralloc.api.resource_v1 import GROUP, DeviceTaintRule, ResourceClaim, ResourceSlice
+from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.discovery import Discovery, discover
 from dralloc.client.transport import ClientRequest, Transport
 from dralloc.client.typed_resource import TypedResource
 from dralloc.devices.identity import ClaimId
-from dralloc.primitives.errors import Forbidden
+from dralloc.primitives.errors import Forbidden, NotFound
+from dralloc.scheduler.configuration_publisher import CONFIG_MAPS
+from dralloc.scheduler.published_configuration import key_of, published_names
+from dralloc.scheduler.settings import NAME
 from dralloc.scheduler.state.volume_state import has_volumes
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.whatif.cluster_objects import (
@@ -38,6 +42,8 @@ from dralloc.whatif.cluster_objects import (
 from dralloc.whatif.reduced_objects import reduced
 
 PAGE_SIZE: Final = 500
+# Pods may name schedulers that do not exist.
+SCHEDULERS_MAX: Final = 20
 
 
 async def read_cluster(
@@ -47,13 +53,31 @@ async def read_cluster(
     discovery = await discover(transport)
     calls = ApiCalls(transport)
     kinds = {object_type: kind for object_type, kind in relevant_kinds() if wanted is None or object_type in wanted}
+    with_schedulers = kinds.pop(ConfigMap, None) is not None
     found = await asyncio.gather(*(_read(calls, discovery, kind, namespace) for kind in kinds.values()))
     read = dict(zip(kinds, found, strict=True))
-    pods = read.get(Pod, ReadKind()).objects
-    if not any(isinstance(pod, Pod) and has_volumes(pod) for pod in pods):
+    pods = [pod for pod in read.get(Pod, ReadKind()).objects if isinstance(pod, Pod)]
+    if with_schedulers:
+        read[ConfigMap] = await _read_schedulers(calls, {pod.spec.scheduler_name for pod in pods})
+    if not any(map(has_volumes, pods)):
         # No answer about these pods depends on volumes.
         read |= {kind: replace(read[kind], note="") for kind in VOLUME_KINDS & read.keys()}
     return read
+
+
+async def _read_schedulers(calls: ApiCalls, named: set[str]) -> ReadKind:
+    """What schedulers have published about themselves: ours, and those that pods name."""
+    names = [NAME, *(name for name in published_names(named) if name != NAME)][:SCHEDULERS_MAX]
+    found: list[ApiObject] = []
+    note = ""
+    for key in map(key_of, names):
+        try:
+            found.append(reduced(await calls.get(CONFIG_MAPS, key)))
+        except NotFound:
+            continue
+        except Forbidden as error:
+            note = note or f"cannot read how schedulers place pods, answers assume the default (or --config): {error}"
+    return ReadKind(tuple(found), note, is_missing=bool(note) and not found)
 
 
 async def server_version(transport: Transport) -> str:
@@ -99,13 +123,17 @@ def why_not_served(discovery: Discovery, kind: Kind) -> str:
 
 async def _read(calls: ApiCalls, discovery: Discovery, kind: Kind, namespace: str) -> ReadKind:
     resource = served_resource(discovery, kind)
+    # Most clusters do not serve taint rules and groups; then there are none.
+    is_optional = kind.hub in (DeviceTaintRule, PodGroup)
     if resource is None:
-        # Most clusters do not serve taint rules; then there are none.
-        is_usual = kind.hub is DeviceTaintRule and not discovery.versions(kind.group, kind.plural)
+        is_usual = is_optional and not discovery.versions(kind.group, kind.plural)
         return ReadKind(note="" if is_usual else why_not_served(discovery, kind), is_missing=True)
     try:
         objects, _ = await calls.list_all(resource, page_size=PAGE_SIZE)
         return ReadKind(tuple(map(reduced, objects)))
+    except NotFound as error:
+        # The gate was turned off in the meantime.
+        return ReadKind(note="" if is_optional else f"cannot read {kind.plural}: {error}", is_missing=True)
     except Forbidden as error:
         refused = f"cannot read {kind.plural}: {error}"
     if kind.namespaced:

@@ -9,9 +9,11 @@ import msgspec
 from msgspec.structs import replace
 
 from dralloc.api.codec import DecodeError
+from dralloc.api.core_v1 import ConfigMap
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.registry import find_in_other_versions, find_kind
 from dralloc.api.resource_v1 import GROUP
+from dralloc.scheduler.published_configuration import SCHEDULER_NAME
 from dralloc.whatif.cluster_objects import ClusterObjects, decode_object, object_type_of
 
 
@@ -43,7 +45,8 @@ def add_manifests(
         if kinds is not None and _type_of(manifest) not in kinds:
             continue
         if (obj := _object(manifest, objects.namespace)) is not None:
-            objects.add(obj)
+            if not isinstance(obj, ConfigMap) or SCHEDULER_NAME in obj.data:
+                objects.add(obj)
         elif manifest.api_version.startswith(f"{GROUP}/"):
             unknown.add((manifest.file, manifest.kind, manifest.api_version))
     objects.notes += [f"{file}: ignored unknown kind {kind} of {version}" for file, kind, version in sorted(unknown)]

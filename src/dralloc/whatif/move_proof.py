@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from dralloc.api.pod_v1 import Pod, Toleration
 from dralloc.devices.identity import DeviceId
-from dralloc.whatif.engine import PodPlacement
 from dralloc.whatif.movable_pods import MoveUnit
 from dralloc.whatif.move_search import ReachedGoal
+from dralloc.whatif.placements import PodPlacement
 from dralloc.whatif.relocation import HOLD_KEY, PlaceHolds, Relocation, devices_before, devices_of
 
 ORDERS_MAX: Final = 120

@@ -13,13 +13,9 @@ from itertools import combinations
 
 from dralloc.api.pod_v1 import Pod
 from dralloc.scheduler.decide.node_verdicts import Fits
-from dralloc.whatif.engine import PodPlacement
 from dralloc.whatif.movable_pods import MoveUnit
+from dralloc.whatif.placements import PodPlacement
 from dralloc.whatif.relocation import Relocation
-
-
-class SearchLimit(Exception):
-    """The search took more decisions than allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +33,10 @@ class ReachedGoal:
 
 
 class MoveSearch:
-    """`decisions_max` bounds the search; SearchLimit is raised then, and the state is as before."""
+    """Where the relocation raises SearchLimit, the search ends, and the state is as before."""
 
-    def __init__(self, relocation: Relocation, units: Iterable[MoveUnit], decisions_max: int) -> None:
+    def __init__(self, relocation: Relocation, units: Iterable[MoveUnit]) -> None:
         self._relocation = relocation
-        self._decisions_max = decisions_max
         self._by_node: dict[str, list[MoveUnit]] = {}
         for unit in units:
             for name in unit.nodes:
@@ -65,6 +60,14 @@ class MoveSearch:
         for units, evicted in self._displacing(goal, moves_max):
             left = moves_max - sum(len(unit.pods) for unit in units)
             yield from self.placings((*rest, *evicted), left)
+
+    def _chosen(self, goals: Sequence[Goal], left: int) -> Iterator[int]:
+        """The way in which the scheduler would place the goals, one after the other."""
+        if not goals:
+            yield left
+            return
+        for _ in self._try(goals[0]):
+            yield from self._chosen(goals[1:], left)
 
     def _direct(self, goal: Goal) -> Iterator[ReachedGoal]:
         """The nodes where the pod fits as it is: the scheduler's choice first."""
@@ -108,8 +111,6 @@ class MoveSearch:
             self._relocation.back_to(mark)
 
     def _try(self, goal: Goal, node: str = "") -> Iterator[ReachedGoal]:
-        if self._relocation.decisions >= self._decisions_max:
-            raise SearchLimit
         mark = self._relocation.mark()
         placed = self._relocation.place(goal.pod, node)
         if placed is None:
@@ -131,16 +132,15 @@ class MoveSearch:
 
     def _fits_without(self, goal: Goal, name: str, units: Iterable[MoveUnit]) -> bool:
         mark = self._relocation.mark()
-        for unit in units:
-            self._relocation.evict(unit.pods)
-        fits = self._relocation.place(goal.pod, name) is not None
-        self._relocation.back_to(mark)
-        return fits
+        try:
+            for unit in units:
+                self._relocation.evict(unit.pods)
+            return self._relocation.place(goal.pod, name) is not None
+        finally:
+            self._relocation.back_to(mark)
 
     def _could_take(self, goal: Goal, name: str, units: Sequence[MoveUnit]) -> bool:
         """True if the pod would fit without all pods that can be moved: nothing less helps otherwise."""
-        if self._relocation.decisions >= self._decisions_max:
-            raise SearchLimit
         return self._fits_without(goal, name, units)
 
     def _movable(self, name: str) -> list[MoveUnit]:
@@ -151,10 +151,12 @@ class MoveSearch:
 
     # --- Evictions without a pod that needs the place -----------------------------------------------------------------------
 
-    def emptied(self, units: Sequence[MoveUnit], moves_max: int, block: Callable[[], None]) -> Iterator[int]:
+    def emptied(
+        self, units: Sequence[MoveUnit], moves_max: int, block: Callable[[], None], *, simply: bool = False
+    ) -> Iterator[int]:
         """Every way to place the pods of the units elsewhere, as the number of moves that are left.
 
-        `block` keeps them from what they leave.
+        `block` keeps them from what they leave. `simply`: only where the scheduler would place them, and nothing else moves.
         """
         left = moves_max - sum(len(unit.pods) for unit in units)
         if left < 0:
@@ -163,6 +165,9 @@ class MoveSearch:
         try:
             goals = tuple(self._evict(units))
             block()
+            if simply:
+                yield from self._chosen(goals, left)
+                return
             yield from self.placings(goals, left)
             if len(goals) > 1:
                 # Which device of a node a pod gets depends on those before it.

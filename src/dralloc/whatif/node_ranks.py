@@ -9,6 +9,7 @@ from typing import Final
 
 from dralloc.api.core_v1 import Node
 from dralloc.fleet.profiles import profile_names
+from dralloc.primitives.whole_numbers import whole_number
 from dralloc.scheduler.settings import SchedulerSettings
 
 # The rank of a renamed node.
@@ -19,9 +20,9 @@ _NEW_NODES: Final = 100
 
 def rank_function(nodes: Iterable[Node]) -> Callable[[str], int]:
     known = {
-        node.metadata.name: int(text)
+        node.metadata.name: rank
         for node in nodes
-        if (text := node.metadata.annotations.get(RANK_ANNOTATION, "")).isdecimal()
+        if (rank := whole_number(node.metadata.annotations.get(RANK_ANNOTATION, ""))) is not None
     }
     scheduler_rank = SchedulerSettings().rank
     return lambda name: known[name] if name in known else scheduler_rank(name)

@@ -1,7 +1,7 @@
 """How many nodes of a shape pods would need.
 
 Pods are placed one after the other by the engine. A pod that fits nowhere gets new nodes; if it does not fit on those
-either, they are removed again, and pods with the same requirements are not tried on new nodes.
+either, they are removed again, and pods with the same requirements are not tried on new nodes. A gang gets its new nodes together.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from dralloc.api.request_name import RequestName
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.devices.identity import ClaimId
 from dralloc.scheduler.contract import Decision, Placement, Rejection
+from dralloc.scheduler.decide.gang_cycle import GangDecision, GangRequest
 from dralloc.whatif.candidate_shapes import CandidateShape, Growth, Growths
-from dralloc.whatif.engine import Engine, PodPlacement, UnplacedPod
+from dralloc.whatif.engine import Engine
+from dralloc.whatif.placements import PodPlacement, UnplacedPod
+from dralloc.whatif.pod_groups import is_placed
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ class _Planner:
         placements: list[PodPlacement] = []
         unplaced: list[UnplacedPod] = []
         for pod in pods:
-            placed = self._engine.place(pod, self._decide)
+            placed = self._engine.place(pod, self._decide, self._decide_gang)
             if isinstance(placed, PodPlacement):
                 placements.append(placed)
             else:
@@ -88,6 +91,37 @@ class _Planner:
             self._remove(growth)
             self._unsatisfiable.add(key)
         return again
+
+    def _decide_gang(self, request: GangRequest) -> GangDecision:
+        """A gang gets the fewest new nodes with which it fits. More than one growth for each member is of no use."""
+        decision = self._engine.groups.settle(request)
+        least, most = 0, min(request.needed, self._shape.growths_max - len(self._growths))
+        if is_placed(decision) or not self._fits_with(most, request):
+            return decision
+        while least + 1 < most:
+            middle = (least + most) // 2
+            if self._fits_with(middle, request):
+                most = middle
+            else:
+                least = middle
+        added = self._more(most)
+        for growth in added:
+            self._add(growth)
+        self._growths += added
+        return self._engine.groups.settle(request)
+
+    def _fits_with(self, more: int, request: GangRequest) -> bool:
+        growths = self._more(more)
+        for growth in growths:
+            self._add(growth)
+        fits = is_placed(self._engine.groups.decide(request))
+        for growth in reversed(growths):
+            self._remove(growth)
+        return fits
+
+    def _more(self, count: int) -> list[Growth]:
+        first = len(self._growths)
+        return [self._grow(number) for number in range(first, first + count)]
 
     def _add(self, growth: Growth) -> None:
         for node in growth.nodes:

@@ -11,13 +11,15 @@ from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.devices.identity import ClaimId, DeviceId
 from dralloc.scheduler.contract import Placement, Rejection
 from dralloc.scheduler.decide.node_verdicts import Fits
+from dralloc.scheduler.state.group_members import PodGroupKey
 from dralloc.whatif.allocations import subject_of_claim, subject_of_pod
 from dralloc.whatif.blockers import Blocker, Stage
 from dralloc.whatif.engine import Engine
 from dralloc.whatif.explanation.json_form import plain_explanation
 from dralloc.whatif.explanation.report import Explanation, FitVerdict, Question, explain
 from dralloc.whatif.explanation.text import headline, lines
-from dralloc.whatif.preemption_preview import PreemptionPreview
+from dralloc.whatif.group_explanation import GroupRefusal, MemberStanding, for_group, member_answer, subject_of_group
+from dralloc.whatif.preemption_preview import GangPreemptionPreview, PreemptionPreview
 from dralloc.whatif.template_claims import MissingTemplate
 
 ALLOCATED: Final = "Allocated"
@@ -42,7 +44,7 @@ class SubjectExplanation:
     held: tuple[str, ...] = ()
     blockers: tuple[Blocker, ...] = ()
     # The pods that would be evicted for it.
-    preemption: PreemptionPreview | None = None
+    preemption: PreemptionPreview | GangPreemptionPreview | None = None
 
     @property
     def is_good(self) -> bool:
@@ -104,16 +106,40 @@ def _explain_placed(engine: Engine, pod: Pod, subject: str) -> SubjectExplanatio
 
 def _explain_waiting(engine: Engine, pod: Pod, subject: str) -> SubjectExplanation:
     blockers = engine.blockers(pod)
+    key = engine.groups.key_of(pod)
+    if key is not None and not blockers:
+        return _explain_member(engine, pod, subject, key)
+    return _blocked(_explain_alone(engine, pod, subject), blockers)
+
+
+def _explain_alone(engine: Engine, pod: Pod, subject: str) -> SubjectExplanation:
     try:
-        found = _explain(engine, engine.complete(pod), subject)
+        return _explain(engine, engine.complete(pod), subject)
     except MissingTemplate:
-        found = SubjectExplanation(subject, BLOCKED)
+        return SubjectExplanation(subject, BLOCKED)
+
+
+def _blocked(found: SubjectExplanation, blockers: tuple[Blocker, ...]) -> SubjectExplanation:
     if not blockers:
         return found
+    subject = found.subject
     if found.verdict == FitVerdict.FITS.value:
         found = SubjectExplanation(subject, BLOCKED, held=found.held)
     message = f"{subject} cannot be scheduled: {blockers[0].message}"
     return replace(found, verdict=BLOCKED, message=message, blockers=(*blockers, *found.blockers))
+
+
+def _explain_member(engine: Engine, pod: Pod, subject: str, key: PodGroupKey) -> SubjectExplanation:
+    """The member of a group gets what the decision about the group says."""
+    match member_answer(engine, pod, key):
+        case MemberStanding(node=node, devices=devices):
+            message = f"{subject} fits with the other pods of {subject_of_group(key)}: it gets node {node}"
+            return SubjectExplanation(subject, FitVerdict.FITS.value, message, held=devices)
+        case GroupRefusal(blocker, preemption):
+            found = _explain_alone(engine, pod, subject)
+            explanation = found.explanation and for_group(engine, key, pod.metadata.name, found.explanation)
+            found = _blocked(replace(found, explanation=explanation), (blocker,))
+            return replace(found, preemption=preemption)
 
 
 def _explain(engine: Engine, pod: Pod, subject: str) -> SubjectExplanation:

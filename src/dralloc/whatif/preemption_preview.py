@@ -8,7 +8,8 @@ from typing import Any
 
 from dralloc.allocator.diagnosis.reasons import counted, first_few
 from dralloc.api.pod_v1 import Pod
-from dralloc.scheduler.contract import PreemptionPlan
+from dralloc.scheduler.contract import PlannedVictim, PreemptionPlan
+from dralloc.scheduler.decide.gang_preemption import GangPreemptionPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +29,7 @@ class PreemptionPreview:
         return f"{condition}would preempt {victims} on node {plan.node}"
 
     def lines(self) -> Iterator[str]:
-        for victim in self.plan.victims:
-            freed = f", which frees {first_few(map(str, victim.frees), 'claim')}" if victim.frees else ""
-            yield f"evict pod {_name(victim.pod)} (priority {victim.pod.spec.priority or 0}) on {victim.node}{freed}"
+        yield from map(_victim_line, self.plan.victims)
         if self.plan.leaving:
             yield f"wait for {counted(len(self.plan.leaving), 'pod')} to leave {self.plan.node}"
         if self._violations:
@@ -39,20 +38,11 @@ class PreemptionPreview:
             yield f"it then gets {first_few(devices, 'device')}"
 
     def values(self) -> dict[str, Any]:
-        victims = [
-            {
-                "pod": _name(victim.pod),
-                "node": victim.node,
-                "priority": victim.pod.spec.priority or 0,
-                "frees": [str(claim_id) for claim_id in victim.frees],
-            }
-            for victim in self.plan.victims
-        ]
         return {
             "enabled": self.is_enabled,
             "message": self.summary,
             "node": self.plan.node,
-            "victims": victims,
+            "victims": list(map(_victim_values, self.plan.victims)),
             "leaving": ["/".join(key) for key in self.plan.leaving],
             "budgetViolations": self._violations,
             "devices": self._devices(),
@@ -66,6 +56,49 @@ class PreemptionPreview:
     def _devices(self) -> list[str]:
         new = self.plan.placement.new.values()
         return [str(allocated.device) for claim in new for allocated in claim.devices]
+
+
+@dataclass(frozen=True, slots=True)
+class GangPreemptionPreview:
+    """Like `PreemptionPreview`, for the members of a gang together."""
+
+    plan: GangPreemptionPlan
+    is_enabled: bool
+
+    @property
+    def summary(self) -> str:
+        """Completes a sentence about the gang or a member of it."""
+        condition = "" if self.is_enabled else "with the gate DRAPreemption, "
+        if not self.plan.victims:
+            return f"{condition}would wait for pods that are leaving"
+        return f"{condition}would preempt {first_few((_name(victim.pod) for victim in self.plan.victims), 'pod')}"
+
+    def lines(self) -> Iterator[str]:
+        yield from map(_victim_line, self.plan.victims)
+        for pod, placement in self.plan.places:
+            yield f"{_name(pod)} then gets node {placement.node}"
+
+    def values(self) -> dict[str, Any]:
+        return {
+            "enabled": self.is_enabled,
+            "message": self.summary,
+            "victims": list(map(_victim_values, self.plan.victims)),
+            "places": [{"pod": _name(pod), "node": placement.node} for pod, placement in self.plan.places],
+        }
+
+
+def _victim_line(victim: PlannedVictim) -> str:
+    freed = f", which frees {first_few(map(str, victim.frees), 'claim')}" if victim.frees else ""
+    return f"evict pod {_name(victim.pod)} (priority {victim.pod.spec.priority or 0}) on {victim.node}{freed}"
+
+
+def _victim_values(victim: PlannedVictim) -> dict[str, Any]:
+    return {
+        "pod": _name(victim.pod),
+        "node": victim.node,
+        "priority": victim.pod.spec.priority or 0,
+        "frees": [str(claim_id) for claim_id in victim.frees],
+    }
 
 
 def _name(pod: Pod) -> str:

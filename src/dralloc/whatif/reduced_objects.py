@@ -21,12 +21,13 @@ from dralloc.api.resource_v1 import NULL, ResourceClaim, ResourceClaimTemplate
 from dralloc.api.volume_claims import BETA_STORAGE_CLASS, BIND_COMPLETED, SELECTED_NODE
 from dralloc.api.volumes_v1 import PersistentVolumeClaimTemplate
 from dralloc.api.wire import map_changed
+from dralloc.scheduler.decide.strategy_choice import ANNOTATION as STRATEGY
 
 # The annotations that answers read, by the beginning of their keys.
 _READ_KEYS: Final = (
     *("dralloc.io/", "resource.kubernetes.io/", MIRROR_POD),
     *(BIND_COMPLETED, SELECTED_NODE, BETA_STORAGE_CLASS),
-    SAFE_TO_EVICT,
+    *(SAFE_TO_EVICT, STRATEGY),
 )
 # The whole manifest of the object, with everything that is left out here.
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"

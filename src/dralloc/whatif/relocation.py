@@ -26,7 +26,8 @@ from dralloc.devices.identity import ClaimId, DeviceId
 from dralloc.scheduler.state.placed_pods import claims_used_by
 from dralloc.whatif.cluster_objects import ClusterObjects
 from dralloc.whatif.drain import released_claim
-from dralloc.whatif.engine import Engine, PodPlacement, replace_in, with_room
+from dralloc.whatif.engine import Engine, replace_in, with_room
+from dralloc.whatif.placements import PodPlacement
 from dralloc.whatif.scenario import taint_rule
 
 # The taint on what is kept for the pods of a plan; the pods that a place is made for tolerate it on nodes.
@@ -44,9 +45,16 @@ class PlaceHolds:
         return PlaceHolds(self.nodes | other.nodes, self.devices | other.devices)
 
 
+class SearchLimit(Exception):
+    """More decisions were asked for than allowed."""
+
+
 class Relocation:
-    def __init__(self, engine: Engine) -> None:
+    """`decisions_max` bounds what may be asked; SearchLimit is raised then."""
+
+    def __init__(self, engine: Engine, decisions_max: int) -> None:
         self.engine = engine
+        self._decisions_max = decisions_max
         self._nodes = {node.metadata.name: with_room(node) for node in engine.objects.nodes}
         self._undo: list[Callable[[], object]] = []
         # Decisions that were asked for.
@@ -76,7 +84,9 @@ class Relocation:
         return tuple(map(_created_again, pods))
 
     def place(self, pod: Pod, node: str = "") -> PodPlacement | None:
-        """Gives the pod the node, or the one that the scheduler chooses; None if it does not fit."""
+        """Gives the pod the node, or the one that the scheduler chooses; None if it does not fit. Raises SearchLimit."""
+        if self.decisions >= self._decisions_max:
+            raise SearchLimit
         self.decisions += 1
         asked = replace(pod, spec=replace(pod.spec, node_name=node)) if node else pod
         placement = self.engine.placement(asked)

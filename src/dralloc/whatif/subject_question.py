@@ -1,4 +1,4 @@
-"""The question of `dralloc explain`: why a pod or a claim gets its devices, or none. The command and the server both ask it here."""
+"""The question of `dralloc explain`: why a pod, a claim or a group of pods gets its devices, or none. The command and the server both ask it here."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from dralloc.api.core_v1 import Event
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.primitives.errors import Forbidden, NotFound
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
+from dralloc.scheduler.state.group_members import PodGroupKey
 from dralloc.whatif.cluster_objects import PLACEMENT_NEEDED, PLACEMENT_USEFUL, ClusterObjects, UnknownObject
 from dralloc.whatif.engine import Engine
+from dralloc.whatif.group_explanation import GroupExplanation, explain_group
 from dralloc.whatif.pod_explanation import SubjectExplanation, explain_claim, explain_pod
 
 if TYPE_CHECKING:
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SubjectQuestion:
-    """About a `pod` or a `claim`, by NAMESPACE/NAME or by name; on any node, or on one."""
+    """About a `pod`, a `claim` or a `podgroup`, by NAMESPACE/NAME or by name; on any node, or on one."""
 
     kind: str
     name: str
@@ -35,27 +38,30 @@ class SubjectQuestion:
     @property
     def needed(self) -> frozenset[type[ApiObject]]:
         """The kinds without which there is no answer."""
-        return PLACEMENT_NEEDED | ({Pod} if self.kind == "pod" else set())
+        return PLACEMENT_NEEDED | (set() if self.kind == "claim" else {Pod})
 
     @property
     def useful(self) -> frozenset[type[ApiObject]]:
         # Events tell what goes wrong on a pod's node.
-        return PLACEMENT_USEFUL | ({Event} if self.kind == "pod" else set())
+        return PLACEMENT_USEFUL | (set() if self.kind == "claim" else {Event})
 
-    def answer(self, objects: ClusterObjects) -> SubjectExplanation:
+    def answer(self, objects: ClusterObjects) -> SubjectExplanation | GroupExplanation:
         """Raises UnknownObject. What the user should know about the answer is added to the notes of the objects."""
         only_node = objects.find_node(self.node).metadata.name if self.node is not None else ""
         engine = partial(Engine, objects, objects.now, only_node=only_node, scheduler_names=self.scheduler_names)
         if self.kind == "pod":
             pod = objects.find(Pod, self.kind, self.name)
             return explain_pod(engine(), pod)
+        if self.kind == "podgroup":
+            group = objects.find(PodGroup, "pod group", self.name).metadata
+            return explain_group(engine(), PodGroupKey(group.namespace, group.name))
         claim = objects.find(ResourceClaim, self.kind, self.name)
         return explain_claim(engine(), claim)
 
 
 async def ask_cluster(
     question: SubjectQuestion, transport: Transport, namespace: str, gates: FeatureGates, now: datetime | None = None
-) -> tuple[SubjectExplanation, list[str]]:
+) -> tuple[SubjectExplanation | GroupExplanation, list[str]]:
     """The answer from the objects of a server, with notes; `now` is the time that it assumes.
 
     Raises NotFound, and Forbidden if a needed kind cannot be read.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from dralloc.api.group_claims import is_shared
 from dralloc.api.meta_v1 import ObjectMeta, OwnerReference
-from dralloc.api.pod_claims import POD_CLAIM_NAME, controller_of, is_made_for
+from dralloc.api.pod_claims import POD_CLAIM_NAME, controller_of, group_name
 from dralloc.api.pod_v1 import Container, Pod, PodResourceClaim, PodResourceClaimStatus, PodSpec, Toleration
 from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate
+from dralloc.api.scheduling_v1beta1 import API_VERSION, PodGroup
 from dralloc.whatif.cluster_objects import ClusterObjects, exists, made_up_uid
 
 
@@ -20,13 +22,14 @@ class TemplateClaims:
 
     def __init__(self, objects: ClusterObjects) -> None:
         self._objects = objects
-        # By namespace, pod and the pod's name for the claim.
-        self._made: dict[tuple[str, str, str], ResourceClaim] = {}
+        self._for_groups = "DRAWorkloadResourceClaims" in objects.gates_in_use
+        # By namespace, kind and name of the owner, and its name for the claim.
+        self._made: dict[tuple[str, str, str, str], ResourceClaim] = {}
         for claim in objects.all(ResourceClaim).values():
             owner = controller_of(claim.metadata)
             entry = claim.metadata.annotations.get(POD_CLAIM_NAME)
-            if owner is not None and owner.kind == "Pod" and entry is not None:
-                self._made[claim.metadata.namespace, owner.name, entry] = claim
+            if owner is not None and entry is not None:
+                self._made[claim.metadata.namespace, owner.kind, owner.name, entry] = claim
 
     def complete(self, pod: Pod) -> tuple[Pod, tuple[ResourceClaim, ...]]:
         """The pod as it is once its claims exist, and the claims that do not exist yet. Raises MissingTemplate."""
@@ -39,7 +42,7 @@ class TemplateClaims:
                 continue
             claim = self._find(pod, entry)
             if claim is None:
-                claim = _from_template(self._objects, pod, entry)
+                claim = self._from_template(pod, entry)
                 expected.append(claim)
             statuses[entry.name] = PodResourceClaimStatus(name=entry.name, resource_claim_name=claim.metadata.name)
         status = replace(pod.status, resource_claim_statuses=tuple(statuses.values()))
@@ -57,36 +60,64 @@ class TemplateClaims:
         is_there = self._is_recorded(pod, status) or self._find(pod, entry) is not None
         if not entry.resource_claim_template_name or is_there:
             return None
-        return _from_template(self._objects, pod, entry)
+        return self._from_template(pod, entry)
 
     def _find(self, pod: Pod, entry: PodResourceClaim) -> ResourceClaim | None:
-        claim = self._made.get((pod.metadata.namespace, pod.metadata.name, entry.name))
-        # A pod of the same name may have had it before.
-        return claim if claim is not None and (not exists(pod) or is_made_for(claim, pod)) else None
+        owner = self._owner(pod, entry)
+        claim = self._made.get((pod.metadata.namespace, owner.kind, owner.metadata.name, entry.name))
+        # An owner of the same name may have had it before.
+        is_ours = claim is not None and (not exists(owner) or _is_owned(claim, owner.metadata.uid))
+        return claim if is_ours else None
+
+    def _owner(self, pod: Pod, entry: PodResourceClaim) -> Pod | PodGroup:
+        """The pod, or its group if the claim is the group's."""
+        if self._for_groups and (name := group_name(pod)):
+            group = self._objects.all(PodGroup).get((pod.metadata.namespace, name))
+            if group is not None and is_shared(entry, group):
+                return known_group(group)
+        return pod
+
+    def _from_template(self, pod: Pod, entry: PodResourceClaim) -> ResourceClaim:
+        owner = self._owner(pod, entry)
+        metadata = owner.metadata
+        key = (metadata.namespace, entry.resource_claim_template_name or "")
+        template = self._objects.all(ResourceClaimTemplate).get(key)
+        if template is None:
+            raise MissingTemplate(f"claim {entry.name}: template {'/'.join(key)} does not exist")
+        made = template.spec.metadata
+        is_of_pod = isinstance(owner, Pod)
+        reference = OwnerReference(
+            api_version="v1" if is_of_pod else API_VERSION,
+            kind="Pod" if is_of_pod else "PodGroup",
+            name=metadata.name,
+            uid=metadata.uid,
+            controller=True,
+            block_owner_deletion=True if is_of_pod else None,
+        )
+        return ResourceClaim(
+            api_version="resource.k8s.io/v1",
+            kind="ResourceClaim",
+            metadata=ObjectMeta(
+                name=f"{metadata.name}-{entry.name}",
+                namespace=metadata.namespace,
+                labels=made.labels,
+                annotations={**made.annotations, POD_CLAIM_NAME: entry.name},
+                owner_references=(reference,),
+            ),
+            spec=template.spec.spec,
+        )
 
 
-def _from_template(objects: ClusterObjects, pod: Pod, entry: PodResourceClaim) -> ResourceClaim:
-    metadata = pod.metadata
-    key = (metadata.namespace, entry.resource_claim_template_name or "")
-    template = objects.all(ResourceClaimTemplate).get(key)
-    if template is None:
-        raise MissingTemplate(f"claim {entry.name}: template {'/'.join(key)} does not exist")
-    made = template.spec.metadata
-    owner = OwnerReference(
-        api_version="v1", kind="Pod", name=metadata.name, uid=metadata.uid, controller=True, block_owner_deletion=True
-    )
-    return ResourceClaim(
-        api_version="resource.k8s.io/v1",
-        kind="ResourceClaim",
-        metadata=ObjectMeta(
-            name=f"{metadata.name}-{entry.name}",
-            namespace=metadata.namespace,
-            labels=made.labels,
-            annotations={**made.annotations, POD_CLAIM_NAME: entry.name},
-            owner_references=(owner,),
-        ),
-        spec=template.spec.spec,
-    )
+def known_group(group: PodGroup) -> PodGroup:
+    """The group as the scheduler knows it: with a UID."""
+    if group.metadata.uid:
+        return group
+    return replace(group, metadata=replace(group.metadata, uid=made_up_uid(group)))
+
+
+def _is_owned(claim: ResourceClaim, uid: str) -> bool:
+    owner = controller_of(claim.metadata)
+    return owner is not None and owner.uid == uid
 
 
 def pod_for_claim(claim: ResourceClaim) -> Pod:

@@ -94,6 +94,6 @@ def _owner(workload: Workload) -> OwnerReference:
         api_version=workload.api_version,
         kind=workload.kind,
         name=workload.metadata.name,
-        uid=workload.metadata.uid,
+        uid=workload.metadata.uid or made_up_uid(workload),
         controller=True,
     )

@@ -335,7 +335,10 @@ class _Proposer:
         }
         own = {claim_id.namespace for claim_id in self._situation.claim_ids}
         for claim_id in sorted(in_the_way, key=lambda found: (found.namespace not in own, found))[: 2 * PROPOSALS_MAX]:
-            claim = self._changeable.objects.all(ResourceClaim)[claim_id.namespace, claim_id.name]
+            claim = self._changeable.objects.all(ResourceClaim).get((claim_id.namespace, claim_id.name))
+            if claim is None:
+                # Another member of the pod's group is going to have it.
+                continue
             pods = self._changeable.users.get(claim_id, ())
             owner = controller_of(claim.metadata)
             is_made_for_one = owner is not None and owner.uid in {pod.metadata.uid for pod in pods}

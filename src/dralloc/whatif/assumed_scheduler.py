@@ -1,0 +1,76 @@
+"""The configuration of the scheduler whose decisions are foretold: as the user states it, or as the scheduler has published it.
+
+Where typical pods are neither stated nor published, they are those of the cluster, as for a scheduler that starts now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import msgspec
+
+from dralloc.api.core_v1 import ConfigMap
+from dralloc.api.resource_v1 import DeviceClass
+from dralloc.scheduler.configuration import BadConfiguration, SchedulerConfiguration, configuration_of, stated_in
+from dralloc.scheduler.decide.typical_pods import CountedPod
+from dralloc.scheduler.published_configuration import CONFIGURATION, SCHEDULER_NAME, TYPICAL_PODS, published_names
+from dralloc.whatif.cluster_objects import ClusterObjects
+from dralloc.whatif.manifest_cluster import UnusableManifest, add_manifests
+from dralloc.whatif.typical_pods import typical_pods_of
+
+_DEFAULT: Final = SchedulerConfiguration()
+
+
+def scheduler_of(objects: ClusterObjects, names: Collection[str]) -> SchedulerConfiguration:
+    """`names` are the schedulerNames of the scheduler's pods. What is unusable is noted, and the default taken."""
+    found = objects.stated.configuration or _published(objects, names) or _DEFAULT
+    strategies = found.strategies
+    if objects.stated.strategy is not None:
+        strategies = replace(strategies, default=objects.stated.strategy)
+    reads_typical = any(each.reads_typical_pods for each in (strategies.default, *strategies.allowed.values()))
+    if reads_typical and strategies.typical is None:
+        strategies = replace(strategies, typical=typical_pods_of(objects).counted())
+    return SchedulerConfiguration(found.class_settings, strategies)
+
+
+def _published(objects: ClusterObjects, names: Collection[str]) -> SchedulerConfiguration | None:
+    known = {each.data.get(SCHEDULER_NAME): each for each in objects.all(ConfigMap).values()}
+    for name in published_names(names):
+        if name not in known:
+            continue
+        try:
+            return _read(known[name], objects)
+        except (msgspec.DecodeError, BadConfiguration, UnusableManifest) as error:
+            objects.notes.append(
+                f"the configuration of scheduler {name} cannot be read: {error}; answers assume the default"
+            )
+    return None
+
+
+def _read(published: ConfigMap, objects: ClusterObjects) -> SchedulerConfiguration:
+    stated = stated_in(msgspec.json.decode(published.data.get(CONFIGURATION, "")))
+    text = published.data.get(TYPICAL_PODS)
+    return configuration_of(stated, None if text is None else _typical(text, objects))
+
+
+@dataclass(frozen=True, slots=True)
+class _Manifest:
+    file: str
+    api_version: str
+    kind: str
+    body: bytes
+
+
+def _typical(text: str, objects: ClusterObjects) -> tuple[CountedPod, ...]:
+    """The pods of the manifests, with the classes of the cluster."""
+    items: list[dict[str, Any]] = msgspec.json.decode(text, type=dict[str, Any]).get("items", [])
+    manifests = [
+        _Manifest(TYPICAL_PODS, str(each.get("apiVersion")), str(each.get("kind")), msgspec.json.encode(each))
+        for each in items
+    ]
+    given = ClusterObjects(objects.gates)
+    given.objects[DeviceClass] = dict(objects.all(DeviceClass))
+    add_manifests(given, manifests)
+    return typical_pods_of(given).all()
