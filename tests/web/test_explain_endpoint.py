@@ -113,10 +113,10 @@ def test_a_pod_and_a_claim_are_explained() -> None:
     [
         ("pods/default/nothing", 404, "no pod default/nothing in the cluster"),
         ("claims/elsewhere/one", 404, "did you mean default/one?"),
-        ("pods/default", 404, "/dralloc/v1/explain/pods|claims/NAMESPACE/NAME"),
-        ("nodes/default/n1", 404, "/dralloc/v1/explain/pods|claims/NAMESPACE/NAME"),
-        ("pods//fits", 404, "/dralloc/v1/explain/pods|claims/NAMESPACE/NAME"),
-        ("pods/default/fits/status", 404, "/dralloc/v1/explain/pods|claims/NAMESPACE/NAME"),
+        ("pods/default", 404, "/dralloc/v1/explain/pods|claims|podgroups/NAMESPACE/NAME"),
+        ("nodes/default/n1", 404, "/dralloc/v1/explain/pods|claims|podgroups/NAMESPACE/NAME"),
+        ("pods//fits", 404, "/dralloc/v1/explain/pods|claims|podgroups/NAMESPACE/NAME"),
+        ("pods/default/fits/status", 404, "/dralloc/v1/explain/pods|claims|podgroups/NAMESPACE/NAME"),
     ],
 )
 def test_unknown_names_and_paths(what: str, status: int, message: str) -> None:
@@ -250,5 +250,15 @@ def test_an_explanation_that_takes_too_long_is_given_up_and_keeps_its_slot(monke
             assert (await ask(server, "pods/default/fits"))[0] == 504
             assert (await ask(server, "pods/default/large"))[0] == 504
             assert begun == ["fits"], "the second one had no thread"
+
+    run(talk)
+
+
+def test_fragmentation_is_for_callers_who_may_list_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def talk(server: ApiServer) -> None:
+        deny(server, monkeypatch, f"{RESOURCE}/resourceslices")
+        assert (await send(server, "/dralloc/v1/fragmentation", user=READER)).status == 403
+        answer = await send(server, "/dralloc/v1/fragmentation")
+        assert (answer.status, json.loads(answer.body)) == (200, {"samples": []})
 
     run(talk)

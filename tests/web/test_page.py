@@ -28,7 +28,7 @@ from tests.support.cluster_process import ClusterProcess, cluster_process
 from tests.support.ports import free_port
 from tests.support.server_process import ServerProcess, server_process
 from tests.support.web_scene import NODES, SHARES, scene, with_own_claim
-from tests.support.workloads import Document, claim_template, pod, quota, template
+from tests.support.workloads import Document, claim_template, pod, pod_group, quota, template
 
 AUDIT = (Path(__file__).parent / "audit.js").read_text()
 LIVE = "document.querySelector('.connection')?.dataset.phase === 'live'"
@@ -70,7 +70,7 @@ def window(*options: str) -> Iterator[Window]:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[ClusterProcess]:
-    with cluster_process("--ephemeral", "--nodes", NODES) as running:
+    with cluster_process("--ephemeral", "--nodes", NODES, "--feature-gates", "GenericWorkload=true") as running:
         yield running
 
 
@@ -144,7 +144,7 @@ def test_totals_are_those_of_the_command_line(cluster: ClusterProcess, opened: W
         await page.go("#/")
         await page.sees("gpu.example.com")
         seen = json.loads(
-            await page.run("""JSON.stringify(Object.fromEntries([...document.querySelectorAll('.tile')].map((tile) => [
+            await page.run("""JSON.stringify(Object.fromEntries([...document.querySelectorAll('.tile:not(.fragmentation)')].map((tile) => [
                 tile.querySelector('h3').innerText,
                 {
                     states: Object.fromEntries([...tile.querySelectorAll('.legend li')].map((each) => each.innerText.trim().split(' ').reverse())),
@@ -235,6 +235,23 @@ def _namespace(name: str) -> Document:
 
 
 OF_TEMPLATE = {"gpu": template("gpu")}
+
+
+@pytest.fixture(scope="module")
+def gang(client: Client, opened: Window) -> None:
+    """A gang of which some pods would fit on a node. It comes after what the page waits for when it is opened."""
+    whole = build.request("gpu", device_class="gpu.example.com")
+    client.create(claim_template("whole", whole, namespace="research"))
+    client.create(pod_group("gang", namespace="research", min_count=4))
+    for number in range(4):
+        client.create(_member(f"gang-{number}"))
+
+
+def _member(name: str) -> Document:
+    made = pod(name, {"gpus": template("whole")}, namespace="research", group="gang")
+    return {**made, "spec": {**made["spec"], "nodeSelector": {"kubernetes.io/hostname": "gpu-2"}}}
+
+
 STUCK = [
     Stuck(
         "a gated pod",
@@ -266,6 +283,13 @@ STUCK = [
             _pod("refused", OF_TEMPLATE, "bounded"),
         ),
     ),
+    Stuck(
+        "a gang that does not fit",
+        "podgroup",
+        "research/gang",
+        "pod group research/gang does not fit: minCount (4) cannot be satisfied",
+    ),
+    Stuck("a member of it", "pod", "research/gang-0", "pod group research/gang does not fit"),
     Stuck("a pod that does not fit", "pod", "research/giant", "insufficient memory: requested 96Gi"),
     Stuck("its claim", "claim", "research/giant", "insufficient memory: requested 96Gi"),
     Stuck("a pod that runs", "pod", "serving/chat-0", "is on node gpu-"),
@@ -273,6 +297,7 @@ STUCK = [
 ]
 
 
+@pytest.mark.usefixtures("gang")
 @pytest.mark.parametrize("case", STUCK, ids=lambda case: case.id)
 def test_the_explanation_is_that_of_the_command(
     opened: Window, cluster: ClusterProcess, client: Client, case: Stuck
@@ -302,6 +327,24 @@ def test_the_explanation_is_that_of_the_command(
         assert case.says in headline
         assert await page.text(".answer") == headline
         assert await page.run("document.querySelector('.answer').classList.contains('fault')") is is_blocked
+
+    opened.run(look)
+
+
+@pytest.mark.usefixtures("gang")
+def test_a_gangs_page_shows_members_what_is_missing_and_what_would_do(opened: Window) -> None:
+    async def look(page: Page) -> None:
+        await page.go("#/pods/research/gang-0")
+        await page.click("a[href='#/podgroups/research/gang']")
+        await page.sees("4 pods")
+        await page.until("document.querySelectorAll('.members li').length === 4")
+        states = "[...document.querySelectorAll('.members li')].map((row) => row.dataset.state)"
+        shown = await page.run(states)
+        assert shown == sorted(shown), "those that would fit, then those that are missing"
+        assert shown[-1] == "Missing"
+        if "Fits" in shown:
+            await page.sees(f"set spec.schedulingPolicy.gang.minCount to {shown.count('Fits')}")
+        await page.sees("Nodes for the first pod that is missing")
 
     opened.run(look)
 
@@ -409,11 +452,27 @@ def test_three_windows_are_live_at_once(cluster: ClusterProcess, client: Client)
     asyncio.run(main())
 
 
+def test_idle_devices_and_what_strands_them_are_charted_over_time(opened: Window) -> None:
+    async def look(page: Page) -> None:
+        await page.go("#/")
+        await page.until("document.querySelectorAll('.fragmentation polyline').length === 3")
+        said = await page.text(".fragmentation[data-driver='mig.example.com']")
+        assert "idle" in said
+        await page.go("#/?driver=nic.example.com")
+        await page.until("document.querySelectorAll('.fragmentation').length === 1")
+
+    opened.run(look)
+
+
 # --- For everybody --------------------------------------------------------------------------------------------------
 
-VIEWS = ("#/", "#/nodes/mig-0", "#/claims", "#/claims/research/flexible", "#/pods", "#/pods/research/giant")
+VIEWS = (
+    *("#/", "#/nodes/mig-0", "#/claims", "#/claims/research/flexible", "#/pods", "#/pods/research/giant"),
+    "#/podgroups/research/gang",
+)
 
 
+@pytest.mark.usefixtures("gang")
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_view_is_accessible(opened: Window, theme: str) -> None:
     async def look(page: Page) -> None:

@@ -138,8 +138,11 @@ def used_by(log: Path, user: str) -> tuple[frozenset[Grant], list[str]]:
         if event["user"].get("username") != user or "objectRef" not in event:
             continue
         about = event["objectRef"]
-        name = about.get("name", "") if about["resource"] == "namespaces" else ""
-        used.add(Grant(Right(event["verb"], about.get("apiGroup", ""), about["resource"]), name=name))
+        right = Right(event["verb"], about.get("apiGroup", ""), about["resource"])
+        # What is read by name is granted by name.
+        is_named = right.verb == "get"
+        namespace = about.get("namespace", "") if is_named and right.resource != "namespaces" else ""
+        used.add(Grant(right, namespace, about.get("name", "") if is_named else ""))
         if event.get("responseStatus", {}).get("code") == 403:
             refused.append(event["requestURI"])
     return frozenset(used), refused

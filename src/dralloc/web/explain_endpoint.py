@@ -1,9 +1,12 @@
-"""`GET /dralloc/v1/explain/pods|claims/NAMESPACE/NAME`: the answer of `dralloc explain` from the server's own objects.
+"""`GET /dralloc/v1/explain/pods|claims|podgroups/NAMESPACE/NAME`: the answer of `dralloc explain` from the server's own objects.
 
     {"explanation": …, "text": "…", "notes": […]}
 
 `explanation` is what `dralloc explain -o json` prints, `text` what it prints for people, and `notes` say what the caller may
 not read. Objects are read through the API as the caller, so an answer contains nothing that the caller could not list.
+
+`GET /dralloc/v1/fragmentation`: idle and stranded devices over time, for callers who may list ResourceSlices; no samples where no scheduler
+runs in the server's process.
 
 An answer on thousands of nodes takes seconds. It is computed in a thread, a few at a time, while the server handles
 other requests.
@@ -13,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import Final
 
 import msgspec
@@ -24,8 +28,10 @@ from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.transport import ClientRequest, ClientResponse
 from dralloc.primitives.errors import ErrorDetails, MethodNotAllowed, NotFound, Timeout, TooManyRequests
 from dralloc.primitives.features import FeatureGates
+from dralloc.scheduler.report.fragmentation_history import FragmentationHistory
 
 PREFIX: Final = "/dralloc/"
+SLICES: Final = "/apis/resource.k8s.io/v1/resourceslices"
 ANSWERS_WITHIN_S: Final = 30.0
 RUNNING_MAX: Final = 1
 WAITING_MAX: Final = 16
@@ -38,8 +44,9 @@ class ExplainEndpoint:
 
     prefix = PREFIX
 
-    def __init__(self, gates: FeatureGates) -> None:
+    def __init__(self, gates: FeatureGates, history: FragmentationHistory | None = None) -> None:
         self._gates = gates
+        self._history = history
         self._slots = asyncio.Semaphore(RUNNING_MAX)
         self._waiting = 0
         self._running: set[asyncio.Task[bytes]] = set()
@@ -47,15 +54,28 @@ class ExplainEndpoint:
     async def answer(self, request: HttpRequest, api: HandleRequest) -> HttpResponse:
         """Raises ApiError."""
         match request.path.strip("/").split("/"):
-            case ["dralloc", "v1", "explain", "pods" | "claims" as kind, namespace, name] if namespace and name:
+            case ["dralloc", "v1", "explain", "pods" | "claims" | "podgroups" as kind, namespace, name] if (
+                namespace and name
+            ):
                 pass
+            case ["dralloc", "v1", "fragmentation"] if request.method == "GET":
+                return await self._fragmentation(request, api)
             case _:
-                raise NotFound(f"{request.path} not found: the path is {PREFIX}v1/explain/pods|claims/NAMESPACE/NAME")
+                raise NotFound(
+                    f"{request.path} not found: the path is {PREFIX}v1/explain/pods|claims|podgroups/NAMESPACE/NAME"
+                )
         if request.method != "GET":
             raise MethodNotAllowed(f"{request.path} only supports GET")
         transport = _HomeLoopTransport(_CallersApi(api, request.user))
         body = await self._compute(lambda: _explain(transport, kind.removesuffix("s"), namespace, name, self._gates))
         return HttpResponse(body=body)
+
+    async def _fragmentation(self, request: HttpRequest, api: HandleRequest) -> HttpResponse:
+        allowed = await api(HttpRequest("GET", SLICES, {"limit": "1"}, {}, b"", request.user))
+        if allowed.status != HTTPStatus.OK:
+            return allowed
+        values = self._history.values() if self._history is not None else {"samples": []}
+        return HttpResponse(body=msgspec.json.encode(values))
 
     async def _compute(self, work: Callable[[], bytes]) -> bytes:
         """The result of the work, done in a thread when one is available."""
@@ -67,13 +87,19 @@ class ExplainEndpoint:
                 await self._slots.acquire()
                 running = asyncio.ensure_future(self._run(work))
                 self._running.add(running)
-                running.add_done_callback(self._running.discard)
+                running.add_done_callback(self._end)
                 # A thread cannot be stopped, so it keeps its slot after a timeout.
                 return await asyncio.shield(running)
         except TimeoutError:
             raise Timeout(f"the explanation was not ready within {ANSWERS_WITHIN_S:.0f} seconds") from None
         finally:
             self._waiting -= 1
+
+    def _end(self, running: asyncio.Task[bytes]) -> None:
+        self._running.discard(running)
+        # After a timeout, no request waits for the result, nor for its error.
+        if not running.cancelled():
+            running.exception()
 
     async def _run(self, work: Callable[[], bytes]) -> bytes:
         try:

@@ -13,6 +13,8 @@ export function podOf(key, { metadata, spec = {}, status = {} }) {
     owner: (metadata.ownerReferences ?? []).find(({ controller }) => controller) ?? null,
     phase: status.phase ?? "Pending",
     node: spec.nodeName ?? "",
+    // The name of its PodGroup.
+    group: spec.schedulingGroup?.podGroupName ?? "",
     claims: (spec.resourceClaims ?? []).map((entry) => ({
       entry: entry.name,
       template: entry.resourceClaimTemplateName ?? "",

@@ -8,15 +8,16 @@ import { Denied, missingFor } from "./denied.mjs";
 import { DevicesView } from "./devices.mjs";
 import { NodeView, PoolView } from "./node.mjs";
 import { PodView } from "./pod.mjs";
+import { PodGroupView } from "./pod_group.mjs";
 import { PodsView } from "./pods.mjs";
 import { SignIn } from "./sign_in.mjs";
 import { ThemeSwitch } from "./theme_switch.mjs";
 
-const VIEWS = { devices: DevicesView, node: NodeView, pool: PoolView, claims: ClaimsView, claim: ClaimView, pods: PodsView, pod: PodView };
+const VIEWS = { devices: DevicesView, node: NodeView, pool: PoolView, claims: ClaimsView, claim: ClaimView, pods: PodsView, pod: PodView, podgroup: PodGroupView };
 const TABS = [
   { name: "Devices", href: "#/", views: ["devices", "node", "pool"] },
   { name: "Claims", href: "#/claims", views: ["claims", "claim"] },
-  { name: "Pods", href: "#/pods", views: ["pods", "pod"] },
+  { name: "Pods", href: "#/pods", views: ["pods", "pod", "podgroup"] },
 ];
 
 export function App({ world, status, route, version, connection, namespace, signIn, chooseNamespace }) {

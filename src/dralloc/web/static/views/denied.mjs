@@ -11,7 +11,7 @@ const EFFECTS = {
 };
 
 /** The kind without which a view is empty. */
-const NEEDS = { devices: "slices", node: "slices", pool: "slices", claims: "claims", claim: "claims", pods: "pods", pod: "pods" };
+const NEEDS = { devices: "slices", node: "slices", pool: "slices", claims: "claims", claim: "claims", pods: "pods", pod: "pods", podgroup: "pods" };
 
 /** Returns the name of the kind that the view needs, if the user may not see it. */
 export function missingFor(view, denied = []) {

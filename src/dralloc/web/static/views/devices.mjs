@@ -4,6 +4,7 @@ import { grouped, groupingLabels, nodeNames, SEVERAL, STATES, UNLABELLED } from 
 import { claimState } from "../model/story.mjs";
 import { html, useMemo } from "../vendor/htm-preact.mjs";
 import { StateBar, SumBar } from "./bars.mjs";
+import { Fragmentation } from "./fragmentation.mjs";
 import { PlaceMap } from "./place_map.mjs";
 import { Choice, pageOf, Pages, Search } from "./paging.mjs";
 import { findPlaces, ORDERS, PlaceCard } from "./places.mjs";
@@ -14,7 +15,7 @@ const PLACES_PER_PAGE = 12;
 // For fewer nodes the cards are enough.
 const MAPPED_FROM = 25;
 
-export function DevicesView({ world, route, version }) {
+export function DevicesView({ world, route, version, connection }) {
   const { q = "", by = "", driver = "", state = "", sort = "" } = route.parameters;
   const groups = useMemo(() => grouped(world, by), [world, version, by]);
   const found = useMemo(() => findPlaces(world, { q, driver, state, sort }), [world, version, q, driver, state, sort]);
@@ -31,6 +32,7 @@ export function DevicesView({ world, route, version }) {
         ${groups.map((group) => html`<${GroupTile} key=${group.name} group=${group} by=${by} driver=${driver} q=${q} />`)}
       </ul>
     </section>
+    <${Fragmentation} connection=${connection} driver=${driver} />
     <section aria-labelledby="nodes">
       <div class="section-head">
         <h2 id="nodes">Nodes</h2>

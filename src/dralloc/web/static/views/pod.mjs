@@ -20,6 +20,7 @@ export function PodView({ world, route, version, connection }) {
     <p class="badges">
       <span class="badge" data-phase=${pod.phase}>${pod.isLeaving ? "Terminating" : pod.phase}</span>
       ${pod.node && html`<a class="badge" href=${href("nodes", pod.node)}>on ${pod.node}</a>`}
+      ${pod.group && html`<a class="badge" href=${href("podgroups", pod.namespace, pod.group)}>group ${pod.group}</a>`}
       <span class="quiet">created ${age(pod.creationTimestamp)} ago${pod.owner ? ` by ${pod.owner.kind.toLowerCase()} ${pod.owner.name}` : ""}</span>
     </p>
     <${Explanation} connection=${connection} kind="pods" subject=${pod.key} version=${version} />

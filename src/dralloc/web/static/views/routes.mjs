@@ -13,6 +13,7 @@ export function parseRoute(hash) {
   if ((view === "claims" || view === "pods") && rest.length === 2) {
     return { view: view === "claims" ? "claim" : "pod", key: rest.join("/"), parameters };
   }
+  if (view === "podgroups" && rest.length === 2) return { view: "podgroup", key: rest.join("/"), parameters };
   return { view: "nowhere", parameters };
 }
 
