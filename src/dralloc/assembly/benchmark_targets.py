@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dralloc.assembly.benchmark_workloads import BenchmarkWorkload, ClaimSource
 from dralloc.assembly.cluster import ClusterSettings, cluster_in_process
-from dralloc.assembly.component_processes import local_cluster
+from dralloc.assembly.component_processes import cluster_of_up, local_cluster
 from dralloc.assembly.gc_settings import collect_rarely
 from dralloc.assembly.throughput import Scale, Throughput, clean_up, measure
 from dralloc.client.api_calls import ApiCalls
@@ -32,11 +32,21 @@ async def measure_local_cluster(workload: BenchmarkWorkload, scale: Scale) -> Th
         tempfile.TemporaryDirectory() as directory,
         local_cluster(Path(directory), with_controllers=workload.claims is ClaimSource.TEMPLATE) as kubeconfig,
     ):
-        calls = _calls(HttpTransport(read_kubeconfig(kubeconfig)))
-        try:
-            return await measure(calls, workload, scale)
-        finally:
-            await calls.close()
+        return await _measure_at(kubeconfig, workload, scale)
+
+
+async def measure_up(workload: BenchmarkWorkload, scale: Scale) -> Throughput:
+    """Measure `dralloc up`, with a SQLite store, under load from this process."""
+    with tempfile.TemporaryDirectory() as directory, cluster_of_up(Path(directory)) as kubeconfig:
+        return await _measure_at(kubeconfig, workload, scale)
+
+
+async def _measure_at(kubeconfig: Path, workload: BenchmarkWorkload, scale: Scale) -> Throughput:
+    calls = _calls(HttpTransport(read_kubeconfig(kubeconfig)))
+    try:
+        return await measure(calls, workload, scale)
+    finally:
+        await calls.close()
 
 
 def _calls(transport: Transport) -> ApiCalls:

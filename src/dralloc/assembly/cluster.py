@@ -42,6 +42,7 @@ from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.decide.strategy_choice import SPREADING, StrategySettings
 from dralloc.scheduler.leader_loop import SchedulerLoop
+from dralloc.scheduler.report.fragmentation_history import FragmentationHistory
 from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES, SchedulerSettings
 from dralloc.store.interface import Store
 from dralloc.store.memory import MemoryStore
@@ -64,6 +65,8 @@ class ClusterSettings:
     fleets: tuple[FleetSettings, ...] = ()
     identity: str | None = None
     strategies: StrategySettings = SPREADING
+    # For the web page.
+    fragmentation: FragmentationHistory | None = None
 
 
 def fleet(profile: str, count: int) -> FleetSettings:
@@ -138,6 +141,8 @@ async def components_on(
             settings=SchedulerSettings(names=names, gates=gates, strategies=settings.strategies),
         )
         application.metrics.include(terms.metrics.all)
+        if settings.fragmentation is not None:
+            components.start("fragmentation", partial(settings.fragmentation.run, lambda: terms.metrics.idle(), clock))
         components.start("scheduler", partial(terms.run_elected, identity) if identity else terms.run)
         if settings.controllers:
             account = transport_as(ComponentAccount.CONTROLLERS.user)

@@ -35,6 +35,14 @@ def local_cluster(directory: Path, *, with_controllers: bool, store: str | None 
 
 
 @contextmanager
+def cluster_of_up(directory: Path) -> Iterator[Path]:
+    """`dralloc up` without simulated nodes inside the block; yields the kubeconfig."""
+    options = ("--no-nodes", "--port", "0", "--data-dir", str(directory))
+    with _component(("up", *options), "dralloc is up "):
+        yield directory / "kubeconfig"
+
+
+@contextmanager
 def _component(arguments: Sequence[str], ready: str) -> Iterator[None]:
     """A `dralloc` command inside the block, after it has printed that it is ready."""
     command = [sys.executable, "-m", "dralloc", *arguments]

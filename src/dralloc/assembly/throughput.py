@@ -51,7 +51,7 @@ class Scale:
 
 async def measure(calls: ApiCalls, workload: BenchmarkWorkload, scale: Scale) -> Throughput:
     """Create nodes, devices and pods, and wait until every pod is bound."""
-    await _create_all(calls, workload.cluster(scale.nodes))
+    await create_all(calls, workload.cluster(scale.nodes))
     bound = _Bound(scale.pods)
     informer: Informer[Pod] = Informer()
     informer.subscribe(bound.changed)
@@ -59,7 +59,7 @@ async def measure(calls: ApiCalls, workload: BenchmarkWorkload, scale: Scale) ->
     try:
         await informer.synced.wait()
         started = time.perf_counter()
-        await _create_all(calls, _pod_documents(workload, scale))
+        await create_all(calls, _pod_documents(workload, scale))
         created = time.perf_counter()
         async with asyncio.timeout(scale.timeout_s):
             await bound.all.wait()
@@ -99,7 +99,7 @@ class _Bound:
             self.all.set()
 
 
-async def _create_all(calls: ApiCalls, documents: Iterable[Document]) -> None:
+async def create_all(calls: ApiCalls, documents: Iterable[Document]) -> None:
     async def create(document: Document) -> None:
         with suppress(AlreadyExists):
             await calls.create(resource_of(document), document)
