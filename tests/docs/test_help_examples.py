@@ -62,7 +62,7 @@ ENDLESS = {
     "dralloc top devices --watch": "…\n…gpu-0…",
 }
 # Examples whose answer may be no: no controller creates the pods again, and one of them has another scheduler.
-MAY_SAY_NO = ("dralloc defrag", "dralloc drain", "dralloc allocate", "dralloc plan")
+MAY_SAY_NO = ("dralloc defrag", "dralloc drain", "dralloc allocate", "dralloc plan", "dralloc explain podgroup")
 # The port may be in use.
 FREE_PORT = ("dralloc up", "dralloc apiserver")
 
@@ -71,6 +71,13 @@ apiVersion: resource.k8s.io/v1
 kind: ResourceClaim
 metadata: {{name: {name}, namespace: {namespace}, labels: {{team: vision}}}}
 spec: {{devices: {{requests: [{{name: gpu, exactly: {{deviceClassName: gpu.example.com}}}}]}}}}
+"""
+GANG = """\
+apiVersion: scheduling.k8s.io/v1beta1
+kind: PodGroup
+metadata: {name: gang, namespace: default}
+spec: {schedulingPolicy: {gang: {minCount: 1}}}
+---
 """
 POD = """\
 apiVersion: v1
@@ -137,6 +144,10 @@ FILES = {
     "cluster/world.yaml": WORLD,
     "cluster.json": json.dumps({"apiVersion": "v1", "kind": "List", "items": list(yaml.safe_load_all(WORLD))}),
     "pods.yaml": POD.format(name="new", namespace="default"),
+    "gang.yaml": GANG
+    + POD.format(name="member", namespace="default").replace(
+        "spec:\n", "spec:\n  schedulingGroup: {podGroupName: gang}\n", 1
+    ),
     "claim.yaml": CLAIM.format(name="one", namespace="default"),
     "claims.yaml": CLAIM.format(name="two", namespace="default"),
     "wanted.yaml": CLAIM.format(name="wanted", namespace="default"),

@@ -57,7 +57,7 @@ def running_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The kubeconfig of a cluster of `dralloc up`, which the examples need."""
     directory = tmp_path_factory.mktemp("cluster")
     kubeconfig = directory / "kubeconfig"
-    script = f"exec {sys.executable} -m dralloc up --ephemeral --port 0 --no-nodes --kubeconfig {kubeconfig}"
+    script = f"exec {sys.executable} -m dralloc up --ephemeral --port 0 --no-nodes --feature-gates GenericWorkload=true --kubeconfig {kubeconfig}"
     with going_on(script, directory, {"HOME": str(directory), "PYTHONUNBUFFERED": "1"}) as output:
         assert output.wait_for("dralloc is up…\n…"), output.text
         yield kubeconfig

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from dralloc.api.codec import encode
+from dralloc.api.core_v1 import Namespace
 from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.api.resource_v1alpha3 import PoolStatus, ResourcePoolStatusRequest, ResourcePoolStatusRequestStatus
 from dralloc.primitives.errors import ApiError, Invalid, NotFound
-from dralloc.testing.builders import DRIVER, claim, device, device_class, request, resource_slice, taint
+from dralloc.testing.builders import DRIVER, claim, device, device_class, request, resource_slice, taint, taint_rule
 from tests.support.running_cluster import RunningCluster, in_running_cluster, in_running_cluster_with
 from tests.support.scheduled_cluster import node, our_pod
 
@@ -139,3 +142,60 @@ async def test_KEP_5677_the_gate_is_switched_on_and_off(cluster: RunningCluster)
     with pytest.raises((NotFound, ApiError)):
         await cluster.client.get(ResourcePoolStatusRequest, "answered")
     assert await cluster.exists(ResourceSlice, "gpus", namespace="")
+
+
+@in_running_cluster_with(GATES)
+async def test_KEP_5677_devices_are_counted_once(cluster: RunningCluster) -> None:
+    """Taint rules make devices unavailable; admin access is no allocation; shares of one device count as one."""
+    shared = device("shared", shareable=True, capacity={"memory": "8"})
+    plain = [device(f"gpu-{number}") for number in range(3)]
+    gpus = resource_slice("gpus", shared, *plain, pool="node-a", node_name="node-a")
+    await cluster.create(device_class(), node("node-a"), gpus)
+    allowed = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
+    await cluster.client.patch(Namespace, "default", allowed)
+    admin = request("all", everything=True, admin=True)
+    memory = [request(name, where="device.allowMultipleAllocations", capacity={"memory": "2"}) for name in ("a", "b")]
+    await cluster.create(claim("admin", admin), our_pod("watcher", "admin"))
+    await cluster.create(claim("shares", *memory), our_pod("p", "shares"))
+    await cluster.running("watcher")
+    await cluster.running("p")
+    await cluster.create(taint_rule("broken", taint("broken"), driver=DRIVER, device="gpu-0"))
+    (pool,) = (await answer(cluster, "counted")).pools
+    assert counts(pool) == (4, 1, 2, 1)
+    summary = pool.shareable_summary
+    assert summary is not None
+    assert [(each.name, str(each.consumed), str(each.available)) for each in summary.capacity] == [("memory", "4", "4")]
+
+
+@in_running_cluster_with(GATES)
+async def test_KEP_5677_a_request_is_an_object_like_others(cluster: RunningCluster) -> None:
+    """The limit has a default, a status is not created, labels may change, and tables have columns for people."""
+    await cluster.create(resource_slice("gpus", device("gpu-0"), device("gpu-1"), pool="node-a", node_name="node-a"))
+    await cluster.create({**asked("mine"), "status": {"poolCount": 7, "pools": [], "conditions": []}})
+    found = await cluster.until(
+        ResourcePoolStatusRequest, "mine", lambda item: item is not None and item.status is not None, namespace=""
+    )
+    assert found is not None
+    assert found.status is not None
+    assert (found.spec.limit, found.status.pool_count) == (100, 1)
+    labelled = await cluster.client.patch(ResourcePoolStatusRequest, "mine", {"metadata": {"labels": {"a": "b"}}})
+    assert (labelled.metadata.labels, labelled.status) == ({"a": "b"}, found.status)
+    path = "/apis/resource.k8s.io/v1alpha3/resourcepoolstatusrequests"
+    shown = await cluster.table(path)
+    assert [column["name"] for column in shown["columnDefinitions"]][:9] == [
+        *("Name", "Driver", "Total", "Available", "Allocated", "Unavailable", "Errors", "Pools", "Status"),
+    ]
+    (row,) = shown["rows"]
+    assert [str(cell) for cell in row["cells"][:9]] == ["mine", DRIVER, "2", "2", "0", "0", "0", "1", "Complete"]
+
+
+@in_running_cluster_with(GATES)
+async def test_KEP_5677_typed_partitions_are_validated(cluster: RunningCluster) -> None:
+    """A slice that names the attribute needs devices that consume counters, and each of them the string."""
+    attribute = {"partitionTypeAttribute": f"{DRIVER}/profile"}
+    part = device("part", draws={"gpu": {"memory": "1"}})
+    for made in (resource_slice("plain", device("gpu-0")), resource_slice("parts", part)):
+        document = msgspec.json.decode(encode(made))
+        document["spec"] |= attribute
+        with pytest.raises(Invalid, match=r"partitionTypeAttribute|attributes"):
+            await cluster.create({**document, "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"})

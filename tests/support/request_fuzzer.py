@@ -66,9 +66,9 @@ _PLAIN_PATHS: Final = (
     "/apis/missing.example.com/v1/things", "/api/v2/pods",
 )  # fmt: skip
 _QUERIES: Final[dict[str, Sequence[str]]] = {
-    "limit": ("0", "1", "2", "500", "-1", "x", "9" * 30, "1.5"),
+    "limit": ("0", "1", "2", "500", "-1", "x", "9" * 30, "9" * 5000, "1.5"),
     "continue": ("", "x", "e30", "eyJyZXZpc2lvbiI6MX0", "AAAA", "🦊"),
-    "resourceVersion": ("0", "1", "7", "-1", "x", "9" * 30, "1e3", "٣"),
+    "resourceVersion": ("0", "1", "7", "-1", "x", "9" * 30, "9" * 5000, "1e3", "٣"),
     "resourceVersionMatch": ("Exact", "NotOlderThan", "x"),
     "labelSelector": ("a=b", "a!=b", "a in (b,c)", "a notin (b)", "!a", "a", "a in (", "a=b,,c", "=", "🦊", "a" * 300, "(" * 50),
     "fieldSelector": ("metadata.name=a", "metadata.namespace=team", "spec.nodeName=node-1", "status.phase!=Running", "x=y", "=", ",",

@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
 import uvloop
 
 from dralloc.access.users import ADMINISTRATOR
@@ -30,6 +31,7 @@ from dralloc.scheduler.settings import SchedulerSettings
 from dralloc.store.memory import MemoryStore
 from tests.support.api_server import TOKEN, loop_clock
 from tests.support.cluster import TestCluster, pod_scheduled
+from tests.support.local_api import AS_TABLE
 from tests.support.pod_runner import PodRunner
 
 
@@ -87,6 +89,12 @@ class RunningCluster(TestCluster):
             ClientRequest(method="POST", path=path, headers=headers, body=encode(document))
         )
         assert response.status == 201, response.body.decode()
+
+    async def table(self, path: str) -> dict[str, Any]:
+        """The list as people see it."""
+        response = await self.network.send(ClientRequest(method="GET", path=path, headers={"Accept": AS_TABLE}))
+        assert response.status == 200, response.body.decode()
+        return msgspec.json.decode(response.body, type=dict[str, Any])
 
     async def running(self, name: str) -> Pod:
         """The pod as soon as it runs."""
