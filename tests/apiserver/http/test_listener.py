@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
@@ -38,9 +39,22 @@ class Site:
         self.server = server
         self._writers: list[asyncio.StreamWriter] = []
 
-    async def connect(self, tls: ssl.SSLContext | None = None, limit: int = 1 << 16) -> Streams:
-        port = int(self.server.url.rsplit(":", 1)[1])
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls, limit=limit)
+    async def connect(self, tls: ssl.SSLContext | None = None) -> Streams:
+        return self._keep(*await asyncio.open_connection("127.0.0.1", self._port, ssl=tls))
+
+    async def connect_reluctant(self) -> Streams:
+        """A client that takes only a few bytes before it is asked to read. The kernel would take megabytes for it."""
+        connection = socket.socket()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+        connection.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", self._port))
+        return self._keep(*await asyncio.open_connection(sock=connection, limit=1024))
+
+    @property
+    def _port(self) -> int:
+        return int(self.server.url.rsplit(":", 1)[1])
+
+    def _keep(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Streams:
         self._writers.append(writer)
         return reader, writer
 
@@ -344,9 +358,13 @@ async def test_responses_that_are_not_read_are_bounded_in_memory(site: Site) -> 
         assert (await send(streams, "POST", CLAIMS, json.dumps(body).encode()))[0] == 201
     readers = []
     for _ in range(40):
-        reader, writer = await site.connect(limit=1024)
+        reader, writer = await site.connect_reluctant()
         writer.write(f"GET {CLAIMS} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode() * 4)
         readers.append(reader)
+    # Every response has begun before one is read: a client that reads at once would be served in full.
+    for reader in readers:
+        with suppress(ConnectionResetError, asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
     for reader in readers:
         if await is_cut_off(reader, 4 * 24 * 200_000):
             break
@@ -365,7 +383,7 @@ async def is_cut_off(reader: asyncio.StreamReader, size: int) -> bool:
 
 @on_sockets(ListenerLimits(stalled_reader_s=CUT_OFF_S))
 async def test_a_stalled_watcher_is_disconnected_and_others_are_not_affected(site: Site) -> None:
-    stuck_reader, stuck_writer = await site.connect(limit=1024)
+    stuck_reader, stuck_writer = await site.connect_reluctant()
     good_reader, good_writer = await site.connect()
     for writer in (stuck_writer, good_writer):
         writer.write(f"GET {CLAIMS}?watch=1 HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
