@@ -12,6 +12,8 @@ from urllib.request import urlopen
 
 import pytest
 
+from tests.support.child_process import child_process
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
@@ -48,7 +50,7 @@ def test_without_a_terminal_it_tells_the_story_and_ends() -> None:
 def test_on_a_terminal_it_goes_on_until_ctrl_c() -> None:
     terminal, its_side = pty.openpty()
     # A session of its own: Ctrl-C goes to all that run on a terminal.
-    with subprocess.Popen([*DEMO, "--chapters", "1"], cwd=ROOT, stdout=its_side, start_new_session=True) as demo:
+    with child_process([*DEMO, "--chapters", "1"], cwd=ROOT, stdout=its_side, start_new_session=True) as demo:
         os.close(its_side)
         with open(terminal, encoding="utf-8", errors="replace") as screen:
             said = ""
@@ -65,7 +67,7 @@ def test_on_a_terminal_it_goes_on_until_ctrl_c() -> None:
 
 
 def test_ctrl_c_in_the_middle_of_the_story_ends_it_quietly() -> None:
-    with subprocess.Popen(
+    with child_process(
         [*DEMO, "--stay"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as demo:
         assert demo.stdout is not None

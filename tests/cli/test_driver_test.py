@@ -19,6 +19,7 @@ from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
 from dralloc.cli.main import app
 from tests.support.api_thread import ApiThread, api_thread
+from tests.support.child_process import child_process
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "drivers"
 GPU = EXAMPLES / "gpu-memory"
@@ -127,10 +128,10 @@ def test_a_driver_that_somebody_else_runs(directory: Path) -> None:
         "DRA_CDI_DIR": str(directory / "cdi"),
         "GPU_MEMORY_CARDS": str(GPU / "cards.json"),
     }
-    with subprocess.Popen(kit, stdout=subprocess.PIPE, text=True) as process:
+    with child_process(kit, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert "kubeconfig:" in process.stdout.readline()
-        with subprocess.Popen([sys.executable, GPU / "driver.py"], env=environment) as driver:
+        with child_process([sys.executable, GPU / "driver.py"], env=environment) as driver:
             try:
                 output = process.stdout.read()
                 assert (process.wait(60), driver.poll()) == (0, None), output
@@ -153,7 +154,7 @@ def running(directory: Path) -> Iterator[ApiThread]:
     }
     with api_thread(directory) as api:
         api.client.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n7"}})
-        with subprocess.Popen([sys.executable, GPU / "driver.py"], env=environment) as driver:
+        with child_process([sys.executable, GPU / "driver.py"], env=environment) as driver:
             try:
                 yield api
             finally:

@@ -23,6 +23,7 @@ from dralloc.client.kubeconfig import ConnectionConfig
 from dralloc.pytest_plugin.cluster import running_cluster
 from tests.support.api_server import TOKEN
 from tests.support.api_thread import ApiThread, Said, api_thread
+from tests.support.child_process import child_process
 from tests.support.workloads import existing, pod
 
 pytestmark = pytest.mark.slow
@@ -252,7 +253,7 @@ def test_a_server_that_makes_no_tables(api: ApiThread) -> None:
 def test_changes_are_followed_until_interrupted(api: ApiThread) -> None:
     apply(api, claim("first"))
     command = [sys.executable, "-m", "dralloc", "get", "claims", "-w", "--kubeconfig", str(api.kubeconfig)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as following:
+    with child_process(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as following:
         try:
             assert following.stdout is not None
             assert following.stdout.readline().startswith("NAME")

@@ -23,6 +23,7 @@ from typer.testing import CliRunner, Result
 from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
 from dralloc.cli.main import COMMANDS, app, is_example
 from dralloc.cli.progress import progress
+from tests.support.child_process import child_process
 
 CASES = Path(__file__).parents[1] / "cases" / "explain"
 VECTORS = Path(__file__).parents[1] / "vectors"
@@ -154,7 +155,7 @@ def test_a_bar_is_on_standard_error_where_somebody_does() -> None:
     terminal, inner = pty.openpty()
     command = [sys.executable, "-m", "dralloc", "conformance", "quantity", str(VECTORS / "quantity.jsonl.gz")]
     environment = os.environ | {"TERM": "xterm-256color"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=inner, env=environment, text=True) as process:
+    with child_process(command, stdout=subprocess.PIPE, stderr=inner, env=environment, text=True) as process:
         os.close(inner)
         drawn = b""
         # Read to the end, or the command blocks on a full terminal. The end of a terminal is reported as an error.
@@ -175,7 +176,7 @@ def test_who_waits_long_is_told_for_what(tmp_path: Path) -> None:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
         write_kubeconfig(tmp_path / "config", server=address, authority_pem=None, token="t")
         command = [sys.executable, "-m", "dralloc", "top", "devices", "--kubeconfig", str(tmp_path / "config")]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=inner) as process:
+        with child_process(command, stdout=subprocess.PIPE, stderr=inner) as process:
             os.close(inner)
             told = ""
             while f"reading the cluster {address}" not in told:
@@ -263,7 +264,7 @@ def test_what_a_command_started_ends_with_it_when_it_is_told_to(
 ) -> None:
     """As `timeout` tells it, and a build that is cancelled."""
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen([sys.executable, "-m", "dralloc", *arguments], env=environment) as process:
+    with child_process([sys.executable, "-m", "dralloc", *arguments], env=environment) as process:
         while not list(tmp_path.glob(started)):
             with suppress(subprocess.TimeoutExpired):
                 pytest.fail(f"it has ended too early, with {process.wait(0.05)}")

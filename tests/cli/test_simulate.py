@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from dralloc.cli.main import app
+from tests.support.child_process import child_process
 
 PODS = "name,cores,memory_gib,devices,arrival_s,duration_s\n" + "".join(
     f"p{number},4,16,{size},{number},{duration}\n"
@@ -153,7 +154,7 @@ def test_a_study_that_is_killed_goes_on_where_it_ended(tmp_path: Path) -> None:
     """On all cores; the workers of a killed study end with it."""
     arguments = ["simulate", "--synthetic", "pods=120", "--nodes", "6x4:64:512", "--seeds", "5", "--run-dir", "runs"]
     command = [sys.executable, "-m", "dralloc", *arguments, "--workers", "2", "-o", "json"]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, start_new_session=True) as study:
+    with child_process(command, cwd=tmp_path, stdout=subprocess.DEVNULL, start_new_session=True) as study:
         deadline = time.monotonic() + 60
         while not list(tmp_path.glob("runs/run-*")):
             assert time.monotonic() < deadline, "no run was finished"

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from dralloc.cli.main import app
 from tests.support.api_thread import ApiThread, api_thread, refused
+from tests.support.child_process import child_process
 
 pytestmark = pytest.mark.slow
 
@@ -65,7 +66,7 @@ def command(api: ApiThread, *options: str) -> list[str]:
 
 
 def test_in_a_pipe_changes_are_lines_until_interrupted(api: ApiThread) -> None:
-    with subprocess.Popen(command(api), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as following:
+    with child_process(command(api), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as following:
         assert following.stdout is not None
         assert following.stderr is not None
         try:
@@ -83,7 +84,7 @@ def test_in_a_pipe_changes_are_lines_until_interrupted(api: ApiThread) -> None:
 
 
 def test_for_programs_each_change_is_a_document(api: ApiThread) -> None:
-    with subprocess.Popen(command(api, "-o", "json"), stdout=subprocess.PIPE, text=True) as following:
+    with child_process(command(api, "-o", "json"), stdout=subprocess.PIPE, text=True) as following:
         assert following.stdout is not None
         try:
             first = json.loads(following.stdout.readline())
@@ -98,7 +99,7 @@ def test_for_programs_each_change_is_a_document(api: ApiThread) -> None:
 def test_on_a_terminal_bars_are_drawn_until_interrupted(api: ApiThread) -> None:
     terminal, inner = pty.openpty()
     environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "200", "LINES": "24"}
-    with subprocess.Popen(command(api), stdout=inner, stderr=inner, env=environment) as following:
+    with child_process(command(api), stdout=inner, stderr=inner, env=environment) as following:
         os.close(inner)
         try:
             assert "█" in _read_until(terminal, "gpu.example.com/gpu-0")

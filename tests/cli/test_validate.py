@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from dralloc.cli.main import app
+from tests.support.child_process import child_process
 
 GOOD = """\
 apiVersion: resource.k8s.io/v1
@@ -284,7 +285,7 @@ def test_any_damage_to_a_manifest_is_told_or_harmless(source: str) -> None:
 def test_whoever_stops_reading_hears_no_complaint(tmp_path: Path) -> None:
     file = tmp_path / "many.yaml"
     file.write_text("---\n".join([BAD] * 100))
-    with subprocess.Popen(
+    with child_process(
         [sys.executable, "-m", "dralloc", "validate", str(file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         assert process.stdout is not None

@@ -26,6 +26,7 @@ from dralloc.simulator.network import Faults
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.testing.builders import request
 from tests.support.api_server import TOKEN, api_application
+from tests.support.child_process import child_process
 from tests.support.controlled_cluster import controlled_cluster
 from tests.support.faulty_transport import FaultyTransport
 from tests.support.server_process import server_process
@@ -167,7 +168,7 @@ def test_the_command_runs_until_it_is_interrupted(tmp_path: Path) -> None:
     with server_process(tmp_path) as server:
         command = [sys.executable, "-m", "dralloc", "controllers", "--kubeconfig", str(server.kubeconfig)]
         command += ["--leader-elect", "--metrics-address", "127.0.0.1:0"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        with child_process(command, stdout=subprocess.PIPE, text=True) as process:
             try:
                 assert process.stdout is not None
                 assert process.stdout.readline().startswith(f"working on {server.url}: claim-templates, ")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.child_process import child_process
 from tests.support.server_process import ServerProcess
 
 DEBIAN = Path(__file__).parents[2] / ".tools" / "kubectl-debian" / "usr" / "bin" / "kubectl"
@@ -154,7 +155,7 @@ def test_wait_sees_a_deletion_that_a_finalizer_holds_up(kubectl: Kubectl, progra
 
 def test_watch_shows_what_is_there_and_what_changes(kubectl: Kubectl, program: list[str], applied: str) -> None:
     command = [*program, "get", "resourceclaims", "--watch", "--no-headers", "--output-watch-events"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
+    with child_process(command, stdout=subprocess.PIPE, text=True) as watching:
         assert watching.stdout is not None
         try:
             assert watching.stdout.readline().split()[:2] == ["ADDED", "shared"]

@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tests.real_clients.kubectl_verbs import VERBS, Verb
+from tests.support.child_process import child_process
 from tests.support.server_process import ServerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.real, pytest.mark.timeout(600)]
@@ -154,7 +155,7 @@ class Scene:
 def component(server: ServerProcess, *arguments: str, ready: str) -> Iterator[None]:
     """A component of the cluster, as a process of its own, ready inside the block."""
     command = [sys.executable, "-m", "dralloc", *arguments, "--kubeconfig", str(server.kubeconfig)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with child_process(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             assert any(ready in line for line in process.stdout), "it ended early"
@@ -245,15 +246,13 @@ def test_port_forward(scene: Scene, cluster: ServerProcess) -> None:
     """A port of the pod is reached through the client, twice on one session."""
     serve = ["python3", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory", str(scene.directory)]
     with ExitStack() as stack:
-        web = stack.enter_context(
-            subprocess.Popen([sys.executable, "-u", *serve[1:]], stdout=subprocess.PIPE, text=True)
-        )
+        web = stack.enter_context(child_process([sys.executable, "-u", *serve[1:]], stdout=subprocess.PIPE, text=True))
         stack.callback(web.terminate)
         assert web.stdout is not None
         port = re.search(r"port (\d+)", web.stdout.readline())
         assert port is not None
         command = [*scene.program, "port-forward", "pod/web", f":{port[1]}"]
-        forward = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        forward = stack.enter_context(child_process(command, stdout=subprocess.PIPE, text=True))
         stack.callback(forward.terminate)
         assert forward.stdout is not None
         local = re.search(r"127\.0\.0\.1:(\d+)", forward.stdout.readline())
@@ -267,7 +266,7 @@ def test_logs_follow_to_the_end_of_the_container(scene: Scene) -> None:
     pod = POD.replace("NAME", "short").replace("DRAINED", "no").replace("sleep 1000", "true")
     scene.must("apply", "-f", "-", stdin=pod)
     scene.must("wait", "--for=condition=Ready", "pod/short", "--timeout=60s")
-    with subprocess.Popen([*scene.program, "logs", "-f", "short"], stdout=subprocess.PIPE, text=True) as following:
+    with child_process([*scene.program, "logs", "-f", "short"], stdout=subprocess.PIPE, text=True) as following:
         assert following.stdout is not None
         assert following.stdout.readline() == "started\n"
         scene.must("attach", "-i", "short", stdin="end\n")
@@ -277,7 +276,7 @@ def test_logs_follow_to_the_end_of_the_container(scene: Scene) -> None:
 
 
 def test_the_proxy_passes_requests_on(scene: Scene) -> None:
-    with subprocess.Popen([*scene.program, "proxy", "--port=0"], stdout=subprocess.PIPE, text=True) as proxy:
+    with child_process([*scene.program, "proxy", "--port=0"], stdout=subprocess.PIPE, text=True) as proxy:
         try:
             assert proxy.stdout is not None
             address = proxy.stdout.readline().rsplit(" ", 1)[1].strip()

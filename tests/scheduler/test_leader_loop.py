@@ -24,6 +24,7 @@ from dralloc.scheduler.settings import SchedulerSettings
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.testing.builders import alternative, claim, device, device_class, first_available, request, resource_slice
 from tests.support.api_server import TOKEN, api_application
+from tests.support.child_process import child_process
 from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
 from tests.support.server_process import server_process
 
@@ -152,7 +153,7 @@ def test_the_command_schedules_serves_metrics_and_stops_on_sigterm(tmp_path: Pat
         # A file: the scheduler would stop at a full pipe.
         with (
             log.open("w") as errors,
-            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+            child_process(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
         ):
             assert process.stdout is not None
             said = process.stdout.readline() + process.stdout.readline()

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.child_process import child_process
+
 STOP_TIMEOUT_S = 60
 
 
@@ -23,7 +25,7 @@ class ServerProcess:
 def server_process(directory: Path, *options: str) -> Iterator[ServerProcess]:
     """Start a server that keeps its data in the directory, and stop it at the end of the block."""
     command = [sys.executable, "-m", "dralloc", "apiserver", "--data-dir", str(directory), "--port", "0", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with child_process(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             said = _read_announcement(process)
             yield ServerProcess(url=said["serving on"], kubeconfig=Path(said["kubeconfig:"]), process=process)
