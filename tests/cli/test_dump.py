@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 
 from dralloc.cli.main import app
 from tests.support.api_thread import ApiThread, api_thread, refused
+from tests.support.local_api import FixedClock
 
 pytestmark = pytest.mark.slow
 
@@ -147,8 +148,8 @@ def documents(file: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiThread]:
-    """A cluster with objects of every kind that answers depend on."""
-    with api_thread(tmp_path_factory.mktemp("api")) as api:
+    """A cluster with objects of every kind that answers depend on. All are old: answers change when a pod has waited for seconds."""
+    with api_thread(tmp_path_factory.mktemp("api"), FixedClock()) as api:
         api.client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}})
         cases = [document for file in sorted(CASES.glob("*.yaml")) for document in documents(file)]
         for document in (*cases, *yaml.safe_load_all(MORE)):

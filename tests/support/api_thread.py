@@ -27,6 +27,7 @@ from dralloc.apiserver.http.body_reader import Receive
 from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.apiserver.server import ApiServer
 from dralloc.client.blocking_client import Client, connect
+from dralloc.primitives.clock import Clock
 from tests.support.api_server import TOKEN, api_server
 
 START_TIMEOUT_S = 60
@@ -57,7 +58,7 @@ class ApiThread:
 
 
 @contextmanager
-def api_thread(directory: Path) -> Iterator[ApiThread]:
+def api_thread(directory: Path, clock: Clock | None = None) -> Iterator[ApiThread]:
     """A server inside the block, with a kubeconfig in the directory."""
     started: Future[str] = Future()
     loop = asyncio.new_event_loop()
@@ -67,7 +68,10 @@ def api_thread(directory: Path) -> Iterator[ApiThread]:
     answers: dict[str, Said] = {}
 
     async def serve() -> None:
-        async with api_server() as server, listen(_Overheard(server, requests, answers), ListenAddress()) as url:
+        async with (
+            api_server(clock=clock) as server,
+            listen(_Overheard(server, requests, answers), ListenAddress()) as url,
+        ):
             started.set_result(url)
             await ending.wait()
 

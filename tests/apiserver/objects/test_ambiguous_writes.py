@@ -249,8 +249,10 @@ async def prepare_use(api: LocalApi, group: str = "") -> None:
 
 
 async def bind(api: LocalApi) -> int:
-    uid = (await api.get(f"{PODS}/p"))["metadata"]["uid"]
-    binding = {"metadata": {"uid": uid}, "target": {"kind": "Node", "name": "n"}}
+    pod = await api.call("GET", f"{PODS}/p")
+    if pod.code != 200:
+        return pod.code
+    binding = {"metadata": {"uid": pod.document["metadata"]["uid"]}, "target": {"kind": "Node", "name": "n"}}
     return (await api.call("POST", f"{PODS}/p/binding", binding)).code
 
 
