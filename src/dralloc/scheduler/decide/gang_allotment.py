@@ -66,10 +66,21 @@ class GangAllotment:
         if (shortfall := self._count()) is not None:
             return shortfall
         self._list_combinations()
+        combinations = [self._combinations[index] for index in self._order]
+        reach = GangReach(self._available, combinations, self._sizes, self._needed)
+        if reach.is_fast:
+            return self._by_counts(reach)
         found = self._find_prices()
         if isinstance(found, Shortfall):
             return found
-        return self._try_orders(found)
+        return self._try_orders(found, reach)
+
+    def _by_counts(self, reach: GangReach) -> Allotment | Shortfall:
+        self._rooms.steps.take(len(self._order))
+        found = reach.search()
+        if isinstance(found, int):
+            return Shortfall(None, found, self._needed)
+        return self._allotment([*enumerate(found)])
 
     # --- What fits --------------------------------------------------------------------------------------------------
 
@@ -93,8 +104,11 @@ class GangAllotment:
         return (0,) * len(self._available)
 
     def _most(self, room: UnitRoom, counts: Counts, kind: int, cap: int) -> int:
-        """How many units of the kind fit beside the others, at most `cap`."""
-        fitting, step = 0, 1
+        """How many units of the kind fit beside the others, at most `cap`. `counts` has none of the kind."""
+        cap = self._rooms.room_left(room, counts, kind, cap)
+        if not cap or self._rooms.fits(room, _with(counts, kind, cap)):
+            return cap
+        cap, fitting, step = cap - 1, 0, 1
         while fitting < cap:
             tried = min(fitting + step, cap)
             if self._rooms.fits(room, _with(counts, kind, tried)):
@@ -207,26 +221,20 @@ class GangAllotment:
 
     # --- The search -------------------------------------------------------------------------------------------------
 
-    def _try_orders(self, best: Sequence[Prices]) -> Allotment | Shortfall:
+    def _try_orders(self, best: Sequence[Prices], reach: GangReach) -> Allotment | Shortfall:
         """Searches with several orders of nodes and choices for a while: a hard search is often easy in another order.
 
         What is still hard is answered by sets of counts, if they are small enough.
         """
-        reach = GangReach(self._available, [self._combinations[index] for index in self._order])
-        is_exact = not self._spare and reach.is_possible
-        for number in range(0 if is_exact and reach.is_fast else len(best) * 2):
+        for number in range(len(best) * 2):
             prices = best[number // 2]
             found = self._choose([prices, *(each for each in best if each is not prices)], TRY_STEPS)
             if found is not None:
                 return found
             self._reverse()
-        if is_exact:
+        if reach.is_possible:
             # An even number of tries has put the nodes back in order.
-            self._rooms.steps.take(len(self._order))
-            counts = reach.search()
-            if counts is None:
-                return Shortfall(None, self._needed - 1, self._needed)
-            return self._allotment([*enumerate(counts)])
+            return self._by_counts(reach)
         found = self._choose(best, None)
         assert found is not None, "the search has no limit of its own"
         return found

@@ -16,6 +16,7 @@ from dralloc.allocator.outcome import Allocated, BudgetExhausted, ClaimAllocatio
 from dralloc.allocator.requests import Demand, compile_demand
 from dralloc.allocator.solver import StepBudget
 from dralloc.allocator.supply import Supply
+from dralloc.api.codec import encode
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.gang_problem import UnitKind
 from dralloc.scheduler.state.node_state import NodeState
@@ -77,6 +78,7 @@ class UnitRooms:
         self._fitting: dict[Hashable, list[Counts]] = {}
         self._failing: dict[Hashable, list[Counts]] = {}
         self.has_devices = any(kind.claims for kind in kinds)
+        self._first_alike = _first_alike(kinds)
         self._most_devices: dict[Hashable, int | None] = {}
         self._least_devices = [self._least(kind) for kind in kinds]
 
@@ -126,10 +128,27 @@ class UnitRooms:
             return False
         return self.has_space(room.node, counts) and self._has_devices_for(room, counts)
 
+    def room_left(self, room: UnitRoom, counts: Counts, kind: int, cap: int) -> int:
+        """At most so many units of the kind fit beside the others, by resources and by the number of devices."""
+        if not room.allowed[kind]:
+            return 0
+        amounts = self.kinds[kind].amounts
+        for name in self._names:
+            if each := amounts.get(name, 0):
+                left = room.node.free.get(name, 0) - self._sum_of(name, counts)
+                cap = min(cap, max(left, 0) // each)
+        if room.devices_max is not None and (least := self._least_devices[kind]):
+            left = room.devices_max - sum(map(int.__mul__, counts, self._least_devices))
+            cap = min(cap, max(left, 0) // least)
+        return cap
+
+    def _sum_of(self, name: str, counts: Counts) -> int:
+        return sum(count * kind.amounts.get(name, 0) for count, kind in zip(counts, self.kinds, strict=True) if count)
+
     def has_space(self, node: NodeState, counts: Counts) -> bool:
         free = node.free
         for name in self._names:
-            wanted = sum(count * kind.amounts.get(name, 0) for count, kind in zip(counts, self.kinds, strict=True))
+            wanted = self._sum_of(name, counts)
             if wanted > free.get(name, 0) and wanted:
                 return False
         if not self._has_ports:
@@ -149,6 +168,7 @@ class UnitRooms:
             least = sum(count * each for count, each in zip(counts, self._least_devices, strict=True))
             if least > room.devices_max:
                 return False
+        counts = self._by_devices(counts)
         key = (room.devices, counts)
         known = self._device_fits.get(key)
         if known is None:
@@ -164,6 +184,13 @@ class UnitRooms:
             (self._fitting if known else self._failing).setdefault(room.devices, []).append(counts)
         self._device_fits[key] = known
         return known
+
+    def _by_devices(self, counts: Counts) -> Counts:
+        """As many units that ask for the same devices, all of the first kind that does."""
+        merged = [0] * len(counts)
+        for kind, count in zip(self._first_alike, counts, strict=True):
+            merged[kind] += count
+        return tuple(merged)
 
     def _inferred(self, devices: Hashable, counts: Counts) -> bool | None:
         """What follows from answers about these devices: fewer units than fit do fit, more than do not fit do not."""
@@ -188,6 +215,15 @@ class UnitRooms:
             claims = [claim for count, kind in zip(counts, self.kinds, strict=True) for claim in kind.claims * count]
             demand = self._demands[counts] = compile_demand(claims, self._view.classes, self._features)
         return demand
+
+
+def _first_alike(kinds: Sequence[UnitKind]) -> tuple[int, ...]:
+    """For each kind the first one whose units ask for the same devices; they may differ in what else they need."""
+    first: dict[tuple[bytes, ...], int] = {}
+    return tuple(
+        first.setdefault(tuple(encode(claim.spec.devices) for claim in kind.claims), number)
+        for number, kind in enumerate(kinds)
+    )
 
 
 def _count_devices(supply: Supply, demand: Demand) -> int | None:
