@@ -7,46 +7,19 @@ from typing import Any
 import pytest
 
 from dralloc.api.group_claims import group_reference
-from dralloc.api.pod_claims import group_name, pod_reference
+from dralloc.api.pod_claims import pod_reference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.api.scheduling_v1beta1 import PodGroup
-from dralloc.primitives.errors import ApiError, NotFound
-from dralloc.scheduler.settings import NAME
+from dralloc.primitives.errors import ApiError
 from dralloc.testing.builders import DRIVER, claim, device, device_class, request, resource_slice, taint, taint_rule
 from tests.support.cluster import DEADLINE_S
 from tests.support.running_cluster import RunningCluster, in_running_cluster_with
+from tests.support.running_groups import GROUPS, SHARED, create_node, group_where, member, shared_claim
 from tests.support.scheduled_cluster import node
-from tests.support.workloads import claim_template, existing, job, pod, pod_group, template
+from tests.support.workloads import claim_template, existing, pod_group, template
 
 pytestmark = pytest.mark.slow
-
-GROUPS = "GenericWorkload=true,DRAWorkloadResourceClaims=true"
-JOBS = f"{GROUPS},WorkloadWithJob=true"
-SHARED = {"shared": template("t")}
-
-
-async def create_node(cluster: RunningCluster, devices: int = 2) -> None:
-    gpus = resource_slice("gpus", *(device(f"gpu-{n}") for n in range(devices)), pool="node-a", node_name="node-a")
-    await cluster.create(device_class(), node("node-a", cpu="1000", pods="1000"), gpus)
-    await cluster.create(claim_template("t", request()))
-
-
-def member(name: str, claims: dict[str, Any] | None = None, group: str = "g") -> dict[str, Any]:
-    return pod(name, SHARED if claims is None else claims, group=group, scheduler=NAME)
-
-
-async def group_where(cluster: RunningCluster, matches: Any, name: str = "g") -> PodGroup:
-    found = await cluster.until(PodGroup, name, lambda group: group is not None and matches(group))
-    assert found is not None
-    return found
-
-
-async def shared_claim(cluster: RunningCluster, name: str = "g") -> ResourceClaim:
-    group = await group_where(cluster, lambda group: group.status.resource_claim_statuses, name)
-    made = group.status.resource_claim_statuses[0].resource_claim_name
-    assert made is not None
-    return await cluster.claim(made)
 
 
 @in_running_cluster_with(GROUPS)
@@ -102,67 +75,24 @@ async def test_G4_members_wait_for_their_group(cluster: RunningCluster) -> None:
 @in_running_cluster_with(GROUPS)
 async def test_G5_a_taint_evicts_the_members_and_leaves_the_reservation(cluster: RunningCluster) -> None:
     await create_node(cluster, devices=1)
-    await cluster.create(pod_group("g", SHARED), member("p0"), member("p1"))
     for name in ("p0", "p1"):
+        document = member(name)
+        # So that the pod can be looked at when it has ended.
+        await cluster.create({**document, "metadata": {**document["metadata"], "finalizers": ["example.com/keep"]}})
+    await cluster.create(pod_group("g", SHARED), member("beside", {}))
+    for name in ("p0", "p1", "beside"):
         await cluster.running(name)
     made = await shared_claim(cluster)
     await cluster.create(taint_rule("out", taint("broken", effect="NoExecute"), driver=DRIVER))
     for name in ("p0", "p1"):
-        await cluster.until(Pod, name, lambda pod: pod is None or pod.is_terminating)
+        pod = await cluster.until(Pod, name, lambda pod: pod is not None and pod.is_terminating)
+        assert pod is not None
+        (told,) = [each for each in pod.status.conditions if each.type == "DisruptionTarget"]
+        assert (told.status, told.reason) == ("True", "DeletionByDeviceTaintManager")
+        assert told.message == "Device Taint manager: deleting due to NoExecute taint"
+        await cluster.client.patch(Pod, name, {"metadata": {"finalizers": None}})
+    assert not (await cluster.pod("beside")).is_terminating
     assert (await cluster.claim(made.metadata.name)).status.reserved_for == made.status.reserved_for
-
-
-@in_running_cluster_with(JOBS)
-async def test_G6_a_job_is_a_gang_with_one_claim(cluster: RunningCluster) -> None:
-    await create_node(cluster)
-    scheduling = {
-        "schedulingPolicy": {"gang": {}},
-        "resourceClaims": [{"name": "shared", "resourceClaimTemplateName": "t"}],
-    }
-    document = job("train", SHARED, parallelism=3, completions=3, scheduling=scheduling)
-    document["spec"]["template"]["spec"]["schedulerName"] = NAME
-    await cluster.create(document)
-
-    async def pods() -> list[Pod]:
-        return list(await cluster.client.list(Pod))
-
-    for _ in range(int(DEADLINE_S * 4)):
-        if len(await pods()) == 3:
-            break
-        await cluster.settle(0.25)
-    for each in await pods():
-        await cluster.running(each.metadata.name)
-    (group,) = await cluster.client.list(PodGroup)
-    assert {group_name(each) for each in await pods()} == {group.metadata.name}
-    (made,) = await cluster.claims()
-    assert made.status.reserved_for == (group_reference(group),)
-
-
-@in_running_cluster_with(GROUPS)
-async def test_KEP_5729_upgrade_gates_off_and_on_again_keep_groups_and_reservations(cluster: RunningCluster) -> None:
-    await create_node(cluster)
-    await cluster.create(pod_group("g", SHARED), member("p0"))
-    await cluster.running("p0")
-    made = await shared_claim(cluster)
-    # Everything without the gates: the running pod, its claim and the reservation stay.
-    await cluster.serve("")
-    await cluster.schedule("")
-    await cluster.control("")
-    await cluster.create(pod("plain", {"own": template("t")}, scheduler=NAME))
-    await cluster.running("plain")
-    assert (await cluster.claim(made.metadata.name)).status.reserved_for == made.status.reserved_for
-    assert (await cluster.pod("p0")).status.phase == "Running"
-    # And with them again: members join, and the group is released at its end.
-    await cluster.serve(GROUPS)
-    await cluster.schedule(GROUPS)
-    await cluster.control(GROUPS)
-    await cluster.create(member("p1"))
-    await cluster.running("p1")
-    assert (await cluster.claim(made.metadata.name)).status.reserved_for == made.status.reserved_for
-    for name in ("p0", "p1"):
-        await cluster.remove_pod(name)
-    await cluster.client.delete(PodGroup, "g")
-    await cluster.until_gone(made.metadata.name, ResourceClaim)
 
 
 def fault_at(path: str, kind: str) -> str:
@@ -273,30 +203,3 @@ async def test_G11_members_are_on_nodes_with_one_label(cluster: RunningCluster) 
     await cluster.create(pod_group("g", min_count=2, schedulingConstraints=constraints))
     await cluster.create(*(member(f"p{n}", {"own": template("t")}) for n in range(2)))
     assert {(await cluster.running(f"p{n}")).spec.node_name for n in range(2)} == {"node-b", "node-c"}
-
-
-@in_running_cluster_with(GROUPS)
-async def test_KEP_5729_upgrade_fields_of_gates_that_are_off_are_dropped(cluster: RunningCluster) -> None:
-    await create_node(cluster)
-    # Claims of groups off: the group has none, and the pod gets one of its own.
-    await cluster.serve("GenericWorkload=true")
-    await cluster.control("GenericWorkload=true")
-    await cluster.schedule("GenericWorkload=true")
-    await cluster.create(pod_group("g", SHARED), member("p0"))
-    assert (await cluster.client.get(PodGroup, "g")).spec.resource_claims == ()
-    await cluster.running("p0")
-    assert (await cluster.claim_of("p0", "shared")).metadata.owner_references[0].kind == "Pod"
-    # Groups off: the kind is not served, and a pod does not name its group.
-    await cluster.serve("")
-    await cluster.control("")
-    await cluster.schedule("")
-    with pytest.raises(NotFound):
-        await cluster.client.get(PodGroup, "g")
-    await cluster.create(member("p1"))
-    assert (await cluster.running("p1")).spec.scheduling_group is None
-    # On again: the stored group is there, and a pod that was created meanwhile is not in it.
-    await cluster.serve(GROUPS)
-    await cluster.control(GROUPS)
-    await cluster.schedule(GROUPS)
-    assert (await cluster.client.get(PodGroup, "g")).spec.resource_claims == ()
-    assert (await cluster.pod("p1")).spec.scheduling_group is None

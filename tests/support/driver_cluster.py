@@ -187,18 +187,19 @@ async def driver_cluster(
             stack.push_async_callback(cluster.end_node)
             await cluster.start_node()
         else:
-            agent_settings = _agent_settings(cluster.directory, runs_processes=runs_processes)
+            agent_settings = _agent_settings(cluster.directory, features, runs_processes=runs_processes)
             agent, ready = Agent(as_node, agent_settings, cluster.clock), asyncio.Event()
             components.start("agent", partial(agent.run, ready.set))
             await components.guard(ready.wait())
         yield cluster
 
 
-def _agent_settings(directory: Path, *, runs_processes: bool) -> AgentSettings:
+def _agent_settings(directory: Path, gates: FeatureGates, *, runs_processes: bool) -> AgentSettings:
     return AgentSettings(
         shape=NodeShape(name=NODE, capacity={"cpu": "64", "memory": "256Gi", "pods": "1000"}),
         directory=directory,
         runs_processes=runs_processes,
+        gates=gates,
         cdi_directories=(directory / "cdi",),
         timings=replace(DEFAULT_TIMINGS, poll_s=0.05, register_backoff=SOON, pod_backoff=SOON, health_reopen_s=0.2),
     )

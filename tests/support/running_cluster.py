@@ -26,6 +26,7 @@ from dralloc.client.kubeconfig import ConnectionConfig
 from dralloc.client.transport import ClientRequest
 from dralloc.controllers.controller_set import WITHOUT_NODES, ControllerSet
 from dralloc.primitives.features import FeatureGates
+from dralloc.scheduler.report.metrics import SchedulerMetrics
 from dralloc.scheduler.scheduler import Scheduler
 from dralloc.scheduler.settings import SchedulerSettings
 from dralloc.store.memory import MemoryStore
@@ -64,6 +65,8 @@ class RunningCluster(TestCluster):
     def __init__(self, transport: HttpTransport, server: HttpServer) -> None:
         super().__init__(transport)
         self._server = server
+        # Counts across restarts of the scheduler.
+        self.scheduler_metrics = SchedulerMetrics()
 
     async def serve(self, gates: str = "") -> None:
         await self._server.start(gates)
@@ -73,7 +76,8 @@ class RunningCluster(TestCluster):
 
     async def schedule(self, gates: str = "") -> None:
         settings = SchedulerSettings(gates=FeatureGates.parse(gates))
-        await self.components.restart("scheduler", Scheduler(self.calls("scheduler"), self.clock, settings).run)
+        scheduler = Scheduler(self.calls("scheduler"), self.clock, settings, self.scheduler_metrics)
+        await self.components.restart("scheduler", scheduler.run)
 
     async def control(self, gates: str = "") -> None:
         controllers = ControllerSet(self.network, clock=self.clock, gates=FeatureGates.parse(gates), only=WITHOUT_NODES)

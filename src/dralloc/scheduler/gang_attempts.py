@@ -43,6 +43,8 @@ HALF_PLACED_PRIORITY: Final = 2**31
 # Members that wait for others get a condition only if they still wait after this time.
 EARLY_S: Final = 5.0
 
+_Refused = Sequence[tuple[Pod, Rejection | DecisionFailure]]
+
 
 class GangAttempts:
     def __init__(
@@ -78,7 +80,9 @@ class GangAttempts:
         self.has_groups = "GenericWorkload" in settings.gates
         self._members = GroupMembers()
         self._requests = GroupRequests(cluster, settings.gates)
-        self._cycle = GangCycle(cluster, cycle, settings.gates, settings.new_share_id)
+        self._cycle = GangCycle(cluster, cycle, settings.gates, settings.new_share_id, domain_tried=self._domain_tried)
+        # When the attempt on the nodes with one value of a topology key began.
+        self._domain_begun_s = 0.0
         self._pod_binder = binder
         self._binder = GangBinder(binder, self._forget, settings.bindings_max)
         self._conditions = PodGroupConditionWriter(calls, clock, self._find_group)
@@ -162,13 +166,18 @@ class GangAttempts:
             self._report.attempt_begins(queue_key(pod))
         if self._preemptor is not None:
             self._preemptor.begin_gang(request.pods)
-        started_s = time.perf_counter()
+        started_s = self._domain_begun_s = time.perf_counter()
         decision = self._cycle.decide(request, self._clock.now())
         self._report.group_decided(time.perf_counter() - started_s)
         if isinstance(decision, GangPlacement) and decision.placed:
             self._begin_write(key, request, decision, tasks)
         else:
             self._end_without_nodes(key, request, decision, tasks)
+
+    def _domain_tried(self, request: GangRequest, is_feasible: bool) -> None:
+        begun_s, self._domain_begun_s = self._domain_begun_s, time.perf_counter()
+        seconds = self._domain_begun_s - begun_s
+        self._report.placement_tried(request.pods[0].spec.scheduler_name, is_feasible=is_feasible, seconds=seconds)
 
     def _end_not_ready(self, key: PodGroupKey, waiting: GroupNotReady, tasks: asyncio.TaskGroup) -> None:
         group = self._group(key)
@@ -184,17 +193,22 @@ class GangAttempts:
             return
         used = {claim_id for pod in waiting.pods for claim_id in claims_used_by(pod)}
         waits_for = frozenset({group_changed(key), *map(claim_changed, used)})
-        self._queue.gated(key, waits_for=waits_for, now_s=_now_s())
         rejection = Rejection(waiting.message, waits_for, is_early=True)
-        for pod in waiting.pods:
-            self._report.parked(pod, rejection)
-        asyncio.get_running_loop().call_later(EARLY_S, self._report_if_still_early, key, waiting.message)
+        self._gate(key, [(pod, rejection) for pod in waiting.pods], waits_for)
 
-    def _report_if_still_early(self, key: PodGroupKey, message: str) -> None:
-        waiting = self._request(key)
-        if isinstance(waiting, GroupNotReady) and waiting.message == message:
-            for pod in waiting.pods:
-                self._report.rejected(pod, message)
+    def _gate(self, key: PodGroupKey, members: _Refused, waits_for: frozenset[ClusterEvent]) -> None:
+        """The group cannot be tried before an event, which probably comes soon."""
+        self._queue.gated(key, waits_for=waits_for, now_s=_now_s())
+        for pod, refusal in members:
+            if isinstance(refusal, Rejection):
+                self._report.parked(pod, refusal)
+        asyncio.get_running_loop().call_later(EARLY_S, self._report_if_still_gated, key, members, waits_for)
+
+    def _report_if_still_gated(self, key: PodGroupKey, members: _Refused, waits_for: frozenset[ClusterEvent]) -> None:
+        if self._queue.waits_for(key) == waits_for:
+            for pod, refusal in members:
+                if self._is_pending(pod):
+                    self._report.rejected(pod, refusal.message)
 
     # --- Members get nodes ------------------------------------------------------------------------------------------
 
@@ -279,6 +293,11 @@ class GangAttempts:
             waits_for |= refusal.waits_for if isinstance(refusal, Rejection) else frozenset()
         if isinstance(decision, GangRejection):
             waits_for |= decision.waits_for
+            early = sum(isinstance(refusal, Rejection) and refusal.is_early for _, refusal in members)
+            if len(request.pods) - early < request.needed and not decision.release:
+                # Claims of members are about to be created. As in Kubernetes, nothing is tried before.
+                self._gate(key, members, waits_for)
+                return
             if decision.release:
                 consumer = request.consumer if not request.scheduled else None
                 tasks.create_task(self._release(key, request.pods, decision.release, consumer))
@@ -301,14 +320,16 @@ class GangAttempts:
         key: PodGroupKey,
         request: GangRequest,
         plan: GangPreemptionPlan | None,
-        members: Sequence[tuple[Pod, Rejection | DecisionFailure]],
+        members: _Refused,
         waits_for: frozenset[ClusterEvent],
     ) -> None:
         """Writes the plan before the gang can be tried again."""
         assert self._preemptor is not None
-        failure = await self._preemptor.preempt_for_gang(request.pods, plan)
+        group = "" if key.is_of_owner else key.name
+        failure = await self._preemptor.preempt_for_gang(request.pods, plan, group)
         if failure is None:
-            self._reject(key, request, members, waits_for)
+            result = metrics.UNSCHEDULABLE if plan is None else metrics.WAITING_ON_PREEMPTION
+            self._reject(key, request, members, waits_for, result)
         else:
             self._fail(key, request.pods, failure)
 
@@ -316,8 +337,9 @@ class GangAttempts:
         self,
         key: PodGroupKey,
         request: GangRequest,
-        members: Sequence[tuple[Pod, Rejection | DecisionFailure]],
+        members: _Refused,
         waits_for: frozenset[ClusterEvent],
+        result: str = metrics.UNSCHEDULABLE,
     ) -> None:
         self._queue.rejected(key, waits_for=waits_for, now_s=_now_s())
         # Recorded for the whole gang, so that one of its members does not ask for a driver alone.
@@ -326,7 +348,7 @@ class GangAttempts:
             if isinstance(refusal, Rejection):
                 self._report.parked(pod, refusal)
             self._report.rejected(pod, f"{refusal.message} ({elsewhere})" if elsewhere else refusal.message)
-        self._report.group_ended(metrics.UNSCHEDULABLE, request.pods[0].spec.scheduler_name, 0.0)
+        self._report.group_ended(result, request.pods[0].spec.scheduler_name, 0.0)
         self._queued()
 
     def _fail(self, key: PodGroupKey, pods: Sequence[Pod], message: str) -> None:

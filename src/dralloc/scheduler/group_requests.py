@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from dralloc.api.pod_v1 import Pod
+from dralloc.api.scheduling_v1 import PREEMPT_LOWER
 from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.decide.gang_cycle import GangRequest
@@ -34,14 +35,14 @@ class GroupRequests:
         pods = tuple(pod for pod in members if is_pending(pod))
         group = self._cluster.pod_groups.get((key.namespace, key.name)) if not key.is_of_owner else None
         if group is None and not key.is_of_owner:
-            return GroupNotReady(f'waiting for the pod\'s pod group "{key.name}" to appear in scheduling queue', pods)
+            return GroupNotReady(f'waiting for pods\'s pod group "{key.name}" to appear in scheduling queue', pods)
         placed = [pod for pod in members if pod.spec.node_name and not pod.is_terminating]
         min_count = (
             group.min_count if group is not None else max((asked_min_count(pod) or 1 for pod in pods), default=1)
         )
         if len(pods) + len(placed) < min_count:
             return GroupNotReady("waiting for minCount pods from a gang to appear in scheduling queue", pods)
-        if group is not None and (fault := _contradiction(group, pods)):
+        if group is not None and (fault := _contradiction(group, (*placed, *pods))):
             return GroupNotReady(fault, pods, is_error=True)
         topology_key = group.topology_key or None if group is not None and self._has_topology else None
         return GangRequest(
@@ -62,10 +63,22 @@ class GroupRequests:
         return next((value for value in values if value is not None), None)
 
 
-def _contradiction(group: PodGroup, pods: Sequence[Pod]) -> str:
-    """Members must have the priority of their group, as in Kubernetes."""
-    priority = group.spec.priority
-    for pod in pods:
-        if priority is not None and (pod.spec.priority or 0) != priority:
-            return f"pod {pod.metadata.name} has priority {pod.spec.priority or 0}, its pod group has {priority}"
+def _contradiction(group: PodGroup, members: Sequence[Pod]) -> str:
+    """Members must have one scheduler, and the priority and preemption policy of their group, as in Kubernetes."""
+    priority, policy = group.spec.priority, group.spec.preemption_policy
+    first = members[0]
+    for pod in members:
+        name, spec = pod.metadata.name, pod.spec
+        if spec.scheduler_name != first.spec.scheduler_name:
+            return f"pods {first.metadata.name} and {name} have different schedulers"
+        if priority is not None and (spec.priority or 0) != priority:
+            return f"pod {name} has priority {spec.priority or 0}, its pod group has {priority}"
+        if policy is not None and _policy(pod) != policy:
+            return f"pod {name} has the preemption policy {_policy(pod)}, its pod group has {policy}"
+        if policy is None and _policy(pod) != _policy(first):
+            return f"pods {first.metadata.name} and {name} have different preemption policies"
     return ""
+
+
+def _policy(pod: Pod) -> str:
+    return pod.spec.preemption_policy or PREEMPT_LOWER

@@ -18,7 +18,7 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.devices.identity import ClaimId
 from dralloc.primitives.clock import Clock
 from dralloc.scheduler.bind.evictor import Evictor
-from dralloc.scheduler.contract import Decision, Placement, PreemptionPlan, Rejection
+from dralloc.scheduler.contract import Decision, Placement, PlannedVictim, PreemptionPlan, Rejection
 from dralloc.scheduler.decide.cycle import Cycle, SchedulingAttempt
 from dralloc.scheduler.decide.gang_cycle import GangCycle, GangRequest
 from dralloc.scheduler.decide.gang_preemption import GangPreemptionPlan, plan_for_gang
@@ -28,7 +28,7 @@ from dralloc.scheduler.decide.preemption import (
     PreemptionPlanner,
     lower_nominations,
 )
-from dralloc.scheduler.decide.preemption_candidates import VictimCandidates
+from dralloc.scheduler.decide.preemption_candidates import VictimCandidates, group_evicted_with
 from dralloc.scheduler.report.scheduling_report import SchedulingReport
 from dralloc.scheduler.state.cluster_events import ClusterEvent, pod_changed
 from dralloc.scheduler.state.cluster_state import ClusterState
@@ -141,14 +141,13 @@ class Preemptor:
             # Members may share a claim.
             new = [committed.allocations[each] for each in sorted(committed.new - counted)]
             counted |= committed.new
-            self._cluster.nominate(pod, placement.node, new)
+            self._cluster.nominate(pod, placement.node, new, committed.extended)
             self._displace(pod)
-        if plan is not None:
-            self._report.preemption_attempted(len(plan.victims))
+        self._report.group_preemption_attempted(len(plan.victims) if plan is not None else None)
         return plan
 
-    async def preempt_for_gang(self, pods: Sequence[Pod], plan: GangPreemptionPlan | None) -> str | None:
-        """Writes the plan, or that the members have no nominated nodes; returns why that failed."""
+    async def preempt_for_gang(self, pods: Sequence[Pod], plan: GangPreemptionPlan | None, group: str) -> str | None:
+        """Writes the plan, or that the members have no nominated nodes; returns why that failed. `group` is their PodGroup."""
         places = {pod.metadata.uid: placement.node for pod, placement in plan.places} if plan is not None else {}
         for pod in pods:
             node = places.get(pod.metadata.uid, "")
@@ -156,10 +155,19 @@ class Preemptor:
                 return failure
         if plan is None:
             return None
-        evicted, failure = await self._evictor.evict(pods[0], plan.victims)
+        evicted, failure = await self._evict(pods[0], plan.victims, "podgroup")
         for victim in evicted:
-            self._report.preempted(victim.pod, pods[0], victim.node)
+            self._report.preempted(victim.pod, pods[0], victim.node, group)
         return failure
+
+    async def _evict(
+        self, pod: Pod, victims: Sequence[PlannedVictim], preemptor: str
+    ) -> tuple[list[PlannedVictim], str | None]:
+        found = (group_evicted_with(victim.pod, self._cluster) for victim in victims)
+        groups = {group.metadata.uid: group for group in found if group is not None}
+        if groups:
+            self._report.groups_disrupted(len(groups), preemptor)
+        return await self._evictor.evict(pod, victims, tuple(groups.values()))
 
     def _key(self, pod: Pod, decision: Rejection) -> bytes | None:
         """Pods of different priorities preempt different pods."""
@@ -206,7 +214,7 @@ class Preemptor:
         """Writes the plan; returns why that failed."""
         if (failure := await self._evictor.nominate(pod, plan.node)) is not None:
             return failure
-        evicted, failure = await self._evictor.evict(pod, plan.victims)
+        evicted, failure = await self._evict(pod, plan.victims, "pod")
         for victim in evicted:
             self._report.preempted(victim.pod, pod, plan.node)
         return failure

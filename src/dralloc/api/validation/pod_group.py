@@ -30,7 +30,7 @@ from dralloc.api.validation.formats import (
 )
 from dralloc.api.validation.metadata import validate_metadata, validate_metadata_update
 from dralloc.primitives import names
-from dralloc.primitives.field_errors import FieldError, FieldPath, forbidden, invalid, required, too_many
+from dralloc.primitives.field_errors import FieldError, FieldPath, duplicate, forbidden, invalid, required, too_many
 
 CLAIMS_COUNT_MAX: Final = 4
 TEMPLATES_COUNT_MAX: Final = 8
@@ -127,6 +127,12 @@ def _validate_workload_spec(spec: WorkloadSpec) -> Iterator[FieldError]:
         yield from validate_required_label(template.name, path.index(position).child("name"))
         yield from _validate_shared(template, path.index(position))
     yield from validate_unique(templates, path, lambda template: template.name)
+    # Kubernetes checks the names a second time, across composite templates.
+    seen: set[str] = set()
+    for position, template in enumerate(templates):
+        if template.name in seen:
+            yield duplicate(path.index(position).child("name"), template.name)
+        seen.add(template.name)
 
 
 def _validate_path_segment(text: str, path: FieldPath) -> Iterator[FieldError]:

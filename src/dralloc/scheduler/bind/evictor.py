@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from dralloc.api.pod_v1 import Pod
-from dralloc.client.api_calls import ApiCalls
+from dralloc.api.scheduling_v1beta1 import DISRUPTION_TARGET, PodGroup
+from dralloc.client.api_calls import ApiCalls, PatchType
 from dralloc.client.known_resources import resource_for
-from dralloc.client.pod_disruption import mark_disruption, patch_status
+from dralloc.client.pod_disruption import disruption_target, mark_disruption, patch_status
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import key_of
 from dralloc.primitives.clock import Clock
@@ -21,6 +22,7 @@ from dralloc.primitives.errors import ApiError, Conflict, NotFound
 from dralloc.scheduler.contract import PlannedVictim
 
 PODS: Final = resource_for(Pod)
+POD_GROUPS: Final = resource_for(PodGroup)
 REASON: Final = "PreemptionByScheduler"
 
 
@@ -42,11 +44,34 @@ class Evictor:
             return f"cannot write the nominated node: {error}"
         return None
 
-    async def evict(self, pod: Pod, victims: Sequence[PlannedVictim]) -> tuple[list[PlannedVictim], str | None]:
-        """Evicts the victims; returns those whose end has begun, and why others were not evicted."""
+    async def evict(
+        self, pod: Pod, victims: Sequence[PlannedVictim], groups: Sequence[PodGroup] = ()
+    ) -> tuple[list[PlannedVictim], str | None]:
+        """Evicts the victims; returns those whose end has begun, and why others were not evicted.
+
+        `groups` are evicted as a whole: their conditions say so before the first of their pods ends.
+        """
+        for group in groups:
+            if (failure := await self._mark_group(pod, group)) is not None:
+                return [], failure
         outcomes = await asyncio.gather(*(self._end(pod, victim) for victim in victims))
         ended = [victim for victim, failure in zip(victims, outcomes, strict=True) if failure is None]
         return ended, next(filter(None, outcomes), None)
+
+    async def _mark_group(self, pod: Pod, group: PodGroup) -> str | None:
+        if any(each.type == DISRUPTION_TARGET for each in group.status.conditions):
+            return None
+        message = f"{pod.spec.scheduler_name}: preempting to accommodate a higher priority pod"
+        condition = disruption_target(REASON, message, self._clock.now())
+        patch = {"metadata": {"uid": group.metadata.uid}, "status": {"conditions": [condition]}}
+        try:
+            await self._calls.patch(POD_GROUPS, key_of(group), patch, type=PatchType.STRATEGIC, subresource="status")
+        except (NotFound, Conflict):
+            # The group is gone; its pods are evicted like others.
+            return None
+        except (ApiError, TransportError) as error:
+            return f"cannot write the condition of pod group {group.metadata.name}: {error}"
+        return None
 
     async def _end(self, pod: Pod, victim: PlannedVictim) -> str | None:
         message = f"{pod.spec.scheduler_name}: preempting to accommodate a higher priority pod"

@@ -139,19 +139,24 @@ class GangCycle:
         gates: FeatureGates,
         new_share_id: Callable[[], str],
         budget: GangBudget = DEFAULT_GANG_BUDGET,
+        domain_tried: Callable[[GangRequest, bool], None] = lambda *_: None,
     ) -> None:
+        """`domain_tried` is called after each attempt on the nodes with one value of a topology key; True if it succeeded."""
         self._view = view
         self._cycle = cycle
         self._features = Features.of(gates).of_scheduler()
         self._new_share_id = new_share_id
         self._budget = budget
+        self._domain_tried = domain_tried
 
     def decide(self, request: GangRequest, now: datetime) -> GangDecision:
         """A placement is assumed already when it is returned; after a rejection, nothing is."""
         best: _Tried | None = None
         for value in self._domains(request):
             tried = self._try_each(request, value, now)
-            if len(tried.placed) >= request.needed and tried.placed:
+            is_enough = len(tried.placed) >= request.needed and bool(tried.placed)
+            self._tell(request, value, is_enough)
+            if is_enough:
                 return GangPlacement(tuple(tried.placed), tuple(tried.refused))
             self._forget(tried)
             if best is None or len(tried.placed) > len(best.placed):
@@ -173,6 +178,10 @@ class GangCycle:
             return
         labels = (node.offer.labels.get(request.topology_key) for node in self._view.nodes.values())
         yield from sorted({value for value in labels if value is not None})
+
+    def _tell(self, request: GangRequest, value: str | None, is_feasible: bool) -> None:
+        if value is not None:
+            self._domain_tried(request, is_feasible)
 
     def _try_each(
         self, request: GangRequest, value: str | None, now: datetime, pods: Sequence[Pod] | None = None
@@ -217,6 +226,7 @@ class GangCycle:
         outcome: GangOutcome = GangImpossible(request.needed, len(gang.members))
         for value in self._domains(request):
             found = self._search_domain(gang, request.topology_key, value)
+            self._tell(request, value, isinstance(found, GangPlaces))
             if isinstance(found, GangPlaces):
                 return self._take(request, gang, found, value, now)
             outcome = _stronger(outcome, found)

@@ -97,18 +97,11 @@ class VictimCandidates:
 
     def _candidate(self, key: PodKey, pod: PlacedPod, budgets: CountedBudgets) -> VictimCandidate:
         stored = pod.pod
-        if self._cluster.pod_groups and (group := self._group_of(stored)) is not None:
+        if self._cluster.pod_groups and (group := group_evicted_with(stored, self._cluster)) is not None:
             return self._group_candidate(group, budgets)
         numbers = budgets.of(stored) if budgets.allowed else ()
         unit = VictimUnit((key,), stored.spec.priority or 0, seconds(stored.status.start_time), numbers)
         return VictimCandidate(unit, (pod,), tuple(self._devices_of(pod.claims)) if pod.claims else ())
-
-    def _group_of(self, pod: Pod) -> PodGroup | None:
-        """The group with which the pod is evicted; None if it is evicted alone."""
-        name = group_name(pod)
-        group = self._cluster.pod_groups.get((pod.metadata.namespace, name)) if name else None
-        mode = group.spec.disruption_mode if group is not None else None
-        return group if mode is not None and mode.all is not None else None
 
     def _group_candidate(self, group: PodGroup, budgets: CountedBudgets) -> VictimCandidate:
         namespace, name = group.metadata.namespace, group.metadata.name
@@ -139,6 +132,14 @@ class VictimCandidates:
             if claim is not None and (allocation := claim.status.allocation) is not None:
                 devices += [DeviceId.of(result) for result in allocation.devices.results]
         return devices
+
+
+def group_evicted_with(pod: Pod, cluster: ClusterState) -> PodGroup | None:
+    """The group with which the pod is evicted; None if it is evicted alone."""
+    name = group_name(pod)
+    group = cluster.pod_groups.get((pod.metadata.namespace, name)) if name else None
+    mode = group.spec.disruption_mode if group is not None else None
+    return group if mode is not None and mode.all is not None else None
 
 
 def _can_be_evicted(pod: PlacedPod) -> bool:

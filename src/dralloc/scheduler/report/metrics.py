@@ -14,6 +14,8 @@ from dralloc.scheduler.report.stranded_devices import WHOLE, IdleDevices
 SCHEDULED: Final = "scheduled"
 UNSCHEDULABLE: Final = "unschedulable"
 ERROR: Final = "error"
+# Of a group for which other pods are evicted.
+WAITING_ON_PREEMPTION: Final = "waiting_on_preemption"
 
 # Extension points of Kubernetes' DynamicResources plugin: gathering state, allocating, deallocating, writing claims.
 PRE_FILTER: Final = "PreFilter"
@@ -67,6 +69,22 @@ class SchedulerMetrics:
             (),
             _doubling(0.001, 15),
         )
+        self.placements = CounterMetric(
+            "scheduler_generated_placements_total",
+            "Values of a topology key that groups of pods were tried with.",
+            ("profile",),
+        )
+        self.placement_evaluations = CounterMetric(
+            "scheduler_placement_evaluations_total",
+            "Attempts to place a group of pods on the nodes with one value of its topology key: feasible or infeasible.",
+            ("result", "profile"),
+        )
+        self.placement_evaluation_duration = HistogramMetric(
+            "scheduler_placement_evaluation_duration_seconds",
+            "Duration of an attempt to place a group of pods on the nodes with one value of its topology key.",
+            ("result", "profile"),
+            _doubling(0.001, 15),
+        )
         self.plugin_duration = HistogramMetric(
             "scheduler_plugin_execution_duration_seconds",
             "Duration of the device steps of pods with claims: gathering state (PreFilter), allocating (Filter), deallocating (PostFilter), writing claims (PreBind).",
@@ -112,6 +130,23 @@ class SchedulerMetrics:
         self.preemption_victims = HistogramMetric(
             "scheduler_preemption_victims", "Pods that are evicted for one pod.", (), (1, 2, 4, 8, 16, 32, 64)
         )
+        self.group_preemption_attempts = CounterMetric(
+            "scheduler_workload_preemption_attempts_total",
+            "Attempts to make room for a group of pods by preemption: Success, Unschedulable.",
+            ("result",),
+        )
+        self.group_preemption_victims = HistogramMetric(
+            "scheduler_workload_preemption_victims",
+            "Pods that are evicted for one group of pods.",
+            (),
+            _doubling(1, 11),
+        )
+        self.disrupted_groups = HistogramMetric(
+            "scheduler_preemption_workload_disruptions",
+            "Groups of pods that a preemption evicts as a whole, for a pod or a podgroup.",
+            ("preemptor",),
+            _doubling(1, 7),
+        )
         self._pending = GaugeMetric(
             "scheduler_pending_pods",
             "Pending pods by queue.",
@@ -152,6 +187,9 @@ class SchedulerMetrics:
             self.group_attempts,
             self.group_attempt_duration,
             self.group_decision_duration,
+            self.placements,
+            self.placement_evaluations,
+            self.placement_evaluation_duration,
             self.plugin_duration,
             self.pod_duration,
             self.pod_attempts,
@@ -162,6 +200,9 @@ class SchedulerMetrics:
             self.binding_conditions_wait,
             self.preemption_attempts,
             self.preemption_victims,
+            self.group_preemption_attempts,
+            self.group_preemption_victims,
+            self.disrupted_groups,
             self._pending,
             self._unschedulable,
             self._idle_devices,

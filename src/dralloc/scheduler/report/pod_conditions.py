@@ -126,11 +126,12 @@ class PodConditionWriter:
     def strategy_refused(self, pod: Pod, message: str) -> None:
         self._report(pod, "Warning", "StrategyNotAllowed", message, "Scheduling")
 
-    def preempted(self, victim: Pod, by: Pod, node: str) -> None:
-        """Reports whom a pod was evicted for. The names of pods in other namespaces are confidential."""
+    def preempted(self, victim: Pod, by: Pod, node: str, group: str = "") -> None:
+        """Reports whom a pod was evicted for: a pod, or its group. The names of pods in other namespaces are confidential."""
         is_near = victim.metadata.namespace == by.metadata.namespace
-        name = f"{by.metadata.namespace}/{by.metadata.name}" if is_near else by.metadata.uid
-        self._report(victim, "Normal", "Preempted", f"Preempted by pod {name} on node {node}", "Preempting")
+        name = f"{by.metadata.namespace}/{group or by.metadata.name}" if is_near else by.metadata.uid
+        who = f"pod group {name}" if group and is_near else f"pod {name}"
+        self._report(victim, "Normal", "Preempted", f"Preempted by {who} on node {node}", "Preempting")
 
     def assumed(self, pod: Pod) -> None:
         """Drops an unwritten condition of a pod that was assigned a node: it must not be written after the binding."""

@@ -76,6 +76,13 @@ class SchedulingReport:
     def group_decided(self, seconds: float) -> None:
         self._counters.group_decision_duration.observe(value=seconds)
 
+    def placement_tried(self, profile: str, *, is_feasible: bool, seconds: float) -> None:
+        """A group was tried on the nodes with one value of its topology key."""
+        result = "feasible" if is_feasible else "infeasible"
+        self._counters.placements.add(profile)
+        self._counters.placement_evaluations.add(result, profile)
+        self._counters.placement_evaluation_duration.observe(result, profile, value=seconds)
+
     def group_ended(self, result: str, profile: str, seconds: float) -> None:
         """An attempt for a group has ended."""
         self._counters.group_attempts.add(result, profile)
@@ -111,8 +118,18 @@ class SchedulingReport:
         if victims:
             self._counters.preemption_victims.observe(value=victims)
 
-    def preempted(self, victim: Pod, by: Pod, node: str) -> None:
-        self._conditions.preempted(victim, by, node)
+    def group_preemption_attempted(self, victims: int | None) -> None:
+        """`victims` is None if no eviction helps."""
+        self._counters.group_preemption_attempts.add("Unschedulable" if victims is None else "Success")
+        if victims:
+            self._counters.group_preemption_victims.observe(value=victims)
+
+    def preempted(self, victim: Pod, by: Pod, node: str, group: str = "") -> None:
+        """`group` is the name of the PodGroup that the victim was evicted for, if it was not for the pod alone."""
+        self._conditions.preempted(victim, by, node, group)
+
+    def groups_disrupted(self, count: int, preemptor: str) -> None:
+        self._counters.disrupted_groups.observe(preemptor, value=count)
 
     def devices_pending(self, pod: Pod, claim: ResourceClaim) -> None:
         self._conditions.devices_pending(pod, claim)
