@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dralloc.client.batch_transport import BATCH_PATH, UNDER_WAY_MAX, WRITES_MAX, BatchTransport
+from dralloc.client.batch_transport import BATCH_PATH, BYTES_MAX, UNDER_WAY_MAX, WRITES_MAX, BatchTransport
 from dralloc.client.server_extensions import EXTENSIONS_PATH
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, TransportError
 from dralloc.simulator.virtual_time import run_virtual
@@ -23,6 +23,8 @@ class Server:
         self.batch_status = batch_status
         self.has_extension = has_extension
         self.is_down = False
+        # In place of the responses to a batch.
+        self.answer: bytes | None = None
         # The numbers of writes in each request.
         self.requests: list[int] = []
 
@@ -39,6 +41,8 @@ class Server:
             return ClientResponse(status=200, body=request.body)
         if self.batch_status != 200:
             return ClientResponse(status=self.batch_status, body=b"{}")
+        if self.answer is not None:
+            return ClientResponse(status=200, body=self.answer)
         responses = [{"status": 200, "body": write["body"]} for write in writes]
         return ClientResponse(status=200, body=msgspec.json.encode({"responses": responses}))
 
@@ -49,9 +53,10 @@ class Server:
         pass
 
 
-def write(number: int) -> ClientRequest:
+def write(number: int, *, size: int = 1) -> ClientRequest:
     headers = {"Content-Type": "application/merge-patch+json"}
-    return ClientRequest(method="PATCH", path="/api/v1/pods/p", headers=headers, body=b"%d" % number)
+    body = (b"%d" % number).ljust(size)
+    return ClientRequest(method="PATCH", path="/api/v1/pods/p", headers=headers, body=body)
 
 
 def with_server(server: Server, test: Callable[[BatchTransport], Awaitable[Any]]) -> None:
@@ -116,6 +121,50 @@ def test_a_batch_without_an_answer_leaves_each_write_without_one() -> None:
 
     with_server(server, test)
     assert server.requests == [3, 3]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b'{"responses":[{"status":200,"body":{}}]}', b'{"responses":[]}', b'{"responses":[{', b"\xff", b"[]", b""],
+    ids=["too few", "none", "incomplete", "no text", "a list", "empty"],
+)
+def test_writes_have_no_answer_if_that_of_their_batch_cannot_be_assigned(answer: bytes) -> None:
+    server = Server()
+    server.answer = answer
+
+    async def test(transport: BatchTransport) -> None:
+        answers = await send_all(transport, 3)
+        assert [type(each) for each in answers] == [TransportError] * 3
+
+    with_server(server, test)
+
+
+def test_a_batch_is_not_larger_than_a_server_takes() -> None:
+    server = Server()
+
+    async def test(transport: BatchTransport) -> None:
+        sizes = [BYTES_MAX // 2, BYTES_MAX // 4, BYTES_MAX // 2, 2 * BYTES_MAX, 1, 1]
+        sent = (transport.send(write(number, size=size)) for number, size in enumerate(sizes))
+        assert numbers(await asyncio.gather(*sent)) == list(range(len(sizes)))
+
+    with_server(server, test)
+    assert server.requests == [2, 1, 1, 2]
+
+
+def test_writes_that_wait_are_not_sent_after_all_were_abandoned() -> None:
+    server = Server()
+
+    async def test(transport: BatchTransport) -> None:
+        sent = []
+        for number in range(UNDER_WAY_MAX + 2):
+            sent.append(asyncio.ensure_future(transport.send(write(number))))
+            await asyncio.sleep(0.1)
+        await transport.abandon()
+        await asyncio.sleep(2)
+        assert all(each.cancelled() for each in sent)
+
+    with_server(server, test)
+    assert server.requests == [1] * UNDER_WAY_MAX
 
 
 def test_the_refusal_of_a_batch_is_the_answer_to_each_write() -> None:

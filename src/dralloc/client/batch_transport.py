@@ -14,10 +14,12 @@ import msgspec
 from msgspec import Struct
 
 from dralloc.client.server_extensions import BATCH, ServerExtensions
-from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport
+from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport, TransportError
 
 BATCH_PATH: Final = "/dralloc/v1/batch"
 WRITES_MAX: Final = 64
+# A server takes bodies of 3 MiB; a larger write than this is sent alone, as it would be without batches.
+BYTES_MAX: Final = 1024 * 1024
 UNDER_WAY_MAX: Final = 2
 _JSON_TYPES: Final = frozenset({"application/json", "application/merge-patch+json"})
 # Answers of servers without the extension, which wrote nothing.
@@ -73,7 +75,10 @@ class BatchTransport:
         return self._transport.stream(request)
 
     async def abandon(self) -> None:
-        """Wait for no answer any more. What was sent may still be done."""
+        """Wait for no answer any more. What was sent may still be done; what waits is not sent."""
+        waiting, self._waiting = self._waiting, []
+        for _, answered in waiting:
+            answered.cancel()
         for task in tuple(self._under_way):
             task.cancel()
         await asyncio.gather(*self._under_way, return_exceptions=True)
@@ -85,9 +90,10 @@ class BatchTransport:
     def _send_waiting(self) -> None:
         self._will_send = False
         while self._waiting and len(self._under_way) < UNDER_WAY_MAX:
-            taken, self._waiting = self._waiting[:WRITES_MAX], self._waiting[WRITES_MAX:]
             # Those that were cancelled are not sent.
-            writes = [write for write in taken if not write[1].done()]
+            waiting = [write for write in self._waiting if not write[1].done()]
+            count = _batch_length(waiting)
+            writes, self._waiting = waiting[:count], waiting[count:]
             if writes:
                 task = asyncio.get_running_loop().create_task(self._send_together(writes))
                 self._under_way.add(task)
@@ -136,6 +142,16 @@ def _is_write(request: ClientRequest) -> bool:
     return request.method != "GET" and request.headers.get("Content-Type") in _JSON_TYPES and len(request.headers) == 1
 
 
+def _batch_length(writes: list[_Waiting]) -> int:
+    """How many of the first writes fit into a batch; at least one, if there is one."""
+    size = 0
+    for count, (request, _) in enumerate(writes[:WRITES_MAX]):
+        size += len(request.body)
+        if size > BYTES_MAX and count:
+            return count
+    return min(len(writes), WRITES_MAX)
+
+
 def _batch_of(requests: list[ClientRequest]) -> ClientRequest:
     writes = [
         _Write(each.method, each.path, dict(each.query), each.headers["Content-Type"], msgspec.Raw(each.body or b"{}"))
@@ -150,5 +166,10 @@ def _answers(response: ClientResponse, count: int) -> list[ClientResponse]:
     if response.status != 200:
         # The batch was refused as a whole, for example because there are too many requests.
         return [response] * count
-    found = _RESPONSES.decode(response.body).responses
+    try:
+        found = _RESPONSES.decode(response.body).responses
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise TransportError(f"the answer to a batch of writes cannot be read: {error}") from None
+    if len(found) != count:
+        raise TransportError(f"a batch of {count} writes was answered with {len(found)} responses")
     return [ClientResponse(status=each.status, body=bytes(each.body), warnings=each.warnings) for each in found]
