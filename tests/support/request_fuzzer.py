@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
-from urllib.parse import quote, quote_from_bytes
+from urllib.parse import quote, quote_from_bytes, unquote
 
 import yaml
 from msgspec import inspect
@@ -34,6 +34,7 @@ CONNECTIONS: Final = 8
 
 NAMES: Final = ("a", "b", "c", "default")
 NAMESPACES: Final = ("default", "default", "kube-system", "a")
+BATCH: Final = "/dralloc/v1/batch"
 _MEDIA_TYPES: Final = (
     "application/json",
     "application/yaml",
@@ -152,6 +153,10 @@ class _Maker:
     def request(self) -> FuzzedRequest:
         if self._one_in(200):
             return FuzzedRequest(self._number, "", b"", (), b"", raw=self._garbage(300) + b"\r\n\r\n")
+        if self._one_in(20):
+            return FuzzedRequest(
+                self._number, "POST", BATCH.encode(), tuple(self._headers(_MEDIA_TYPES[0])), self._batch()
+            )
         kind = self._pick(KINDS)
         version = self._pick(kind.versions).version
         method = self._pick(_METHODS)
@@ -161,6 +166,39 @@ class _Maker:
         body = b"" if method in ("GET", "HEAD") and not self._one_in(50) else self._body(kind, version, media_type)
         target = self._path(kind, version, method) + self._query(applies="apply-patch" in media_type)
         return FuzzedRequest(self._number, method, target, tuple(self._headers(media_type)), body)
+
+    # --- batches --------------------------------------------------------------------------------------------
+
+    def _batch(self) -> bytes:
+        """Writes in one request, some of them to the same object."""
+        if self._one_in(40):
+            return self._deep()
+        writes = [self._write() for _ in range(self._pick((1, 2, 3, 8)))]
+        if self._one_in(4):
+            writes += writes[:1] * self._pick((1, 2, 130))
+        batch: Any = {"requests": writes}
+        for _ in range(self._pick((0, 0, 0, 1, 2))):
+            batch = self._mutated(batch)
+        body = json.dumps(batch, ensure_ascii=self._one_in(2)).encode(errors="surrogatepass")
+        return self._damaged(body) if self._one_in(20) else body
+
+    def _write(self) -> Any:
+        kind = self._pick(KINDS)
+        version, method = self._pick(kind.versions).version, self._pick(_METHODS)
+        media_type = self._pick(_PATCH_TYPES if method == "PATCH" and not self._one_in(20) else _MEDIA_TYPES)
+        document: Any = self._document(kind, version, whole=method != "PATCH")
+        if "json-patch" in media_type:
+            document = [self._operation() for _ in range(self._chance.randrange(4))]
+        for _ in range(self._pick((0, 0, 1, 2))):
+            document = self._mutated(document)
+        names = [name for name in _QUERIES if self._one_in(12)] + ["fieldManager"] * ("apply-patch" in media_type)
+        return {
+            "method": method,
+            "path": BATCH if self._one_in(40) else unquote(self._path(kind, version, method).decode()),
+            "query": {name: self._pick(_QUERIES[name]) for name in names},
+            "contentType": media_type,
+            "body": document,
+        }
 
     # --- the head -------------------------------------------------------------------------------------------
 
@@ -554,7 +592,7 @@ class _Client:
                 await writer.wait_closed()
 
     async def ask(self, request: FuzzedRequest) -> int:
-        """The status of the answer, after its body was read. A watch is left after its head."""
+        """The status of the answer, after its body was read: 500 if a write of a batch got that. A watch is left after its head."""
         if self._streams is None:
             self._streams = await asyncio.open_connection("127.0.0.1", self._port, limit=1 << 24)
         reader, writer = self._streams
@@ -564,7 +602,8 @@ class _Client:
             head = (await reader.readuntil(b"\r\n\r\n")).lower()
         if request.method != "HEAD" and b"\r\ncontent-length: " in head:
             length = head.split(b"\r\ncontent-length: ", 1)[1].split(b"\r\n", 1)[0]
-            await reader.readexactly(int(length))
+            if b'{"status":500,' in await reader.readexactly(int(length)) and request.target == BATCH.encode():
+                return 500
         elif request.method != "HEAD" or b"chunked" in head:
             await self.close()
         if b"\r\nconnection: close" in head or request.raw:
