@@ -101,7 +101,12 @@ class SimulatedCluster:
         self._ids = Random(random.random())
         self._schedulers = schedulers
         self._elected = elected
-        self.history = StoreHistory()
+        self._directory = TemporaryDirectory(
+            prefix="dralloc-simulation-",
+            ignore_cleanup_errors=True,
+            dir=MEMORY_FILES if MEMORY_FILES.is_dir() else None,
+        )
+        self.history = StoreHistory(self._directory.name)
         self.safety = SafetyChecker()
         self.gangs = GangChecker()
         self.registers = RegisterHistory()
@@ -113,11 +118,6 @@ class SimulatedCluster:
         self.clock = VirtualClock(asyncio.get_running_loop())
         self._components: dict[str, _Component] = {}
         self.observers: list[WatchObserver] = []
-        self._directory = TemporaryDirectory(
-            prefix="dralloc-simulation-",
-            ignore_cleanup_errors=True,
-            dir=MEMORY_FILES if MEMORY_FILES.is_dir() else None,
-        )
         plugins = PluginNetwork(self.network)
         self._machines = {
             name: Machine(name, Path(self._directory.name) / name, plugins, Random(random.random())) for name in NODES
@@ -190,8 +190,7 @@ class SimulatedCluster:
         return decode(self.history.state[key].value, object_type)
 
     def keys(self, kind: Kind) -> list[str]:
-        prefix = prefix_of(kind)
-        return sorted(key for key in self.history.state if key.startswith(prefix))
+        return self.history.keys(prefix_of(kind))
 
     def new_uid(self) -> str:
         return str(UUID(int=self._ids.getrandbits(128), version=4))

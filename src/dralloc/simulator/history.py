@@ -7,6 +7,7 @@ before may still deliver the changes of their epoch, and none of the new one.
 
 from __future__ import annotations
 
+import hashlib
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
@@ -50,10 +51,13 @@ class PrefixLog:
 class StoreHistory:
     """All changes since the start, by resource. Listeners get each change at its commit."""
 
-    def __init__(self) -> None:
+    def __init__(self, directory: str = "") -> None:
+        """`directory` is the one whose name differs from run to run; some messages contain it."""
         self.epoch = 0
         self.revision = 0
         self.state: dict[str, StoredVersion] = {}
+        # The keys of the state, by resource.
+        self._keys: defaultdict[str, dict[str, None]] = defaultdict(dict)
         # The number of changes before now: an order of time that is finer than the clock.
         self.changes = 0
         self._logs: defaultdict[str, PrefixLog] = defaultdict(PrefixLog)
@@ -66,6 +70,13 @@ class StoreHistory:
         self.violations: list[str] = []
         # Writes that may still be committed: key, expected revision and value.
         self._intended: Counter[tuple[str, int, bytes | None]] = Counter()
+        self._directory = directory.encode()
+        self._hash = hashlib.blake2b(digest_size=8)
+
+    @property
+    def digest(self) -> str:
+        """The same for two runs that made the same changes in the same order."""
+        return self._hash.hexdigest()
 
     def intend(self, key: str, expected: int, value: bytes | None) -> None:
         """A write was sent."""
@@ -86,7 +97,7 @@ class StoreHistory:
         self.revision = revision
         if not key.startswith("/registry/"):
             return
-        previous = self.state.pop(key, None)
+        previous, resource = self.state.pop(key, None), resource_of_key(key)
         intent = (key, previous.revision if previous else 0, value)
         if self._intended[intent] <= 0:
             self.violations.append(f"{key} was committed at revision {revision}, but this write was not asked for")
@@ -96,10 +107,15 @@ class StoreHistory:
                 del self._intended[intent]
         if value is not None:
             self.state[key] = StoredVersion(revision, value)
+            self._keys[resource][key] = None
+        elif previous is not None:
+            del self._keys[resource][key]
         change = CommittedChange(revision, key, value, previous)
         self.changes += 1
+        told = b"" if value is None else value.replace(self._directory, b"") if self._directory else value
+        self._hash.update(b"%d %b %d " % (revision, key.encode(), len(told)) + told)
         self._versions[key].append((self.changes, self.state.get(key)))
-        self._logs[resource_of_key(key)].append(change)
+        self._logs[resource].append(change)
         for listener in self._listeners:
             listener(change)
 
@@ -113,7 +129,9 @@ class StoreHistory:
         self._restored_at.append(revision)
         self._logs = defaultdict(PrefixLog)
         self._versions = defaultdict(list)
+        self._keys = defaultdict(dict)
         for key, version in self.state.items():
+            self._keys[resource_of_key(key)][key] = None
             self._versions[key].append((self.changes, version))
         for on_restored in self._on_restored:
             on_restored()
@@ -125,9 +143,13 @@ class StoreHistory:
     def epoch_of(self, revision: int) -> int:
         return bisect_right(self._restored_at, revision)
 
+    def keys(self, prefix: str) -> list[str]:
+        """The keys of a resource as they are, in their order."""
+        return sorted(self._keys[prefix])
+
     def state_at(self, prefix: str, revision: int) -> dict[str, int]:
         """The revisions of the keys of a resource at a revision of this epoch."""
-        state = {key: version.revision for key, version in self.state.items() if key.startswith(prefix)}
+        state = {key: self.state[key].revision for key in self._keys[prefix]}
         log = self._logs[prefix]
         for change in reversed(log.changes[log.place_after(revision) :]):
             if change.previous is None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 from dralloc.client.typed_resource import key_of
 from dralloc.simulator.cluster import SimulatedCluster
@@ -26,11 +27,21 @@ REST_S: Final = 1200.0
 # Longer than every backoff, and much shorter than the flush of unschedulable pods.
 SOON_S: Final = 30.0
 DELETIONS: Final = 10
+# Steps between two collections of garbage, and between two complete ones.
+COLLECT_EVERY: Final = 10
+COLLECT_ALL_EVERY: Final = 1000
 EVENTS_SHOWN: Final = 30
 
 
 class SoakFailed(AssertionError):
     """An invariant was violated; the message has the seed and the latest events."""
+
+
+class SoakResult(NamedTuple):
+    """The number of revisions that were checked, and what two runs of one seed have in common."""
+
+    revisions: int
+    digest: str
 
 
 async def soak(
@@ -42,15 +53,15 @@ async def soak(
     schedulers: int = 2,
     elected: bool = False,
     with_gangs: bool = True,
-) -> int:
-    """Simulate the steps; returns the number of revisions that were checked. Raises SoakFailed.
+) -> SoakResult:
+    """Simulate the steps; raises SoakFailed.
 
     A step is one action: a request of a user, a driver or an operator, or a fault. Without `store`, the seed chooses it.
     """
     random = Random(seed)
     store = store or STORES[seed % len(STORES)]
     record = _Record(seed, store)
-    with record.capturing_errors():
+    with record.capturing_errors(), _collecting_in_steps():
         async with SimulatedCluster.started(
             random, Faults(), store=store, schedulers=schedulers, elected=elected
         ) as cluster:
@@ -58,7 +69,8 @@ async def soak(
             await workload.prepare()
             cluster.network.faults = faults
             loop = asyncio.get_running_loop()
-            for _ in range(steps):
+            for step in range(steps):
+                _collect(step)
                 record.add(f"{loop.time():9.1f} s  {await workload.act()}")
                 passed_s = loop.time()
                 await asyncio.sleep(random.uniform(0, STEP_MAX_S))
@@ -68,16 +80,34 @@ async def soak(
             await _check_idle_cluster(cluster, record)
             await _check_freed_room(cluster, workload, record)
             await _check_empty_cluster(cluster, workload, record)
-            return cluster.history.changes
+            return SoakResult(cluster.history.changes, cluster.history.digest)
 
 
 def run_seed(seed: int, *, steps: int, store: str, elected: bool) -> tuple[str, bool]:
     """What to print about a seed, and whether all was right."""
     try:
-        revisions = run_virtual(soak(seed, steps=steps, store=store, elected=elected))
+        result = run_virtual(soak(seed, steps=steps, store=store, elected=elected))
     except SoakFailed as failure:
         return f"{failure}\n", False
-    return f"seed {seed}: {steps} steps, {revisions} revisions, no violation\n", True
+    return f"seed {seed}: {steps} steps, {result.revisions} revisions ({result.digest}), no violation\n", True
+
+
+@contextmanager
+def _collecting_in_steps() -> Iterator[None]:
+    """Collect no garbage except between steps: objects that wait for it, such as generators, end when the seed decides."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.unfreeze()
+
+
+def _collect(step: int) -> None:
+    if step % COLLECT_EVERY == 0:
+        gc.collect(2 if step % COLLECT_ALL_EVERY == 0 else 1)
 
 
 class _Record:

@@ -7,6 +7,7 @@ Tasks belong to a simulated process (`processes`), which can be paused: its call
 from __future__ import annotations
 
 import asyncio
+import itertools
 import selectors
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
@@ -27,6 +28,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self._now_s = 0.0
         # The time that work in an executor takes; it runs in the loop, so that a seed decides when.
         self.work_time_s: Callable[[], float] = lambda: 0.0
+        self.task_numbers = itertools.count()
         super().__init__(_JumpingSelector(self))
         self.set_task_factory(_create_task)  # type: ignore[arg-type]
 
@@ -66,8 +68,20 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
             callback(*args)
 
 
-def _create_task(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:
-    task = asyncio.Task(work, loop=loop, **options)
+class _NumberedTask(asyncio.Task[Any]):
+    """Sets of tasks, such as that of a `TaskGroup`, are iterated in an order that does not depend on memory addresses."""
+
+    def __init__(self, work: Coroutine[Any, Any, Any], *, loop: VirtualTimeLoop, **options: Any) -> None:
+        # First: the base class puts the task into a set.
+        self._number = next(loop.task_numbers)
+        super().__init__(work, loop=loop, **options)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+def _create_task(loop: VirtualTimeLoop, work: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:
+    task = _NumberedTask(work, loop=loop, **options)
     process = (options.get("context") or copy_context()).get(PROCESS)
     if process is not None:
         process.adopt(task)

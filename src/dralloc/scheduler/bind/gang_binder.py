@@ -99,7 +99,7 @@ class GangBinder:
         """Takes everything back, in memory first: the next decision must not use claims that are about to be released."""
         self._forget(members)
         made = {place.extended.claim_id for _, place in members if place.extended is not None}
-        new = {claim_id: None for _, place in members for claim_id in place.new if claim_id not in made}
+        new = {claim_id: None for _, place in members for claim_id in sorted(place.new) if claim_id not in made}
         for claim_id in new:
             users = [pod for pod, place in members if claim_id in place.allocations]
             await self.withdraw(claim_id, users, consumer)
