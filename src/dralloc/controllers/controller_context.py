@@ -29,8 +29,8 @@ class ControllerContext:
     recorders: list[EventRecorder] = field(default_factory=list)
 
     def calls(self, field_manager: str) -> ApiCalls:
-        """API calls that write under this field manager."""
-        return ApiCalls(self.transport, field_manager=field_manager)
+        """API calls that write under this field manager, or under none."""
+        return ApiCalls(self.transport, field_manager=field_manager, field_validation="Ignore")
 
     def recorder(self, component: str) -> EventRecorder:
         recorder = EventRecorder(self.calls(component), resource_for(Event), component=component, clock=self.clock)

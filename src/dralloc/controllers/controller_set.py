@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from dralloc.api.coordination_v1 import Lease
 from dralloc.client.api_calls import ApiCalls
+from dralloc.client.batch_transport import BatchTransport
 from dralloc.client.known_resources import resource_for
 from dralloc.client.leader_election import LeaderElection
 from dralloc.client.transport import Transport
@@ -89,8 +90,9 @@ class ControllerSet:
 
     async def run(self) -> None:
         """Run for one term of leadership, until cancelled."""
-        informers = SharedInformers(ApiCalls(self._transport, field_manager=FIELD_MANAGER))
-        controllers = [CONTROLLERS[name](self._context(informers)) for name in self._names]
+        batches = BatchTransport(self._transport)
+        informers = SharedInformers(ApiCalls(batches, field_manager=FIELD_MANAGER))
+        controllers = [CONTROLLERS[name](self._context(batches, informers)) for name in self._names]
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(informers.run())
@@ -99,10 +101,11 @@ class ControllerSet:
         finally:
             for controller in controllers:
                 controller.queue.close()
+            await batches.abandon()
 
-    def _context(self, informers: SharedInformers) -> ControllerContext:
+    def _context(self, transport: Transport, informers: SharedInformers) -> ControllerContext:
         return ControllerContext(
-            transport=self._transport,
+            transport=transport,
             informers=ControllerInformers(informers),
             clock=self._clock,
             gates=self._gates,
