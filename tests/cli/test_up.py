@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -81,11 +82,25 @@ def test_everything_is_there_and_goes_when_told() -> None:
             assert classes == ["gpu.example.com", "mig.example.com", "nic.example.com"]
             client.create(TEMPLATE)
             assert run_pod(client, "p").spec.node_name.startswith("gpu-")
+            assert shown_of_components(cluster.url) == (1, 1)
             cluster.process.send_signal(signal.SIGINT)
             assert ended(cluster.process) == (0, ENDING)
         assert not directory.exists()
         # The wall clock says little on a machine that does other things, too; and some take thrice as long for everything.
         assert used_s < 5.0, "it does little before it is ready"
+
+
+def shown_of_components(url: str) -> tuple[int, int]:
+    """How many pods were scheduled and how many claims created, as the server's metrics say. They have idle devices, too."""
+    with urlopen(f"{url}/metrics", timeout=DEADLINE_S) as answer:
+        values = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines())
+    with urlopen(f"{url}/dralloc/v1/fragmentation", timeout=DEADLINE_S) as answer:
+        idle = json.load(answer)["samples"][-1]["drivers"]["gpu.example.com"]["idle"]
+    assert float(values['dralloc_idle_devices{driver="gpu.example.com"}']) == idle
+    return (
+        int(values['scheduler_schedule_attempts_total{result="scheduled",profile="default-scheduler"}']),
+        int(values['resourceclaim_controller_create_total{prioritized_list="false"}']),
+    )
 
 
 def test_with_tls_only_users_with_a_token_are_served(tmp_path: Path) -> None:
@@ -118,10 +133,13 @@ def cpu_seconds(pid: int) -> float:
 
 
 def test_features_are_those_of_all_components() -> None:
-    gates = ("--feature-gates", "DRAConsumableCapacity=false")
+    gates = ("--feature-gates", "DRAConsumableCapacity=false", "--one-process")
     with cluster_process("--ephemeral", *FEW, *gates) as cluster, connect(cluster.kubeconfig) as client:
         devices = [device for slice_ in client.list(ResourceSlice) for device in slice_.spec.devices or ()]
         assert devices
+        client.create(claim_template("share", request("gpu", device_class="gpu.example.com")))
+        run_pod(client, "p")
+        assert shown_of_components(cluster.url) == (1, 1)
         assert not any(device.allow_multiple_allocations for device in devices)
         cluster.process.terminate()
         assert ended(cluster.process) == (0, ENDING)

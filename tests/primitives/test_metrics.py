@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 from dralloc.primitives.metrics import CounterMetric, GaugeMetric, HistogramMetric, added_up, exposition
 
 
@@ -55,3 +57,14 @@ def test_counters_of_one_name_are_added_up() -> None:
     other.add("failure")
     lines = ['claims_total{status="failure"} 1', 'claims_total{status="success"} 3']
     assert exposition(added_up([one, other])).splitlines()[2:] == lines
+
+
+def test_a_copy_for_another_process_has_the_values_of_now() -> None:
+    depth = [1.0]
+    read = GaugeMetric("depth", "Keys waiting.", ["name"], lambda: [(("claims",), depth[0])])
+    waited = HistogramMetric("waited_seconds", "Waiting.", ["name"])
+    waited.observe("claims", value=0.3)
+    copies = pickle.loads(pickle.dumps((read, waited)))
+    before = exposition((read, waited))
+    depth[0] = 2.0
+    assert exposition(copies) == before

@@ -13,6 +13,8 @@ AUTHENTICATED: Final = "system:authenticated"
 UNAUTHENTICATED: Final = "system:unauthenticated"
 NODES: Final = "system:nodes"
 NODE_PREFIX: Final = "system:node:"
+# The components that were started with the server.
+COMPONENTS: Final = "system:dralloc"
 
 
 class User(Struct, frozen=True):

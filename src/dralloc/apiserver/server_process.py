@@ -72,6 +72,8 @@ class ServerSettings:
     token_file: Path | None = None
     # Further users with a token: by the name of the file in the data directory that keeps it.
     kept_tokens: Mapping[str, User] = field(default_factory=dict)
+    # Further users by token, known to this process only.
+    tokens: Mapping[str, User] = field(default_factory=dict)
     # Names this cluster in the tokens of its service accounts.
     service_account_issuer: str = ISSUER
     # The identity provider whose tokens are accepted.
@@ -98,6 +100,9 @@ class ServerSettings:
 @dataclass(frozen=True, slots=True)
 class RunningServer:
     url: str
+    # For clients on this machine, and what they must trust if it is https.
+    local_url: str
+    authority_pem: str | None
     token: str
     application: ApiApplication
     server: ApiServer
@@ -121,7 +126,7 @@ async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
         keys = SigningKeys(settings.data_dir / "service-accounts", retain=LIFETIME_MAX)
         accounts = ServiceAccountTokens(store, keys, clock=settings.clock, issuer=settings.service_account_issuer)
         authenticator = Authenticator(
-            {token: ADMINISTRATOR, **kept},
+            {token: ADMINISTRATOR, **kept, **settings.tokens},
             without_credential=ADMINISTRATOR if settings.insecure_http else None,
             token_file=token_file,
             verifiers=(accounts, *_provider_tokens(settings, accounts.issuer)),
@@ -158,7 +163,8 @@ async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
                 write_access()
                 renewing = asyncio.create_task(_renew_certificates(settings, write_access)) if tls else None
                 try:
-                    yield RunningServer(url, token, application, server)
+                    pem = tls.authority_pem.decode() if tls else None
+                    yield RunningServer(url, _reachable(url), pem, token, application, server)
                 finally:
                     if renewing is not None:
                         renewing.cancel()

@@ -9,7 +9,7 @@ Its time is that of the event loop, real or virtual; `clock` must agree with it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -43,12 +43,18 @@ from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.decide.strategy_choice import SPREADING, StrategySettings
 from dralloc.scheduler.leader_loop import SchedulerLoop
 from dralloc.scheduler.report.fragmentation_history import FragmentationHistory
+from dralloc.scheduler.report.stranded_devices import IdleDevices
 from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES, SchedulerSettings
 from dralloc.store.interface import Store
 from dralloc.store.memory import MemoryStore
 from dralloc.system_clock import SystemClock
 
 TOKEN: Final = "in-process"
+
+# How many devices are idle, by driver.
+ReadIdleDevices = Callable[[], Awaitable[Mapping[str, IdleDevices]]]
+# Starts scheduler and controllers in other processes.
+StartApart = Callable[[Components, ApiApplication], ReadIdleDevices]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +73,10 @@ class ClusterSettings:
     strategies: StrategySettings = SPREADING
     # For the web page.
     fragmentation: FragmentationHistory | None = None
+
+    @property
+    def scheduler(self) -> SchedulerSettings:
+        return SchedulerSettings(names=self.scheduler_names, gates=self.gates, strategies=self.strategies)
 
 
 def fleet(profile: str, count: int) -> FleetSettings:
@@ -119,12 +129,15 @@ async def cluster_in_process(
 
 @asynccontextmanager
 async def components_on(
-    application: ApiApplication, token: str, settings: ClusterSettings
+    application: ApiApplication, token: str, settings: ClusterSettings, apart: StartApart | None = None
 ) -> AsyncIterator[InProcessCluster]:
-    """All components but the server, inside the block, on a running server; nodes may not be ready yet."""
+    """All components but the server, inside the block, on a running server; nodes may not be ready yet.
+
+    Scheduler and controllers run in this process, unless they are started `apart`.
+    """
     transport = InProcessTransport(application, token=token)
-    clock, gates = settings.clock, settings.gates
-    await grant_rights(AsyncClient(transport), gates)
+    clock = settings.clock
+    await grant_rights(AsyncClient(transport), settings.gates)
 
     def transport_as(user: User) -> Transport:
         return InProcessTransport(application.acting_as(user))
@@ -134,21 +147,12 @@ async def components_on(
 
     nodes = transport_as(ComponentAccount.SIMULATED_NODES.user)
     async with AsyncExitStack() as sockets, Components() as components:
-        names, identity = settings.scheduler_names, settings.identity
-        terms = SchedulerLoop(
-            transport_as(ComponentAccount.SCHEDULER.user),
-            clock=clock,
-            settings=SchedulerSettings(names=names, gates=gates, strategies=settings.strategies),
-        )
-        application.metrics.include(terms.metrics.all)
+        if apart is not None:
+            idle = apart(components, application)
+        else:
+            idle = _start_inside(components, application, settings, transport_as)
         if settings.fragmentation is not None:
-            components.start("fragmentation", partial(settings.fragmentation.run, lambda: terms.metrics.idle(), clock))
-        components.start("scheduler", partial(terms.run_elected, identity) if identity else terms.run)
-        if settings.controllers:
-            account = transport_as(ComponentAccount.CONTROLLERS.user)
-            controllers = ControllerSet(account, clock=clock, gates=gates, only=settings.controllers)
-            application.metrics.include(controllers.metrics.all)
-            components.start("controllers", partial(controllers.run_elected, identity) if identity else controllers.run)
+            components.start("fragmentation", partial(settings.fragmentation.run, idle, clock))
         nodes_ready = asyncio.Event()
         run_manifest_nodes = partial(_run_manifest_nodes, transport_of_node=transport_of_node)
         components.start(
@@ -157,9 +161,34 @@ async def components_on(
         if settings.fleets:
             run_fleets = partial(_run_fleets, transport_of_node=transport_of_node, is_ready=nodes_ready)
             components.start("nodes", _with_leader_election("dralloc-fake-nodes", nodes, settings, run_fleets))
-        if identity or not settings.fleets:
+        if settings.identity or not settings.fleets:
             nodes_ready.set()
         yield InProcessCluster(application, transport, components, nodes_ready, sockets)
+
+
+def _start_inside(
+    components: Components,
+    application: ApiApplication,
+    settings: ClusterSettings,
+    transport_as: Callable[[User], Transport],
+) -> ReadIdleDevices:
+    """Start scheduler and controllers in this process."""
+    identity = settings.identity
+    terms = SchedulerLoop(
+        transport_as(ComponentAccount.SCHEDULER.user), clock=settings.clock, settings=settings.scheduler
+    )
+    application.metrics.include(terms.metrics.all)
+    components.start("scheduler", partial(terms.run_elected, identity) if identity else terms.run)
+    if settings.controllers:
+        account = transport_as(ComponentAccount.CONTROLLERS.user)
+        controllers = ControllerSet(account, clock=settings.clock, gates=settings.gates, only=settings.controllers)
+        application.metrics.include(controllers.metrics.all)
+        components.start("controllers", partial(controllers.run_elected, identity) if identity else controllers.run)
+
+    async def idle() -> Mapping[str, IdleDevices]:
+        return terms.metrics.idle()
+
+    return idle
 
 
 RunNodes = Callable[[Transport, ClusterSettings], Coroutine[Any, Any, None]]

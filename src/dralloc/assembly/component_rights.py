@@ -1,4 +1,4 @@
-"""The identities of components that run in the server's process, and the roles that they have: those of `deploy/`.
+"""The identities of components that are started with the server, and the roles that they have: those of `deploy/`.
 
 The manifests in `rights/` are the one source. `deploy/` has copies for other clusters (a test compares them), where components
 are service accounts. Here they are users, with the same roles under names of their own, so that manifests of `deploy/` can be applied and
@@ -13,16 +13,13 @@ from enum import Enum
 from importlib import resources
 from typing import Any, Final
 
-from dralloc.access.users import AUTHENTICATED, NODE_PREFIX, NODES, User
+from dralloc.access.users import AUTHENTICATED, COMPONENTS, NODE_PREFIX, NODES, User
 from dralloc.api.yaml_reader import read_yaml_stream
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.known_resources import resource_of
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.primitives.errors import NotFound
 from dralloc.primitives.features import FeatureGates
-
-# The group of all components in this process, and the beginning of their names.
-COMPONENTS: Final = "system:dralloc"
 
 
 class ComponentAccount(Enum):

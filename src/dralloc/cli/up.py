@@ -1,4 +1,4 @@
-"""`dralloc up`: a whole cluster on this machine, in one process: API server, scheduler, controllers, simulated nodes, web page."""
+"""`dralloc up`: a whole cluster on this machine: API server, scheduler, controllers, simulated nodes, web page."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from dralloc.cli.output import fail, parse_gates, say
 if TYPE_CHECKING:
     from dralloc.apiserver.server_process import RunningServer, ServerSettings
     from dralloc.assembly.cluster import ClusterSettings
+    from dralloc.assembly.components_apart import ComponentsApart
     from dralloc.fleet.fleet import FleetSettings
 
 PORT: Final = 8642
@@ -64,6 +65,13 @@ def up(
     store: StoreUrl = None,
     accept_lost_writes: AcceptLostWrites = False,
     ephemeral: Annotated[bool, typer.Option("--ephemeral", help="Keep no data after the end.")] = False,
+    one_process: Annotated[
+        bool,
+        typer.Option(
+            "--one-process",
+            help="Run scheduler and controllers in the server's process, too. Default: in processes of their own where there are several cores.",
+        ),
+    ] = False,
     strategy: Strategy = None,
     feature_gates: Gates = "",
     audit_policy_file: PolicyFile = None,
@@ -74,7 +82,7 @@ def up(
 ) -> None:
     """Start a cluster on this machine: API server, scheduler, controllers, simulated nodes with devices, a web page.
 
-    It is one process that listens on loopback. There, anyone who can reach the port is the administrator, without a password; with --tls,
+    It listens on loopback. There, anyone who can reach the port is the administrator, without a password; with --tls,
     the administrator is who has the token of the kubeconfig. Objects are kept for the next start. Ctrl-C ends it.
 
     # A cluster to try out; it prints what to try in another terminal.
@@ -105,6 +113,7 @@ def up(
         from dralloc.apiserver.server_process import ServerSettings
         from dralloc.assembly.cluster import ClusterSettings
         from dralloc.assembly.component_rights import ComponentAccount
+        from dralloc.assembly.components_apart import fork_components, has_several_cores
         from dralloc.cli.strategy_names import strategy_named
         from dralloc.scheduler.decide.strategy_choice import SPREADING, StrategySettings
         from dralloc.scheduler.report.fragmentation_history import FragmentationHistory
@@ -114,6 +123,15 @@ def up(
         strategies = StrategySettings(default=strategy_named(strategy)) if strategy is not None else SPREADING
         history = FragmentationHistory()
         chosen = _chosen_nodes(directory, "" if no_nodes else nodes)
+        cluster = ClusterSettings(
+            gates=gates,
+            strategies=strategies,
+            fleets=tuple(_fleets(chosen)),
+            identity=_identity(store),
+            fragmentation=history,
+        )
+        _log_warnings()
+        apart = fork_components(cluster) if has_several_cores() and not one_process else None
         server = ServerSettings(
             data_dir=directory,
             bind=bind,
@@ -127,16 +145,10 @@ def up(
             pages=device_page(),
             extensions=(ExplainEndpoint(gates, history),),
             kept_tokens={PAGE_TOKEN_FILE: ComponentAccount.WEB_PAGE.user},
+            tokens=apart.users() if apart is not None else {},
             audit=audit,
         )
-        cluster = ClusterSettings(
-            gates=gates,
-            strategies=strategies,
-            fleets=tuple(_fleets(chosen)),
-            identity=_identity(store),
-            fragmentation=history,
-        )
-        _run(Start(server, cluster, chosen, started))
+        _run(Start(server, cluster, apart, chosen, started))
 
 
 def _check_exposure(bind: str, *, tls: bool, token_file: Path | None) -> None:
@@ -158,6 +170,7 @@ class Start:
 
     server: ServerSettings
     cluster: ClusterSettings
+    apart: ComponentsApart | None
     nodes: str
     began: float
 
@@ -241,10 +254,18 @@ def _end_at_once_on_signals() -> None:
         signal.signal(number, lambda *_: sys.exit(0))
 
 
+def _log_warnings() -> None:
+    import logging
+
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    # What clients send that is no HTTP, and when they disconnect, is their affair, and could fill our log.
+    for name in ("uvicorn.error", "asyncio"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
 def _run(start: Start) -> None:
     import asyncio
     import errno
-    import logging
 
     import uvloop
 
@@ -255,10 +276,6 @@ def _run(start: Start) -> None:
     from dralloc.assembly.components import ComponentDied
     from dralloc.store.errors import StoreError, StoreInUse
 
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    # What clients send that is no HTTP, and when they disconnect, is their affair, and could fill our log.
-    for name in ("uvicorn.error", "asyncio"):
-        logging.getLogger(name).setLevel(logging.ERROR)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_until_told(start))
@@ -299,6 +316,7 @@ async def _until_told(start: Start) -> None:
 
 async def _work(start: Start) -> None:
     import asyncio
+    from functools import partial
 
     from dralloc.apiserver.server_process import run_server
     from dralloc.assembly.cluster import components_on
@@ -307,7 +325,8 @@ async def _work(start: Start) -> None:
     async with run_server(start.server) as running:
         if start.cluster.identity is None:
             await _retire_nodes(start, running)
-        async with components_on(running.application, running.token, start.cluster) as cluster:
+        apart = partial(start.apart.start, running) if start.apart is not None else None
+        async with components_on(running.application, running.token, start.cluster, apart) as cluster:
             nodes = sum(each.count for each in start.cluster.fleets)
             if nodes <= AWAITED_MAX:
                 await cluster.components.guard(cluster.nodes_ready.wait())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 # Seconds; the buckets of Kubernetes' own request histograms, thinned out.
 LATENCY_BUCKETS_S: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -68,6 +68,11 @@ class GaugeMetric:
         self.name, self.help_text, self.labels = name, help_text, tuple(labels)
         self._values: dict[LabelValues, float] = {}
         self._read = read
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy for another process has the value of now."""
+        values = dict(self._read()) if self._read else self._values
+        return {**self.__dict__, "_values": values, "_read": None}
 
     def set(self, *label_values: str, value: float) -> None:
         self._values[label_values] = value

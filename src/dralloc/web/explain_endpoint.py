@@ -6,7 +6,7 @@
 not read. Objects are read through the API as the caller, so an answer contains nothing that the caller could not list.
 
 `GET /dralloc/v1/fragmentation`: idle and stranded devices over time, for callers who may list ResourceSlices; no samples where no scheduler
-runs in the server's process.
+was started with the server.
 
 An answer on thousands of nodes takes seconds. It is computed in a thread, a few at a time, while the server handles
 other requests.
@@ -74,7 +74,7 @@ class ExplainEndpoint:
         allowed = await api(HttpRequest("GET", SLICES, {"limit": "1"}, {}, b"", request.user))
         if allowed.status != HTTPStatus.OK:
             return allowed
-        values = self._history.values() if self._history is not None else {"samples": []}
+        values = await self._history.values() if self._history is not None else {"samples": []}
         return HttpResponse(body=msgspec.json.encode(values))
 
     async def _compute(self, work: Callable[[], bytes]) -> bytes:

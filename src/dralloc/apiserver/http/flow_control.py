@@ -23,7 +23,7 @@ from math import inf
 from time import perf_counter
 from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
-from dralloc.access.users import User
+from dralloc.access.users import COMPONENTS, User
 from dralloc.apiserver.http.fair_queue import FairQueue
 from dralloc.apiserver.http.url_paths import ResourcePath, parse_path
 from dralloc.primitives.errors import ApiError, ErrorDetails, TooManyRequests
@@ -81,7 +81,7 @@ _SHARES: Final[dict[Hashable, float]] = {
 }
 _HEALTH: Final = frozenset({"/healthz", "/livez", "/readyz"})
 _COMPONENTS: Final = frozenset({"system:kube-scheduler", "system:kube-controller-manager"})
-_SYSTEM_ACCOUNTS: Final = "system:serviceaccounts:kube-system"
+_COMPONENT_GROUPS: Final = frozenset({"system:serviceaccounts:kube-system", COMPONENTS})
 _NODES: Final = "system:nodes"
 _UNAUTHENTICATED: Final = "system:unauthenticated"
 
@@ -97,7 +97,7 @@ def priority_level(method: str, path: str, query: bytes, user: User) -> Priority
         return PriorityLevel.LEADER_ELECTION
     if _NODES in user.groups:
         return PriorityLevel.SYSTEM
-    if user.name in _COMPONENTS or _SYSTEM_ACCOUNTS in user.groups:
+    if user.name in _COMPONENTS or not _COMPONENT_GROUPS.isdisjoint(user.groups):
         return PriorityLevel.WORKLOAD_HIGH
     is_list = isinstance(parsed, ResourcePath) and not parsed.name and method in ("GET", "DELETE")
     return PriorityLevel.LISTS if is_list and b"watch=" not in query else PriorityLevel.GLOBAL_DEFAULT

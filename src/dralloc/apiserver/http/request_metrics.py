@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
 from itertools import chain
 
 from dralloc.apiserver.http.flow_control import Pace, give_way
@@ -26,6 +27,7 @@ class ServerMetrics:
         )
         self.in_flight = 0
         self._included: list[Callable[[], Iterable[Metric]]] = []
+        self._elsewhere: list[Callable[[], Awaitable[Iterable[Metric]]]] = []
         self._metrics: tuple[Metric, ...] = (
             self.requests,
             self.durations,
@@ -49,11 +51,16 @@ class ServerMetrics:
         """Expose the metrics of another component of this process as well."""
         self._included.append(others)
 
+    def include_later(self, others: Callable[[], Awaitable[Iterable[Metric]]]) -> None:
+        """Expose the metrics of a component in another process as well."""
+        self._elsewhere.append(others)
+
     async def text(self) -> str:
         """All metrics in the Prometheus text format 0.0.4; there may be thousands of series."""
         lines: list[str] = []
+        elsewhere = await asyncio.gather(*(others() for others in self._elsewhere))
         pace = Pace()
-        for metric in tuple(added_up(chain(self.all(), *(others() for others in self._included)))):
+        for metric in tuple(added_up(chain(self.all(), *(others() for others in self._included), *elsewhere))):
             for line in metric.lines():
                 lines.append(f"{line}\n")
                 if pace.is_over():

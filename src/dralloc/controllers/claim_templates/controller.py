@@ -213,7 +213,7 @@ class ClaimTemplatesController(Controller[Key, ClaimAction]):
         self._claims.keep(claim)
 
     async def _record(self, action: RecordClaims) -> None:
-        """Write the whole list: nobody else does."""
+        """Write the whole list: no other component writes it."""
         owner = action.owner
         statuses = [{"name": entry, "resourceClaimName": claim} for entry, claim in action.names]
         patch = {"metadata": {"uid": owner.metadata.uid}, "status": {"resourceClaimStatuses": statuses}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from dralloc.api.timestamps import print_timestamp
@@ -21,24 +21,25 @@ class FragmentationHistory:
 
     def __init__(self) -> None:
         self._samples: deque[dict[str, Any]] = deque(maxlen=SAMPLES_MAX)
-        self._sample: Callable[[], list[dict[str, Any]]] = list
+        self._read: Callable[[], Awaitable[list[dict[str, Any]]]] | None = None
 
-    async def run(self, read: Callable[[], Mapping[str, IdleDevices]], clock: Clock) -> None:
+    async def run(self, read: Callable[[], Awaitable[Mapping[str, IdleDevices]]], clock: Clock) -> None:
         """Takes samples until cancelled."""
 
-        def sample() -> list[dict[str, Any]]:
+        async def sample() -> list[dict[str, Any]]:
             """None as long as there are no devices."""
-            drivers = read()
+            drivers = await read()
             return [{"time": print_timestamp(clock.now()), "drivers": _values(drivers)}] if drivers else []
 
-        self._sample = sample
+        self._read = sample
         while True:
-            self._samples += sample()
+            self._samples += await sample()
             await asyncio.sleep(SAMPLED_EVERY_S)
 
-    def values(self) -> dict[str, Any]:
+    async def values(self) -> dict[str, Any]:
         """The samples, and one of now."""
-        return {"samples": [*self._samples, *self._sample()]}
+        now = await self._read() if self._read is not None else []
+        return {"samples": [*self._samples, *now]}
 
 
 def _values(drivers: Mapping[str, IdleDevices]) -> dict[str, Any]:
