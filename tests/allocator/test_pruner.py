@@ -42,9 +42,9 @@ from tests.support.plain_allocator import PlainOutcome, allocate_plainly
 from tests.support.plain_pools import World
 from tests.support.random_capacity import with_capacity_features
 from tests.support.random_extensions import with_aggregated_capacity, with_distinct_attributes, with_preferences
+from tests.support.random_seeds import seeds
 from tests.support.random_worlds import random_world, with_derived_attributes
 
-BATCHES = 20
 BATCH_SIZE = 120
 STEPS_MAX = 2_000
 # Problems that end within these steps leave little to prune.
@@ -93,29 +93,33 @@ class OnlyBounds(Nothing):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("batch", range(BATCHES))
+@pytest.mark.fuzz
+@pytest.mark.parametrize("batch", seeds(4))
 def test_random_problems(batch: int) -> None:
     for seed in range(batch * BATCH_SIZE, (batch + 1) * BATCH_SIZE):
         compare(seed)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("batch", range(2))
+@pytest.mark.fuzz
+@pytest.mark.parametrize("batch", seeds(1))
 def test_random_problems_with_derived_attributes(batch: int) -> None:
     for seed in range(batch * BATCH_SIZE, (batch + 1) * BATCH_SIZE):
         compare_world(with_derived_attributes(random_world(seed), seed), seed)
 
 
 @pytest.mark.slow
+@pytest.mark.fuzz
 @pytest.mark.parametrize("extend", EXTENSIONS)
-@pytest.mark.parametrize("batch", range(3))
+@pytest.mark.parametrize("batch", seeds(1))
 def test_random_problems_with_features_that_are_off_by_default(batch: int, extend: Extension) -> None:
     for seed in range(batch * BATCH_SIZE, (batch + 1) * BATCH_SIZE):
         compare_world(extend(random_world(seed), seed), seed)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("batch", range(3))
+@pytest.mark.fuzz
+@pytest.mark.parametrize("batch", seeds(1))
 def test_random_problems_with_all_features(batch: int) -> None:
     for seed in range(batch * BATCH_SIZE, (batch + 1) * BATCH_SIZE):
         world = with_derived_attributes(random_world(seed), seed)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.campaign.campaign import run_campaign
 
-KILLS = 12
+KILLS = 8
 
 
 @pytest.mark.slow
