@@ -17,7 +17,7 @@ from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.transport import Transport
-from dralloc.driver.devices import Pool, device
+from dralloc.driver.devices import Pool, counter_set, device
 from dralloc.driver.dropped_fields import DroppedFields
 from dralloc.driver.metrics import DriverMetrics
 from dralloc.driver.publisher import SlicePublisher
@@ -209,6 +209,26 @@ def test_dropped_fields_are_reported_once_and_not_rewritten() -> None:
             assert len(bench.problems) == 2, "published again, it is wanted again"
 
     with_bench(scenario, FeatureGates.parse("DRAConsumableCapacity=false"))()
+
+
+def test_partitions_are_not_offered_if_the_server_drops_their_counters() -> None:
+    """They would be allocated together, as if they had nothing in common."""
+    halves = [device(name, draws={"card": {"slots": 4}}) for name in ("half-0", "half-1", "half-2")]
+    cards = Pool(name=NODE, devices=(device("plain"), *halves), counters=(counter_set("card", slots=8),))
+
+    async def scenario(bench: Bench) -> None:
+        async with bench.publisher() as publisher:
+            await publish(publisher, cards)
+            await asyncio.sleep(10 * REPAIR_DELAY_S)
+            offered = [device.name for item in await bench.slices() for device in item.spec.devices or ()]
+            assert offered == ["plain"]
+            (problem,) = bench.problems
+            assert isinstance(problem, DroppedFields)
+            assert problem.gates == ("DRAPartitionableDevices",)
+            # The empty slice of the counters twice, that of the devices once: partitions were never published.
+            assert (bench.writes("create"), bench.writes("update")) == (2, 1)
+
+    with_bench(scenario, FeatureGates.parse("DRAPartitionableDevices=false"))()
 
 
 def test_an_older_instance_does_not_write() -> None:

@@ -24,6 +24,7 @@ class DroppedFields(Exception):
         self.index = index
         self.fields = tuple(find_dropped(written, stored))
         self.gates = likely_gates(written, stored)
+        self.has_lost_counters = not {"sharedCounters", "devices[].consumesCounters"}.isdisjoint(self.fields)
         reason = f"; feature gates that are probably disabled: {', '.join(self.gates)}" if self.gates else ""
         super().__init__(f"slice {index} of pool {pool} was stored without {', '.join(self.fields)}{reason}")
 

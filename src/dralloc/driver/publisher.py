@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from dralloc.api.core_v1 import Node
 from dralloc.api.meta_v1 import OwnerReference
-from dralloc.api.resource_v1 import ResourcePool, ResourceSlice
+from dralloc.api.resource_v1 import Device, ResourcePool, ResourceSlice, ResourceSliceSpec
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
@@ -174,8 +174,26 @@ class SlicePublisher:
         wanted = pools[pool]
         # Accept what the server stored, or it would be rewritten forever. The next `publish` tries again.
         kept = replace(stored.spec, pool=ResourcePool(name=pool))
-        pools[pool] = replaced(wanted, slices=(*wanted.slices[:index], kept, *wanted.slices[index + 1 :]))
-        self._on_problem(DroppedFields(pool, index, written.spec, stored.spec))
+        slices = (*wanted.slices[:index], kept, *wanted.slices[index + 1 :])
+        problem = DroppedFields(pool, index, written.spec, stored.spec)
+        if not problem.has_lost_counters:
+            pools[pool] = replaced(wanted, slices=slices)
+            self._on_problem(problem)
+            return
+        # Without their counters, partitions of one card would be allocated together. The slices with counters are written first, so
+        # no partition was published yet.
+        partitions = frozenset(device.name for each in wanted.slices for device in _partitions(each))
+        pools[pool] = replaced(wanted, slices=tuple(_without(each, partitions) for each in slices))
+        raise problem
+
+
+def _partitions(spec: ResourceSliceSpec) -> Iterator[Device]:
+    yield from (device for device in spec.devices or () if device.consumes_counters)
+
+
+def _without(spec: ResourceSliceSpec, partitions: frozenset[str]) -> ResourceSliceSpec:
+    kept = tuple(device for device in spec.devices or () if device.name not in partitions)
+    return replace(spec, devices=kept or None, shared_counters=None)
 
 
 def _pool_of(item: ResourceSlice) -> Iterator[str]:
