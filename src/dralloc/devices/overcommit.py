@@ -1,7 +1,8 @@
 """Over-commit: whether allocations exceed what a device or a counter offers.
 
 The API server's guard asks before it stores an allocation, the scheduler's collision check afterwards, on servers that
-do not guard. What is not published has no limit but one: a device that is allocated whole has one user.
+do not guard. What is not published has no limit but one: a device that is allocated whole has one user. The guard does not
+let several users in where it cannot tell.
 """
 
 from __future__ import annotations
@@ -65,3 +66,17 @@ def exceeded_counters(
         for counter in draws_together(current, devices)
         if counter in offered and used[counter] > offered[counter]
     }
+
+
+def undeclared(current: Collection[PublishedSlice], devices: Collection[str]) -> list[str]:
+    """The devices of which the slices of a pool's newest generation do not say what they draw, or from how much.
+
+    So it is while a driver publishes its pool: slice by slice, or again after they were deleted.
+    """
+    offered = counters_of(current)
+
+    def is_declared(name: str) -> bool:
+        naming = [published.devices[name] for published in current if name in published.devices]
+        return bool(naming) and all(counter in offered for device in naming for counter, _ in device.draws)
+
+    return [name for name in devices if not is_declared(name)]

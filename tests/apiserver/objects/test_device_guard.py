@@ -122,9 +122,11 @@ async def test_admin_access_does_not_use_up_devices(api: LocalApi) -> None:
     assert await allocate(api, "other", "gpu-0") == 409
 
 
-async def publish_partitions(api: LocalApi) -> None:
+async def publish_partitions(
+    api: LocalApi, only: tuple[str, ...] = ("counters", "devices"), *, pool_name: str = "p", generation: int = 1
+) -> None:
     """Two halves and the whole of a card with eight slots."""
-    pool = {"name": "p", "generation": 1, "resourceSliceCount": 2}
+    pool = {"name": pool_name, "generation": generation, "resourceSliceCount": 2}
     where = {"driver": "d.example.com", "allNodes": True, "pool": pool}
     counters = [{"name": "card", "counters": {"slots": {"value": "8"}}}]
     devices = [
@@ -132,7 +134,15 @@ async def publish_partitions(api: LocalApi) -> None:
         for name, slots in (("half-0", "4"), ("half-1", "4"), ("whole", "8"))
     ]
     for name, content in (("counters", {"sharedCounters": counters}), ("devices", {"devices": devices})):
-        await api.create(f"{RESOURCE}/resourceslices", {"metadata": {"name": name}, "spec": {**where, **content}})
+        metadata = {"name": f"{pool_name}-{generation}-{name}"}
+        if name in only:
+            await api.create(f"{RESOURCE}/resourceslices", {"metadata": metadata, "spec": {**where, **content}})
+
+
+async def withdraw_slices(api: LocalApi) -> None:
+    """As a kubelet does when it starts, or when a driver stays away."""
+    await api.call("DELETE", f"{RESOURCE}/resourceslices")
+    await settle()
 
 
 @with_api
@@ -152,6 +162,48 @@ async def test_concurrent_allocations_do_not_exceed_counters(api: LocalApi) -> N
     await publish_partitions(api)
     codes = await asyncio.gather(*(allocate(api, name, name) for name in ("half-0", "half-1", "whole")))
     assert sorted(codes) in ([200, 200, 409], [200, 409, 409])
+
+
+@pytest.mark.parametrize("published", [(), ("counters",), ("devices",)], ids=["nothing", "counters", "devices"])
+@with_api
+async def test_partitions_are_not_allocated_beside_others_while_their_pool_is_being_published(
+    api: LocalApi, published: tuple[str, ...]
+) -> None:
+    await publish_partitions(api)
+    assert await allocate(api, "whole", "whole") == 200
+    await withdraw_slices(api)
+    await publish_partitions(api, published, generation=2)
+    await settle()
+    assert await allocate(api, "half", "half-0") == 409
+    await api.patch(f"{CLAIMS}/whole/status", {"status": {"allocation": None}})
+    await settle()
+    # A scheduler that does not know yet that the slices are gone has decided about all of the pool.
+    await api.patch(f"{CLAIMS}/half/status", allocated("half-0"))
+    assert await allocate(api, "other-half", "half-1") == 409
+    missing = tuple(name for name in ("counters", "devices") if name not in published)
+    await publish_partitions(api, missing, generation=2)
+    await settle()
+    await api.patch(f"{CLAIMS}/other-half/status", allocated("half-1"))
+
+
+@with_api
+async def test_pools_of_the_same_driver_show_that_partitions_share_counters(api: LocalApi) -> None:
+    """A server that was started while the slices of a node were away knows them from other nodes."""
+    await publish_partitions(api, pool_name="other-node")
+    assert await allocate(api, "whole", "whole") == 200
+    assert await allocate(api, "half", "half-0") == 409
+
+
+@with_api
+async def test_shares_are_not_allocated_beside_others_while_their_device_is_not_published(api: LocalApi) -> None:
+    await publish(api, "10Gi")
+    assert await allocate(api, "a", "gpu", 1, "6Gi") == 200
+    await withdraw_slices(api)
+    assert await allocate(api, "b", "gpu", 2, "6Gi") == 409
+    assert await allocate(api, "other-device", "gpu-1", 3, "6Gi") == 200
+    await publish(api, "20Gi", generation=2)
+    await settle()
+    await api.patch(f"{CLAIMS}/b/status", allocated("gpu", 2, "6Gi"))
 
 
 @with_api

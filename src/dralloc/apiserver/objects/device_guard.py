@@ -1,13 +1,16 @@
 """The write guard against over-commit: refuses allocations that exceed a device, its capacity or its counters.
 
 Schedulers decide from a cache. Two of them, or one that was restarted, can allocate the same device; the later
-write gets a conflict, and its scheduler decides again. Like Kubernetes, the server accepts allocations of devices that
-are not published. The rules are those of `dralloc.devices.overcommit`.
+write gets a conflict, and its scheduler decides again. The rules are those of `dralloc.devices.overcommit`.
+
+Like Kubernetes, the server accepts allocations of devices that are not published, with one exception: the slices of a node come and
+go, with its kubelet and its drivers, and a slow scheduler may not know yet. If the driver has devices that share something, what is
+allocated meanwhile could exceed it as soon as the slices are back, so it must be alone.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 
 from dralloc.api.codec import decode
@@ -92,6 +95,8 @@ class DeviceGuard:
             total[device] = (total.get(device) or self._usage.get(device, FREE)).changed_by(result, 1)
         for device, usage in total.items():
             published = self._slices.find(device) if usage.shares else None
+            if usage.shares and published is None and device in self._usage and self._slices.have_shares(device):
+                self._refuse(key, f"device {device} is not published at the moment, and has other shares")
             if overcommit.is_overcommitted(usage, published):
                 mine = [result for result in results if DeviceId.of(result) == device]
                 self._check_overcommitted(key, device, mine, usage, published)
@@ -119,10 +124,14 @@ class DeviceGuard:
     def _check_counters(self, key: str, wanted: Iterable[DeviceId]) -> None:
         by_pool: defaultdict[PoolId, list[str]] = defaultdict(list)
         for device in wanted:
-            if (pool := device.pool_id) in self._slices.with_counters:
-                by_pool[pool].append(device.device)
+            if self._slices.have_counters(device):
+                by_pool[device.pool_id].append(device.device)
         for pool, names in by_pool.items():
             current = current_slices(self._slices.of_pool(pool))
+            if self._taken[pool] and (unknown := overcommit.undeclared(current, names)):
+                self._refuse(
+                    key, f"device {pool}/{unknown[0]} is not published at the moment, and others of its pool are in use"
+                )
             for counter, excess in overcommit.exceeded_counters(current, names, {*self._taken[pool], *names}).items():
                 requested = draws_together(current, names)[counter]
                 what = _insufficient(f"counter {counter}", requested, excess, Quantity.ZERO)
@@ -145,8 +154,9 @@ class _Slices:
     def __init__(self) -> None:
         self._by_key: dict[str, PublishedSlice] = {}
         self._pools: defaultdict[PoolId, dict[str, PublishedSlice]] = defaultdict(dict)
-        # How many slices with counters each pool has; pools without such slices are absent.
-        self.with_counters: Counter[PoolId] = Counter()
+        # The drivers of which slices with counters, or with devices for several claims, were ever seen.
+        self._with_counters: set[str] = set()
+        self._with_shares: set[str] = set()
 
     def of_pool(self, pool: PoolId) -> Collection[PublishedSlice]:
         return self._pools[pool].values() if pool in self._pools else ()
@@ -154,10 +164,17 @@ class _Slices:
     def find(self, device: DeviceId) -> PublishedDevice | None:
         return find_device(self.of_pool(device.pool_id), device.device)
 
+    def have_counters(self, device: DeviceId) -> bool:
+        """True if devices of its driver share counters."""
+        return device.driver in self._with_counters
+
+    def have_shares(self, device: DeviceId) -> bool:
+        """True if its driver has devices that are allocated to several claims."""
+        return device.driver in self._with_shares
+
     def reset(self, records: Iterable[Record], revision: int) -> None:  # noqa: ARG002
         self._by_key.clear()
         self._pools.clear()
-        self.with_counters.clear()
         for record in records:
             self._learn(record.key, record)
 
@@ -168,17 +185,13 @@ class _Slices:
         before = self._by_key.pop(key, None)
         if before is not None:
             del self._pools[before.pool_id][key]
-            self._count(before, -1)
         if record is not None:
             now = self._by_key[key] = PublishedSlice.of(decode(record.value, ResourceSlice))
             self._pools[now.pool_id][key] = now
-            self._count(now, 1)
-
-    def _count(self, published: PublishedSlice, sign: int) -> None:
-        if published.has_counters:
-            self.with_counters[published.pool_id] += sign
-            if not self.with_counters[published.pool_id]:
-                del self.with_counters[published.pool_id]
+            if now.has_counters:
+                self._with_counters.add(now.pool_id.driver)
+            if any(device.is_shareable for device in now.devices.values()):
+                self._with_shares.add(now.pool_id.driver)
 
 
 def _insufficient(what: str, requested: int, excess: overcommit.Overcommit, model: Quantity) -> str:
