@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from dralloc.simulator.linearizability import ABSENT, Answer, RegisterRequest, is_linearizable
+from dralloc.simulator.register_clients import UNDER_WAY_MAX_S, RegisterHistory
 
 DONE, CONFLICT, UNKNOWN = Answer.DONE, Answer.CONFLICT, Answer.UNKNOWN
 
@@ -76,3 +77,15 @@ def test_a_real_register_is_always_linearizable() -> None:
                 requests.append(write(around[0], returned, expected, number, answer))
                 value = number if matches else value
         assert is_linearizable(requests)
+
+
+@pytest.mark.parametrize(("restored", "right"), [(2, True), (2 * UNDER_WAY_MAX_S, False)], ids=["soon", "long after"])
+def test_a_write_without_an_answer_may_take_effect_after_a_restore(restored: float, right: bool) -> None:
+    history = RegisterHistory()
+    history.call("r", lost(1, 970, 992))
+    history.restore(restored)
+    for seen in (read(restored + 1, restored + 2, 970), read(restored + 3, restored + 4, 992)):
+        history.end("r")
+        history.call("r", seen)
+    history.check()
+    assert (not history.violations) == right

@@ -288,7 +288,7 @@ class SimulatedCluster:
         state = [(key, version.revision, version.value) for key, version in self.history.state.items()]
         self.safety.reset(state)
         self.gangs.reset(state)
-        self.registers.restore()
+        self.registers.restore(asyncio.get_running_loop().time())
 
     def _backend(self, store: str) -> StoreBackend:
         match store:

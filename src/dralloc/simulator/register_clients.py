@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import inf
 from random import Random
 from typing import Any, Final
@@ -21,6 +21,8 @@ PAUSE_MAX_S: Final = 20.0
 JSON: Final = {"Content-Type": "application/json"}
 # Checked whenever a register has this many requests: the search stays short.
 REQUESTS_MAX: Final = 60
+# Longer than any request is on its way: it is late, its server is paused, and then etcd.
+UNDER_WAY_MAX_S: Final = 300.0
 
 
 class RegisterHistory:
@@ -54,11 +56,14 @@ class RegisterHistory:
         """A client got its answer, or gave up."""
         self._in_flight[name] -= 1
 
-    def restore(self) -> None:
-        """A back-up was restored: what comes next is a history of its own."""
+    def restore(self, now: float) -> None:
+        """A back-up was restored: what comes next is a history of its own, in which writes still arrive that are under way."""
         self.check()
         self._epoch += 1
-        self._requests.clear()
+        for name, requests in self._requests.items():
+            self._requests[name] = [
+                request for request in _unanswered_writes(requests) if request.called > now - UNDER_WAY_MAX_S
+            ]
         self._initial.clear()
 
     def check(self) -> None:
@@ -75,9 +80,7 @@ class RegisterHistory:
         if not self._explained(name, requests):
             self.violations.append(f"the requests to lease {name} are not linearizable: {_list(requests)}")
         # Requests without an answer may still take effect.
-        self._requests[name] = [
-            request for request in requests if request.answer is Answer.UNKNOWN and not request.is_read
-        ]
+        self._requests[name] = list(_unanswered_writes(requests))
         self._initial[name] = last.value
         for request in self._requests[name]:
             request.called = last.returned
@@ -93,6 +96,10 @@ class RegisterHistory:
             *(r.expected for r in requests),
         }
         return any(is_linearizable(requests, start) for start in sorted(starts))
+
+
+def _unanswered_writes(requests: Iterable[RegisterRequest]) -> Iterator[RegisterRequest]:
+    yield from (request for request in requests if request.answer is Answer.UNKNOWN and not request.is_read)
 
 
 class RegisterClient:

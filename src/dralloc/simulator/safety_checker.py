@@ -69,7 +69,7 @@ class SafetyChecker:
         elif key.startswith(PODS):
             self._report(change.revision, self._on_pod(key, _read(change.value)))
         elif key.startswith(SLICES):
-            self._on_slice(key, _read(change.value))
+            self._report(change.revision, self._on_slice(key, _read(change.value)))
         elif key.startswith(JOBS):
             job = _read(change.value)
             self._jobs.pop(key, None)
@@ -176,7 +176,8 @@ class SafetyChecker:
 
     # --- slices and quotas --------------------------------------------------------------------------------
 
-    def _on_slice(self, key: str, published: Document | None) -> None:
+    def _on_slice(self, key: str, published: Document | None) -> Iterator[str]:
+        """Drivers offer the same every time, so what is allocated must fit whenever they publish it."""
         for pool, slices in list(self._slices.items()):
             if slices.pop(key, None) is not None:
                 self._collect(pool)
@@ -185,6 +186,9 @@ class SafetyChecker:
             pool = (spec["driver"], spec["pool"]["name"])
             self._slices[pool][key] = spec
             self._collect(pool)
+            yield from self._check_counters(pool)
+            for name in self._used[pool]:
+                yield from self._check_device((*pool, name))
 
     def _collect(self, pool: PoolKey) -> None:
         """The devices and counters of the pool's newest generation."""
