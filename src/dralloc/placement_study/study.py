@@ -6,6 +6,7 @@ a study with more seeds or strategies simulates only those.
 
 from __future__ import annotations
 
+import gc
 import gzip
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -182,7 +183,8 @@ def _write(path: Path | None, run: Run) -> None:
 _worker: dict[str, Any] = {}
 
 
-def _begin(study: Study, decided: Synchronized[int]) -> None:
+def _begin(study: Study, decided: Synchronized[int], gc_threshold: tuple[int, int, int]) -> None:
+    gc.set_threshold(*gc_threshold)
     _worker.update(study=study, decided=decided)
     Thread(target=_end_with_parent, daemon=True).start()
 
@@ -210,7 +212,9 @@ def _simulate_in_processes(
 ) -> dict[_Task, Run]:
     context = get_context("spawn")
     decided: Synchronized[int] = context.Value("q", 0)
-    pool = ProcessPoolExecutor(study.workers, mp_context=context, initializer=_begin, initargs=(study, decided))
+    pool = ProcessPoolExecutor(
+        study.workers, mp_context=context, initializer=_begin, initargs=(study, decided, gc.get_threshold())
+    )
     try:
         futures: dict[Future[Run], _Task] = {pool.submit(_work, task): task for task in tasks}
         waiting, told = set(futures), 0
