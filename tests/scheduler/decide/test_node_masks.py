@@ -8,21 +8,28 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
+from msgspec.structs import replace
 
-from dralloc.api.pod_v1 import Pod
+from dralloc.allocator.diagnosis.reasons import availability
+from dralloc.api.codec import decode, encode
+from dralloc.api.core_v1 import Taint
+from dralloc.api.pod_v1 import Pod, PodResourceClaim
+from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.devices.identity import ClaimId
 from dralloc.scheduler.contract import Rejection
 from dralloc.scheduler.decide.cycle import Cycle, SchedulingAttempt
 from dralloc.scheduler.decide.device_judge import DeviceJudge
 from dralloc.scheduler.decide.local_devices import LocalDeviceIndex
 from dralloc.scheduler.decide.node_masks import FitMask, FitMasks
+from dralloc.scheduler.decide.node_reasons import NodeReasons, plugins
 from dralloc.scheduler.decide.node_scores import normalized
 from dralloc.scheduler.decide.node_verdicts import Fits
-from dralloc.scheduler.decide.placement_strategy import LimitedScorer, PlacementStrategy, ScoringContext
+from dralloc.scheduler.decide.placement_strategy import SPREAD, LimitedScorer, PlacementStrategy, ScoringContext
 from dralloc.scheduler.decide.strategies import FRAGMENTATION_AWARE, STRATEGIES
 from dralloc.scheduler.decide.strategy_choice import StrategySettings
 from dralloc.scheduler.decide.typical_use import TypicalUse
 from dralloc.scheduler.state.cluster_state import ClusterState
+from dralloc.testing.builders import CLASS
 from tests.scheduler.decide.test_strategies import FEATURES, GATES, MIX, NOW, cluster, devices, node, place, pod
 
 
@@ -38,6 +45,7 @@ SHAPES = [
     for count, milli in ((0, 0), (1, 300), (1, 500), (1, 1000), (2, 1000))
 ]
 SPARE = "n-late"
+PREFER = "PreferNoSchedule"
 
 
 class ChangingCluster:
@@ -50,7 +58,9 @@ class ChangingCluster:
             name: (self.chance.randint(4, 20), self.chance.randint(4, 32), self.chance.choice([0, 2, 4]))
             for name in names
         }
-        self.state = cluster({**sizes, SPARE: (12, 16, 2)})
+        self.sizes = {**sizes, SPARE: (12, 16, 2)}
+        self.nodes = {name: node(name, *size[:2]) for name, size in self.sizes.items()}
+        self.state = cluster(self.sizes)
         self.cycle = Cycle(self.state, GATES, strategies=StrategySettings(default=strategy, typical=MIX))
         self._running: list[tuple[Pod, bool]] = []
         self._number = 0
@@ -81,6 +91,15 @@ class ChangingCluster:
                 self.state.node_changed(None, node(SPARE, 12, 16))
         if self.chance.random() < 0.1:
             self.state.slice_changed(None, devices("n0", self.chance.choice([0, 1, 4])))
+        if self.chance.random() < 0.2:
+            self._change_offer(f"n{self.chance.randrange(8)}")
+
+    def _change_offer(self, name: str) -> None:
+        """Repels pods from the node, more or less, or from no node that was repelled before."""
+        taints = self.chance.choice([(), (), (Taint(key="t", effect="NoSchedule"),), (Taint(key="p", effect=PREFER),)])
+        plain = node(name, *self.sizes[name][:2])
+        self.state.node_changed(self.nodes[name], replace(plain, spec=replace(plain.spec, taints=taints)))
+        self.nodes[name] = replace(plain, spec=replace(plain.spec, taints=taints))
 
 
 def begin(cycle: Cycle, made: Pod) -> SchedulingAttempt:
@@ -135,6 +154,54 @@ def best_of_all(state: ClusterState, attempt: SchedulingAttempt, scale: int) -> 
         return values[fitting[name].raw] + fitting[name].strategy_score, -state.nodes[name].rank, name
 
     return max(fitting, key=rating, default=None)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("strategy", [SPREAD, FRAGMENTATION_AWARE], ids=["Spread", "FragmentationAware"])
+def test_the_reasons_are_those_of_all_nodes(strategy: PlacementStrategy, seed: int) -> None:
+    changing = ChangingCluster(seed, strategy)
+    held = decode(encode(claim_on("n1")), ResourceClaim)
+    changing.state.claim_changed(None, held)
+    told: set[str] = set()
+    for number in range(120):
+        made = changing.new_pod()
+        if number % 4 == 0:
+            used = PodResourceClaim(name="held", resource_claim_name=held.metadata.name)
+            made = replace(made, spec=replace(made.spec, resource_claims=(*made.spec.resource_claims, used)))
+        attempt = begin(changing.cycle, made)
+        want = reasons_of_all(changing.state, attempt) if best_of_all(changing.state, attempt, 1) is None else None
+        decision = changing.cycle.decide(made, NOW)
+        if want is not None:
+            assert isinstance(decision, Rejection)
+            assert (decision.message, decision.plugins) == want
+            told.add(decision.message)
+        else:
+            changing.place(made)
+        if number > 30:
+            changing.change()
+    for part in ("insufficient cpu", "taint t", "which this node cannot use", "milli", "no devices"):
+        assert any(part in message for message in told), part
+
+
+def claim_on(name: str) -> dict[str, object]:
+    """A claim with a device that nodes with a label reach; no node has it."""
+    terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [name]}]}]
+    result = {"request": "g", "driver": "gpu.example.com", "pool": "far", "device": "far-0"}
+    allocation = {"devices": {"results": [result]}, "nodeSelector": {"nodeSelectorTerms": terms}}
+    requests = [{"name": "g", "exactly": {"deviceClassName": CLASS, "allocationMode": "ExactCount", "count": 1}}]
+    return {
+        "metadata": {"name": "held", "namespace": "d", "uid": "held", "resourceVersion": "1"},
+        "spec": {"devices": {"requests": requests}},
+        "status": {"allocation": allocation},
+    }
+
+
+def reasons_of_all(state: ClusterState, attempt: SchedulingAttempt) -> tuple[str, frozenset[str]]:
+    table = attempt.table
+    verdicts = {name: table.judge.verdict(each, state.snapshot) for name, each in state.nodes.items()}
+    found = NodeReasons(table.requirements, table.judge).groups_under(verdicts, state.nodes, state.snapshot)
+    named = [group.named(attempt.claims.unallocated_ids) for group in found]
+    return availability(named, total=len(state.nodes)), plugins(verdicts.values())
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -122,7 +122,7 @@ class Reason:
 
     def __str__(self) -> str:
         """In one line, without examples."""
-        return _line(replace(self, example="", also=""))
+        return _line(replace(self, example="", also="") if self.example or self.also else self)
 
     @property
     def line(self) -> str:
@@ -132,17 +132,26 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Nodes with the same reason. `example` is the node that is nearest to a fit."""
+    """Nodes with the same reason, in `parts`. `example` is the node that is nearest to a fit."""
 
     reason: Reason
-    nodes: tuple[str, ...]
+    parts: tuple[Collection[str], ...]
     example: str
 
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return tuple(chain.from_iterable(self.parts))
+
+    @property
+    def size(self) -> int:
+        """The number of the nodes."""
+        return sum(map(len, self.parts))
+
     def named(self, claims: Sequence[ClaimId]) -> Group:
-        return Group(self.reason.named(claims), self.nodes, self.example)
+        return Group(self.reason.named(claims), self.parts, self.example)
 
     def __str__(self) -> str:
-        return f"{counted(len(self.nodes), 'node')}: {self.reason}"
+        return f"{counted(self.size, 'node')}: {self.reason}"
 
 
 def grouped(reasons: Iterable[tuple[str, Reason]]) -> tuple[Group, ...]:
@@ -160,11 +169,14 @@ def groups_of(members: Iterable[tuple[Reason, Collection[str]]]) -> tuple[Group,
     for entry in members:
         alike.setdefault(entry[0].key, []).append(entry)
     groups = [_group(entries) for entries in alike.values()]
-    return tuple(sorted(groups, key=lambda group: (group.reason.distance, -len(group.nodes), str(group.reason))))
+    return tuple(sorted(groups, key=lambda group: (group.reason.distance, -group.size, str(group.reason))))
 
 
 def _group(entries: Sequence[tuple[Reason, Collection[str]]]) -> Group:
     """The group of these nodes, whose reason has the best of what differs between them."""
+    if len(entries) == 1:
+        [(only, nodes)] = entries
+        return Group(only, (nodes,), next(iter(nodes)))
     best, nearest = min(entries, key=lambda entry: entry[0].distance)
     losses = {(reason.lost, reason.lost_at_all) for reason, _ in entries}
     merged = replace(
@@ -173,7 +185,7 @@ def _group(entries: Sequence[tuple[Reason, Collection[str]]]) -> Group:
         lost=best.lost if len(losses) == 1 else None,
         wanted=max(reason.wanted for reason, _ in entries),
     )
-    return Group(merged, tuple(chain.from_iterable(nodes for _, nodes in entries)), next(iter(nearest)))
+    return Group(merged, tuple(nodes for _, nodes in entries), next(iter(nearest)))
 
 
 def _remoteness(reason: Reason) -> int:
@@ -210,7 +222,7 @@ def _shortage(reason: Reason) -> float:
 def availability(groups: Sequence[Group], *, total: int, available: int = 0) -> str:
     """The reasons of all nodes in one line, as a pod's condition has it."""
     told = [str(group) for group in groups[:GROUPS_SHOWN_MAX]]
-    untold = sum(len(group.nodes) for group in groups[GROUPS_SHOWN_MAX:])
+    untold = sum(group.size for group in groups[GROUPS_SHOWN_MAX:])
     if untold:
         told.append(f"{counted(untold, 'node')}: other reasons")
     return f"{available}/{total} nodes are available" + (f": {'; '.join(told)}" if told else "")

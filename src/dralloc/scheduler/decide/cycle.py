@@ -51,6 +51,7 @@ from dralloc.scheduler.decide.pod_requirements import (
     equivalence_key,
 )
 from dralloc.scheduler.decide.pod_volumes import VolumeObstacle, volume_events, volumes_of
+from dralloc.scheduler.decide.score_limits import LimitIndex
 from dralloc.scheduler.decide.search_effort import DEFAULT_EFFORT, SearchEffort
 from dralloc.scheduler.decide.strategy_choice import SPREADING, StrategyChoice, StrategySettings
 from dralloc.scheduler.decide.verdict_table import NodeChoice, VerdictTable
@@ -108,6 +109,7 @@ class Cycle:
         # Tables of one demand share its judge, which lives as long as one of them.
         self._device_judges: WeakValueDictionary[bytes, DeviceJudge] = WeakValueDictionary()
         self._masks = FitMasks(view)
+        self._limits = LimitIndex(view)
         self._start = 0
 
     def on(self, view: ClusterView) -> Cycle:
@@ -121,8 +123,7 @@ class Cycle:
 
     def learn_from(self, existing: Iterable[tuple[Pod, Iterable[ResourceClaim]]]) -> None:
         """Learns typical pods from pods that were placed before, with their claims."""
-        if self._strategies.learn_from(existing, self._view.classes):
-            self._tables.clear()
+        self._strategies.learn_from(existing, self._view.classes)
 
     def decide(self, pod: Pod, now: datetime) -> Decision:
         attempt = self.begin(pod)
@@ -173,10 +174,10 @@ class Cycle:
         demand = demand_key(split, view.classes)
         key = equivalence_key(pod, split) + demand
         strategy = self._strategies.of(pod)
+        # What was learnt up to the last pod: this one is decided as clients could foresee.
+        self._strategies.apply()
         table = self._table((key, strategy.name), pod, split, demand, extended)
-        if self._strategies.learn(pod, key, table.requirements, split.unallocated):
-            # From the next pod on: this one is decided as clients could foresee.
-            self._tables.clear()
+        self._strategies.learn(pod, key, table.requirements, split.unallocated)
         rules = PlacementRules.of(pod, table.requirements.node, volumes, view)
         return SchedulingAttempt(pod, split, table, rules, key if rules is None else key + rules.key(), extended)
 
@@ -246,8 +247,8 @@ class Cycle:
             )
             groups: tuple[Group, ...] = ()
         else:
-            groups = table.reasons(attempt.rules)
-            message, plugins = self._message(attempt, groups), table.plugins(attempt.rules)
+            groups, plugins = table.reasons(attempt.rules)
+            message = self._message(attempt, groups)
         return Rejection(
             message,
             waits_for,
@@ -299,6 +300,7 @@ class Cycle:
                 self._strategies.scoring(pod),
                 masks.offers(requirements),
                 mask=masks.of(requirements, devices) if supplies is None else None,
+                limits=self._limits,
                 extended=supplies,
                 start=self._start,
                 effort=self._effort,

@@ -8,6 +8,7 @@ what is left of the set. Devices that several nodes can use are no node's loss a
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
+from operator import is_
 from typing import Any, Final, NamedTuple
 
 from dralloc.allocator.candidate_devices import DeviceCriteria, matches_of
@@ -195,8 +196,8 @@ class LocalDeviceIndex:
             units = known.units
         else:
             known, units = None, self._units(node, snapshot)
-        usages = list(map(snapshot.usage.get, units.pool_ids))
-        if known is not None and known.usages == usages:
+        usages = [snapshot.usage.get(pool_id) for pool_id in units.pool_ids]
+        if known is not None and all(map(is_, known.usages, usages)):
             return known.devices
         state = units.layout.state(tuple(self._left(units, snapshot)))
         self._states[node.name] = _NodeDevices(node, pools, placements, units, usages, state)

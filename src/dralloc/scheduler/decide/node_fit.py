@@ -99,7 +99,7 @@ def misfit_of_load(resources: PodResources, node: NodeState) -> NodeMisfit | Non
     free = node.free
     for name, nanos in resources.amounts.items():
         if nanos > free.get(name, 0):
-            return _shortage(*[name for name, nanos in resources.amounts.items() if nanos > free.get(name, 0)])
+            return shortage(*[name for name, nanos in resources.amounts.items() if nanos > free.get(name, 0)])
     return None
 
 
@@ -129,7 +129,8 @@ def _port_clash(wanted: frozenset[HostPort], taken: tuple[HostPort, ...]) -> Hos
 
 
 @lru_cache(maxsize=1024)
-def _shortage(*short: str) -> NodeMisfit:
+def shortage(*short: str) -> NodeMisfit:
+    """That the node has too little left of these resources."""
     reason = "too many pods" if short == (PODS,) else f"insufficient {', '.join(sorted(short))}"
     return NodeMisfit("NodeResourcesFit", reason)
 

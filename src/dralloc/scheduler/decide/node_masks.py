@@ -1,4 +1,4 @@
-"""Which nodes fit, as masks: bit i of a mask stands for the node with number i.
+"""Which nodes fit, as masks (`node_rooms`).
 
 A node that gets a pod changes few answers: those for amounts between what it had and what it has left. They are corrected when
 the node changes, for all pods that request the same amount. What a pod costs then does not grow with the kinds of pods times nodes:
@@ -7,69 +7,42 @@ the nodes that fit are the common bits of a few masks, and nodes that do not fit
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping
-from typing import Final
 from weakref import WeakValueDictionary
 
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.device_judge import DeviceJudge
-from dralloc.scheduler.decide.offer_verdicts import OfferJudge
-from dralloc.scheduler.decide.pod_requirements import PodRequirements
+from dralloc.scheduler.decide.device_reasons import DeviceReasons
+from dralloc.scheduler.decide.node_fit import NodeMisfit
+from dralloc.scheduler.decide.node_rooms import NodeRooms
+from dralloc.scheduler.decide.node_scores import RawScores
+from dralloc.scheduler.decide.offer_verdicts import OfferJudge, OfferVerdict
+from dralloc.scheduler.decide.pod_requirements import HeldClaim, PodRequirements
 from dralloc.scheduler.state.node_state import NodeState
 from dralloc.scheduler.state.pod_resources import PodResources
 from dralloc.snapshot.slices import bits_of
 
-# How many amounts of one resource have a mask.
-AMOUNTS_MAX: Final = 2000
-# What a node has left that does not exist.
-_NOTHING: Final = -(1 << 200)
 
+class AdmittedNodes:
+    """The nodes that pods may use which require the same of nodes, resources and devices aside."""
 
-class _ResourceMasks:
-    """Which nodes have an amount of one resource left, for the amounts that pods request."""
-
-    def __init__(self) -> None:
-        # Ascending, with the mask of each.
-        self._amounts: list[int] = []
-        self._masks: list[int] = []
-
-    def mask(self, amount: int, left: Iterable[int]) -> int:
-        """`left` is what the nodes have left, the highest number first."""
-        index = bisect_left(self._amounts, amount)
-        if index < len(self._amounts) and self._amounts[index] == amount:
-            return self._masks[index]
-        if len(self._amounts) >= AMOUNTS_MAX:
-            self._amounts.clear()
-            self._masks.clear()
-            index = 0
-        mask = int("".join(["1" if each >= amount else "0" for each in left]) or "0", 2)
-        self._amounts.insert(index, amount)
-        self._masks.insert(index, mask)
-        return mask
-
-    def move(self, number: int, before: int, after: int) -> None:
-        amounts = self._amounts
-        low, high = bisect_right(amounts, min(before, after)), bisect_right(amounts, max(before, after))
-        for index in range(low, high):
-            self._masks[index] ^= 1 << number
-
-
-class NodeRooms:
-    """The numbers of the nodes of a view, and what they have left. A number is never given to another node."""
-
-    def __init__(self, view: ClusterView) -> None:
+    def __init__(self, offers: OfferJudge, rooms: NodeRooms, view: ClusterView) -> None:
+        self._offers = offers
+        self._rooms = rooms
         self._view = view
         self._restart()
 
     def _restart(self) -> None:
         self._read = self._view.changes.next
-        self.names: list[str] = []
-        self.numbers: dict[str, int] = {}
-        self._left: list[Mapping[str, int] | None] = []
-        self._masks: dict[str, _ResourceMasks] = {}
-        for name, node in self._view.nodes.items():
-            self._update(name, node)
+        # By node; and by what is said of it, the nodes.
+        self._verdicts: dict[int, OfferVerdict] = {}
+        self.misfits: dict[NodeMisfit, int] = {}
+        self.away: dict[HeldClaim, int] = {}
+        self.mask = 0
+        for name in self._view.nodes:
+            self._update(name)
+
+    def raw_of(self, number: int) -> RawScores:
+        return self._verdicts[number].raw
 
     def catch_up(self) -> None:
         changes, read = self._view.changes, self._read
@@ -77,31 +50,30 @@ class NodeRooms:
             self._restart()
             return
         self._read = changes.next
-        nodes = self._view.nodes
-        for name in {*changes.changed.since(read), *changes.worsened.since(read)}:
-            self._update(name, nodes.get(name))
+        for name in changes.changed.since(read):
+            self._update(name)
 
-    def _update(self, name: str, node: NodeState | None) -> None:
-        number = self.numbers.setdefault(name, len(self._left))
-        if number == len(self._left):
-            self._left.append(None)
-            self.names.append(name)
-        before, after = self._left[number], node.free if node is not None else None
-        self._left[number] = after
-        for resource, masks in self._masks.items():
-            masks.move(number, _left_of(resource, before), _left_of(resource, after))
+    def _update(self, name: str) -> None:
+        node, number = self._view.nodes.get(name), self._rooms.numbers[name]
+        before = self._verdicts.get(number)
+        after = self._offers.on(node.offer) if node is not None else None
+        if before is after:
+            return
+        if before is not None:
+            del self._verdicts[number]
+            self._move(before, 1 << number)
+        if after is not None:
+            self._verdicts[number] = after
+            self._move(after, 1 << number)
 
-    def mask(self, amounts: Mapping[str, int]) -> int:
-        """The nodes that have all the amounts left."""
-        found = -1
-        for resource, amount in amounts.items():
-            masks = self._masks.setdefault(resource, _ResourceMasks())
-            found &= masks.mask(amount, (_left_of(resource, left) for left in reversed(self._left)))
-        return found
-
-
-def _left_of(resource: str, left: Mapping[str, int] | None) -> int:
-    return left.get(resource, 0) if left is not None else _NOTHING
+    def _move(self, verdict: OfferVerdict, bit: int) -> None:
+        """Adds the node to the masks, or takes it from them."""
+        if verdict.misfit is not None:
+            self.misfits[verdict.misfit] = self.misfits.get(verdict.misfit, 0) ^ bit
+        elif verdict.away is not None:
+            self.away[verdict.away] = self.away.get(verdict.away, 0) ^ bit
+        else:
+            self.mask ^= bit
 
 
 class ServedNodes:
@@ -116,6 +88,12 @@ class ServedNodes:
         self._read = view.changes.next
         self._known = 0
         self.mask = 0
+        self.reasons = DeviceReasons(devices, rooms, view)
+
+    @property
+    def refused(self) -> int:
+        """The nodes whose devices do not serve the demand."""
+        return self._known & ~self.mask
 
     def catch_up(self) -> None:
         changes, read = self._view.changes, self._read
@@ -131,8 +109,8 @@ class ServedNodes:
             number = self._rooms.numbers[name]
             if self._devices.demand.wants_used_devices:
                 self._forget(number)
-            elif self.mask >> number & 1:
-                self._ask(self._view.nodes[name], number)
+            elif self.mask >> number & 1 and not self._is_served(self._view.nodes[name]):
+                self.mask ^= 1 << number
 
     def _forget(self, number: int) -> None:
         self._known &= ~(1 << number)
@@ -144,55 +122,61 @@ class ServedNodes:
         return bool(self.mask >> number & 1)
 
     def _ask(self, node: NodeState, number: int) -> None:
-        place, snapshot = node.offer.place, self._view.snapshot
-        is_served = self._devices.is_served(place, snapshot)
-        if is_served is None or self._devices.shared_pools(place, snapshot):
+        if self._devices.shared_pools(node.offer.place, self._view.snapshot):
             self.is_exact = False
         bit = 1 << number
         self._known |= bit
-        self.mask = self.mask | bit if is_served else self.mask & ~bit
+        self.mask = self.mask | bit if self._is_served(node) else self.mask & ~bit
+
+    def _is_served(self, node: NodeState) -> bool:
+        is_served = self._devices.is_served(node.offer.place, self._view.snapshot)
+        if is_served is None:
+            self.is_exact = False
+        return bool(is_served)
 
 
 class FitMask:
     """The nodes that fit pods with the same requirements, as far as they were asked for."""
 
     def __init__(
-        self, resources: PodResources, offers: OfferJudge, served: ServedNodes | None, rooms: NodeRooms
+        self, resources: PodResources, admitted: AdmittedNodes, served: ServedNodes | None, rooms: NodeRooms
     ) -> None:
-        self._amounts = resources.amounts
-        self._offers = offers
-        self._served = served
-        self._rooms = rooms
-        self._room = 0
+        self.amounts = resources.amounts
+        self.admitted = admitted
+        self.served = served
+        self.rooms = rooms
+        # The nodes that have room and that the pods may use.
+        self._open = 0
 
     @property
     def is_exact(self) -> bool:
         """False if masks cannot tell which nodes fit."""
-        return self._served is None or self._served.is_exact
+        return self.served is None or self.served.is_exact
 
     def catch_up(self) -> None:
-        self._rooms.catch_up()
-        if self._served is not None:
-            self._served.catch_up()
-        self._room = self._rooms.mask(self._amounts)
+        self.rooms.catch_up()
+        self.admitted.catch_up()
+        if self.served is not None:
+            self.served.catch_up()
+        self._open = self.rooms.mask(self.amounts) & self.admitted.mask
 
     def bit(self, name: str) -> int:
-        return 1 << self._rooms.numbers[name]
+        return 1 << self.rooms.numbers[name]
 
     def names(self, mask: int) -> list[str]:
-        return [self._rooms.names[number] for number in bits_of(mask)]
+        return [self.rooms.names[number] for number in bits_of(mask)]
 
     def left(self) -> int:
-        """The nodes that have room and whose devices serve the demand."""
-        return self._room if self._served is None else self._room & self._served.mask
+        """The nodes that fit, of those whose devices were asked for."""
+        return self._open if self.served is None else self._open & self.served.mask
+
+    def is_hopeless(self) -> bool:
+        """True if no node fits, whether it was asked for or not."""
+        return not self._open or (self.served is not None and not self._open & ~self.served.refused)
 
     def has(self, node: NodeState) -> bool:
-        number = self._rooms.numbers[node.name]
-        return (
-            bool(self._room >> number & 1)
-            and self._offers.on(node.offer).is_admitted
-            and (self._served is None or self._served.has(node, number))
-        )
+        number = self.rooms.numbers[node.name]
+        return bool(self._open >> number & 1) and (self.served is None or self.served.has(node, number))
 
 
 class FitMasks:
@@ -203,6 +187,7 @@ class FitMasks:
         self._rooms: NodeRooms | None = None
         # These live as long as a table uses them.
         self._offers: WeakValueDictionary[bytes, OfferJudge] = WeakValueDictionary()
+        self._admitted: WeakValueDictionary[OfferJudge, AdmittedNodes] = WeakValueDictionary()
         self._served: WeakValueDictionary[DeviceJudge, ServedNodes] = WeakValueDictionary()
 
     def offers(self, requirements: PodRequirements) -> OfferJudge:
@@ -219,8 +204,15 @@ class FitMasks:
             return None
         if self._rooms is None:
             self._rooms = NodeRooms(self._view)
+        self._rooms.catch_up()
         served = self._served_by(devices, self._rooms) if devices is not None else None
-        return FitMask(resources, self.offers(requirements), served, self._rooms)
+        return FitMask(resources, self._admitted_by(self.offers(requirements), self._rooms), served, self._rooms)
+
+    def _admitted_by(self, offers: OfferJudge, rooms: NodeRooms) -> AdmittedNodes:
+        known = self._admitted.get(offers)
+        if known is None:
+            known = self._admitted[offers] = AdmittedNodes(offers, rooms, self._view)
+        return known
 
     def _served_by(self, devices: DeviceJudge, rooms: NodeRooms) -> ServedNodes:
         known = self._served.get(devices)

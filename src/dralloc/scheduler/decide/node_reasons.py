@@ -5,22 +5,18 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Final
 
 from dralloc.allocator.diagnosis.diagnoser import Diagnoser
 from dralloc.allocator.diagnosis.reasons import Group, Reason, ReasonCause, groups_of
 from dralloc.devices.identity import ClaimId
 from dralloc.scheduler.contract import DYNAMIC_RESOURCES
 from dralloc.scheduler.decide.device_judge import DeviceJudge
+from dralloc.scheduler.decide.device_reasons import DIAGNOSED_MAX, UNDIAGNOSED
 from dralloc.scheduler.decide.node_fit import NOT_SELECTED, WRONG_NAME
 from dralloc.scheduler.decide.node_verdicts import Faulty, Fits, Lacking, NodeJudge, NodeVerdict, OutOfReach, Unfit
 from dralloc.scheduler.decide.pod_requirements import PodRequirements
 from dralloc.scheduler.state.node_state import NodeState
 from dralloc.snapshot.cluster import Snapshot
-
-# How many diagnoses of devices are made at once. They take longer than a verdict, and other pods wait meanwhile.
-DIAGNOSED_MAX: Final = 500
-UNDIAGNOSED: Final = "cannot allocate all claims"
 
 
 class NodeReasons:
@@ -77,7 +73,7 @@ class NodeReasons:
                 if left >= 0:
                     reason = self._new_reason(verdict, nodes[name], snapshot, diagnosers)
                 else:
-                    reason = _about_node(UNDIAGNOSED)
+                    reason = UNDIAGNOSED
                     self.pending[name] = None
             place = self._places[name] = (plugin_of(verdict), id(reason))
             self._members.setdefault(place, (reason, {}))[1][name] = None
@@ -117,13 +113,13 @@ class NodeReasons:
             return
         required = self._requirements.node
         exclusions = [
-            (required.only_nodes(), _about_node((WRONG_NAME if required.node_name else NOT_SELECTED).reason)),
-            *((held.only_nodes(), _out_of_reach(held.claim_id, held.place)) for held in self._requirements.held),
+            (required.only_nodes(), about_node((WRONG_NAME if required.node_name else NOT_SELECTED).reason)),
+            *((held.only_nodes(), out_of_reach(held.claim_id, held.place)) for held in self._requirements.held),
         ]
         for name in nodes:
             if name not in verdicts:
                 because = (reason for names, reason in exclusions if names is not None and name not in names)
-                yield name, next(because, _about_node(UNDIAGNOSED))
+                yield name, next(because, UNDIAGNOSED)
 
 
 def _key(verdict: NodeVerdict, node: NodeState, snapshot: Snapshot, devices: DeviceJudge | None) -> Hashable:
@@ -149,18 +145,20 @@ def reason_about_node(verdict: Unfit | OutOfReach) -> Reason:
     """Why a node cannot take the pod, whatever devices it has."""
     match verdict:
         case Unfit(misfit):
-            return _about_node(misfit.reason)
+            return about_node(misfit.reason)
         case OutOfReach(claim_id, place):
-            return _out_of_reach(claim_id, place)
+            return out_of_reach(claim_id, place)
 
 
 @lru_cache(maxsize=1024)
-def _about_node(sentence: str) -> Reason:
+def about_node(sentence: str) -> Reason:
+    """A reason that is a sentence about the node itself."""
     return Reason(cause=ReasonCause.NODE, subject=sentence)
 
 
-def _out_of_reach(claim_id: ClaimId, place: str) -> Reason:
-    return _about_node(f"claim {claim_id} is allocated on {place}, which this node cannot use")
+def out_of_reach(claim_id: ClaimId, place: str) -> Reason:
+    """That the node cannot use the devices that a claim has."""
+    return about_node(f"claim {claim_id} is allocated on {place}, which this node cannot use")
 
 
 def plugin_of(verdict: NodeVerdict) -> str:

@@ -99,9 +99,9 @@ class NodeJudge:
         self._supply = NodeSupply(requirements.node.resources, devices)
         self._extended = extended
         self._scoring = scoring
-        self._scorer = scoring.scorer(requirements, devices)
-        self._limited = self._scorer if isinstance(self._scorer, LimitedScorer) else None
-        self._scorers: dict[DeviceJudge | None, NodeScorer] = {devices: self._scorer}
+        self.scorer = scoring.scorer(requirements, devices)
+        self._limited = self.scorer if isinstance(self.scorer, LimitedScorer) else None
+        self._scorers: dict[DeviceJudge | None, NodeScorer] = {devices: self.scorer}
         # Many nodes share one.
         self._misfits: dict[NodeMisfit, Unfit] = {}
         self._out_of_reach: dict[ClaimId, OutOfReach] = {}
@@ -164,12 +164,8 @@ class NodeJudge:
     def _supply_on(self, offer: NodeOffer) -> NodeSupply:
         return self._supply if self._extended is None else self._extended.on(offer)
 
-    def rated(self, node: NodeState, snapshot: Snapshot) -> Fits:
-        """The verdict of a node that is known to fit, without a search for devices."""
-        return self._fits(node, snapshot)
-
     def limited(self, node: NodeState, snapshot: Snapshot) -> Fits:
-        """The same, with a limit of the score where that takes less."""
+        """The verdict of a node that is known to fit, without a search for devices; with a limit of the score where that takes less."""
         if self._limited is None:
             return self._fits(node, snapshot)
         return Fits(self._offers.on(node.offer).raw, self._limited.limit(node, snapshot), is_limit=True)
@@ -196,7 +192,7 @@ class NodeJudge:
         raw = self._offers.on(node.offer).raw
         if device_score:
             raw = raw._replace(devices=device_score)
-        scorer = self._scorer if self._extended is None else self._scorer_on(node)
+        scorer = self.scorer if self._extended is None else self._scorer_on(node)
         return Fits(raw, scorer.score(node, snapshot), key, allocated)
 
     def _scorer_on(self, node: NodeState) -> NodeScorer:

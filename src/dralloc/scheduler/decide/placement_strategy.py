@@ -37,6 +37,11 @@ class ScoringContext:
         # The last state of each node that was scored.
         self.fragmentation: dict[str, NodeFragmentation] = {}
 
+    def use(self, typical: TypicalUse) -> None:
+        """Other pods are typical from now on. What is known about devices stays."""
+        self.typical = typical
+        self.fragmentation.clear()
+
 
 class NodeScorer(Protocol):
     """Scores nodes for pods with the same requirements."""
@@ -50,7 +55,7 @@ class NodeScorer(Protocol):
 
 @runtime_checkable
 class LimitedScorer(NodeScorer, Protocol):
-    """Scores that take long, with limits that take less."""
+    """Scores that take long, with limits that take less and are equal for pods with the same demand."""
 
     def limit(self, node: NodeState, snapshot: Snapshot) -> int:
         """At least the score."""
@@ -85,6 +90,11 @@ class Scoring(NamedTuple):
 
     strategy: PlacementStrategy
     context: ScoringContext
+
+    @property
+    def basis(self) -> object:
+        """Another object when the scores of unchanged nodes have changed."""
+        return self.context.typical if self.strategy.reads_typical_pods else None
 
     def scorer(self, requirements: PodRequirements, devices: DeviceJudge | None) -> NodeScorer:
         return self.strategy.scorer(requirements, devices, self.context)

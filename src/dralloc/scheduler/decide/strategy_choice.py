@@ -63,11 +63,9 @@ class StrategyChoice:
         self._learn_at = LEARNT_FIRST
         strategies = (settings.default, *settings.allowed.values())
         self._learns = settings.typical is None and any(each.reads_typical_pods for each in strategies)
-        self._use(settings.typical or ())
-
-    def _use(self, typical: tuple[CountedPod, ...]) -> None:
-        self.typical = typical
-        self._context = ScoringContext(LocalDeviceIndex(self._features), TypicalUse(typical))
+        self.typical = settings.typical or ()
+        self._context = ScoringContext(LocalDeviceIndex(features), TypicalUse(self.typical))
+        self._has_learnt = False
 
     @property
     def present_settings(self) -> StrategySettings:
@@ -80,23 +78,28 @@ class StrategyChoice:
     def scoring(self, pod: Pod) -> Scoring:
         return Scoring(self.of(pod), self._context)
 
-    def learn(self, pod: Pod, key: bytes, requirements: PodRequirements, claims: tuple[ResourceClaim, ...]) -> bool:
-        """Counts the pod. True if other pods are typical from now on, so that known scores are not valid any more."""
-        if not self._learns or not self._is_new(pod):
-            return False
-        self._pods.observe(key, requirements, claims)
-        return self._apply()
+    def learn(self, pod: Pod, key: bytes, requirements: PodRequirements, claims: tuple[ResourceClaim, ...]) -> None:
+        """Counts the pod."""
+        if self._learns and self._is_new(pod):
+            self._pods.observe(key, requirements, claims)
+            self._find_typical()
 
     def learn_from(
         self, existing: Iterable[tuple[Pod, Iterable[ResourceClaim]]], classes: Mapping[str, DeviceClass]
-    ) -> bool:
-        """Counts pods that were placed before, with their claims. True as `learn`."""
+    ) -> None:
+        """Counts pods that were placed before, with their claims."""
         if not self._learns:
-            return False
+            return
         for pod, claims in existing:
             if self._is_new(pod):
                 self._pods.count(pod, claims, classes, self._features)
-        return self._apply()
+        self._find_typical()
+
+    def apply(self) -> None:
+        """From now on scores are those of the typical pods that were learnt."""
+        if self._has_learnt:
+            self._has_learnt = False
+            self._context.use(TypicalUse(self.typical))
 
     def _is_new(self, pod: Pod) -> bool:
         if pod.metadata.uid in self._seen:
@@ -106,9 +109,8 @@ class StrategyChoice:
             self._seen.popitem(last=False)
         return True
 
-    def _apply(self) -> bool:
-        if self._pods.total < self._learn_at:
-            return False
-        self._learn_at = self._pods.total * LEARNT_FACTOR
-        self._use(self._pods.counted())
-        return True
+    def _find_typical(self) -> None:
+        if self._pods.total >= self._learn_at:
+            self._learn_at = self._pods.total * LEARNT_FACTOR
+            self.typical = self._pods.counted()
+            self._has_learnt = True

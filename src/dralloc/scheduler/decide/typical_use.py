@@ -302,13 +302,7 @@ class _Starvation:
         for number, other_left, other in others:
             other_rates = other.rates
             for pod in other.order[:number]:
-                bound = other_left * other_rates[pod]
-                if bound < usable.get(pod, wanted):
-                    usable[pod] = bound
-        return sum(
-            [
-                weights[pod] * (before - after)
-                for pod, after in usable.items()
-                if after < (before := min(wanted, left * rates[pod]))
-            ]
-        )
+                after, before = other_left * other_rates[pod], left * rates[pod]
+                if after < before and after < usable.get(pod, wanted):
+                    usable[pod] = after
+        return sum([weights[pod] * (min(wanted, left * rates[pod]) - after) for pod, after in usable.items()])

@@ -28,6 +28,7 @@ from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.device_judge import DeviceJudge
 from dralloc.scheduler.decide.extended_supply import ExtendedSupplies
 from dralloc.scheduler.decide.fitting_nodes import FittingNodes
+from dralloc.scheduler.decide.mask_reasons import groups_and_plugins
 from dralloc.scheduler.decide.node_masks import FitMask
 from dralloc.scheduler.decide.node_reasons import NodeReasons, plugins
 from dralloc.scheduler.decide.node_scores import RawScores, normalized
@@ -45,6 +46,7 @@ from dralloc.scheduler.decide.offer_verdicts import OfferJudge
 from dralloc.scheduler.decide.placement_rules import PlacementRules
 from dralloc.scheduler.decide.placement_strategy import Scoring
 from dralloc.scheduler.decide.pod_requirements import PodRequirements
+from dralloc.scheduler.decide.score_limits import LimitIndex, ScoredNodes, SharedLimits
 from dralloc.scheduler.decide.search_effort import DEFAULT_EFFORT, SearchEffort
 from dralloc.scheduler.state.node_state import NodeState
 
@@ -69,6 +71,7 @@ class VerdictTable:
         offers: OfferJudge,
         *,
         mask: FitMask | None = None,
+        limits: LimitIndex | None = None,
         extended: ExtendedSupplies | None = None,
         start: int = 0,
         effort: SearchEffort = DEFAULT_EFFORT,
@@ -84,7 +87,11 @@ class VerdictTable:
         self._judges_all = scoring.strategy.judges_all
         self._falls_with_load = scoring.strategy.falls_with_load
         self._scale = scoring.strategy.scale
+        self._scoring = scoring
         self._start = start
+        scorer = self.judge.scorer
+        self._limits = limits.of(mask, scorer, scoring, devices) if limits is not None else None
+        self._scored = ScoredNodes(mask, lambda node: scorer.score(node, view.snapshot)) if mask is not None else None
         self._restart()
 
     def __len__(self) -> int:
@@ -122,23 +129,28 @@ class VerdictTable:
         met = (fault for name, fault in self._faulty.items() if rules.misfit(self._view.nodes[name]) is None)
         return next(met, None)
 
-    def reasons(self, rules: PlacementRules | None = None) -> tuple[Group, ...]:
-        """Why no node was chosen."""
-        self._explain()
+    def reasons(self, rules: PlacementRules | None = None) -> tuple[tuple[Group, ...], frozenset[str]]:
+        """Why no node was chosen, and the Kubernetes plugins that reject the nodes."""
         view = self._view
+        if rules is None and self._mask is not None and self._mask.is_exact:
+            return groups_and_plugins(self._mask)
+        self._explain()
         if rules is None:
-            return self._reasons.groups(self._verdicts, view.nodes, view.snapshot)
+            return self._reasons.groups(self._verdicts, view.nodes, view.snapshot), self._reasons.plugins()
         verdicts = overruled(self._verdicts, rules, view.nodes)
-        return self._reasons.groups_under(verdicts, view.nodes, view.snapshot)
-
-    def plugins(self, rules: PlacementRules | None = None) -> frozenset[str]:
-        """The Kubernetes plugins that reject the nodes, if their reasons are known."""
-        if rules is None:
-            return self._reasons.plugins()
-        return plugins(overruled(self._verdicts, rules, self._view.nodes).values())
+        return self._reasons.groups_under(verdicts, view.nodes, view.snapshot), plugins(verdicts.values())
 
     def best(self, rules: PlacementRules | None = None) -> NodeChoice | None:
         """The best node for the pod, if one fits."""
+        mask = self._mask
+        if mask is not None:
+            mask.catch_up()
+            if rules is None and self._limits is not None:
+                self._limits.catch_up()
+                if mask.is_exact:
+                    return self._best_scored(self._limits)
+            if rules is None and mask.is_exact and mask.is_hopeless():
+                return None
         self._catch_up()
         if rules is not None:
             self._judge_fuller()
@@ -152,6 +164,12 @@ class VerdictTable:
             self._look_further()
         return None
 
+    def _best_scored(self, limits: SharedLimits) -> NodeChoice | None:
+        assert self._scored is not None, "limits are those of a mask"
+        self._scored.catch_up(limits, self._view.changes)
+        found = self._scored.best(self._view.nodes, self._scale)
+        return NodeChoice(found.node, Fits(found.raw, found.score)) if found is not None else None
+
     def _best_known(self) -> str | None:
         """The best of the nodes that were judged, as far as is known without a search for devices."""
         if self._fuller and not self._is_bounded():
@@ -159,13 +177,16 @@ class VerdictTable:
         return self._fitting.best(self._fuller, self._rate_again) if not self._faulty else None
 
     def _rate_again(self, name: str) -> None:
-        """Gives a node that fits its present score."""
+        """Gives a node that fits its present score. Masks tell that it fits, so that devices add nothing to it."""
         node, known = self._view.nodes[name], self._verdicts[name]
-        rated = self.judge.rated(node, self._view.snapshot)
+        assert type(known) is Fits, "only nodes that fit are rated"
         self._fuller.discard(name)
-        self._verdicts[name] = rated
-        if type(known) is Fits and known.strategy_score != rated.strategy_score:
+        score = self.judge.scorer.score(node, self._view.snapshot)
+        if score != known.strategy_score:
+            self._verdicts[name] = rated = Fits(known.raw, score)
             self._fitting.rate(node, rated)
+        elif known.is_limit:
+            self._verdicts[name] = Fits(known.raw, score)
 
     def _confirmed(self, name: str, expected: NodeVerdict) -> NodeChoice | None:
         """The choice of the node if it is as good as expected; otherwise None, and the node has a new verdict."""
@@ -190,6 +211,7 @@ class VerdictTable:
         start = self._start % len(names) if names else 0
         self._unseen = deque((*names[start:], *names[:start]))
         self._read = self._view.changes.next
+        self._basis = self._scoring.basis
         self._verdicts: dict[str, NodeVerdict] = {}
         # Nodes in `_unseen` that fit and may have a better verdict by now.
         self._outdated: set[str] = set()
@@ -205,9 +227,7 @@ class VerdictTable:
 
     def _catch_up(self) -> None:
         changes, read = self._view.changes, self._read
-        if self._mask is not None:
-            self._mask.catch_up()
-        if not changes.is_known_since(read):
+        if not changes.is_known_since(read) or self._basis is not self._scoring.basis:
             self._restart()
             return
         self._read = changes.next
@@ -362,13 +382,16 @@ class VerdictTable:
     def _expect(self, node: NodeState) -> None:
         """Judges the node, as far as is possible without a search for devices."""
         mask, snapshot = self._mask, self._view.snapshot
-        fits = mask.has(node) if mask is not None and mask.is_exact else False
-        if mask is None or not mask.is_exact:
-            self._take(node, self.judge.expectation(node, snapshot))
-        elif fits:
-            self._take(node, self.judge.limited(node, snapshot))
-        else:
-            self._exclude(node.name)
+        if mask is not None and mask.is_exact:
+            fits = mask.has(node)
+            # Asking for the node may have shown that masks cannot tell.
+            if fits and mask.is_exact:
+                self._take(node, self.judge.limited(node, snapshot))
+                return
+            if mask.is_exact:
+                self._exclude(node.name)
+                return
+        self._take(node, self.judge.expectation(node, snapshot))
 
     def _take(self, node: NodeState, verdict: NodeVerdict) -> None:
         """Notes the verdict. Only nodes that fit and whose scores change need a place in the heaps."""

@@ -1,0 +1,125 @@
+"""The nodes of a view as bits of masks: which of them have how much left. Bit i of a mask stands for the node with number i."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final
+
+from dralloc.scheduler.contract import ClusterView
+from dralloc.scheduler.decide.node_fit import NodeMisfit, shortage
+from dralloc.scheduler.state.node_state import NodeState
+from dralloc.snapshot.slices import bits_of
+
+# How many amounts of one resource have a mask.
+AMOUNTS_MAX: Final = 2000
+# What a node has left that does not exist.
+_NOTHING: Final = -(1 << 200)
+
+
+class _ResourceMasks:
+    """Which nodes have an amount of one resource left, for the amounts that pods request."""
+
+    def __init__(self) -> None:
+        # Ascending, with the mask of each.
+        self._amounts: list[int] = []
+        self._masks: list[int] = []
+
+    def mask(self, amount: int, left: Iterable[int]) -> int:
+        """`left` is what the nodes have left, the highest number first."""
+        index = bisect_left(self._amounts, amount)
+        if index < len(self._amounts) and self._amounts[index] == amount:
+            return self._masks[index]
+        if len(self._amounts) >= AMOUNTS_MAX:
+            self._amounts.clear()
+            self._masks.clear()
+            index = 0
+        mask = int("".join(["1" if each >= amount else "0" for each in left]) or "0", 2)
+        self._amounts.insert(index, amount)
+        self._masks.insert(index, mask)
+        return mask
+
+    def move(self, number: int, before: int, after: int) -> None:
+        amounts = self._amounts
+        low, high = bisect_right(amounts, min(before, after)), bisect_right(amounts, max(before, after))
+        for index in range(low, high):
+            self._masks[index] ^= 1 << number
+
+
+class NodeRooms:
+    """The numbers of the nodes of a view, and what they have left. A number is never given to another node."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+        self._restart()
+
+    def _restart(self) -> None:
+        self._read = self._view.changes.next
+        self.names: list[str] = []
+        self.numbers: dict[str, int] = {}
+        self._left: list[Mapping[str, int] | None] = []
+        self._masks: dict[str, _ResourceMasks] = {}
+        for name, node in self._view.nodes.items():
+            self._update(name, node)
+
+    def catch_up(self) -> None:
+        changes, read = self._view.changes, self._read
+        if not changes.is_known_since(read):
+            self._restart()
+            return
+        self._read = changes.next
+        nodes = self._view.nodes
+        for name in {*changes.changed.since(read), *changes.worsened.since(read)}:
+            self._update(name, nodes.get(name))
+
+    def _update(self, name: str, node: NodeState | None) -> None:
+        number = self.numbers.setdefault(name, len(self._left))
+        if number == len(self._left):
+            self._left.append(None)
+            self.names.append(name)
+        before, after = self._left[number], node.free if node is not None else None
+        self._left[number] = after
+        for resource, masks in self._masks.items():
+            masks.move(number, _left_of(resource, before), _left_of(resource, after))
+
+    def mask(self, amounts: Mapping[str, int]) -> int:
+        """The nodes that have all the amounts left."""
+        found = -1
+        for resource, amount in amounts.items():
+            found &= self._mask_of(resource, amount)
+        return found
+
+    def _mask_of(self, resource: str, amount: int) -> int:
+        masks = self._masks.setdefault(resource, _ResourceMasks())
+        return masks.mask(amount, (_left_of(resource, left) for left in reversed(self._left)))
+
+    def shortages(self, amounts: Mapping[str, int], among: int) -> Iterator[tuple[NodeMisfit, int]]:
+        """The nodes of a mask that do not have all the amounts left, by what they lack."""
+        parts: dict[tuple[str, ...], int] = {(): among}
+        for resource, amount in amounts.items():
+            enough = self._mask_of(resource, amount)
+            for lacking, nodes in tuple(parts.items()):
+                parts[lacking] = nodes & enough
+                parts[*lacking, resource] = nodes & ~enough
+        return ((shortage(*lacking), nodes) for lacking, nodes in parts.items() if lacking and nodes)
+
+
+def _left_of(resource: str, left: Mapping[str, int] | None) -> int:
+    return left.get(resource, 0) if left is not None else _NOTHING
+
+
+class NodeNames(Collection[str]):
+    """The names of the nodes of a mask, made when they are asked for. There are many nodes, and mostly only their number is told."""
+
+    def __init__(self, mask: int, names: list[str]) -> None:
+        self._mask = mask
+        self._names = names
+
+    def __len__(self) -> int:
+        return self._mask.bit_count()
+
+    def __iter__(self) -> Iterator[str]:
+        return (self._names[number] for number in bits_of(self._mask))
+
+    def __contains__(self, name: object) -> bool:
+        return any(each == name for each in self)
