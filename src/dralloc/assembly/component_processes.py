@@ -19,17 +19,20 @@ class DidNotStart(Exception):
 
 
 @contextmanager
-def local_cluster(directory: Path, *, with_controllers: bool, store: str | None = None) -> Iterator[Path]:
+def local_cluster(
+    directory: Path, *, with_controllers: bool, store: str | None = None, gates: str = ""
+) -> Iterator[Path]:
     """API server, scheduler and optionally controllers inside the block; yields the kubeconfig."""
     kubeconfig = directory / "kubeconfig"
     storing = ("--store", store) if store else ()
+    gated = ("--feature-gates", gates) if gates else ()
     server = ("apiserver", "--insecure-http", "--port", "0", "--data-dir", str(directory), *storing)
     with ExitStack() as stack:
-        stack.enter_context(_component((*server, "--kubeconfig", str(kubeconfig)), "kubeconfig: "))
-        stack.enter_context(_component(("scheduler", "--kubeconfig", str(kubeconfig)), "scheduling on "))
+        stack.enter_context(_component((*server, *gated, "--kubeconfig", str(kubeconfig)), "kubeconfig: "))
+        stack.enter_context(_component(("scheduler", *gated, "--kubeconfig", str(kubeconfig)), "scheduling on "))
         if with_controllers:
             # No agent keeps the nodes alive.
-            controllers = ("controllers", "--kubeconfig", str(kubeconfig), "--only", ",".join(WITHOUT_NODES))
+            controllers = ("controllers", *gated, "--kubeconfig", str(kubeconfig), "--only", ",".join(WITHOUT_NODES))
             stack.enter_context(_component(controllers, "working on "))
         yield kubeconfig
 

@@ -103,7 +103,7 @@ class GangAttempts:
             return known
         key = known or self.group_of(after)
         if key is not None:
-            self._members.put(key, after)
+            self._members.put(key, after, is_waiting=self._pending.is_pending(after))
         return key
 
     def group_of(self, pod: Pod) -> PodGroupKey | None:
@@ -119,12 +119,12 @@ class GangAttempts:
 
     def join(self, key: PodGroupKey, pod: Pod) -> None:
         """The pod was queued by itself before its group was known."""
-        self._members.put(key, pod)
+        self._members.put(key, pod, is_waiting=True)
         self.enqueue(key, pod, is_new=True)
 
     def leave(self, key: PodGroupKey) -> None:
         """A member has a node or is gone."""
-        if not self._waiting(key):
+        if not self._members.waiting(key):
             self._queue.discard(key)
             if self._sharing is not None:
                 self._sharing.forget(key)
@@ -137,14 +137,12 @@ class GangAttempts:
                 self._queue.discard(key)
                 self._queue.add(key, priority=HALF_PLACED_PRIORITY, now_s=_now_s())
 
-    def _waiting(self, key: PodGroupKey) -> list[Pod]:
-        return [pod for pod in self._members.of(key).values() if self._is_pending(pod)]
-
     def _is_pending(self, pod: Pod) -> bool:
         return self._pending.find(queue_key(pod)) is not None
 
     def _request(self, key: PodGroupKey) -> GangRequest | GroupNotReady:
-        return self._requests.request(key, self._members.of(key).values(), self._is_pending)
+        members, waiting = self._members.of(key), self._members.waiting(key)
+        return self._requests.request(key, members.values(), tuple(waiting.values()))
 
     def _group(self, key: PodGroupKey) -> PodGroup | None:
         return self._find_group(key.namespace, key.name) if not key.is_of_owner else None
@@ -155,12 +153,16 @@ class GangAttempts:
     # --- One attempt ------------------------------------------------------------------------------------------------
 
     def attempt(self, key: PodGroupKey, tasks: asyncio.TaskGroup) -> None:
-        if not self._waiting(key):
+        if not self._members.waiting(key):
             self._queue.placed(key)
             return
         request = self._request(key)
         if isinstance(request, GroupNotReady):
             self._end_not_ready(key, request, tasks)
+            return
+        if (early := self._cycle.early(request)) is not None:
+            if not self._release_held(key, request.pods, tasks):
+                self._gate(key, early.members, early.waits_for | {group_changed(key)})
             return
         for pod in request.pods:
             self._report.attempt_begins(queue_key(pod))
@@ -180,13 +182,7 @@ class GangAttempts:
         self._report.placement_tried(request.pods[0].spec.scheduler_name, is_feasible=is_feasible, seconds=seconds)
 
     def _end_not_ready(self, key: PodGroupKey, waiting: GroupNotReady, tasks: asyncio.TaskGroup) -> None:
-        group = self._group(key)
-        # A group that had nodes keeps its devices for the pods that replace its members.
-        consumer = group.metadata.uid if group is not None and not group.was_scheduled else None
-        held = tuple(self._cycle.releasable(waiting.pods, consumer, 0))
-        if held:
-            # Members of an earlier attempt are gone. The others must not keep what nothing can use.
-            tasks.create_task(self._release(key, waiting.pods, held, consumer))
+        if self._release_held(key, waiting.pods, tasks):
             return
         if waiting.is_error:
             self._fail(key, waiting.pods, waiting.message)
@@ -195,6 +191,16 @@ class GangAttempts:
         waits_for = frozenset({group_changed(key), *map(claim_changed, used)})
         rejection = Rejection(waiting.message, waits_for, is_early=True)
         self._gate(key, [(pod, rejection) for pod in waiting.pods], waits_for)
+
+    def _release_held(self, key: PodGroupKey, pods: tuple[Pod, ...], tasks: asyncio.TaskGroup) -> bool:
+        """Members of an earlier attempt are gone, or lack claims: the others must not keep what nothing can use."""
+        group = self._group(key)
+        # A group that had nodes keeps its devices for the pods that replace its members.
+        consumer = group.metadata.uid if group is not None and not group.was_scheduled else None
+        held = tuple(self._cycle.releasable(pods, consumer, 0))
+        if held:
+            tasks.create_task(self._release(key, pods, held, consumer))
+        return bool(held)
 
     def _gate(self, key: PodGroupKey, members: _Refused, waits_for: frozenset[ClusterEvent]) -> None:
         """The group cannot be tried before an event, which probably comes soon."""
@@ -255,7 +261,7 @@ class GangAttempts:
         self._report.group_ended(metrics.SCHEDULED, self._profile(placed), seconds)
         if (group := self._group(key)) is not None:
             self._conditions.report(group, SCHEDULED, "all required pods of the group have nodes")
-        for pod in self._waiting(key)[:1]:
+        for pod in [*self._members.waiting(key).values()][:1]:
             # Members that did not fit, or came in the meantime.
             self.enqueue(key, pod, is_new=False)
 
@@ -293,11 +299,6 @@ class GangAttempts:
             waits_for |= refusal.waits_for if isinstance(refusal, Rejection) else frozenset()
         if isinstance(decision, GangRejection):
             waits_for |= decision.waits_for
-            early = sum(isinstance(refusal, Rejection) and refusal.is_early for _, refusal in members)
-            if len(request.pods) - early < request.needed and not decision.release:
-                # Claims of members are about to be created. As in Kubernetes, nothing is tried before.
-                self._gate(key, members, waits_for)
-                return
             if decision.release:
                 consumer = request.consumer if not request.scheduled else None
                 tasks.create_task(self._release(key, request.pods, decision.release, consumer))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from dralloc.api.pod_v1 import Pod
@@ -28,11 +28,8 @@ class GroupRequests:
         self._cluster = cluster
         self._has_topology = "TopologyAwareWorkloadScheduling" in gates
 
-    def request(
-        self, key: PodGroupKey, members: Collection[Pod], is_pending: Callable[[Pod], bool]
-    ) -> GangRequest | GroupNotReady:
-        """What the members without a node ask for; `is_pending` is true for them."""
-        pods = tuple(pod for pod in members if is_pending(pod))
+    def request(self, key: PodGroupKey, members: Collection[Pod], pods: tuple[Pod, ...]) -> GangRequest | GroupNotReady:
+        """What the members without a node, `pods`, ask for."""
         group = self._cluster.pod_groups.get((key.namespace, key.name)) if not key.is_of_owner else None
         if group is None and not key.is_of_owner:
             return GroupNotReady(f'waiting for pods\'s pod group "{key.name}" to appear in scheduling queue', pods)

@@ -64,7 +64,8 @@ def _stuck_gangs(
     requests = GroupRequests(cluster, GATES)
     cycle = GangCycle(cluster, Cycle(cluster, GATES), GATES, lambda: f"share-{next(numbers)}")
     for key, members in gangs.items():
-        request = requests.request(key, members, lambda pod: not pod.spec.node_name and not pod.is_terminating)
+        waiting = tuple(pod for pod in members if not pod.spec.node_name and not pod.is_terminating)
+        request = requests.request(key, members, waiting)
         if not isinstance(request, GangRequest) or not request.pods:
             continue
         decision = cycle.decide(request, now)

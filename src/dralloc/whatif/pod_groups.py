@@ -90,7 +90,7 @@ class PodGroups:
         waiting = {pod.metadata.uid for pod in members if self._engine.reaches_scheduler(pod)}
         known = [pod for pod in members if pod.spec.node_name or pod.metadata.uid in waiting]
         requests = GroupRequests(self._engine.cluster, self._engine.gates)
-        return requests.request(key, known, lambda pod: pod.metadata.uid in waiting)
+        return requests.request(key, known, tuple(pod for pod in known if pod.metadata.uid in waiting))
 
     def _completed(self, pod: Pod) -> Pod:
         try:

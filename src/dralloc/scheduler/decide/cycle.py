@@ -152,6 +152,16 @@ class Cycle:
             return {}
         return overruled(attempt.table.all_verdicts(), attempt.rules, self._view.nodes)
 
+    def early_obstacle(self, pod: Pod) -> Rejection | None:
+        """Why the pod cannot be decided on yet, if what is missing is probably about to be created. Costs little."""
+        claims = claims_of(pod, self._view.find_claim, for_groups=self._shares_group_claims)
+        if isinstance(claims, Obstacle):
+            return _rejection(claims) if claims.is_early else None
+        volumes = volumes_of(pod, self._view.volumes) if pod.spec.volumes and has_volumes(pod) else None
+        if not isinstance(volumes, VolumeObstacle) or not volumes.is_early:
+            return None
+        return self._reject_volumes(pod, volumes)
+
     def begin(self, pod: Pod) -> SchedulingAttempt | Rejection:
         """What the decision needs; or why no node need be judged."""
         view = self._view

@@ -53,7 +53,7 @@ from dralloc.scheduler.state.cluster_events import (
     pod_changed,
 )
 from dralloc.scheduler.state.node_state import NodeState
-from dralloc.scheduler.state.placed_pods import pod_key
+from dralloc.scheduler.state.placed_pods import claims_used_by, pod_key
 from dralloc.scheduler.state.volume_state import VolumePlan
 
 GANG_SCHEDULING = "GangScheduling"
@@ -169,6 +169,24 @@ class GangCycle:
             return GangPlacement(tuple(outcome.placed), tuple(outcome.refused), was_searched=True)
         return self._reject(request, best, outcome)
 
+    def early(self, request: GangRequest) -> GangRejection | None:
+        """Why the gang cannot be tried yet: objects that too many members need are about to be created, as in Kubernetes' PreEnqueue.
+
+        It waits for as few of these members as possible: most of them get what they need without waking the gang.
+        """
+        obstacles = {pod.metadata.uid: found for pod in request.pods if (found := self._cycle.early_obstacle(pod))}
+        missing = request.needed - (len(request.pods) - len(obstacles))
+        if missing <= 0:
+            return None
+        message = f"pod group is unschedulable, waiting for the claims of {len(obstacles)} of its pods"
+        # Once so many are ready, one of the last of them is.
+        awaited = [*obstacles.values()][missing - 1 :]
+        return GangRejection(
+            message,
+            tuple((pod, obstacles.get(pod.metadata.uid) or _refusal_of(message)) for pod in request.pods),
+            frozenset[ClusterEvent]().union(*(each.waits_for for each in awaited)),
+        )
+
     # --- One member after the other ---------------------------------------------------------------------------------
 
     def _domains(self, request: GangRequest) -> Iterator[str | None]:
@@ -229,7 +247,7 @@ class GangCycle:
             self._tell(request, value, isinstance(found, GangPlaces))
             if isinstance(found, GangPlaces):
                 return self._take(request, gang, found, value, now)
-            outcome = _stronger(outcome, found)
+            outcome = _stronger(outcome, _for_pods(found, gang, request.pods))
         return outcome
 
     def _search_domain(self, gang: Gang, key: str | None, value: str | None) -> GangOutcome:
@@ -331,13 +349,16 @@ class GangCycle:
             ours.add(consumer)
         seen: set[ClaimId] = set()
         for pod in pods:
-            attempt = self._cycle.begin(pod)
-            for claim in attempt.claims.allocated if isinstance(attempt, SchedulingAttempt) else ():
-                claim_id = ClaimId.of(claim)
-                holders = {reference.uid for reference in claim.status.reserved_for}
-                if claim_id not in seen and holders and holders <= ours and not self._view.is_in_use(claim_id):
-                    yield claim_id
+            for claim_id in claims_used_by(pod):
+                if claim_id in seen:
+                    continue
                 seen.add(claim_id)
+                claim = self._view.find_claim(claim_id)
+                if claim is None or claim.status.allocation is None or self._view.is_in_use(claim_id):
+                    continue
+                holders = {each.uid for each in claim.status.reserved_for}
+                if holders and holders <= ours:
+                    yield claim_id
 
 
 def gang_of(attempts: Sequence[SchedulingAttempt], needed: int) -> Gang:
@@ -362,6 +383,14 @@ def _stronger(known: GangOutcome, found: GangOutcome) -> GangOutcome:
     if isinstance(found, GangImpossible) and found.most < known.most < known.needed:
         return known
     return found
+
+
+def _for_pods(found: GangOutcome, gang: Gang, pods: Sequence[Pod]) -> GangOutcome:
+    """A proof names a member of the gang, to which pods without their claims do not belong; here it names one of the pods."""
+    if not isinstance(found, GangImpossible) or found.kind is None:
+        return found
+    uid = gang.members[found.kind].pod.metadata.uid
+    return dataclasses.replace(found, kind=next(n for n, pod in enumerate(pods) if pod.metadata.uid == uid))
 
 
 def _refusal_of(message: str) -> Rejection:

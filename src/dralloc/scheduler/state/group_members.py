@@ -55,18 +55,25 @@ def group_of(
 
 
 class GroupMembers:
-    """The pods of each group that have not ended, in the order in which they were seen."""
+    """The pods of each group that have not ended, in the order in which they were seen; and those of them that wait for a node."""
 
     def __init__(self) -> None:
         self._members: dict[PodGroupKey, dict[str, Pod]] = {}
+        # Kept apart: every member that gets a node asks whether others wait.
+        self._waiting: dict[PodGroupKey, dict[str, Pod]] = {}
         self._group_of: dict[str, PodGroupKey] = {}
 
-    def put(self, key: PodGroupKey, pod: Pod) -> None:
+    def put(self, key: PodGroupKey, pod: Pod, *, is_waiting: bool) -> None:
         uid = pod.metadata.uid
         if self._group_of.get(uid, key) != key:
             self.remove(pod)
         self._group_of[uid] = key
         self._members.setdefault(key, {})[uid] = pod
+        waiting = self._waiting.setdefault(key, {})
+        if is_waiting:
+            waiting[uid] = pod
+        else:
+            waiting.pop(uid, None)
 
     def remove(self, pod: Pod) -> None:
         key = self._group_of.pop(pod.metadata.uid, None)
@@ -74,11 +81,15 @@ class GroupMembers:
             return
         members = self._members[key]
         members.pop(pod.metadata.uid, None)
+        self._waiting[key].pop(pod.metadata.uid, None)
         if not members:
-            del self._members[key]
+            del self._members[key], self._waiting[key]
 
     def of(self, key: PodGroupKey) -> Mapping[str, Pod]:
         return self._members.get(key, {})
+
+    def waiting(self, key: PodGroupKey) -> Mapping[str, Pod]:
+        return self._waiting.get(key, {})
 
     def group_of(self, pod: Pod) -> PodGroupKey | None:
         """The group in which the pod is known."""
