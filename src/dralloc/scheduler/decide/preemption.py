@@ -12,6 +12,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Final
 
 from msgspec import Struct
@@ -22,7 +23,7 @@ from dralloc.devices.identity import PoolId
 from dralloc.scheduler.contract import Placement, PlannedVictim, PreemptionPlan, Rejection
 from dralloc.scheduler.decide.cycle import Cycle, SchedulingAttempt
 from dralloc.scheduler.decide.node_verdicts import OutOfReach, Unfit
-from dralloc.scheduler.decide.preemption_bounds import Lack, NodeBounds, WantedDevices, least_cost
+from dralloc.scheduler.decide.preemption_bounds import Lack, NodeBounds, WantedDevices, least_cost, least_cost_of_pods
 from dralloc.scheduler.decide.preemption_candidates import VictimCandidate, VictimCandidates, holders, seconds
 from dralloc.scheduler.decide.victim_search import Cost, VictimQuestion, VictimSet, VictimUnit, cheapest_victims
 from dralloc.scheduler.state.cluster_state import ClusterState
@@ -188,10 +189,14 @@ class _PodPreemption:
     ) -> Iterator[tuple[str, Sequence[VictimCandidate], NodeBounds]]:
         """The nodes where victims may cost less than the best so far, the most promising first.
 
-        At first a node promises that its cheapest pod is enough. Whether that can be true is looked at when its turn comes.
+        At first a node promises that its cheapest pod is enough. When its turn comes, it promises as many of its cheapest pods as it
+        lacks devices or resources for; when that comes, its pods are looked at closely.
         """
         sharing = [*self._candidates.users(self._own_claims, self._priority, self._budgets)] if self._own_claims else []
         shared = self._holders_of_shared_pools(attempt)
+        # Pods elsewhere, and groups, do not count as pods of the node do.
+        is_countable = not sharing and not shared and not self._cluster.pod_groups
+        lacks: dict[str, Lack] = {}
         looked_at: dict[str, tuple[Sequence[VictimCandidate], NodeBounds]] = {}
         queue = [*self._first_promises(sharing, shared)]
         heapq.heapify(queue)
@@ -203,7 +208,19 @@ class _PodPreemption:
             if name in looked_at:
                 yield name, *looked_at.pop(name)
                 continue
-            found = self._look_at(self._view.nodes[name], attempt, sharing, shared)
+            node = self._view.nodes[name]
+            if name not in lacks:
+                lack = self._lack_on(node, attempt, may_be_released=bool(sharing))
+                if lack is None:
+                    continue
+                lacks[name] = lack
+                promised = self._promise(lack, name) if is_countable else least
+                if promised is None:
+                    continue
+                if promised > least:
+                    heapq.heappush(queue, (promised, rank, name))
+                    continue
+            found = self._look_at(node, lacks.pop(name), attempt, sharing, shared)
             if found is not None:
                 candidates, bounds, needed = found
                 looked_at[name] = candidates, bounds
@@ -222,19 +239,38 @@ class _PodPreemption:
             if least is not None:
                 yield least, node.rank, name
 
+    def _lack_on(self, node: NodeState, attempt: SchedulingAttempt, *, may_be_released: bool) -> Lack | None:
+        """What the pod lacks on the node; None if evictions there would not help."""
+        if not self._could_take(node, attempt, may_be_released=may_be_released):
+            return None
+        lack = Lack(attempt, node, self._view.snapshot, self._wanted)
+        return lack if not lack.is_hopeless else None
+
+    def _promise(self, lack: Lack, node: str) -> Cost | None:
+        """What as many victims as the node must lose at least cost at least; None if it has not so many."""
+        lower = [
+            placed
+            for placed in self._cluster.placed_pods.on_node(node).values()
+            if (placed.pod.spec.priority or 0) < self._priority
+        ]
+        needed = lack.least_number(lower, self._results_max)
+        return least_cost_of_pods(lower, needed) if needed is not None and needed <= len(lower) else None
+
+    @cached_property
+    def _results_max(self) -> int:
+        """The most devices that a claim has."""
+        found = (tracked.effective.status.allocation for tracked in self._cluster.tracked_claims())
+        return max((len(each.devices.results) for each in found if each is not None), default=0)
+
     def _look_at(
         self,
         node: NodeState,
+        lack: Lack,
         attempt: SchedulingAttempt,
         sharing: Sequence[VictimCandidate],
         shared: Mapping[PoolId, Sequence[VictimCandidate]],
     ) -> tuple[Sequence[VictimCandidate], NodeBounds, int] | None:
         """The candidates for the node, and how many of them must go at least; None if that would not help."""
-        if not self._could_take(node, attempt, may_be_released=bool(sharing)):
-            return None
-        lack = Lack(attempt, node, self._view.snapshot, self._wanted)
-        if lack.is_hopeless:
-            return None
         pools = attempt.table.judge.pools(node, self._view.snapshot) if shared else ()
         others = dict.fromkeys((*sharing, *(each for pool in pools for each in shared.get(pool, ()))))
         here = self._candidates.lower_than(self._priority, node.name, self._budgets)

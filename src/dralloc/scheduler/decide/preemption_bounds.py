@@ -7,15 +7,15 @@ by the cycle; a bound only spares it questions whose answer is no.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Final
 
 from dralloc.allocator.candidate_devices import matches_of
 from dralloc.allocator.requests import Demand, RequestDemand
-from dralloc.devices.identity import DeviceId
+from dralloc.api.resource_v1 import DeviceRequestAllocationResult
 from dralloc.scheduler.decide.cycle import SchedulingAttempt
-from dralloc.scheduler.decide.preemption_candidates import VictimCandidate
+from dralloc.scheduler.decide.preemption_candidates import VictimCandidate, seconds
 from dralloc.scheduler.decide.victim_search import PRIORITY_SHIFT, Cost, VictimUnit
 from dralloc.scheduler.state.node_state import NodeState
 from dralloc.scheduler.state.placed_pods import PlacedPod
@@ -61,6 +61,14 @@ def least_cost(units: Sequence[VictimUnit], needed: int) -> Cost:
     return Cost(0, last.priority, total, needed, -last.started)
 
 
+def least_cost_of_pods(pods: Iterable[PlacedPod], needed: int) -> Cost:
+    """The same for pods of which each is a unit."""
+    importance = ((placed.pod.spec.priority or 0, -seconds(placed.pod.status.start_time)) for placed in pods)
+    cheapest = sorted(importance)[:needed]
+    highest, since = cheapest[-1]
+    return Cost(0, highest, sum([each for each, _ in cheapest]) + needed * PRIORITY_SHIFT, needed, since)
+
+
 def _by_cost(unit: VictimUnit) -> tuple[int, float]:
     """Candidates of a node are in this order already."""
     return unit.priority, -unit.started
@@ -92,6 +100,21 @@ class Lack:
     def is_hopeless(self) -> bool:
         """True if the node has too few devices for the pod, even if all of them were free."""
         return self._devices is not None and self._devices.needed > self._devices.total
+
+    def least_number(self, pods: Collection[PlacedPod], results_max: int) -> int | None:
+        """How many of these pods of the node must go at least, if no claim has more devices; None if all are not enough."""
+        most = 1
+        for name, missing in self._missing.items():
+            largest = max((pod.needs.amounts.get(name, 0) for pod in pods), default=0)
+            if not largest:
+                return None
+            most = max(most, -(-missing // largest))
+        if self._devices is not None and self._devices.missing:
+            each = max((len(pod.claims) for pod in pods), default=0) * results_max
+            if not each:
+                return None
+            most = max(most, -(-self._devices.missing // each))
+        return most
 
     def is_reduced_by(self, candidate: VictimCandidate) -> bool:
         """False if the candidate holds nothing that the pod lacks. With rules about other pods, any pod may be in the way."""
@@ -157,7 +180,7 @@ class _NodeDevices:
         self.needed, self.total = needed, total
         self.missing = max(needed - free, 0)
 
-    def count(self, devices: Iterable[DeviceId]) -> int:
+    def count(self, devices: Iterable[DeviceRequestAllocationResult]) -> int:
         """How many of these devices the demand may use."""
         count = 0
         for each in devices:

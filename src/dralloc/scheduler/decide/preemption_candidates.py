@@ -11,10 +11,11 @@ from msgspec import Struct
 
 from dralloc.api.pod_claims import group_name
 from dralloc.api.pod_v1 import Pod
+from dralloc.api.resource_v1 import DeviceRequestAllocationResult
 from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.api.timestamps import BadTimestamp, parse_timestamp
 from dralloc.devices.device_usage import pools_used
-from dralloc.devices.identity import ClaimId, DeviceId, PoolId
+from dralloc.devices.identity import ClaimId, PoolId
 from dralloc.scheduler.decide.victim_search import PRIORITY_SHIFT, Cost, VictimUnit, cost_of
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.state.placed_pods import PlacedPod, PodKey
@@ -23,11 +24,11 @@ from dralloc.snapshot.cluster import Snapshot
 
 
 class VictimCandidate(Struct, frozen=True, eq=False, gc=False):
-    """A unit of pods that may be evicted. `devices` are those that it holds, alone or with other pods."""
+    """A unit of pods that may be evicted. `devices` are the results that it holds, alone or with other pods."""
 
     unit: VictimUnit
     pods: tuple[PlacedPod, ...]
-    devices: tuple[DeviceId, ...] = ()
+    devices: Sequence[DeviceRequestAllocationResult] = ()
 
 
 class _Known(NamedTuple):
@@ -56,10 +57,11 @@ class VictimCandidates:
         revision = placed.revisions[node]
         if known is not None and (known.revision, known.budgets_revision) == (revision, budgets_revision):
             return known.candidates
-        found = dict.fromkeys(
+        found = [
             self._candidate(key, pod, budgets) for key, pod in placed.on_node(node).items() if _can_be_evicted(pod)
-        )
-        candidates = tuple(sorted(found, key=_importance))
+        ]
+        # Several pods may belong to one group that is evicted as a whole.
+        candidates = tuple(sorted(dict.fromkeys(found) if self._groups else found, key=_importance))
         # A claim of a placed pod that has no devices yet may have some soon: the watch of claims may be behind. Groups have pods elsewhere.
         if not self._groups and all(each.devices for each in candidates if each.pods[0].claims):
             self._nodes[node] = _Known(revision, budgets_revision, candidates)
@@ -101,7 +103,7 @@ class VictimCandidates:
             return self._group_candidate(group, budgets)
         numbers = budgets.of(stored) if budgets.allowed else ()
         unit = VictimUnit((key,), stored.spec.priority or 0, seconds(stored.status.start_time), numbers)
-        return VictimCandidate(unit, (pod,), tuple(self._devices_of(pod.claims)) if pod.claims else ())
+        return VictimCandidate(unit, (pod,), self._devices_of(pod.claims) if pod.claims else ())
 
     def _group_candidate(self, group: PodGroup, budgets: CountedBudgets) -> VictimCandidate:
         namespace, name = group.metadata.namespace, group.metadata.name
@@ -121,17 +123,21 @@ class VictimCandidates:
             min(seconds(pod.pod.status.start_time) for pod in pods),
             tuple(number for pod in pods for number in budgets.of(pod.pod)),
         )
-        devices = dict.fromkeys(device for pod in pods for device in self._devices_of(pod.claims))
-        candidate = self._groups[namespace, name] = VictimCandidate(unit, pods, tuple(devices))
+        # Members may share a claim.
+        claims = dict.fromkeys(claim_id for pod in pods for claim_id in pod.claims)
+        candidate = VictimCandidate(unit, pods, self._devices_of(tuple(claims)))
+        self._groups[namespace, name] = candidate
         return candidate
 
-    def _devices_of(self, claim_ids: Iterable[ClaimId]) -> list[DeviceId]:
-        devices: list[DeviceId] = []
-        for claim_id in claim_ids:
-            claim = self._cluster.find_claim(claim_id)
-            if claim is not None and (allocation := claim.status.allocation) is not None:
-                devices += [DeviceId.of(result) for result in allocation.devices.results]
-        return devices
+    def _devices_of(self, claim_ids: Sequence[ClaimId]) -> Sequence[DeviceRequestAllocationResult]:
+        found = [
+            allocation.devices.results
+            for claim_id in claim_ids
+            if (claim := self._cluster.find_claim(claim_id)) is not None
+            and (allocation := claim.status.allocation) is not None
+        ]
+        # Nearly always one claim, whose results need not be copied.
+        return found[0] if len(found) == 1 else [result for results in found for result in results]
 
 
 def group_evicted_with(pod: Pod, cluster: ClusterState) -> PodGroup | None:
