@@ -132,3 +132,22 @@ async def test_G17_a_gang_is_placed_that_the_first_devices_would_not_fit(cluster
         await cluster.running(name)
     assert await cluster.devices_of("any") == ["b"]
     assert await cluster.devices_of("picky") == ["a"]
+
+
+@in_running_cluster_with(GROUPS)
+async def test_G25_of_two_gangs_that_need_the_same_devices_one_runs_and_the_other_holds_nothing(
+    cluster: RunningCluster,
+) -> None:
+    """Their members are created in turn, so that each gang could take half."""
+    await create_node(cluster, devices=3)
+    await cluster.create(*(pod_group(name, min_count=2) for name in ("a", "b")))
+    for number in range(2):
+        await cluster.create(*(member(f"{name}-{number}", OWN, group=name) for name in ("a", "b")))
+    for number in range(2):
+        await cluster.running(f"a-{number}")
+    await cluster.refused("b-0", "minCount (2) cannot be satisfied: 0 scheduled, 2 remaining")
+    held = [each.metadata.name for each in await cluster.claims() if each.status.allocation is not None]
+    assert {name.partition("-")[0] for name in held} == {"a"}
+    await cluster.remove_pod("a-0")
+    for number in range(2):
+        await cluster.running(f"b-{number}")

@@ -60,7 +60,8 @@ def environment(share):
     parameters = {{}}
     for config in share.configs:
         parameters |= config.read(dict)
-    return {{f"DRA_{{share.request}}": share.name, **parameters}}
+    # A shell passes on only what could be a variable of its own.
+    return {{f"DRA_{{share.request.replace('-', '_')}}": share.name, **parameters}}
 
 
 driver.run()
@@ -350,6 +351,37 @@ def test_P7_devices_and_parameters_reach_their_containers() -> None:
             "both": f"{of_a} {of_b} PARAM_B=y PARAM_BOTH=claim PARAM_CLASS=x ",
             "only-a": f"{of_a} PARAM_BOTH=class PARAM_CLASS=x ",
             "only-b": f"{of_b} PARAM_B=y PARAM_BOTH=claim PARAM_CLASS=x ",
+            "none": "",
+        }
+
+    play(scenario, runs_processes=True)
+
+
+def test_KEP_5004_devices_of_extended_resources_reach_the_containers_that_ask_for_them() -> None:
+    """An init container uses the device of a container that starts later; one that asks for nothing gets none."""
+
+    async def scenario(cluster: DriverCluster) -> None:
+        await cluster.client.create(device_class("gpu", where=f'device.driver == "{GPU}"', extended="example.com/gpu"))
+        await start_driver(cluster)
+        one = {"example.com/gpu": "1"}
+        init, *containers = [
+            {
+                "name": name,
+                "image": "i",
+                "command": show(cluster.directory / name),
+                "resources": {"requests": asked, "limits": asked},
+            }
+            for name, asked in {"init": one, "first": one, "second": one, "none": {}}.items()
+        ]
+        document = pod("p", scheduler="dralloc")
+        document["spec"] |= {"initContainers": [init], "containers": containers}
+        await cluster.client.create(document)
+        await cluster.pod_in("p", "Succeeded")
+        first, second = "DRA_container_1_request_0=gpu-0 ", "DRA_container_2_request_0=gpu-1 "
+        assert {name: await written(cluster.directory / name) for name in ("init", "first", "second", "none")} == {
+            "init": first,
+            "first": first,
+            "second": second,
             "none": "",
         }
 

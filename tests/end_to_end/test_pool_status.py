@@ -199,3 +199,29 @@ async def test_KEP_5677_typed_partitions_are_validated(cluster: RunningCluster) 
         document["spec"] |= attribute
         with pytest.raises(Invalid, match=r"partitionTypeAttribute|attributes"):
             await cluster.create({**document, "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"})
+
+
+@in_running_cluster_with(GATES)
+async def test_KEP_5677_what_is_wrong_with_partitions_leaves_the_counts(cluster: RunningCluster) -> None:
+    """Each pool has its own error; the request is complete all the same."""
+
+    def part(name: str, amount: str, **attributes: Any) -> Any:
+        return device(name, attributes=attributes, draws={"gpu": {"memory": amount}})
+
+    pools = {
+        "mismatch": (part("a", "1", profile="Half"), part("b", "2", profile="Half")),
+        "missing": (part("a", "1", profile="Half"), part("b", "1")),
+        "right": (part("a", "1", profile="Half"), part("b", "1", profile="Half")),
+    }
+    for name, parts in pools.items():
+        where: dict[str, Any] = {"pool": name, "node_name": "node-a", "of": 2}
+        await cluster.create(resource_slice(f"{name}-counters", counters={"gpu": {"memory": "2"}}, **where))
+        await cluster.create(resource_slice(name, *parts, **where))
+    found = await answer(cluster, "typed", defaultPartitionTypeAttribute=f"{DRIVER}/profile")
+    by_name = {pool.pool_name: pool for pool in found.pools}
+    assert (by_name["mismatch"].validation_error or "").startswith("PartitionCostMismatch:")
+    assert (by_name["missing"].validation_error or "").startswith("PartitionTypeMissing:")
+    assert [counts(by_name[name]) for name in pools] == [(2, 0, 2, 0)] * 3
+    assert [by_name[name].partition_summary != () for name in pools] == [False, False, True]
+    condition = found.conditions[0]
+    assert (condition.type, condition.message) == ("Complete", "Calculated status for 3 pools (2 incomplete)")
