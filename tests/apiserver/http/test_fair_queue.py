@@ -77,4 +77,4 @@ def test_flows_that_are_gone_are_forgotten() -> None:
         queue.push(("u", number), number)
         path, _ = queue.pop()
         queue.charge(path, 0.001)
-    assert len(queue._root._flows["u"]._flows) <= 256
+    assert len(queue._root.flows["u"].flows) <= 256

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Mapping
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
 from itertools import count
 from typing import Final, Generic, TypeVar
 
@@ -36,22 +36,45 @@ class FairQueue(Generic[T]):
 
     def push(self, path: Path, item: T) -> None:
         self._length += 1
-        self._root.push(path, item, self._numbers)
+        parent = self._root
+        for key in path:
+            flow = parent.flows.get(key) or parent.add(key)
+            if not flow.is_waiting:
+                flow.is_waiting = True
+                flow.tag = max(flow.tag, parent.now)
+                heappush(parent.waiting, (flow.tag, next(self._numbers), key))
+            parent = flow
+        parent.items.append(item)
 
     def pop(self) -> tuple[Path, T]:
         """The next item and its path; the queue is not empty."""
         self._length -= 1
-        path: list[Hashable] = []
-        item = self._root.pop(path, self._weights, self._numbers)
-        return tuple(path), item
+        parent = self._root
+        way: list[tuple[_Flow[T], Hashable, _Flow[T]]] = []
+        while not parent.items:
+            key = parent.pop()
+            flow = parent.flows[key]
+            way.append((parent, key, flow))
+            parent = flow
+        item = parent.items.popleft()
+        weight = self._weights.get(way[0][1], 1.0) if way else 1.0
+        for parent, key, flow in reversed(way):
+            flow.tag += _COST_MIN_S / (weight if parent is self._root else 1.0)
+            flow.is_waiting = bool(flow.items or flow.waiting)
+            if flow.is_waiting:
+                heappush(parent.waiting, (flow.tag, next(self._numbers), key))
+        return tuple(key for _, key, _ in way), item
 
     def charge(self, path: Path, cost_s: float) -> None:
         """Count the time that an item of the flow took."""
-        cost_s = max(cost_s - _COST_MIN_S, 0.0)
-        flow, weights = self._root, self._weights
+        cost_s -= _COST_MIN_S
+        if cost_s <= 0.0:
+            return
+        parent, weight = self._root, self._weights.get(path[0], 1.0)
         for key in path:
-            flow = flow.charge(key, cost_s / weights.get(key, 1.0))
-            weights = {}
+            flow = parent.flows.get(key) or parent.add(key)
+            flow.tag = max(flow.tag, parent.now) + cost_s / weight
+            parent, weight = flow, 1.0
 
     def forget(self) -> None:
         """Forget what was served: no flow owes another anything for time that no other wanted. The queue is empty."""
@@ -60,68 +83,40 @@ class FairQueue(Generic[T]):
 
 
 class _Flow(Generic[T]):
-    __slots__ = ("_flows", "_items", "_now", "_waiting", "is_waiting", "tag")
+    """Flows below it, or items at the end of a path."""
+
+    __slots__ = ("flows", "is_waiting", "items", "now", "tag", "waiting")
 
     def __init__(self) -> None:
         self.tag = 0.0
         self.is_waiting = False
         # Virtual time of the flows below.
-        self._now = 0.0
-        self._flows: dict[Hashable, _Flow[T]] = {}
-        self._waiting: list[tuple[float, int, Hashable]] = []
-        self._items: deque[T] = deque()
+        self.now = 0.0
+        self.flows: dict[Hashable, _Flow[T]] = {}
+        self.waiting: list[tuple[float, int, Hashable]] = []
+        self.items: deque[T] = deque()
 
-    @property
-    def is_empty(self) -> bool:
-        return not self._items and not self._waiting
-
-    def push(self, path: Path, item: T, numbers: count[int]) -> None:
-        if not path:
-            self._items.append(item)
-            return
-        key = path[0]
-        flow = self._below(key)
-        flow.push(path[1:], item, numbers)
-        if not flow.is_waiting:
-            flow.is_waiting = True
-            flow.tag = max(flow.tag, self._now)
-            heappush(self._waiting, (flow.tag, next(numbers), key))
-
-    def pop(self, path: list[Hashable], weights: Mapping[Hashable, float], numbers: count[int]) -> T:
-        if self._items:
-            return self._items.popleft()
+    def pop(self) -> Hashable:
+        """The key of the flow below whose turn it is."""
         while True:
-            tag, _, key = heappop(self._waiting)
-            flow = self._flows[key]
+            tag, number, key = self.waiting[0]
+            flow = self.flows[key]
             if flow.tag <= tag:
-                break
+                heappop(self.waiting)
+                self.now = max(self.now, tag)
+                return key
             # It was charged while it waited.
-            heappush(self._waiting, (flow.tag, next(numbers), key))
-        self._now = max(self._now, tag)
-        path.append(key)
-        item = flow.pop(path, {}, numbers)
-        flow.tag += _COST_MIN_S / weights.get(key, 1.0)
-        flow.is_waiting = not flow.is_empty
-        if flow.is_waiting:
-            heappush(self._waiting, (flow.tag, next(numbers), key))
-        return item
+            heapreplace(self.waiting, (flow.tag, number, key))
 
-    def charge(self, key: Hashable, cost_s: float) -> _Flow[T]:
-        flow = self._below(key)
-        flow.tag = max(flow.tag, self._now) + cost_s
-        return flow
-
-    def _below(self, key: Hashable) -> _Flow[T]:
-        flow = self._flows.get(key)
-        if flow is None:
-            if len(self._flows) >= _FLOWS_KEPT:
-                self._forget_idle()
-            flow = self._flows[key] = _Flow()
+    def add(self, key: Hashable) -> _Flow[T]:
+        if len(self.flows) >= _FLOWS_KEPT:
+            self._forget_idle()
+        flow = self.flows[key] = _Flow()
         return flow
 
     def _forget_idle(self) -> None:
         """Forget flows that would start at the current time anyway, or all idle ones if too many have a debt."""
-        kept = {key: flow for key, flow in self._flows.items() if flow.is_waiting or flow.tag > self._now}
+        kept = {key: flow for key, flow in self.flows.items() if flow.is_waiting or flow.tag > self.now}
         if len(kept) >= _FLOWS_KEPT:
             kept = {key: flow for key, flow in kept.items() if flow.is_waiting}
-        self._flows = kept
+        self.flows = kept

@@ -47,6 +47,8 @@ COMPUTATIONS_MAX: Final = 32
 # Other threads get the interpreter after this time; Python's default is 5 ms, and an answer needs it several times.
 SWITCH_INTERVAL_S: Final = 0.0005
 LOG_EVERY_S: Final = 10.0
+# Time that a request may have used before its flow is charged.
+CHARGED_S: Final = 0.001
 # A request that holds the loop for so long is counted.
 HELD_S: Final = 0.010
 # A request that holds the loop for so long is logged: it delays every client.
@@ -161,13 +163,17 @@ async def give_way() -> None:
         await asyncio.sleep(0)
 
 
-async def in_turn(work: Awaitable[T]) -> T:
-    """Do a part of the current request that is a request itself, in a task of its own: it waits for its turn, and its time is charged."""
+async def next_turn() -> None:
+    """Wait for a turn for a part of the current request that runs in a task of its own; raises `ClientGone`."""
     flow = _current.get()
-    if flow is None:
-        return await work
-    await flow.next_turn()
-    return await flow.metered(work)
+    if flow is not None:
+        await flow.next_turn()
+
+
+def metered(work: Awaitable[T]) -> Awaitable[T]:
+    """The work, whose time is charged to the flow of the running task."""
+    flow = _current.get()
+    return work if flow is None else flow.metered(work)
 
 
 class Pace:
@@ -200,29 +206,32 @@ class _Metered(Awaitable[T]):
 
     def __await__(self) -> Generator[Any, Any, T]:
         steps = self._work.__await__()
-        charge, flow = self._flow.control.charge, self._flow
-        started = perf_counter()
+        control, flow = self._flow.control, self._flow
+        # Short steps are charged together, at the end.
+        owed_s = 0.0
+        failure: BaseException | None = None
+        sent = None
         try:
-            awaited = next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
+            while True:
+                started = perf_counter()
+                try:
+                    awaited = steps.send(sent) if failure is None else steps.throw(failure)
+                except StopIteration as end:
+                    return end.value  # type: ignore[no-any-return]
+                finally:
+                    step_s = perf_counter() - started
+                    control.use(flow, step_s)
+                    owed_s += step_s
+                if owed_s > CHARGED_S:
+                    control.charge(flow, owed_s)
+                    owed_s = 0.0
+                sent, failure = None, None
+                try:
+                    sent = yield awaited
+                except BaseException as error:  # noqa: BLE001  # passed on to the work
+                    failure = error
         finally:
-            charge(flow, perf_counter() - started)
-        while True:
-            failure: BaseException | None = None
-            sent = None
-            try:
-                sent = yield awaited
-            except BaseException as error:  # noqa: BLE001  # passed on to the work
-                failure = error
-            started = perf_counter()
-            try:
-                awaited = steps.send(sent) if failure is None else steps.throw(failure)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
-            finally:
-                charge(flow, perf_counter() - started)
+            control.charge(flow, owed_s)
 
 
 # --- all requests -------------------------------------------------------------------------------------------
@@ -276,11 +285,16 @@ class FlowControl:
         return self._used_s < TURN_S and not self._queue and not self._starting
 
     def charge(self, flow: RequestFlow, seconds: float) -> None:
-        self._used_s += seconds
-        if self._is_contended:
+        """Count time that the flow has used before others that wait."""
+        if self._is_contended and seconds:
             self._queue.charge(flow.path, seconds)
             self._costs_s[flow.user] = (self._costs_s.get(flow.user, seconds) + seconds) / 2
-        self._end_turn_soon()
+
+    def use(self, flow: RequestFlow, seconds: float) -> None:
+        """Count a step against the turn in which it was made."""
+        self._used_s += seconds
+        if not self._turn_ends:
+            self._end_turn_soon()
         if seconds > HELD_S:
             self.held.observe(value=seconds)
         if seconds > HELD_TOO_LONG_S:

@@ -10,14 +10,15 @@ own. They run at the same time, so their order is not defined, and one that fail
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 
 from dralloc.api.codec import encode
-from dralloc.apiserver.http.flow_control import compute, in_turn
+from dralloc.apiserver.http.flow_control import compute, metered, next_turn
 from dralloc.apiserver.http.messages import JSON, HttpRequest, HttpResponse
 from dralloc.apiserver.http.statuses import status_of, status_response
 from dralloc.apiserver.http.url_paths import ResourcePath, parse_path
@@ -29,6 +30,8 @@ PATHS: Final = frozenset({EXTENSIONS_PATH, BATCH_PATH})
 EXTENSIONS: Final = ("allocation-finalizer", "batch")
 
 WRITES_MAX: Final = 128
+# A write takes less than a millisecond, so that so many do not hold the loop for long.
+WRITES_OF_TURN: Final = 4
 METHODS: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 # Those that write, and answer with one object.
 SUBRESOURCES: Final = frozenset({"", "status", "binding"})
@@ -60,8 +63,10 @@ async def answer(request: HttpRequest, handle: HandleRequest) -> HttpResponse:
     if request.method != "POST":
         raise MethodNotAllowed(f"{request.path} only supports POST")
     batch = await compute(len(request.body), _read, request.body)
-    responses = await asyncio.gather(*(_answer_one(write, request, handle) for write in batch.requests))
-    return HttpResponse(body=b'{"responses":[%b]}' % b",".join(map(_print, responses)))
+    writes = batch.requests
+    parts = (writes[start : start + WRITES_OF_TURN] for start in range(0, len(writes), WRITES_OF_TURN))
+    answered = await asyncio.gather(*(_answer_some(part, request, handle) for part in parts))
+    return HttpResponse(body=b'{"responses":[%b]}' % b",".join(map(_print, chain.from_iterable(answered))))
 
 
 def _read(body: bytes) -> _Batch:
@@ -72,6 +77,17 @@ def _read(body: bytes) -> _Batch:
     if len(batch.requests) > WRITES_MAX:
         raise BadRequest(f"a batch has at most {WRITES_MAX} requests, and this one has {len(batch.requests)}")
     return batch
+
+
+async def _answer_some(writes: tuple[_Write, ...], batch: HttpRequest, handle: HandleRequest) -> Sequence[HttpResponse]:
+    """The responses to writes that share a turn."""
+    try:
+        await next_turn()
+    except ApiError as error:
+        return [status_response(status_of(error))] * len(writes)
+    if len(writes) == 1:
+        return (await _answer_one(writes[0], batch, handle),)
+    return await asyncio.gather(*(_answer_one(write, batch, handle) for write in writes))
 
 
 async def _answer_one(write: _Write, batch: HttpRequest, handle: HandleRequest) -> HttpResponse:
@@ -95,7 +111,7 @@ async def _answer_one(write: _Write, batch: HttpRequest, handle: HandleRequest) 
         source_ip=batch.source_ip,
     )
     try:
-        return await in_turn(handle(request))
+        return await metered(handle(request))
     except ApiError as error:
         return status_response(status_of(error))
 
