@@ -10,11 +10,15 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from dralloc.store.errors import Compacted, StoreClosed, StoreError, WatcherTooSlow
 from dralloc.store.event_log import EventLog, revision_of
 from dralloc.store.interface import Watch
 from dralloc.store.records import StoreEvent
+
+# Directories whose channels are remembered.
+DIRECTORIES_MAX: Final = 4096
 
 
 class WatchHub:
@@ -28,8 +32,10 @@ class WatchHub:
         self._log = log
         self._channels: dict[str, _Channel] = {}
         # Lengths of the watched prefixes: an event finds its channels by truncating its key, however many channels
-        # there are.
+        # there are. Those that end with a slash are found by what precedes the last part of the key, and remembered by it.
         self._lengths: tuple[int, ...] = ()
+        self._name_lengths: tuple[int, ...] = ()
+        self._by_directory: dict[str, tuple[_Channel, ...]] = {}
         self._closed = False
 
     def subscribe(self, prefix: str, *, after_revision: int) -> Watch:
@@ -41,7 +47,7 @@ class WatchHub:
         channel = self._channels.get(prefix)
         if channel is None:
             channel = self._channels[prefix] = _Channel(prefix, since=self.revision)
-            self._lengths = tuple(sorted({len(prefix) for prefix in self._channels}))
+            self._channels_changed()
         channel.reach_back(self._log, after_revision)
         return HubWatch(self, channel, after_revision=after_revision)
 
@@ -50,13 +56,16 @@ class WatchHub:
         self.revision = revision
         touched: dict[_Channel, None] = {}
         for event in events:
-            for length in self._lengths:
-                if length > len(event.key):
+            key = event.key
+            for channel in self._channels_in(key[: key.rfind("/") + 1]):
+                channel.events.append(event)
+                touched[channel] = None
+            for length in self._name_lengths:
+                if length > len(key):
                     break
-                channel = self._channels.get(event.key[:length])
-                if channel is not None:
-                    channel.events.append(event)
-                    touched[channel] = None
+                if (named := self._channels.get(key[:length])) is not None:
+                    named.events.append(event)
+                    touched[named] = None
         for channel in touched:
             channel.wake()
         if self._waiting:
@@ -86,7 +95,8 @@ class WatchHub:
 
     def end_watches(self, error: StoreError) -> None:
         """Ends every watch with an error; new ones may follow."""
-        channels, self._channels, self._lengths = self._channels, {}, ()
+        channels, self._channels = self._channels, {}
+        self._channels_changed()
         for channel in channels.values():
             channel.error = error
             channel.wake()
@@ -102,7 +112,22 @@ class WatchHub:
         channel.watches.pop(watch, None)
         if not channel.watches and self._channels.get(channel.prefix) is channel:
             del self._channels[channel.prefix]
-            self._lengths = tuple(sorted({len(prefix) for prefix in self._channels}))
+            self._channels_changed()
+
+    def _channels_changed(self) -> None:
+        self._lengths = tuple(sorted({len(prefix) for prefix in self._channels if prefix.endswith("/")}))
+        self._name_lengths = tuple(sorted({len(prefix) for prefix in self._channels if not prefix.endswith("/")}))
+        self._by_directory.clear()
+
+    def _channels_in(self, directory: str) -> tuple[_Channel, ...]:
+        """The channels of all keys that begin with this directory."""
+        found = self._by_directory.get(directory)
+        if found is None:
+            if len(self._by_directory) >= DIRECTORIES_MAX:
+                self._by_directory.clear()
+            wanted = (self._channels.get(directory[:length]) for length in self._lengths if length <= len(directory))
+            found = self._by_directory[directory] = tuple(channel for channel in wanted if channel is not None)
+        return found
 
 
 class _Channel:

@@ -163,6 +163,11 @@ async def give_way() -> None:
         await asyncio.sleep(0)
 
 
+def has_turns() -> bool:
+    """False for requests of clients in this process."""
+    return _current.get() is not None
+
+
 async def next_turn() -> None:
     """Wait for a turn for a part of the current request that runs in a task of its own; raises `ClientGone`."""
     flow = _current.get()
@@ -248,7 +253,7 @@ class FlowControl:
         # Woken, but not running yet.
         self._starting = 0
         self._is_contended = False
-        # What a step of a user's requests took lately.
+        # What a request of a user took lately, at most.
         self._costs_s: dict[str, float] = {}
         self._threads = _Threads()
         self._log = SheddingLog("requests")
@@ -288,7 +293,9 @@ class FlowControl:
         """Count time that the flow has used before others that wait."""
         if self._is_contended and seconds:
             self._queue.charge(flow.path, seconds)
-            self._costs_s[flow.user] = (self._costs_s.get(flow.user, seconds) + seconds) / 2
+            # Rather too much than too little: who is woken in vain has to wait again.
+            known_s = self._costs_s.get(flow.user, 0.0)
+            self._costs_s[flow.user] = max(seconds, (7 * known_s + seconds) / 8)
 
     def use(self, flow: RequestFlow, seconds: float) -> None:
         """Count a step against the turn in which it was made."""

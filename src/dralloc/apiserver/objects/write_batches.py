@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from dralloc.api.codec import encode
-from dralloc.apiserver.http.flow_control import compute, metered, next_turn
+from dralloc.apiserver.http.flow_control import compute, has_turns, metered, next_turn
 from dralloc.apiserver.http.messages import JSON, HttpRequest, HttpResponse
 from dralloc.apiserver.http.statuses import status_of, status_response
 from dralloc.apiserver.http.url_paths import ResourcePath, parse_path
@@ -64,9 +64,13 @@ async def answer(request: HttpRequest, handle: HandleRequest) -> HttpResponse:
         raise MethodNotAllowed(f"{request.path} only supports POST")
     batch = await compute(len(request.body), _read, request.body)
     writes = batch.requests
-    parts = (writes[start : start + WRITES_OF_TURN] for start in range(0, len(writes), WRITES_OF_TURN))
-    answered = await asyncio.gather(*(_answer_some(part, request, handle) for part in parts))
-    return HttpResponse(body=b'{"responses":[%b]}' % b",".join(map(_print, chain.from_iterable(answered))))
+    if len(writes) <= WRITES_OF_TURN or not has_turns():
+        responses = await _answer_some(writes, request, handle)
+    else:
+        parts = (writes[start : start + WRITES_OF_TURN] for start in range(0, len(writes), WRITES_OF_TURN))
+        answered = await asyncio.gather(*(_answer_some(part, request, handle) for part in parts))
+        responses = list(chain.from_iterable(answered))
+    return HttpResponse(body=b'{"responses":[%b]}' % b",".join(map(_print, responses)))
 
 
 def _read(body: bytes) -> _Batch:
@@ -85,8 +89,6 @@ async def _answer_some(writes: tuple[_Write, ...], batch: HttpRequest, handle: H
         await next_turn()
     except ApiError as error:
         return [status_response(status_of(error))] * len(writes)
-    if len(writes) == 1:
-        return (await _answer_one(writes[0], batch, handle),)
     return await asyncio.gather(*(_answer_one(write, batch, handle) for write in writes))
 
 
