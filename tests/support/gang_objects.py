@@ -18,7 +18,7 @@ from dralloc.devices.identity import ClaimId
 from dralloc.scheduler.decide.gang_cycle import GangPlacement
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.testing import builders as build
-from tests.support.plain_gangs import PlainClaim, PlainDevice, PlainGang, PlainWish
+from tests.support.plain_gangs import PlainClaim, PlainDevice, PlainGang, PlainPod, PlainWish
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ZONE = "zone"
@@ -45,9 +45,11 @@ def cluster_of(gang: PlainGang) -> ClusterState:
         state.slice_changed(None, each)
     for name in ("any", "a", "b"):
         where = f'device.attributes["{build.DRIVER}"].model == "{name}"' if name != "any" else ()
-        state.class_changed(None, build.device_class(name, where))
+        state.class_changed(None, build.device_class(name, where, extended=f"example.com/{name}"))
+    made_by_scheduler = {pod.extended for pod in gang.pods}
     for number, claim in enumerate(gang.claims.values()):
-        state.claim_changed(None, _claim(claim, number))
+        if claim.name not in made_by_scheduler:
+            state.claim_changed(None, _claim(claim, number))
     return state
 
 
@@ -58,8 +60,10 @@ def pods_of(gang: PlainGang) -> tuple[Pod, ...]:
                 {
                     "metadata": {"name": pod.name, "namespace": "default", "uid": f"uid-{pod.name}"},
                     "spec": {
-                        "containers": [{"name": "main", "resources": {"requests": {"cpu": str(pod.cpu)}}}],
-                        "resourceClaims": [{"name": name, "resourceClaimName": name} for name in pod.claims],
+                        "containers": [{"name": "main", "resources": {"requests": _amounts(gang, pod)}}],
+                        "resourceClaims": [
+                            {"name": name, "resourceClaimName": name} for name in pod.claims if name != pod.extended
+                        ],
                         **({"nodeSelector": {ZONE: pod.zone}} if pod.zone else {}),
                     },
                 }
@@ -68,6 +72,14 @@ def pods_of(gang: PlainGang) -> tuple[Pod, ...]:
         )
         for pod in gang.pods
     )
+
+
+def _amounts(gang: PlainGang, pod: PlainPod) -> dict[str, str]:
+    amounts = {"cpu": str(pod.cpu)}
+    if pod.extended is not None:
+        ((wish,),) = gang.claims[pod.extended].requests
+        amounts[f"example.com/{wish.model}"] = str(wish.count)
+    return amounts
 
 
 def _slices(gang: PlainGang) -> Iterator[ResourceSlice]:
@@ -131,10 +143,14 @@ def check_placement(gang: PlainGang, decision: GangPlacement, state: ClusterStat
         cpu[place.node] += plain.cpu
         assert plain.zone in (None, gang.nodes[place.node][1]), context
         for name in plain.claims:
-            claim = state.find_claim(ClaimId("default", name))
-            assert claim is not None
-            assert claim.status.allocation is not None, context
-            results = claim.status.allocation.devices.results
+            if name == plain.extended:
+                assert place.extended is not None, context
+                results = place.allocations[place.extended.claim_id].devices.results
+            else:
+                claim = state.find_claim(ClaimId("default", name))
+                assert claim is not None
+                assert claim.status.allocation is not None, context
+                results = claim.status.allocation.devices.results
             assert all(place.node in devices[each.device].nodes for each in results), context
             if name in given:
                 continue

@@ -7,7 +7,7 @@ shares no code with what it checks. It tries every node, every alternative and e
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from random import Random
 
@@ -51,10 +51,13 @@ class PlainClaim:
 
 @dataclass(frozen=True)
 class PlainPod:
+    """`extended` is one of its claims that it does not name: its container asks for an extended resource instead."""
+
     name: str
     cpu: int
     claims: tuple[str, ...]
     zone: str | None = None
+    extended: str | None = None
 
 
 @dataclass(frozen=True)
@@ -235,6 +238,7 @@ def random_gang(seed: int) -> PlainGang:
         zone = random.choice(("east", "west")) if chance() < 0.1 else None
         pods.append(PlainPod(f"pod-{number}", random.choice((0, 1, 1, 2)), tuple(own), zone))
     used = {name for pod in pods for name in pod.claims}
+    pods = _with_extended(Random(f"extended resources {seed}"), pods, claims)
     needed = len(pods) if chance() < 0.75 else random.randint(1, len(pods))
     return PlainGang(
         nodes,
@@ -245,6 +249,24 @@ def random_gang(seed: int) -> PlainGang:
         needed,
         topology=chance() < 0.15,
     )
+
+
+def _with_extended(random: Random, pods: list[PlainPod], claims: dict[str, PlainClaim]) -> list[PlainPod]:
+    """In one of four gangs, members whose own claim asks for whole devices and no more ask for an extended resource."""
+    if random.random() > 0.25:
+        return pods
+    changed: list[PlainPod] = []
+    for pod in pods:
+        own = [name for name in pod.claims if name.startswith("claim-") and _is_countable(claims[name])]
+        # The claim for extended resources is the last of the pod's.
+        extended = own[-1] if own and random.random() < 0.7 else None
+        rest = tuple(name for name in pod.claims if name != extended)
+        changed.append(replace(pod, claims=(*rest, extended), extended=extended) if extended else pod)
+    return changed
+
+
+def _is_countable(claim: PlainClaim) -> bool:
+    return claim.numa is None and len(claim.requests) == 1 == len(claim.requests[0]) and not claim.requests[0][0].memory
 
 
 def _parts(claim: PlainClaim) -> tuple[tuple[tuple[PlainWish, ...], ...], str | None]:
