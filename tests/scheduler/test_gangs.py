@@ -79,6 +79,34 @@ async def test_members_wait_for_their_group_and_for_each_other(cluster: Schedule
 
 
 @in_cluster(GROUPS)
+async def test_a_member_whose_scheduling_gates_are_removed_completes_its_gang(cluster: ScheduledCluster) -> None:
+    gated = member("gated")
+    gated["spec"]["schedulingGates"] = [{"name": "example.com/later"}]
+    await cluster.create(node("node-a"), group(), member("ready"), gated)
+    await cluster.settle(20)
+    assert await nodes_of(cluster) == {"ready": "", "gated": ""}
+    await cluster.client.patch(Pod, "gated", {"spec": {"schedulingGates": None}})
+    await cluster.settle(20)
+    assert await nodes_of(cluster) == {"ready": "node-a", "gated": "node-a"}
+
+
+@in_cluster(GROUPS)
+async def test_a_gang_waits_for_the_last_of_the_claims_that_its_members_need(cluster: ScheduledCluster) -> None:
+    """It is not called unschedulable meanwhile, and a member that it may go without keeps it from nothing."""
+    await cluster.create(node("node-a"), device_class(), gpus("node-a", 3), group(min_count=2))
+    await cluster.create(*(member(f"pod-{number}", f"claim-{number}") for number in range(3)))
+    await cluster.create(claim("claim-2", request()))
+    await cluster.settle(20)
+    assert await nodes_of(cluster) == dict.fromkeys(("pod-0", "pod-1", "pod-2"), "")
+    assert (await cluster.client.get(PodGroup, "gang")).status.conditions == ()
+    assert await condition(cluster, "pod-0") == "claim default/claim-0 does not exist"
+    assert "waiting for the claims of 2 of its pods" in await condition(cluster, "pod-2")
+    await cluster.create(claim("claim-0", request()))
+    await cluster.settle(20)
+    assert await nodes_of(cluster) == {"pod-0": "node-a", "pod-1": "", "pod-2": "node-a"}
+
+
+@in_cluster(GROUPS)
 async def test_a_gang_that_does_not_fit_gets_nothing(cluster: ScheduledCluster) -> None:
     names = ("one", "two", "three")
     await cluster.create(device_class(), node("node-a"), gpus("node-a", 2), group(min_count=3))

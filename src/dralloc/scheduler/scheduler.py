@@ -199,7 +199,8 @@ class Scheduler:
             if group is None:
                 self._queue.add(queue_key(after), priority=after.spec.priority or 0, now_s=_now_s())
             else:
-                self._gangs.enqueue(group, after, is_new=before is None)
+                # A pod whose scheduling gates were removed is new to its group.
+                self._gangs.enqueue(group, after, is_new=before is None or not self._pending.is_pending(before))
             if before is None:
                 self.counters.incoming.add("active", "PodAdd")
             elif may_change_outcome(before, after):
