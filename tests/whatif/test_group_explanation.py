@@ -11,6 +11,7 @@ from dralloc.api.core_v1 import Node
 from dralloc.api.pod_claims import CLAIM_FINALIZER, pod_reference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaimTemplate
+from dralloc.api.scheduling_v1 import PriorityClass
 from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.state.group_members import MIN_COUNT_ANNOTATION, PodGroupKey
@@ -173,3 +174,15 @@ def test_a_gang_of_an_owner() -> None:
     member = explain_pod(Engine(objects, objects.now), objects.all(Pod)["default", "p0"])
     assert member.message.startswith("pod default/p0 cannot be scheduled: gang of default/train does not fit")
     assert len(allocate_waiting(Engine(objects, objects.now), None).refusals) == 2
+
+
+def test_members_that_contradict_their_group_are_named_as_the_scheduler_does() -> None:
+    """A manifest does not state the priority that admission gives the group."""
+    objects = cluster(2)
+    add(objects, PriorityClass, {"metadata": {"name": "high"}, "value": 7})
+    add_gang(objects, 2, 2)
+    odd = pod("odd", {}, group=KEY.name)
+    add(objects, Pod, {**odd, "spec": {**odd["spec"], "priorityClassName": "high"}})
+    found = explained(objects)
+    assert not found.is_good
+    assert "pod odd has priority 7, its pod group has 0" in "\n".join(found.lines())

@@ -18,6 +18,7 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.quota import QuotaFacts, charge_of_pod, explain_excess, find_excess, usage_of_claim
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.api.scheduling_v1 import PREEMPT_NEVER, PriorityClass
+from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.devices.identity import ClaimId
 from dralloc.primitives.quantity import Quantity
 from dralloc.whatif.cluster_objects import ClusterObjects, exists
@@ -170,6 +171,12 @@ def priority_of(pod: Pod, classes: Mapping[str, PriorityClass]) -> int:
     if pod.spec.priority is None and (found := class_of_pod(pod.spec.priority_class_name, classes)) is not None:
         return found.value
     return pod.spec.priority or 0
+
+
+def with_group_priority(group: PodGroup, classes: Mapping[str, PriorityClass]) -> PodGroup:
+    """The group with the priority that admission gives it."""
+    found = class_of_pod(group.spec.priority_class_name, classes) if group.spec.priority is None else None
+    return replace(group, spec=replace(group.spec, priority=found.value)) if found is not None else group
 
 
 def with_priority(pod: Pod, classes: Mapping[str, PriorityClass]) -> Pod:

@@ -35,7 +35,7 @@ from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
 from dralloc.scheduler.state.class_settings import NO_SETTINGS, ClassSettings
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.state.placed_pods import claims_used_by
-from dralloc.whatif.api_refusals import ApiRefusals, priority_classes, priority_of, with_priority
+from dralloc.whatif.api_refusals import ApiRefusals, priority_classes, priority_of, with_group_priority, with_priority
 from dralloc.whatif.assumed_scheduler import scheduler_of
 from dralloc.whatif.blockers import (
     CLAIM_CREATION_EVENT,
@@ -392,9 +392,9 @@ def state_of(
         state.rule_changed(None, rule)
     for claim in objects.all(ResourceClaim).values():
         state.claim_changed(None, claim)
-    for group in objects.all(PodGroup).values():
-        state.group_changed(None, known_group(group))
     classes = priority_classes(objects)
+    for group in objects.all(PodGroup).values():
+        state.group_changed(None, with_group_priority(known_group(group), classes))
     for pod in objects.all(Pod).values():
         state.pod_changed(None, with_priority(pod, classes))
     for budget in objects.all(PodDisruptionBudget).values():

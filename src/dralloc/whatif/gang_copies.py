@@ -11,6 +11,7 @@ from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.api.pod_v1 import Pod, PodSchedulingGroup, PodStatus
 from dralloc.api.scheduling_v1beta1 import PodGroup, PodGroupStatus
 from dralloc.scheduler.state.group_members import asked_min_count
+from dralloc.whatif.api_refusals import priority_classes, with_group_priority
 from dralloc.whatif.cluster_objects import ClusterObjects
 from dralloc.whatif.engine import Engine
 from dralloc.whatif.template_claims import known_group
@@ -50,7 +51,7 @@ def copy_of(engine: Engine, model: GangModel, name: str) -> Iterator[Pod]:
         metadata = ObjectMeta(name=name, namespace=model.metadata.namespace)
         group = known_group(replace(model.group, metadata=metadata, status=PodGroupStatus()))
         engine.objects.add(group)
-        engine.cluster.group_changed(None, group)
+        engine.cluster.group_changed(None, with_group_priority(group, priority_classes(engine.objects)))
     copies = [_member(pod, model, name) for pod in model.pods]
     for pod in copies:
         engine.create(pod)
