@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,24 @@ def test_all_stray_fields_are_reported_with_suggestions() -> None:
     assert 'did you mean "exactly.deviceClassName"?' in said[2]
     assert 'did you mean "count"?' in said[4]
     assert "known: requests, constraints, config" in said[5]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"metadata":{"name":"a","nam":1},"spec":{"devices":{"requests":[{"name":"r","x":null,"exactly":{"y":{}}}]}}}',
+        b'{"metadata":{"annotations":{"nam":"x"},"nam":{"nam":[]}},"Spec":{},"spec":{"devices":{}}}',
+        b'{"metadata":{"labels":{"a":"<\\"\\\\"}},"spec":{"devices":{"config":[{"opaque":{"parameters":{"z":1.50}}}],"z":1e3}}}',
+        b'{"status":{"allocation":null,"devices":[{"driver":"d","z":[{"a":1}]}]},"z":123456789012345678901234567890}',
+    ],
+)
+def test_stray_fields_do_not_depend_on_spelling(body: bytes) -> None:
+    spaced = json.dumps(json.loads(body, parse_float=Decimal), indent=1, default=float).encode()
+    found = find_stray_fields(body, ResourceClaim)
+    assert found
+    assert found == find_stray_fields(spaced, ResourceClaim)
+    twice = body[:-1] + b',"z":0,"z":1}'
+    assert 'duplicate field "z"' in map(str, find_stray_fields(twice, ResourceClaim))
 
 
 def test_repeated_keys_in_opaque_parameters_are_reported_and_unknown_keys_are_not() -> None:

@@ -8,6 +8,7 @@ Opaque parameters are kept byte for byte.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Any, Final, TypeVar
 
@@ -17,7 +18,7 @@ from msgspec import Raw, Struct, inspect
 from dralloc.api.json_reader import read_json
 from dralloc.api.nesting_limit import LEVELS_MAX, is_nested_too_deeply
 from dralloc.api.positions import SourceError
-from dralloc.api.schema import MismatchKind, SchemaMismatch, find_mismatches
+from dralloc.api.schema import MismatchKind, SchemaMismatch, find_mismatches, find_unknown_fields
 from dralloc.api.trees import ExactNumber
 from dralloc.primitives.decoders import make_decoder
 from dralloc.primitives.quantity import Quantity, QuantityError
@@ -65,6 +66,11 @@ def encode(value: object) -> bytes:
 
 def find_stray_fields(body: bytes, wire_type: type[Struct]) -> tuple[SchemaMismatch, ...]:
     """Returns fields that the type does not have and fields that occur twice, for a body that decodes."""
+    with suppress(msgspec.MsgspecError):
+        members = _TREE.decode(body)
+        if _AS_READ.encode(members) == body:
+            # A field that occurs twice would be printed once. Programs print JSON like this; people do not.
+            return tuple(find_unknown_fields(members, wire_type))
     tree = read_json(body.decode())
     return tuple(
         mismatch for mismatch in find_mismatches(tree, wire_type) if mismatch.kind is not MismatchKind.WRONG_TYPE
@@ -94,6 +100,8 @@ def _encode_custom(value: Any) -> str | Raw:
     return value.exact_text
 
 
+_TREE: Final = msgspec.json.Decoder(dict[str, Any], float_hook=ExactNumber)
+_AS_READ: Final = msgspec.json.Encoder(enc_hook=_encode_custom)
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=_encode_custom, order="deterministic")
 
 
