@@ -67,6 +67,29 @@ def test_requests_of_one_user_are_shed_when_too_many_wait(monkeypatch: pytest.Mo
         assert error.details.retry_after_s == 1
 
 
+def test_a_request_that_gets_no_turn_in_time_is_shed_and_others_go_on() -> None:
+    async def main() -> list[str]:
+        control, served = FlowControl(), list[str]()
+        alice = control.flow_of(ALICE, LEVEL, 0)
+
+        async def use_up_all_turns() -> None:
+            while True:
+                control.use(alice, 1.0)
+                await asyncio.sleep(0)
+
+        hogging = asyncio.create_task(use_up_all_turns())
+        with pytest.raises(TooManyRequests):
+            await control.wait(control.flow_of(BOB, LEVEL, 0), at_most_s=0.01)
+        assert control.rejected.value(LEVEL.value, "time-out") == 1
+        hogging.cancel()
+        await asyncio.gather(hogging, return_exceptions=True)
+        await handle(alice, served)
+        await handle(control.flow_of(BOB, LEVEL, 0), served)
+        return served
+
+    assert asyncio.run(main()) == ["alice", "bob"]
+
+
 def test_health_checks_never_wait() -> None:
     async def main() -> list[str]:
         control, served = FlowControl(), list[str]()

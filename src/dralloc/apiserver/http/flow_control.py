@@ -118,9 +118,10 @@ class FlowConnection(Protocol):
     is_gone: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+# Not frozen: to set fields takes three times as long then, and every request has a flow.
+@dataclass(slots=True, eq=False)
 class RequestFlow:
-    """The flow of one request."""
+    """The flow of one request. It does not change."""
 
     control: FlowControl
     level: PriorityLevel
@@ -246,7 +247,8 @@ class FlowControl:
     """Gives out turns of one event loop, and threads."""
 
     def __init__(self) -> None:
-        self._queue: FairQueue[asyncio.Future[None]] = FairQueue(_SHARES)
+        # What waits; the result is false if it has waited too long.
+        self._queue: FairQueue[asyncio.Future[bool]] = FairQueue(_SHARES)
         self._waiting: Counter[str] = Counter()
         self._used_s = 0.0
         self._turn_ends = False
@@ -310,26 +312,29 @@ class FlowControl:
     async def wait_to_start(self, flow: RequestFlow) -> None:
         if self._waiting[flow.user] >= WAITING_MAX:
             raise self.reject(flow, "queue-full")
-        try:
-            async with asyncio.timeout(WAIT_MAX_S):
-                await self.wait(flow)
-        except TimeoutError:
-            raise self.reject(flow, "time-out") from None
+        await self.wait(flow, at_most_s=WAIT_MAX_S)
 
-    async def wait(self, flow: RequestFlow) -> None:
+    async def wait(self, flow: RequestFlow, *, at_most_s: float | None = None) -> None:
         loop = asyncio.get_running_loop()
+        ends_s = None if at_most_s is None else loop.time() + at_most_s
         self._waiting[flow.user] += 1
         try:
             while True:
                 turn = loop.create_future()
+                timer = None if ends_s is None else loop.call_at(ends_s, _expire, turn)
                 self._queue.push(flow.path, turn)
                 self._is_contended = True
                 self._end_turn_soon()
                 try:
                     await turn
                 finally:
-                    if turn.done() and not turn.cancelled():
+                    if timer is not None:
+                        timer.cancel()
+                    if turn.done() and not turn.cancelled() and turn.result():
                         self._starting -= 1
+                # It may also have been woken in vain again and again.
+                if not turn.result() or (ends_s is not None and loop.time() > ends_s):
+                    raise self.reject(flow, "time-out")
                 if flow.connection is not None and flow.connection.is_gone:
                     raise ClientGone("the client disconnected")
                 if self._used_s < TURN_S:
@@ -356,7 +361,7 @@ class FlowControl:
         while self._queue and room_s > 0:
             (_, user, _), turn = self._queue.pop()
             if not turn.done():
-                turn.set_result(None)
+                turn.set_result(True)
                 self._starting += 1
                 room_s -= max(self._costs_s.get(str(user), 0.0), COST_MIN_S)
         if self._queue or self._starting:
@@ -376,6 +381,11 @@ class FlowControl:
         self.rejected.add(flow.level.value, reason)
         self._log.count(f"{flow.user} ({flow.level.value})")
         return TooManyRequests("too many requests, please try again later", details=ErrorDetails(retry_after_s=1))
+
+
+def _expire(turn: asyncio.Future[bool]) -> None:
+    if not turn.done():
+        turn.set_result(False)
 
 
 class _Threads:
