@@ -22,7 +22,7 @@ from dralloc.apiserver.http.authentication import (
     administrator_token,
     load_token_file,
 )
-from dralloc.apiserver.http.flow_control import TURN_S
+from dralloc.apiserver.http.flow_control import TURN_S, PriorityLevel
 from tests.support.api_server import api_server
 
 ANN = User(name="ann", groups=("devs",))
@@ -174,5 +174,38 @@ def test_a_flood_of_wrong_tokens_delays_no_token_that_was_right_before() -> None
             assert verifier.verified.count("wrong") < 20
             # 429 on a machine that is so busy that some wait too long.
             assert {401} <= set(await asyncio.gather(*flood)) <= {401, 429}
+
+    asyncio.run(main())
+
+
+def test_a_client_that_leaves_while_its_token_waits_to_be_verified_is_no_error() -> None:
+    class Verifier:
+        async def verify(self, token: str, audiences: Sequence[str] = ()) -> VerifiedToken | None:
+            raise AssertionError("nobody waits for the answer")
+
+    class Connection:
+        is_gone = True
+
+    async def main() -> None:
+        async def receive() -> dict[str, object]:
+            return {"type": "http.disconnect"}
+
+        async def send(message: MutableMapping[str, Any]) -> None:
+            pass
+
+        async with api_server() as server:
+            application = ApiApplication(server, Authenticator({}, verifiers=(Verifier(),)))
+            control = application.flow_control
+            control.charge(control.flow_of(ADMINISTRATOR, PriorityLevel.SYSTEM, "other"), TURN_S)
+            scope = {
+                "type": "http",
+                "method": "GET",
+                "path": "/version",
+                "query_string": b"",
+                "client": ("127.0.0.1", 1),
+            }
+            headers = [(b"authorization", b"Bearer wrong")]
+            extensions = {"connection": {"connection": Connection()}}
+            await application({**scope, "headers": headers, "extensions": extensions}, receive, send)
 
     asyncio.run(main())

@@ -119,6 +119,8 @@ class ApiApplication:
                 user = await self._verified_user(authorization, scope, connection)
             except errors.TooManyRequests as error:
                 return await _send_early(receive, send, await self._server.refuse(request, error))
+            except ClientGone as gone:
+                return await _send_whole(send, status_response(status_of(gone)))
             if user is None:
                 return await _send_whole(send, self._server.refuse_unauthenticated(request))
             request.user = user
