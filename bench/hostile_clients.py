@@ -238,6 +238,20 @@ def _protobuf_body() -> bytes:
     )
 
 
+def _batch(write: dict[str, Any], count: int) -> bytes:
+    return request("POST", "/dralloc/v1/batch", "bad", json.dumps({"requests": [write] * count}).encode()[:BODY_MAX])
+
+
+def _patch_in_batch(path: str) -> dict[str, Any]:
+    return {
+        "method": "PATCH",
+        "path": path,
+        "query": {"dryRun": "All"},
+        "contentType": "application/merge-patch+json",
+        "body": {"metadata": {"labels": {"a": "b"}}},
+    }
+
+
 def _long_selector() -> str:
     return "labelSelector=" + ",".join(f"!k{number}" for number in range(7000))
 
@@ -270,6 +284,9 @@ REQUESTS: dict[str, Callable[[], bytes]] = {
     "a strategic merge patch": _strategic_patch,
     "expensive selectors": _expensive_selectors,
     "many faults": _many_faults,
+    "batches of 128 writes": lambda: _batch(_patch_in_batch(f"{CLAIMS}/c-00001"), 128),
+    "batches of 128 writes of a large object": lambda: _batch(_patch_in_batch(f"{PODS}/large"), 128),
+    "a batch of 80,000 writes": lambda: _batch({"method": "", "path": "", "query": {}}, 80_000),
 }  # fmt: skip
 
 

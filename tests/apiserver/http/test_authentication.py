@@ -196,7 +196,7 @@ def test_a_client_that_leaves_while_its_token_waits_to_be_verified_is_no_error()
         async with api_server() as server:
             application = ApiApplication(server, Authenticator({}, verifiers=(Verifier(),)))
             control = application.flow_control
-            control.charge(control.flow_of(ADMINISTRATOR, PriorityLevel.SYSTEM, "other"), TURN_S)
+            control.use(control.flow_of(ADMINISTRATOR, PriorityLevel.SYSTEM, "other"), TURN_S)
             scope = {
                 "type": "http",
                 "method": "GET",

@@ -142,6 +142,44 @@ def test_each_write_is_authorized_and_audited() -> None:
     run_virtual(main())
 
 
+@with_api
+async def test_large_responses_are_sent_in_pieces_and_bounded(api: LocalApi) -> None:
+    """A few bytes can ask for a large object: each write would return it."""
+    await api.create(CLAIMS, claim_document("c") | {"metadata": {"name": "c", "annotations": {"a": "x" * 200_000}}})
+    label = write("PATCH", f"{CLAIMS}/c", {"metadata": {"labels": {"a": "b"}}}, MERGE_PATCH)
+    assert await statuses(api, *[label] * 3) == [200] * 3
+    codes = await statuses(api, *[label] * 100)
+    assert set(codes) == {200, 429}
+    assert 20 <= codes.count(200) <= 40
+
+
+# --- Guards ---------------------------------------------------------------------------------------------------------
+
+
+def allocate(claim: str, device: str) -> dict[str, Any]:
+    result = {"request": "gpu", "driver": "d.example.com", "pool": "p", "device": device}
+    body = {"status": {"allocation": {"devices": {"results": [result]}}}}
+    return write("PATCH", f"{CLAIMS}/{claim}/status", body, MERGE_PATCH)
+
+
+@with_api
+async def test_the_writes_of_a_batch_are_guarded_against_each_other(api: LocalApi) -> None:
+    for number in range(12):
+        await api.create(CLAIMS, claim_document(f"c{number}"))
+    one_device = await statuses(api, *(allocate(f"c{number}", "x") for number in range(10)))
+    assert sorted(one_device) == [200] + [409] * 9
+    one_claim = await statuses(api, allocate("c10", "y"), allocate("c10", "z"), allocate("c11", "y"))
+    assert sorted(one_claim) == [200, 409, 422]
+
+
+@with_api
+async def test_the_creations_of_a_batch_do_not_exceed_a_quota_together(api: LocalApi) -> None:
+    quota = {"metadata": {"name": "q"}, "spec": {"hard": {"count/resourceclaims.resource.k8s.io": "3"}}}
+    await api.create("/api/v1/namespaces/default/resourcequotas", quota)
+    codes = await statuses(api, *(write("POST", CLAIMS, claim_document(f"c{number}")) for number in range(10)))
+    assert sorted(codes) == [201] * 3 + [403] * 7
+
+
 # --- The finalizer of an allocation -------------------------------------------------------------------------------
 
 

@@ -4,13 +4,14 @@
     {"responses": [{"status": 200, "body": {…}}, …]}
 
 Each write is a request of its own: authorized, audited, admitted, guarded and stored as if it had come alone, with a response of its
-own. They run at the same time, so their order is not defined, and one that fails does not stop the others.
+own. They run at the same time, so their order is not defined, and one that fails does not stop the others. If the objects in the
+responses are large together, writes that have not begun get 429.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
@@ -22,7 +23,7 @@ from dralloc.apiserver.http.flow_control import compute, has_turns, metered, nex
 from dralloc.apiserver.http.messages import JSON, HttpRequest, HttpResponse
 from dralloc.apiserver.http.statuses import status_of, status_response
 from dralloc.apiserver.http.url_paths import ResourcePath, parse_path
-from dralloc.primitives.errors import ApiError, BadRequest, MethodNotAllowed
+from dralloc.primitives.errors import ApiError, BadRequest, ErrorDetails, MethodNotAllowed, TooManyRequests
 
 EXTENSIONS_PATH: Final = "/dralloc/v1/extensions"
 BATCH_PATH: Final = "/dralloc/v1/batch"
@@ -32,6 +33,9 @@ EXTENSIONS: Final = ("allocation-finalizer", "batch")
 WRITES_MAX: Final = 128
 # A write takes less than a millisecond, so that so many do not hold the loop for long.
 WRITES_OF_TURN: Final = 4
+# A few bytes can ask for a large object. Longer answers are sent in pieces, and with so many bytes in them nothing more is begun.
+WHOLE_BYTES_MAX: Final = 256 * 1024
+ANSWERS_BYTES_MAX: Final = 4 * 1024 * 1024
 METHODS: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 # Those that write, and answer with one object.
 SUBRESOURCES: Final = frozenset({"", "status", "binding"})
@@ -63,13 +67,15 @@ async def answer(request: HttpRequest, handle: HandleRequest) -> HttpResponse:
     if request.method != "POST":
         raise MethodNotAllowed(f"{request.path} only supports POST")
     batch = await compute(len(request.body), _read, request.body)
-    writes = batch.requests
+    writes, answered = batch.requests, _Answered()
     if len(writes) <= WRITES_OF_TURN or not has_turns():
-        responses = await _answer_some(writes, request, handle)
+        responses = await _answer_some(writes, request, handle, answered)
     else:
         parts = (writes[start : start + WRITES_OF_TURN] for start in range(0, len(writes), WRITES_OF_TURN))
-        answered = await asyncio.gather(*(_answer_some(part, request, handle) for part in parts))
-        responses = list(chain.from_iterable(answered))
+        some = await asyncio.gather(*(_answer_some(part, request, handle, answered) for part in parts))
+        responses = list(chain.from_iterable(some))
+    if answered.size > WHOLE_BYTES_MAX:
+        return HttpResponse(stream=_pieces(responses))
     return HttpResponse(body=b'{"responses":[%b]}' % b",".join(map(_print, responses)))
 
 
@@ -83,16 +89,28 @@ def _read(body: bytes) -> _Batch:
     return batch
 
 
-async def _answer_some(writes: tuple[_Write, ...], batch: HttpRequest, handle: HandleRequest) -> Sequence[HttpResponse]:
+class _Answered:
+    """The bytes of the responses so far."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+
+async def _answer_some(
+    writes: tuple[_Write, ...], batch: HttpRequest, handle: HandleRequest, answered: _Answered
+) -> Sequence[HttpResponse]:
     """The responses to writes that share a turn."""
     try:
         await next_turn()
     except ApiError as error:
         return [status_response(status_of(error))] * len(writes)
-    return await asyncio.gather(*(_answer_one(write, batch, handle) for write in writes))
+    return await asyncio.gather(*(_answer_one(write, batch, handle, answered) for write in writes))
 
 
-async def _answer_one(write: _Write, batch: HttpRequest, handle: HandleRequest) -> HttpResponse:
+async def _answer_one(write: _Write, batch: HttpRequest, handle: HandleRequest, answered: _Answered) -> HttpResponse:
+    if answered.size > ANSWERS_BYTES_MAX:
+        why = "the responses to this batch are large, please try again later"
+        return status_response(status_of(TooManyRequests(why, details=ErrorDetails(retry_after_s=1))))
     path = parse_path(write.path)
     if write.method not in METHODS or not isinstance(path, ResourcePath) or path.subresource not in SUBRESOURCES:
         refused = MethodNotAllowed(f"a batch cannot contain {write.method} {write.path}")
@@ -113,9 +131,18 @@ async def _answer_one(write: _Write, batch: HttpRequest, handle: HandleRequest) 
         source_ip=batch.source_ip,
     )
     try:
-        return await metered(handle(request))
+        response = await metered(handle(request))
     except ApiError as error:
-        return status_response(status_of(error))
+        response = status_response(status_of(error))
+    answered.size += len(response.body)
+    return response
+
+
+async def _pieces(responses: Sequence[HttpResponse]) -> AsyncGenerator[bytes, None]:
+    yield b'{"responses":['
+    for number, response in enumerate(responses):
+        yield (b"," if number else b"") + _print(response)
+    yield b"]}"
 
 
 def _print(response: HttpResponse) -> bytes:
