@@ -1,7 +1,7 @@
 """The nodes of a verdict table that fit, with the best at hand.
 
-One heap for each combination of raw scores: what these are worth depends on which of them occur (`normalized`). A verdict that is
-replaced leaves its entry behind; entries without a verdict are skipped when they surface.
+One heap for each combination of raw scores: what these are worth depends on which of them occur (`normalized`). A score that is
+replaced leaves its entry behind; such entries are skipped when they surface.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ class FittingNodes:
         self._view = view
         self._scale = scale
         self._heaps: dict[RawScores, list[_Entry]] = {}
+        # The entries that count.
+        self._entries: dict[str, _Entry] = {}
         self._counts: Counter[RawScores] = Counter()
         self.total = 0
         # The nodes by number, if these are known.
@@ -49,6 +51,7 @@ class FittingNodes:
         if self._mask is not None:
             self._bits &= ~self._mask.bit(name)
         self.total -= 1
+        self._entries.pop(name, None)
         self._counts[raw] -= 1
         if not self._counts[raw]:
             del self._counts[raw]
@@ -57,7 +60,8 @@ class FittingNodes:
     def rate(self, node: NodeState, fits: Fits) -> None:
         """Gives an added node its place, now that `fits` is its verdict."""
         heap = self._heaps.setdefault(fits.raw, [])
-        heapq.heappush(heap, (-fits.strategy_score, node.rank, node.name))
+        self._entries[node.name] = entry = (-fits.strategy_score, node.rank, node.name)
+        heapq.heappush(heap, entry)
         if len(heap) > HEAP_SLACK * (self._counts[fits.raw] + HEAP_SLACK):
             self._rebuild(fits.raw)
 
@@ -69,40 +73,33 @@ class FittingNodes:
         assert self._mask is not None, "nodes have numbers"
         return self._mask.names(self._bits & ~left)
 
-    def best(self, fuller: Container[str], refresh: Callable[[str], None]) -> str | None:
-        """The name of the best node. `refresh` rates a node whose score is a limit, or that got fuller since it was rated."""
+    def best(self, fuller: Container[str], score_again: Callable[[str], Fits]) -> str | None:
+        """The name of the best node. `score_again` scores a node whose score is a limit, or that got fuller since it was scored."""
         if len(self._heaps) == 1:
             [raw] = self._heaps
-            return self._top(raw, fuller, refresh)[2]
-        tops = {raw: self._top(raw, fuller, refresh) for raw in self._heaps}
+            return self._top(raw, fuller, score_again)[2]
+        tops = {raw: self._top(raw, fuller, score_again) for raw in self._heaps}
         values = normalized(self._counts, self._scale)
         rated = ((values[raw] - negative, -rank, name) for raw, (negative, rank, name) in tops.items())
         return max(rated)[2] if tops else None
 
-    def _top(self, raw: RawScores, fuller: Container[str], refresh: Callable[[str], None]) -> _Entry:
-        verdicts, nodes = self._verdicts, self._view.nodes
+    def _top(self, raw: RawScores, fuller: Container[str], score_again: Callable[[str], Fits]) -> _Entry:
+        heap, verdicts, entries = self._heaps[raw], self._verdicts, self._entries
         while True:
-            # Not before the loop: `refresh` may rebuild it.
-            heap = self._heaps[raw]
-            negative, rank, name = heap[0]
-            verdict = verdicts.get(name)
-            if (
-                type(verdict) is not Fits
-                or verdict.strategy_score != -negative
-                or verdict.raw != raw
-                or nodes[name].rank != rank
-            ):
+            entry = heap[0]
+            negative, rank, name = entry
+            if entries.get(name) is not entry:
                 heapq.heappop(heap)
-            elif verdict.is_limit or name in fuller:
-                refresh(name)
-            else:
-                return heap[0]
+                continue
+            verdict = verdicts[name]
+            assert type(verdict) is Fits, "nodes with an entry fit"
+            if not verdict.is_limit and name not in fuller:
+                return entry
+            score = score_again(name).strategy_score
+            if score != -negative:
+                entries[name] = (-score, rank, name)
+                heapq.heapreplace(heap, entries[name])
 
     def _rebuild(self, raw: RawScores) -> None:
-        """Drops entries without a verdict."""
-        nodes = self._view.nodes
-        heap = [
-            (-verdict.strategy_score, nodes[name].rank, name) for name, verdict in self.items() if verdict.raw == raw
-        ]
-        heapq.heapify(heap)
-        self._heaps[raw] = heap
+        """Drops entries that do not count."""
+        self._heaps[raw] = sorted([entry for entry in self._heaps[raw] if self._entries.get(entry[2]) is entry])

@@ -155,7 +155,7 @@ class VerdictTable:
         if rules is not None:
             self._judge_fuller()
             for limited in [name for name, fits in self._fitting.items() if fits.is_limit]:
-                self._rate_again(limited)
+                self._fitting.rate(self._view.nodes[limited], self._score_again(limited))
             return self._best_under(rules)
         self._look_further()
         while (name := self._best_known()) is not None:
@@ -174,19 +174,17 @@ class VerdictTable:
         """The best of the nodes that were judged, as far as is known without a search for devices."""
         if self._fuller and not self._is_bounded():
             self._judge_fuller()
-        return self._fitting.best(self._fuller, self._rate_again) if not self._faulty else None
+        return self._fitting.best(self._fuller, self._score_again) if not self._faulty else None
 
-    def _rate_again(self, name: str) -> None:
+    def _score_again(self, name: str) -> Fits:
         """Gives a node that fits its present score. Masks tell that it fits, so that devices add nothing to it."""
         node, known = self._view.nodes[name], self._verdicts[name]
-        assert type(known) is Fits, "only nodes that fit are rated"
+        assert type(known) is Fits, "only nodes that fit are scored"
         self._fuller.discard(name)
         score = self.judge.scorer.score(node, self._view.snapshot)
-        if score != known.strategy_score:
-            self._verdicts[name] = rated = Fits(known.raw, score)
-            self._fitting.rate(node, rated)
-        elif known.is_limit:
-            self._verdicts[name] = Fits(known.raw, score)
+        if score != known.strategy_score or known.is_limit:
+            self._verdicts[name] = known = Fits(known.raw, score)
+        return known
 
     def _confirmed(self, name: str, expected: NodeVerdict) -> NodeChoice | None:
         """The choice of the node if it is as good as expected; otherwise None, and the node has a new verdict."""
