@@ -14,10 +14,13 @@ from dralloc.api.scheduling_v1beta1 import PodGroup, Workload
 from dralloc.controllers.jobs.plan_groups import GROUP_TEMPLATE
 from dralloc.primitives.errors import Invalid
 from dralloc.scheduler.settings import NAME
+from dralloc.scheduler.state.group_members import MIN_COUNT_ANNOTATION
+from dralloc.testing.builders import device, resource_slice
 from tests.support.cluster import DEADLINE_S
 from tests.support.running_cluster import RunningCluster, in_running_cluster_with
 from tests.support.running_groups import GROUPS, JOBS, SHARED, create_node, group_where
-from tests.support.workloads import Document, job, pod_group
+from tests.support.scheduled_cluster import node
+from tests.support.workloads import Document, job, pod_group, template
 
 pytestmark = pytest.mark.slow
 
@@ -133,3 +136,18 @@ async def test_KEP_5729_upgrade_jobs_keep_their_groups_while_the_gate_is_off(clu
     await cluster.client.patch(Job, "plain", {"spec": {"parallelism": 2}})
     assert {group_name(each) for each in await pods_of(cluster, "plain", 2)} == {""}
     assert [each.spec.workload_ref is not None for each in await cluster.client.list(PodGroup)] == [True]
+
+
+@in_running_cluster_with("")
+async def test_G26_a_job_is_a_gang_by_an_annotation_without_any_gate(cluster: RunningCluster) -> None:
+    """Its pods are placed together, or hold nothing; there is no PodGroup."""
+    await create_node(cluster, devices=2)
+    document = ours(job("train", {"own": template("t")}, parallelism=3, completions=3))
+    document["spec"]["template"]["metadata"] = {"annotations": {MIN_COUNT_ANNOTATION: "3"}}
+    await cluster.create(document)
+    pods = await pods_of(cluster, "train", 3)
+    await cluster.refused(pods[0].metadata.name, "minCount (3) cannot be satisfied: 0 scheduled, 3 remaining")
+    assert not any(each.status.allocation for each in await cluster.claims())
+    await cluster.create(node("node-b"), resource_slice("more", device("gpu-9"), pool="node-b", node_name="node-b"))
+    for each in pods:
+        await cluster.running(each.metadata.name)
