@@ -95,6 +95,37 @@ def test_a_pod_and_its_claim_for_extended_resources_are_charged_once() -> None:
         assert not usage.change_pod(ended, None)
 
 
+def test_a_claim_that_replaces_another_is_not_charged_as_that_one() -> None:
+    """A watch that fell behind shows an object and its successor of the same name as one change."""
+    name = "requests.example.com/gpu"
+    usage = NamespaceUsage(counts_extended=True)
+    usage.change_class(None, device_class(extended="example.com/gpu"))
+    first, second = (seen(pod("p", requests={"example.com/gpu": "1"}), uid=uid) for uid in ("first", "second"))
+    before = special(first, request("container-0-request-0", count=3))
+    after = special(second, request("container-0-request-0", count=5))
+    usage.change_pod(None, first)
+    usage.change_claim(None, before)
+    usage.change_pod(None, second)
+    usage.change_claim(before, after)
+    usage.change_pod(first, None)
+    assert usage.of("default", [name, GPUS]) == {name: Quantity.of(5), GPUS: Quantity.of(5)}
+    usage.change_claim(after, None)
+    usage.change_pod(second, None)
+    assert usage.of("default", [name, GPUS]) == {name: Quantity.ZERO, GPUS: Quantity.ZERO}
+
+
+def test_nothing_is_kept_of_pods_that_are_gone() -> None:
+    usage = NamespaceUsage(counts_extended=True)
+    for number in range(3):
+        running = seen(pod("p", requests={"example.com/gpu": "1"}), uid=str(number))
+        made = special(running, request("r"))
+        usage.change_pod(None, running)
+        usage.change_claim(None, made)
+        usage.change_claim(made, None)
+        usage.change_pod(running, None)
+    assert not usage._owned
+
+
 def test_the_claim_of_another_pod_is_charged_in_full() -> None:
     usage = NamespaceUsage(counts_extended=True)
     usage.change_pod(None, seen(pod("p", requests={"example.com/gpu": "1"})))

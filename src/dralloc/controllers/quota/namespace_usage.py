@@ -27,7 +27,7 @@ class NamespaceUsage:
         # What each claim is charged, and pods by UID; and claims whose charge may depend on a pod, by its UID.
         self._claims: dict[ObjectName, Charges] = {}
         self._pods: dict[str, QuotaCharge] = {}
-        self._owned: defaultdict[str, dict[ObjectName, ResourceClaim]] = defaultdict(dict)
+        self._owned: dict[str, dict[ObjectName, ResourceClaim]] = {}
         self._objects: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._object_names: set[str] = set()
 
@@ -70,15 +70,22 @@ class NamespaceUsage:
         assert claim is not None, "a change has an object"
         key, namespace = (claim.metadata.namespace, claim.metadata.name), claim.metadata.namespace
         self._add(namespace, self._claims.pop(key, {}), -1)
-        owner = controller_of(claim.metadata)
-        if owner is not None:
-            self._owned[owner.uid].pop(key, None)
+        # A change can be to another claim of the same name, with another owner.
+        self._disown(before, key)
         if after is None:
             return
         self._claims[key] = self._charges(after)
         self._add(namespace, self._claims[key], 1)
+        owner = controller_of(after.metadata)
         if owner is not None and EXTENDED_RESOURCE_CLAIM in after.metadata.annotations:
-            self._owned[owner.uid][key] = after
+            self._owned.setdefault(owner.uid, {})[key] = after
+
+    def _disown(self, claim: ResourceClaim | None, key: ObjectName) -> None:
+        owner = controller_of(claim.metadata) if claim is not None else None
+        if owner is not None and (owned := self._owned.get(owner.uid)) is not None:
+            owned.pop(key, None)
+            if not owned:
+                del self._owned[owner.uid]
 
     def _add(self, namespace: str, charges: Charges, sign: int) -> None:
         totals = self._charged[namespace]
