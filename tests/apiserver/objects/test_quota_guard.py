@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tests.support.local_api import CLAIMS, MERGE_PATCH, PODS, LocalApi, refusal, settle, with_api
+from tests.support.local_api import CLAIMS, MERGE_PATCH, PODS, RESOURCE, LocalApi, refusal, settle, with_api
 from tests.support.local_api import claim_document as claim
 from tests.support.local_api import pod_document as pod
 
@@ -113,3 +113,30 @@ async def test_what_is_used_is_in_the_status_when_a_create_is_answered(api: Loca
     assert (await api.get(f"{path}/q"))["status"] == {**status, "used": {devices: "8", claims: "8"}}
     await api.call("POST", CLAIMS, claim("tried"), dryRun="All")
     assert (await api.get(f"{path}/q"))["status"]["used"] == {devices: "8", claims: "8"}
+
+
+@with_api
+async def test_pods_and_their_claims_from_before_the_quota_are_charged_once(api: LocalApi) -> None:
+    """Whether a pod or a claim is the first that the quota limits."""
+    gpu = "example.com/gpu"
+    await api.create(f"{RESOURCE}/deviceclasses", {"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": gpu}})
+    wants = {"containers": [{"name": "c", "image": "x", "resources": {"requests": {gpu: "1"}, "limits": {gpu: "1"}}}]}
+    for namespace in ("first", "second"):
+        await api.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
+        pods, claims = (path.replace("default", namespace) for path in (PODS, CLAIMS))
+        made = await api.create(pods, pod("before") | {"spec": wants})
+        owner = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "name": "before",
+            "uid": made["metadata"]["uid"],
+            "controller": True,
+        }
+        special = {"resource.kubernetes.io/extended-resource-claim": "true"}
+        await api.create(claims, claim("special", ownerReferences=[owner], annotations=special))
+        await api.create(f"/api/v1/namespaces/{namespace}/resourcequotas", quota(**{f"requests.{gpu}": "2"}))
+        if namespace == "first":
+            await api.create(pods, pod("after") | {"spec": wants})
+        else:
+            await api.create(claims, claim("after"))
+        assert (await refusal(api.create(pods, pod("too-much") | {"spec": wants}))).code == 403

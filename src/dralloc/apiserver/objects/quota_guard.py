@@ -69,10 +69,11 @@ class QuotaGuard:
             await self._forget(namespace)
             return None
         await self._classes.ready()
-        if self._other is not None:
-            await self._other.usage_of(namespace).objects.ready()
+        # Pods first: what a claim is charged may depend on its pod.
+        guards = [self] if self._other is None else sorted((self, self._other), key=lambda each: each.kind is not POD)
+        for guard in guards:
+            await guard.usage_of(namespace).objects.ready()
         usage = self.usage_of(namespace)
-        await usage.objects.ready()
         charge = self.charge_of(new)
         for name, hard in quotas.items():
             if excess := find_excess(hard, self._used(usage, charge.amounts), charge.amounts):
