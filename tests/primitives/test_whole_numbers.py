@@ -11,7 +11,16 @@ from tests.support.workloads import pod, seen
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [("0", 0), ("42", 42), ("9" * 18, 10**18 - 1), ("9" * 19, None), ("9" * 5000, None), ("", None), ("-1", None)],
+    [
+        ("0", 0),
+        ("42", 42),
+        ("9" * 18, 10**18 - 1),
+        ("9" * 19, None),
+        ("9" * 5000, None),
+        ("", None),
+        ("-1", None),
+        ("٣", None),
+    ],
 )
 def test_whole_numbers(text: str, number: int | None) -> None:
     assert whole_number(text) == number

@@ -9,5 +9,5 @@ DIGITS_MAX: Final = 18
 
 
 def whole_number(text: str) -> int | None:
-    """The number in a text that has only digits, and not too many of them."""
-    return int(text) if len(text) <= DIGITS_MAX and text.isdecimal() else None
+    """The number in a text that has only the digits 0 to 9, and not too many of them."""
+    return int(text) if len(text) <= DIGITS_MAX and text.isascii() and text.isdecimal() else None
