@@ -23,6 +23,7 @@ from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.configuration import SchedulerConfiguration
 from dralloc.scheduler.decide.strategies import FRAGMENTATION_AWARE, PACK, STRATEGIES
 from dralloc.scheduler.decide.strategy_choice import ANNOTATION, LEARNT_FIRST, StrategySettings
+from dralloc.scheduler.decide.typical_manifests import COUNT_ANNOTATION
 from dralloc.scheduler.decide.typical_use import TypicalUse
 from dralloc.scheduler.published_configuration import CONFIGURATION, TYPICAL_PODS, key_of, published_data
 from dralloc.scheduler.settings import NAME, ONLY_SCHEDULER_NAMES
@@ -195,13 +196,39 @@ def test_what_a_user_states_counts() -> None:
     assert not scheduler_of(objects, ONLY_SCHEDULER_NAMES).strategies.allowed
 
 
-def test_a_configuration_that_cannot_be_read_is_noted() -> None:
+VALID = '{"apiVersion": "scheduler.dralloc.io/v1alpha1", "kind": "SchedulerConfiguration"}'
+
+
+@pytest.mark.parametrize(
+    ("configuration", "typical", "why"),
+    [
+        ('{"apiVersion": "scheduler.dralloc.io/v9", "kind": "Other"}', "{}", "expected apiVersion"),
+        ("[" * 100_000, "{}", "nested too deeply"),
+        (VALID, '{"items": [{"a": ' + "[" * 100_000, "nested too deeply"),
+        (VALID, '{"items": 5}', "Expected"),
+        (VALID, '{"items": [5]}', "Expected"),
+        (VALID, '{"items": null}', "Expected"),
+        (VALID, '{"items": [{"apiVersion": "v1", "kind": "Pod"}]}', "typical-pods.json: Pod without metadata.name"),
+    ],
+    ids=["other version", "deep", "deep pods", "a number", "numbers", "null", "no name"],
+)
+def test_a_configuration_that_cannot_be_read_is_noted(configuration: str, typical: str, why: str) -> None:
     objects = some_objects()
-    newer = {"schedulerName": "dralloc", CONFIGURATION: '{"apiVersion": "scheduler.dralloc.io/v9", "kind": "Other"}'}
-    objects.add(ConfigMap(metadata=ObjectMeta(name="any"), data=newer))
+    data = {"schedulerName": "dralloc", CONFIGURATION: configuration, TYPICAL_PODS: typical}
+    objects.add(ConfigMap(metadata=ObjectMeta(name="any"), data=data))
     assert scheduler_of(objects, ONLY_SCHEDULER_NAMES).strategies.default.name == "Spread"
     [note] = objects.notes
-    assert note.startswith("the configuration of scheduler dralloc cannot be read: expected apiVersion")
+    assert note.startswith(f"the configuration of scheduler dralloc cannot be read: {why}")
+
+
+@pytest.mark.parametrize("text", ["0", "9" * 5000], ids=["0", "999…"])
+def test_a_typical_pod_occurs_at_least_once_whatever_its_annotation_says(text: str) -> None:
+    objects = some_objects()
+    for pod in tuple(objects.all(Pod).values()):
+        annotated = msgspec.structs.replace(pod.metadata, annotations={COUNT_ANNOTATION: text})
+        objects.add(msgspec.structs.replace(pod, metadata=annotated))
+    objects.stated = StatedScheduler(strategy=FRAGMENTATION_AWARE)
+    assert shapes(scheduler_of(objects, ONLY_SCHEDULER_NAMES))
 
 
 def test_what_is_published_can_be_used_as_a_file(tmp_path: Path) -> None:

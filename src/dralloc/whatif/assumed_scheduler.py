@@ -42,9 +42,10 @@ def _published(objects: ClusterObjects, names: Collection[str]) -> SchedulerConf
             continue
         try:
             return _read(known[name], objects)
-        except (msgspec.DecodeError, BadConfiguration, UnusableManifest) as error:
+        except (msgspec.DecodeError, RecursionError, BadConfiguration, UnusableManifest) as error:
+            why = "nested too deeply" if isinstance(error, RecursionError) else error
             objects.notes.append(
-                f"the configuration of scheduler {name} cannot be read: {error}; answers assume the default"
+                f"the configuration of scheduler {name} cannot be read: {why}; answers assume the default"
             )
     return None
 
@@ -63,9 +64,13 @@ class _Manifest:
     body: bytes
 
 
+class _ManifestList(msgspec.Struct):
+    items: list[dict[str, Any]] = []
+
+
 def _typical(text: str, objects: ClusterObjects) -> tuple[CountedPod, ...]:
     """The pods of the manifests, with the classes of the cluster."""
-    items: list[dict[str, Any]] = msgspec.json.decode(text, type=dict[str, Any]).get("items", [])
+    items = msgspec.json.decode(text, type=_ManifestList).items
     manifests = [
         _Manifest(TYPICAL_PODS, str(each.get("apiVersion")), str(each.get("kind")), msgspec.json.encode(each))
         for each in items

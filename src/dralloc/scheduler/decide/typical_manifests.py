@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from dralloc.primitives.whole_numbers import whole_number
 from dralloc.scheduler.decide.typical_pods import CountedPod
 from dralloc.scheduler.state.pod_resources import PODS
 
@@ -43,5 +44,4 @@ def typical_manifests(pods: Iterable[CountedPod]) -> Iterator[dict[str, Any]]:
 
 
 def occurrences(annotations: dict[str, str]) -> int:
-    text = annotations.get(COUNT_ANNOTATION, "")
-    return int(text) if text.isdecimal() else 1
+    return max(whole_number(annotations.get(COUNT_ANNOTATION, "")) or 1, 1)
