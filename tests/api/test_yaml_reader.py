@@ -75,6 +75,7 @@ BILLION_LAUGHS = "a0: &a0 [lol]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n -
         ("a:\n\t- b", 2, 1, "not YAML"),
         ("a: 1\nb: \x00", 2, 4, "U+0000"),
         ("a: \ud800", 1, 4, "U+D800"),
+        ("a: b\x81", 1, 5, "U+0081"),
         ("a: .nan", 1, 4, "not a number"),
         ("a: -.INF", 1, 4, "not a number"),
         ("a: 1e999", 1, 4, "not a number"),

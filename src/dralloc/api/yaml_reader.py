@@ -242,7 +242,7 @@ def _tagged(event: Any) -> Any:
 # --- Faults ------------------------------------------------------------------------------------------------------
 
 # YAML allows no other control characters, and JSON no lone surrogates.
-_FORBIDDEN: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
+_FORBIDDEN: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
 def _checked(text: str) -> str:
