@@ -58,7 +58,6 @@ class GarbageCollector:
         self._deleter = deleter
         self._kinds = {prefix_of(kind): kind for kind in KINDS if kind.stored_as is None}
         self._dependents = DependentIndex()
-        self._terminating: set[str] = set()
         # By namespace that is being deleted: the objects that are not removed yet.
         self._content: dict[str, set[str]] = {}
         # The queue of keys to check, each once.
@@ -82,7 +81,6 @@ class GarbageCollector:
 
     def reset(self, records: Iterable[Record], revision: int) -> None:  # noqa: ARG002
         self._dependents.clear()
-        self._terminating.clear()
         self._content.clear()
         for record in records:
             self._learn(record.key, record)
@@ -100,8 +98,6 @@ class GarbageCollector:
         metadata = read_metadata(record.value) if record is not None and (has_owners or is_marked) else None
         for owner in self._dependents.put(key, self._owners_of(metadata) if metadata is not None else ()):
             self._queue(owner.key)
-        if is_marked and key.startswith(prefix_of(NAMESPACE)):
-            self._terminating.add(name_of(key))
         if metadata is not None:
             self._queue(key)
 
@@ -111,7 +107,6 @@ class GarbageCollector:
             for dependent in self._dependents.of(OwnerId(key, read_metadata(previous.value).uid)):
                 self._queue(dependent)
         if key.startswith(prefix_of(NAMESPACE)):
-            self._terminating.discard(name_of(key))
             self._content.pop(name_of(key), None)
         elif self._content:
             kind = self._kind_of(key)
