@@ -26,7 +26,7 @@ State = tuple[str, int]
 
 
 class Component:
-    """On the server `ending`, it ends when it has told its state."""
+    """On the server `ending`, it ends when it has told its state; on `failing`, it cannot tell it."""
 
     def __init__(self, connection: ConnectionConfig) -> None:
         self.server = connection.server
@@ -34,6 +34,8 @@ class Component:
 
     def state(self) -> State:
         self.was_asked.set()
+        if self.server == "failing":
+            raise ValueError("no state")
         return self.server, os.getpid()
 
     async def run(self) -> None:
@@ -104,6 +106,47 @@ def test_its_end_is_an_error() -> None:
 
     with_child("here", killed)
     with_child("ending", ended)
+
+
+def test_an_error_of_its_state_is_reported(capfd: pytest.CaptureFixture[str]) -> None:
+    child: ChildProcess[State] = ChildProcess(Component)
+
+    async def main() -> None:
+        running = asyncio.create_task(child.run(ConnectionConfig(server="failing")))
+        async with asyncio.timeout(DEADLINE_S):
+            while not running.done():
+                assert await child.state() is None
+                await asyncio.sleep(0)
+        with pytest.raises(ChildEnded):
+            await running
+
+    asyncio.run(main())
+    assert "ValueError: no state" in capfd.readouterr().err
+
+
+def test_it_is_told_to_end_while_others_live() -> None:
+    """Those that were forked after it have inherited the socket by which it is told."""
+    told, tell = os.pipe()
+
+    class Closing(Component):
+        async def close(self) -> None:
+            os.write(tell, b"closed")
+
+    children: list[ChildProcess[State]] = [ChildProcess(Closing), ChildProcess(Component)]
+
+    async def main() -> None:
+        running = [asyncio.create_task(child.run(ConnectionConfig(server="here"))) for child in children]
+        for child in children:
+            while await child.state() is None:
+                await asyncio.sleep(0)
+        for task in running:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(main())
+    os.close(tell)
+    with os.fdopen(told, "rb") as said:
+        assert said.read() == b"closed"
 
 
 def test_it_ends_with_its_parent_however_that_ends() -> None:

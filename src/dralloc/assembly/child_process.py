@@ -75,6 +75,9 @@ class ChildProcess(Generic[State]):
         except (asyncio.IncompleteReadError, ConnectionError):
             raise ChildEnded(f"its process {self._pid} ended") from None
         finally:
+            # Processes that were forked later have the socket, too, so that to close it here is not enough.
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
             self._writer.close()
             self._writer = None
             while self._asked:
@@ -147,10 +150,11 @@ async def _work(parent: socket.socket, start: Callable[[ConnectionConfig], Forke
     finally:
         answering.cancel()
         running.cancel()
-        outcome, _ = await asyncio.gather(running, answering, return_exceptions=True)
+        outcomes = await asyncio.gather(running, answering, return_exceptions=True)
         await component.close()
-    if isinstance(outcome, BaseException) and not isinstance(outcome, asyncio.CancelledError):
-        raise outcome
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException) and not isinstance(outcome, asyncio.CancelledError):
+            raise outcome
 
 
 async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, component: ForkedComponent[Any]) -> None:
