@@ -25,7 +25,7 @@ class SearchEffort:
 
     few_max: int = 64
     enough: Callable[[int], int] = enough_nodes
-    extra: int = 2
+    extra: int = 1
 
 
 DEFAULT_EFFORT: Final = SearchEffort()
