@@ -38,6 +38,7 @@ from dralloc.whatif.engine import Engine
 from dralloc.whatif.live_cluster import read_cluster
 from dralloc.whatif.manifest_cluster import add_manifests
 from dralloc.whatif.placements import PodPlacement
+from dralloc.whatif.typical_pods import typical_pods_of
 from tests.support.api_server import loop_clock
 from tests.support.workloads import Document, existing
 from tests.support.workloads import pod as pod_document
@@ -221,14 +222,20 @@ def test_a_configuration_that_cannot_be_read_is_noted(configuration: str, typica
     assert note.startswith(f"the configuration of scheduler dralloc cannot be read: {why}")
 
 
-@pytest.mark.parametrize("text", ["0", "9" * 5000], ids=["0", "999…"])
-def test_a_typical_pod_occurs_at_least_once_whatever_its_annotation_says(text: str) -> None:
-    objects = some_objects()
-    for pod in tuple(objects.all(Pod).values()):
-        annotated = msgspec.structs.replace(pod.metadata, annotations={COUNT_ANNOTATION: text})
-        objects.add(msgspec.structs.replace(pod, metadata=annotated))
-    objects.stated = StatedScheduler(strategy=FRAGMENTATION_AWARE)
-    assert shapes(scheduler_of(objects, ONLY_SCHEDULER_NAMES))
+def annotated(objects: ClusterObjects, count: str) -> ClusterObjects:
+    for pod in tuple(objects.all(Pod).values())[::2]:
+        metadata = msgspec.structs.replace(pod.metadata, annotations={COUNT_ANNOTATION: count})
+        objects.add(msgspec.structs.replace(pod, metadata=metadata))
+    return objects
+
+
+@pytest.mark.parametrize("count", ["0", "9" * 5000], ids=["0", "999…"])
+def test_a_typical_pod_occurs_at_least_once_whatever_its_annotation_says(count: str) -> None:
+    """Of manifests that were made for this: pods of the cluster are counted without their annotations."""
+    plain, counted = some_objects(), annotated(some_objects(), count)
+    assert typical_pods_of(counted, are_counted=True).total == typical_pods_of(plain).total
+    assert typical_pods_of(annotated(some_objects(), "7")).total == typical_pods_of(plain).total
+    assert typical_pods_of(annotated(some_objects(), "7"), are_counted=True).total > typical_pods_of(plain).total
 
 
 def test_what_is_published_can_be_used_as_a_file(tmp_path: Path) -> None:

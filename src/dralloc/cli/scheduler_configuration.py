@@ -61,4 +61,5 @@ def _read_typical(path: Path, gates: FeatureGates | None) -> tuple[CountedPod, .
     from dralloc.cli.cluster_source import ClusterSource
     from dralloc.whatif.typical_pods import typical_pods_of
 
-    return typical_pods_of(ClusterSource(files=[str(path)]).load(gates or FeatureGates.defaults())).all()
+    objects = ClusterSource(files=[str(path)]).load(gates or FeatureGates.defaults())
+    return typical_pods_of(objects, are_counted=True).all()

@@ -78,4 +78,4 @@ def _typical(text: str, objects: ClusterObjects) -> tuple[CountedPod, ...]:
     given = ClusterObjects(objects.gates)
     given.objects[DeviceClass] = dict(objects.all(DeviceClass))
     add_manifests(given, manifests)
-    return typical_pods_of(given).all()
+    return typical_pods_of(given, are_counted=True).all()

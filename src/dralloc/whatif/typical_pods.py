@@ -11,7 +11,10 @@ from dralloc.whatif.cluster_objects import ClusterObjects
 from dralloc.whatif.template_claims import MissingTemplate, TemplateClaims
 
 
-def typical_pods_of(objects: ClusterObjects) -> TypicalPods:
+def typical_pods_of(objects: ClusterObjects, *, are_counted: bool = False) -> TypicalPods:
+    """With `are_counted`, the objects were made for this, and annotations say how often each pod occurs. Elsewhere any user can
+    write them.
+    """
     features = objects.features.of_scheduler()
     classes = {name: item for (_, name), item in objects.all(DeviceClass).items()}
     templates, typical = TemplateClaims(objects), TypicalPods()
@@ -28,5 +31,6 @@ def typical_pods_of(objects: ClusterObjects) -> TypicalPods:
             for use in claims_of(completed)
         )
         claims = [claim for claim in known if claim is not None]
-        typical.count(pod, claims, classes, features, occurrences(pod.metadata.annotations))
+        number = occurrences(pod.metadata.annotations) if are_counted else 1
+        typical.count(pod, claims, classes, features, number)
     return typical
