@@ -77,6 +77,7 @@ async def test_each_write_has_its_own_answer(api: LocalApi) -> None:
 
 REFUSED: Final = [
     write("GET", f"{PODS}/p"),
+    write("DELETE", PODS),
     write("POST", f"{PODS}/p/exec"),
     write("POST", f"{PODS}/p/proxy"),
     write("POST", "/api/v1/namespaces/default/serviceaccounts/default/token"),

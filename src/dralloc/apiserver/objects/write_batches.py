@@ -112,7 +112,7 @@ async def _answer_one(write: _Write, batch: HttpRequest, handle: HandleRequest, 
         why = "the responses to this batch are large, please try again later"
         return status_response(status_of(TooManyRequests(why, details=ErrorDetails(retry_after_s=1))))
     path = parse_path(write.path)
-    if write.method not in METHODS or not isinstance(path, ResourcePath) or path.subresource not in SUBRESOURCES:
+    if not isinstance(path, ResourcePath) or not _may_contain(write.method, path):
         refused = MethodNotAllowed(f"a batch cannot contain {write.method} {write.path}")
         return status_response(status_of(refused))
     headers = {
@@ -143,6 +143,11 @@ async def _pieces(responses: Sequence[HttpResponse]) -> AsyncGenerator[bytes, No
     for number, response in enumerate(responses):
         yield (b"," if number else b"") + _print(response)
     yield b"]}"
+
+
+def _may_contain(method: str, path: ResourcePath) -> bool:
+    """To delete a whole collection is no short write, and is not answered with one object."""
+    return method in METHODS and path.subresource in SUBRESOURCES and (method != "DELETE" or bool(path.name))
 
 
 def _print(response: HttpResponse) -> bytes:
