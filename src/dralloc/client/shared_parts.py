@@ -1,6 +1,7 @@
 """Equal parts of objects are kept once: pods of one owner have the same containers, nodes of one kind the same devices.
 
-An informer keeps every object of a kind; without this, half of its memory would be copies. Objects are immutable, so sharing changes nothing for its readers.
+An informer keeps every object of a kind; without this, half of its memory would be copies. Objects are immutable, so sharing
+changes nothing for its readers.
 """
 
 from __future__ import annotations

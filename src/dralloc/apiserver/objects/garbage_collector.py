@@ -1,7 +1,8 @@
 """Garbage collection: deletes dependents with their owners, and the content of a namespace with it.
 
 A view of the whole store queues the objects that may be due, and one task checks them, several at a time: each deletion waits for the
-disk. Checks are idempotent, so several servers can run them on one store. Kubernetes does this in a controller; here it is a part of the server, so that it works without one.
+disk. Checks are idempotent, so several servers can run them on one store. Kubernetes does this in a controller; here it is a part of
+the server, so that it works without one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Writes decisions about claims, in an order in which a crash between two writes leaks no device.
 
 First the finalizer, so that the claim cannot be deleted while it is allocated; then allocation and reservation in one
-status write. A server with the extension `ALLOCATION_FINALIZER` adds the finalizer in that write. Pods that share a claim do not conflict: those that arrive during a write are written together by the next.
+status write. A server with the extension `ALLOCATION_FINALIZER` adds the finalizer in that write. Pods that share a claim do not
+conflict: those that arrive during a write are written together by the next.
 """
 
 from __future__ import annotations
