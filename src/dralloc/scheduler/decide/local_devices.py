@@ -196,7 +196,7 @@ class LocalDeviceIndex:
             units = known.units
         else:
             known, units = None, self._units(node, snapshot)
-        usages = [snapshot.usage.get(pool_id) for pool_id in units.pool_ids]
+        usages = [*map(snapshot.usage.get, units.pool_ids)]
         if known is not None and all(map(is_, known.usages, usages)):
             return known.devices
         state = units.layout.state(tuple(self._left(units, snapshot)))

@@ -71,10 +71,6 @@ class _ScorerBase:
             return before
         return self._context.local.after(before, self._use, node.offer.place, snapshot)
 
-    def _free_after(self, node: NodeState) -> dict[str, int]:
-        amounts = self._amounts
-        return {name: nanos - amounts.get(name, 0) for name, nanos in node.free.items()}
-
 
 class _FunctionScorer(_ScorerBase):
     def __init__(
@@ -95,6 +91,10 @@ class _FunctionScorer(_ScorerBase):
             return 0
         score = self._function(ScoredNode(node, self._free_after(node), before, after))
         return min(max(score, 0), self._most)
+
+    def _free_after(self, node: NodeState) -> dict[str, int]:
+        amounts = self._amounts
+        return {name: nanos - amounts.get(name, 0) for name, nanos in node.free.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class _FragmentationScorer(_ScorerBase):
             return 0
         if not before.devices.idle:
             return STEPS_MAX
-        starved = self._context.typical.starved(after, self._free_after(node))
+        starved = self._context.typical.starved(after, node.free, self._amounts)
         return _steps(before.fragmentation - self._fragmentation(after, starved))
 
     def limit(self, node: NodeState, snapshot: Snapshot) -> int:

@@ -28,6 +28,7 @@ SHIFT: Final = 20
 ONE: Final = 1 << SHIFT
 # More than any node has left of a resource that a pod does not ask for.
 PLENTY: Final = 1 << 80
+NOTHING: Final[Mapping[str, int]] = {}
 
 
 class _Request(NamedTuple):
@@ -80,9 +81,9 @@ class TypicalUse:
             known = devices.answers[self] = self._on(devices.layout).worth(devices.left)
         return known
 
-    def starved(self, devices: LocalDevices, free: Mapping[str, int]) -> int:
-        """How much of the idle devices the node's other resources do not suffice for."""
-        return self._on(devices.layout).starved(devices.idle, free) if devices.idle else 0
+    def starved(self, devices: LocalDevices, free: Mapping[str, int], taken: Mapping[str, int] = NOTHING) -> int:
+        """How much of the idle devices the node's other resources do not suffice for, without what is taken of them."""
+        return self._on(devices.layout).starved(devices.idle, free, taken) if devices.idle else 0
 
     def _on(self, layout: UnitLayout) -> _LayoutUse:
         known: _LayoutUse | None = layout.answers.get(self)
@@ -161,8 +162,8 @@ class _LayoutUse:
         ]
         return sum(sizes) if request.takes_all else sizes[0]
 
-    def starved(self, idle: int, free: Mapping[str, int]) -> int:
-        return self._starvation.of(idle, free)
+    def starved(self, idle: int, free: Mapping[str, int], taken: Mapping[str, int]) -> int:
+        return self._starvation.of(idle, free, taken)
 
     def worth(self, left: tuple[Amounts, ...]) -> int:
         total = 0
@@ -247,6 +248,10 @@ class _Resource(NamedTuple):
         return bisect_left(self.sorted_rates, -(-wanted // left)) if left else len(self.order)
 
 
+# How many pods lack the resource, and how many units of it are left.
+_Scarce = tuple[int, int, _Resource]
+
+
 class _Starvation:
     """How much of idle devices the resources of a node do not suffice for: the mean over typical pods, by what they ask for.
 
@@ -275,27 +280,33 @@ class _Starvation:
         weighted = accumulate((self._weights[pod] * rates[pod] for pod in order), initial=0)
         return _Resource(name, unit, rates, order, [rates[pod] for pod in order], list(weights), list(weighted))
 
-    def of(self, idle: int, free: Mapping[str, int]) -> int:
+    def of(self, idle: int, free: Mapping[str, int], taken: Mapping[str, int]) -> int:
         wanted = idle << SHIFT
-        scarce: list[tuple[int, int, _Resource]] = []
-        for resource in self._resources:
-            left = max(free.get(resource.name, 0), 0) // resource.unit
-            if number := resource.lacking(wanted, left):
-                scarce.append((number, left, resource))
-        if not scarce or not self._total:
-            return 0
         # The resource that most pods lack is summed up at once; of the others, only pods that lack them count.
-        first = max(scarce, key=lambda each: each[0])
-        number, left, resource = first
+        most: _Scarce | None = None
+        others: list[_Scarce] = []
+        for resource in self._resources:
+            name = resource.name
+            nanos = free.get(name, 0) - taken.get(name, 0)
+            left = nanos // resource.unit if nanos > 0 else 0
+            number = resource.lacking(wanted, left)
+            if not number:
+                continue
+            if most is None or number > most[0]:
+                if most is not None:
+                    others.append(most)
+                most = number, left, resource
+            else:
+                others.append((number, left, resource))
+        if most is None or not self._total:
+            return 0
+        number, left, resource = most
         starved = resource.weights[number] * wanted - resource.weighted[number] * left
-        others = [each for each in scarce if each is not first]
         if others:
             starved += self._beyond(wanted, left, resource.rates, others)
         return starved // self._total
 
-    def _beyond(
-        self, wanted: int, left: int, rates: Sequence[int], others: Sequence[tuple[int, int, _Resource]]
-    ) -> int:
+    def _beyond(self, wanted: int, left: int, rates: Sequence[int], others: Sequence[_Scarce]) -> int:
         """How much more is starved by the other resources."""
         weights = self._weights
         usable: dict[int, int] = {}
