@@ -40,6 +40,13 @@ def test_claims_share_their_specs_and_slices_their_devices() -> None:
     assert slices[0].spec != slices[1].spec
 
 
+def test_a_quantity_is_read_as_it_was_written() -> None:
+    parts = SharedParts()
+    for amount in ("1Gi", "1073741824", "1024Mi"):
+        text = encode(resource_slice("a", device("gpu-0", capacity={"memory": amount})))
+        assert encode(parts.share(decode(text, ResourceSlice))) == text
+
+
 def test_what_is_remembered_is_bounded() -> None:
     parts = SharedParts()
     for number in range(3 * shared_parts.PARTS_MAX):

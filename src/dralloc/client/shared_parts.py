@@ -27,8 +27,8 @@ class SharedParts:
     """Returns the first of equal parts."""
 
     def __init__(self) -> None:
+        # By text: equal values may be written differently, such as 1Gi and 1073741824.
         self._seen: dict[tuple[str, bytes], Any] = {}
-        self._last: dict[str, Any] = {}
 
     def share(self, item: Object) -> Object:
         """Returns an equal object, with parts of earlier ones."""
@@ -38,17 +38,12 @@ class SharedParts:
     def one(self, field: str, part: Any) -> Any:
         if not part:
             return part
-        # To compare with the last one takes far less time than to encode: objects of one owner come one after the other.
-        last = self._last.get(field)
-        if part == last:
-            return last
         text = encode(part)
         if len(text) > PART_BYTES_MAX:
             return part
         if len(self._seen) >= PARTS_MAX:
             self._seen.clear()
-        shared = self._last[field] = self._seen.setdefault((field, text), part)
-        return shared
+        return self._seen.setdefault((field, text), part)
 
 
 def _share_pod(parts: SharedParts, pod: Pod) -> Pod:
