@@ -214,9 +214,9 @@ async def world(changed: Mapping[str, Iterable[Document]] | None = None) -> Asyn
         leases = PoolLeaseSettings(namespace="dralloc-system", identity="scheduler-1")
         settings = SchedulerSettings(names=frozenset({NAME}), gates=gates, pool_leases=leases)
         # The roles are for all servers, and those without our extensions need more writes.
-        transport = WithoutExtensions(made.transport_of(SCHEDULER))
-        scheduler = SchedulerLoop(transport, clock=clock, settings=settings)
-        controllers = ControllerSet(made.transport_of(CONTROLLERS), clock=clock, gates=gates)
+        of_scheduler, of_controllers = (WithoutExtensions(made.transport_of(user)) for user in (SCHEDULER, CONTROLLERS))
+        scheduler = SchedulerLoop(of_scheduler, clock=clock, settings=settings)
+        controllers = ControllerSet(of_controllers, clock=clock, gates=gates)
         fleet = FleetSettings(profile=load_profile("gpu"), profile_name="gpu", count=2, prefix="node")
         ready = asyncio.Event()
         admin = InProcessTransport(made.application, token=TOKEN)
