@@ -181,7 +181,7 @@ def test_a_flood_of_wrong_tokens_delays_no_token_that_was_right_before() -> None
 def test_a_client_that_leaves_while_its_token_waits_to_be_verified_is_no_error() -> None:
     class Verifier:
         async def verify(self, token: str, audiences: Sequence[str] = ()) -> VerifiedToken | None:
-            raise AssertionError("nobody waits for the answer")
+            raise AssertionError("the client does not wait for the answer")
 
     class Connection:
         is_gone = True
