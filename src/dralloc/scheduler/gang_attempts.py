@@ -251,7 +251,7 @@ class GangAttempts:
         queued = self._queue.placed(key)
         now_s = _now_s()
         for (pod, place), outcome in zip(placed, written.outcomes, strict=True):
-            self._report.binding_ended(pod, outcome, filter(None, map(self._cluster.stored_claim, place.new)), seconds)
+            self._report.binding_ended(pod, outcome, filter(None, map(self._cluster.claims.stored, place.new)), seconds)
             if isinstance(outcome, Bound):
                 self._report.scheduled(pod, place.node, queued, now_s)
             else:

@@ -316,7 +316,7 @@ class Scheduler:
     async def _bind(self, pod: Pod, place: CommittedPlacement, started_s: float) -> None:
         outcome = await self._binder.bind(pod, place)
         self._slots.give_back()
-        allocated = filter(None, map(self._cluster.stored_claim, place.new))
+        allocated = filter(None, map(self._cluster.claims.stored, place.new))
         self._report.binding_ended(pod, outcome, allocated, _now_s() - started_s)
         key = queue_key(pod)
         match outcome:

@@ -86,12 +86,12 @@ RESTORED = pytest.mark.parametrize(
 def test_a_restored_backup_undoes_what_was_known_of_claims(revision: int, listed_at: int) -> None:
     cluster = ClusterState()
     cluster.claim_changed(None, claim_at(5))
-    cluster.claim_written(claim_at(9, device="gpu-0"))
+    cluster.claims.written(claim_at(9, device="gpu-0"))
     # A list from before the write, as after a broken watch.
-    assert cluster.claims_listed([claim_at(5)], 8, listed_at=8) == ()
+    assert cluster.claims.listed([claim_at(5)], 8, listed_at=8) == ()
     assert cluster.snapshot.claims
-    assert DEVICES_FREED in cluster.claims_listed([claim_at(5)], revision, listed_at=listed_at)
-    known = cluster.tracked_claim(ClaimId.of(claim_at(5)))
+    assert DEVICES_FREED in cluster.claims.listed([claim_at(5)], revision, listed_at=listed_at)
+    known = cluster.claims.find(ClaimId.of(claim_at(5)))
     assert known is not None
     assert known.effective.status.allocation is None
 
@@ -99,16 +99,16 @@ def test_a_restored_backup_undoes_what_was_known_of_claims(revision: int, listed
 @RESTORED
 def test_a_restored_backup_undoes_claims_that_only_their_creation_has_shown(revision: int, listed_at: int) -> None:
     cluster = ClusterState()
-    cluster.claim_created(claim_at(9, device="gpu-0"))
-    assert cluster.claims_listed([], 8, listed_at=8) == ()
-    assert DEVICES_FREED in cluster.claims_listed([], revision, listed_at=listed_at)
-    assert cluster.tracked_claim(ClaimId.of(claim_at(9))) is None
+    cluster.claims.created(claim_at(9, device="gpu-0"))
+    assert cluster.claims.listed([], 8, listed_at=8) == ()
+    assert DEVICES_FREED in cluster.claims.listed([], revision, listed_at=listed_at)
+    assert cluster.claims.find(ClaimId.of(claim_at(9))) is None
 
 
 def test_a_response_from_before_a_restore_says_nothing_of_the_claims_after_it() -> None:
     cluster = ClusterState()
     cluster.claim_changed(None, claim_at(5))
-    cluster.claims_listed([claim_at(5)], 500, listed_at=500)
-    assert cluster.claim_written(claim_at(9, device="gpu-0")) == ()
-    assert cluster.claim_created(replace(claim_at(9), metadata=replace(claim_at(9).metadata, name="d"))) == ()
-    assert cluster.claim_written(claim_at(501, device="gpu-0"))
+    cluster.claims.listed([claim_at(5)], 500, listed_at=500)
+    assert cluster.claims.written(claim_at(9, device="gpu-0")) == ()
+    assert cluster.claims.created(replace(claim_at(9), metadata=replace(claim_at(9).metadata, name="d"))) == ()
+    assert cluster.claims.written(claim_at(501, device="gpu-0"))

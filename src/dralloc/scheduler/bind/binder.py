@@ -275,17 +275,15 @@ class Binder:
                 await self._progress.reach(revision)
         if (holder := self._earlier_holder(claim_id)) is not None:
             raise Collision(f"claim {holder} was allocated devices of claim {claim_id} first")
-        self._cluster.prove(claim_id)
+        self._cluster.claims.prove(claim_id)
 
     def _earlier_holder(self, claim_id: ClaimId) -> ClaimId | None:
-        mine = self._cluster.tracked_claim(claim_id)
+        mine = self._cluster.claims.find(claim_id)
         if mine is None:
             return None
         # Lazy: nearly always, the claim's own devices show that there is no collision.
         others = (
-            Holder(other.stored, other.allocated_revision)
-            for other in self._cluster.tracked_claims()
-            if other is not mine
+            Holder(other.stored, other.allocated_revision) for other in self._cluster.claims.all() if other is not mine
         )
         return beaten_by(self._cluster.snapshot, Holder(mine.stored, mine.allocated_revision), others)
 
@@ -307,7 +305,7 @@ class Binder:
 
     async def _devices_ready(self, claim_id: ClaimId) -> None:
         while True:
-            claim = self._cluster.stored_claim(claim_id)
+            claim = self._cluster.claims.stored(claim_id)
             if claim is None or claim.status.allocation is None:
                 raise ClaimLost(f"claim {claim_id} was deallocated while its binding conditions were pending")
             match readiness(claim):

@@ -55,10 +55,10 @@ class ClaimWriter:
         The claim is added to `reserved` if our own write added the pod to `reservedFor`.
         """
         while True:
-            stored = self._cluster.stored_claim(claim_id)
+            stored = self._cluster.claims.stored(claim_id)
             if stored is None:
                 raise ClaimLost(f"claim {claim_id} was deleted")
-            if not self._cluster.is_unwritten(claim_id, pod_uid):
+            if not self._cluster.claims.is_unwritten(claim_id, pod_uid):
                 if not is_same_allocation(stored.status.allocation, allocation):
                     raise ClaimLost(f"claim {claim_id} was deallocated or allocated other devices")
                 return stored
@@ -68,7 +68,7 @@ class ClaimWriter:
     async def release(self, claim_id: ClaimId, pod_uid: str) -> None:
         """Removes the pod from `reservedFor`, and deallocates the claim if no other pod or workload uses it."""
         for _ in range(ATTEMPTS_MAX):
-            stored, wanted = self._cluster.stored_claim(claim_id), self._cluster.find_claim(claim_id)
+            stored, wanted = self._cluster.claims.stored(claim_id), self._cluster.find_claim(claim_id)
             if stored is None or wanted is None:
                 return
             if all(reference.uid != pod_uid for reference in stored.status.reserved_for):
@@ -86,7 +86,7 @@ class ClaimWriter:
         Retried until the outcome is known: a write that was abandoned may still arrive, and must then fail with a conflict.
         """
         for _ in range(ATTEMPTS_MAX):
-            stored = self._cluster.stored_claim(claim_id)
+            stored = self._cluster.claims.stored(claim_id)
             if stored is None or self._cluster.is_in_use(claim_id):
                 return False
             if any(reference.uid not in consumers for reference in stored.status.reserved_for):
@@ -127,7 +127,7 @@ class ClaimWriter:
         for attempt in range(ATTEMPTS_MAX):
             if attempt:
                 await asyncio.sleep(RETRY_S)
-            stored = self._cluster.stored_claim(claim_id)
+            stored = self._cluster.claims.stored(claim_id)
             if stored is None:
                 return frozenset(added)
             finalizers = _missing_finalizers(stored)
@@ -135,7 +135,7 @@ class ClaimWriter:
                 patch = patch_claim(self._calls, stored, {"metadata": {"finalizers": finalizers}})
                 if not await self._send(stored, patch):
                     continue
-                stored, finalizers = self._cluster.stored_claim(claim_id), None
+                stored, finalizers = self._cluster.claims.stored(claim_id), None
             # Read after the first write: more pods may have been assumed since.
             wanted = self._cluster.find_claim(claim_id)
             if stored is None or wanted is None or wanted is stored:
@@ -152,7 +152,7 @@ class ClaimWriter:
 
     def _is_protected(self, claim_id: ClaimId) -> bool:
         """False if the write was answered by a server that does not have the extension: the finalizer is written next."""
-        stored = self._cluster.stored_claim(claim_id)
+        stored = self._cluster.claims.stored(claim_id)
         return stored is None or stored.status.allocation is None or _missing_finalizers(stored) is None
 
     async def _write_status(
@@ -171,7 +171,7 @@ class ClaimWriter:
         except NotFound:
             self._report(self._cluster.claim_changed(stored, None))
             return False
-        self._report(self._cluster.claim_written(written))
+        self._report(self._cluster.claims.written(written))
         return True
 
     async def _read_again(self, stored: ResourceClaim, key: ObjectKey, error: Exception) -> None:
@@ -183,7 +183,7 @@ class ClaimWriter:
         if isinstance(error, Conflict) and fresh.metadata.resource_version == stored.metadata.resource_version:
             # The revision is current, so the conflict is the server's guard: the devices are taken.
             raise Collision(error.message) from error
-        self._report(self._cluster.claim_written(fresh))
+        self._report(self._cluster.claims.written(fresh))
 
 
 def _missing_finalizers(stored: ResourceClaim) -> tuple[str, ...] | None:

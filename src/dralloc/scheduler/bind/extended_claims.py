@@ -44,7 +44,7 @@ class ExtendedClaimWriter:
             created = await self._calls.create(CLAIMS, claim)
         except (AlreadyExists, TransportError) as error:
             created = await self._created_before(claim, error)
-        self._report(self._cluster.claim_created(created))
+        self._report(self._cluster.claims.created(created))
 
     async def _created_before(self, claim: ResourceClaim, error: Exception) -> ResourceClaim:
         """The claim if the lost response was a success; the claim of an earlier attempt must be deleted first."""

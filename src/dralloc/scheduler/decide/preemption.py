@@ -259,7 +259,7 @@ class _PodPreemption:
     @cached_property
     def _results_max(self) -> int:
         """The most devices that a claim has."""
-        found = (tracked.effective.status.allocation for tracked in self._cluster.tracked_claims())
+        found = (tracked.effective.status.allocation for tracked in self._cluster.claims.all())
         return max((len(each.devices.results) for each in found if each is not None), default=0)
 
     def _look_at(

@@ -86,7 +86,7 @@ class SharedPools:
     def _is_writing(self, driver: str) -> bool:
         for allocations in self._writing.values():
             for claim_id, allocation in allocations.items():
-                stored = self._cluster.stored_claim(claim_id)
+                stored = self._cluster.claims.stored(claim_id)
                 is_stored = stored is None or stored.status.allocation is not None
                 if not is_stored and any(result.driver == driver for result in allocation.devices.results):
                     return True

@@ -27,6 +27,8 @@ class ClusterEvent(Struct, frozen=True, gc=False):
         return ClusterEvent(self.kind)
 
 
+Events = tuple[ClusterEvent, ...]
+
 # A node is new, or its labels, taints or allocatable resources changed.
 NODE_CHANGED: Final = ClusterEvent("NodeChanged")
 # A pod left its node or shrank.

@@ -37,33 +37,30 @@ from dralloc.scheduler.state.change_log import (
     PoolFreed,
     PoolTaken,
 )
+from dralloc.scheduler.state.claim_table import ClaimTable, unallocated
 from dralloc.scheduler.state.class_settings import NO_SETTINGS, ClassSettings, ConfiguredClasses
 from dralloc.scheduler.state.cluster_events import (
     DEVICES_CHANGED,
     DEVICES_FREED,
-    DEVICES_TAKEN,
     NODE_CHANGED,
     NODE_RESOURCES_FREED,
     PODS_MOVED,
     ClusterEvent,
-    claim_changed,
+    Events,
     class_changed,
     extended_resource_changed,
     group_changed,
 )
-from dralloc.scheduler.state.extended_claims import ExtendedClaims
 from dralloc.scheduler.state.group_members import PodGroupKey
 from dralloc.scheduler.state.node_state import NodeOffer, NodeState
 from dralloc.scheduler.state.placed_pods import PlacedPod, PlacedPods, PodKey, claims_used_by, nomination_key, pod_key
 from dralloc.scheduler.state.pod_resources import PodResources, resize_fields, resources_of, resources_on_node
 from dralloc.scheduler.state.pod_topology import PodTopology
 from dralloc.scheduler.state.pool_ownership import owns_every_pool
-from dralloc.scheduler.state.tracked_claim import TrackedClaim, revision_of
+from dralloc.scheduler.state.tracked_claim import TrackedClaim
 from dralloc.scheduler.state.volume_state import VolumePlan, VolumeState
 from dralloc.scheduler.state.watched_budgets import WatchedBudgets
 from dralloc.snapshot.cluster import Snapshot
-
-Events = tuple[ClusterEvent, ...]
 
 
 class AssumedClaim(Protocol):
@@ -97,11 +94,8 @@ class ClusterState:
         self._for_workloads = for_workloads
         self._for_groups = for_groups
         self._configured = ConfiguredClasses(class_settings)
-        self._claims: dict[ClaimId, TrackedClaim] = {}
-        # The revision of the newest list of claims; 0 if revisions went back.
-        self._claims_listed_at = 0
+        self.claims = ClaimTable(self._count_devices)
         self.extended_classes = ExtendedResourceClasses()
-        self._extended_claims = ExtendedClaims()
         self.pod_groups: dict[tuple[str, str], PodGroup] = {}
         self._pods = PlacedPods()
         # The UIDs of all pods that have not ended, and pods that are counted on their nominated node, by UID.
@@ -115,7 +109,7 @@ class ClusterState:
 
     def find_claim(self, claim_id: ClaimId) -> ResourceClaim | None:
         """The claim with the decisions about it applied."""
-        tracked = self._claims.get(claim_id)
+        tracked = self.claims.find(claim_id)
         return tracked.effective if tracked is not None else None
 
     def is_in_use(self, claim_id: ClaimId) -> bool:
@@ -123,7 +117,7 @@ class ClusterState:
         return self._pods.is_in_use(claim_id)
 
     def extended_claim_of(self, pod_uid: str) -> ClaimId | None:
-        return self._extended_claims.of_pod(pod_uid)
+        return self.claims.of_extended_resources(pod_uid)
 
     @property
     def placed_pods(self) -> PlacedPods:
@@ -135,18 +129,9 @@ class ClusterState:
 
     # --- What binding reads -----------------------------------------------------------------------------------------
 
-    def stored_claim(self, claim_id: ClaimId) -> ResourceClaim | None:
-        """The claim as the API shows it."""
-        tracked = self._claims.get(claim_id)
-        return tracked.stored if tracked is not None else None
-
-    def is_unwritten(self, claim_id: ClaimId, pod_uid: str) -> bool:
-        """True if a decision about the claim that the pod depends on is not stored yet."""
-        return self._claims[claim_id].is_unwritten(pod_uid)
-
     def is_proven(self, claim_id: ClaimId) -> bool:
         """True if no other claim can hold the claim's devices: a check has shown it, or pods run with them."""
-        tracked = self._claims.get(claim_id)
+        tracked = self.claims.find(claim_id)
         return tracked is not None and (
             tracked.is_proven
             or any(self._is_running(claim_id, tracked, consumer) for consumer in tracked.stored.status.reserved_for)
@@ -158,17 +143,6 @@ class ClusterState:
             return not tracked.allocated_revision
         pod = self._pods.find((claim_id.namespace, consumer.name))
         return pod is not None and pod.uid == consumer.uid and not pod.is_assumed
-
-    def prove(self, claim_id: ClaimId) -> None:
-        """Records that no other claim holds the claim's devices."""
-        if (tracked := self._claims.get(claim_id)) is not None:
-            tracked.is_proven = True
-
-    def tracked_claim(self, claim_id: ClaimId) -> TrackedClaim | None:
-        return self._claims.get(claim_id)
-
-    def tracked_claims(self) -> Iterable[TrackedClaim]:
-        return self._claims.values()
 
     # --- Decisions --------------------------------------------------------------------------------------------------
 
@@ -185,9 +159,10 @@ class ClusterState:
         `extended` is the claim of the pod's extended resources, which is not stored yet.
         """
         if extended is not None:
-            self._claims.setdefault(ClaimId.of(extended.claim), TrackedClaim(extended.claim, is_unstored=True))
+            self.claims.expect(extended.claim)
         for claim_id, allocation in allocations.items():
-            tracked = self._claims[claim_id]
+            tracked = self.claims.find(claim_id)
+            assert tracked is not None, "a decision names claims that are known"
             group = self._group_that_shares(pod, claim_id)
             tracked.assume(pod, allocation, for_workloads=self._for_workloads, group=group)
             self._count_devices(tracked.effective)
@@ -216,15 +191,7 @@ class ClusterState:
             self.volumes.remove(key)
             events += (NODE_RESOURCES_FREED, PODS_MOVED)
         for claim_id in claims:
-            tracked = self._claims.get(claim_id)
-            if tracked is None:
-                continue
-            if tracked.forget(pod.metadata.uid):
-                events.append(DEVICES_FREED)
-            self._count_devices(tracked.effective)
-            events.append(claim_changed(claim_id))
-            if tracked.is_unstored and tracked.effective is tracked.stored:
-                del self._claims[claim_id]
+            events += self.claims.forget(claim_id, pod.metadata.uid)
         return tuple(events)
 
     # --- Nominations ------------------------------------------------------------------------------------------------
@@ -256,7 +223,7 @@ class ClusterState:
         self.pod_topology.remove(pod_key(placed.pod))
         self.volumes.remove(pod_key(placed.pod))
         for claim_id in placed.claims:
-            self._count_devices(_unallocated(self.snapshot.claims[claim_id]))
+            self._count_devices(unallocated(self.snapshot.claims[claim_id]))
         return (NODE_RESOURCES_FREED, PODS_MOVED, *((DEVICES_FREED,) if placed.claims else ()))
 
     # --- Nodes and pods ---------------------------------------------------------------------------------------------
@@ -354,79 +321,7 @@ class ClusterState:
     # --- Claims -----------------------------------------------------------------------------------------------------
 
     def claim_changed(self, before: ResourceClaim | None, after: ResourceClaim | None) -> Events:
-        """Takes a claim from a watch. A revision that is not newer than the known one is ignored."""
-        if after is None:
-            assert before is not None
-            return self._forget_claim(before)
-        claim_id = ClaimId.of(after)
-        tracked = self._claims.get(claim_id)
-        if tracked is not None and not tracked.is_same(after):
-            return (*self._forget_claim(tracked.stored), *self.claim_changed(None, after))
-        if tracked is None:
-            self._claims[claim_id] = TrackedClaim(after)
-            self._extended_claims.add(after)
-            self._count_devices(after)
-            taken = (DEVICES_TAKEN,) if after.status.allocation is not None else ()
-            return (claim_changed(claim_id), *taken)
-        return self._update_claim(tracked, after) if revision_of(after) > revision_of(tracked.stored) else ()
-
-    def claims_listed(self, claims: Iterable[ResourceClaim], revision: int, *, listed_at: int) -> Events:
-        """Takes all claims from a list that is the truth up to the revision: after a restore, claims have lower revisions again, and
-        claims that are known only from answers to our writes may not exist. `listed_at` is the revision of the list, 0 if revisions
-        went back.
-        """
-        self._claims_listed_at = listed_at
-        listed = {ClaimId.of(claim): claim for claim in claims}
-        events: list[ClusterEvent] = []
-        for claim_id, tracked in list(self._claims.items()):
-            claim, known_at = listed.get(claim_id), revision_of(tracked.stored)
-            if tracked.is_unstored or not 0 < known_at <= revision:
-                continue
-            if claim is None:
-                events += self._forget_claim(tracked.stored)
-            elif revision_of(claim) < known_at:
-                events += self._update_claim(tracked, claim)
-        return tuple(events)
-
-    def claim_created(self, claim: ResourceClaim) -> Events:
-        """Takes the response to the creation of a claim; see `claim_written`."""
-        return () if self._is_outdated(claim) else self.claim_changed(None, claim)
-
-    def claim_written(self, claim: ResourceClaim) -> Events:
-        """Takes the response to a write of ours, which may arrive before or after the watch delivers the same revision."""
-        tracked = self._claims.get(ClaimId.of(claim))
-        if self._is_outdated(claim) or tracked is None or tracked.stored.metadata.uid != claim.metadata.uid:
-            return ()
-        return self.claim_changed(tracked.stored, claim)
-
-    def _is_outdated(self, response: ResourceClaim) -> bool:
-        """True for a revision that the newest list has, or that a restored backup had undone before the list."""
-        return 0 < revision_of(response) <= self._claims_listed_at
-
-    def _update_claim(self, tracked: TrackedClaim, after: ResourceClaim) -> Events:
-        before = tracked.stored
-        self._extended_claims.replace(before, after)
-        tracked.store(after)
-        self._count_devices(tracked.effective)
-        events: list[ClusterEvent] = []
-        if before.status.allocation is not None and after.status.allocation is None:
-            events.append(DEVICES_FREED)
-        if before.status.allocation is None and after.status.allocation is not None:
-            events.append(DEVICES_TAKEN)
-        if before.status != after.status or before.metadata.deletion_timestamp != after.metadata.deletion_timestamp:
-            events.append(claim_changed(ClaimId.of(after)))
-        return tuple(events)
-
-    def _forget_claim(self, claim: ResourceClaim) -> Events:
-        claim_id = ClaimId.of(claim)
-        tracked = self._claims.get(claim_id)
-        if tracked is None or tracked.stored.metadata.uid != claim.metadata.uid:
-            return ()
-        del self._claims[claim_id]
-        self._extended_claims.remove(tracked.stored)
-        was_allocated = tracked.effective.status.allocation is not None
-        self._count_devices(_unallocated(tracked.stored))
-        return (DEVICES_FREED, claim_changed(claim_id)) if was_allocated else (claim_changed(claim_id),)
+        return self.claims.changed(before, after)
 
     def _count_devices(self, claim: ResourceClaim) -> None:
         """Counts the claim's devices as used, in place of those that it used before."""
@@ -495,10 +390,6 @@ def _claim_of_nominated(pod: Pod, number: int, allocation: AllocationResult) -> 
     """A claim that counts devices for a nominated pod. No claim of the API has a name like this, nor no namespace."""
     metadata = ObjectMeta(name=f"{pod.metadata.uid}/{number}", uid=pod.metadata.uid)
     return ResourceClaim(metadata=metadata, status=ResourceClaimStatus(allocation=allocation))
-
-
-def _unallocated(claim: ResourceClaim) -> ResourceClaim:
-    return replace(claim, status=replace(claim.status, allocation=None))
 
 
 def _is_assumed(pod: PlacedPod | None) -> bool:

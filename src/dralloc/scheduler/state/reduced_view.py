@@ -143,7 +143,7 @@ class ReducedView:
 def _unheld_claims(cluster: ClusterState) -> list[ResourceClaim]:
     """The allocated claims with consumers that are gone, or without any. Written to be fast: it looks at every claim."""
     living, unheld = cluster.living, []
-    for tracked in cluster.tracked_claims():
+    for tracked in cluster.claims.all():
         claim = tracked.effective
         status = claim.status
         if status.allocation is None:

@@ -32,10 +32,9 @@ from dralloc.api.volumes_v1 import (
     StorageClass,
     VolumeAttachment,
 )
-from dralloc.scheduler.state.cluster_events import VOLUMES_CHANGED, ClusterEvent, volume_claim_changed
+from dralloc.scheduler.state.cluster_events import VOLUMES_CHANGED, Events, volume_claim_changed
 from dralloc.scheduler.state.placed_pods import PodKey, pod_key
 
-Events = tuple[ClusterEvent, ...]
 KeyT = TypeVar("KeyT")
 MemberT = TypeVar("MemberT")
 ValueT = TypeVar("ValueT")

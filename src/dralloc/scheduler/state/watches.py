@@ -153,4 +153,4 @@ class Watches:
     def _claims_listed(self, claims: Informer[ResourceClaim], revision: int) -> Collection[ClusterEvent]:
         if revision == NOTHING_KNOWN:
             self.progress.restart()
-        return self._cluster.claims_listed(claims.all(), revision, listed_at=claims.listed_at)
+        return self._cluster.claims.listed(claims.all(), revision, listed_at=claims.listed_at)
