@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dralloc.access.users import ADMINISTRATOR
-from dralloc.apiserver.http import flow_control
+from dralloc.apiserver.http import compute_threads
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import Authenticator
 from dralloc.apiserver.http.listener import ListenAddress, listen
@@ -56,14 +56,14 @@ REQUESTS = [
 @pytest.mark.parametrize(("request_", "leaves"), REQUESTS)
 def test_small_requests_that_take_long(request_: ClientRequest, leaves: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     threads = 0
-    run = flow_control._Threads.run
+    run = compute_threads.ComputeThreads.run
 
     async def counted(self: Any, user: str, work: Callable[[], Any]) -> Any:
         nonlocal threads
         threads += 1
         return await run(self, user, work)
 
-    monkeypatch.setattr(flow_control._Threads, "run", counted)
+    monkeypatch.setattr(compute_threads.ComputeThreads, "run", counted)
 
     async def main() -> None:
         async with api_server() as server:

@@ -22,7 +22,8 @@ from dralloc.apiserver.http.authentication import (
     administrator_token,
     load_token_file,
 )
-from dralloc.apiserver.http.flow_control import TURN_S, PriorityLevel
+from dralloc.apiserver.http.flow_control import TURN_S
+from dralloc.apiserver.http.priority_levels import PriorityLevel
 from tests.support.api_server import api_server
 
 ANN = User(name="ann", groups=("devs",))

@@ -10,7 +10,8 @@ import pytest
 
 from dralloc.access.users import ANONYMOUS, User
 from dralloc.apiserver.http import flow_control
-from dralloc.apiserver.http.flow_control import FlowControl, PriorityLevel, RequestFlow, priority_level
+from dralloc.apiserver.http.flow_control import FlowControl, RequestFlow
+from dralloc.apiserver.http.priority_levels import PriorityLevel, priority_level
 from dralloc.primitives.errors import TooManyRequests
 
 ALICE = User(name="alice")

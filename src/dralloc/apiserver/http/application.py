@@ -14,13 +14,12 @@ from dralloc.apiserver.http.body_reader import BODY_BYTES_MAX, BodyReader, Messa
 from dralloc.apiserver.http.flow_control import (
     ClientGone,
     FlowControl,
-    PriorityLevel,
     RequestFlow,
     begin,
-    priority_level,
 )
 from dralloc.apiserver.http.impersonation_headers import impersonation_headers
 from dralloc.apiserver.http.messages import HttpRequest, HttpResponse, Sink, parse_query
+from dralloc.apiserver.http.priority_levels import PriorityLevel, priority_level
 from dralloc.apiserver.http.request_metrics import ServerMetrics
 from dralloc.apiserver.http.site_guard import check_same_site
 from dralloc.apiserver.http.static_pages import StaticPages

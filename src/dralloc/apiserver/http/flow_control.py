@@ -12,20 +12,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Hashable
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass
-from enum import Enum
 from math import inf
 from time import perf_counter
 from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
-from dralloc.access.users import COMPONENTS, User
+from dralloc.access.users import User
+from dralloc.apiserver.http.compute_threads import ComputeThreads
 from dralloc.apiserver.http.fair_queue import FairQueue
-from dralloc.apiserver.http.url_paths import ResourcePath, parse_path
+from dralloc.apiserver.http.priority_levels import SHARES, PriorityLevel
+from dralloc.apiserver.http.shedding_log import SheddingLog
 from dralloc.primitives.errors import ApiError, ErrorDetails, TooManyRequests
 from dralloc.primitives.metrics import CounterMetric, GaugeMetric, HistogramMetric, Metric
 
@@ -41,12 +40,8 @@ WAIT_MAX_S: Final = 15.0
 WAITING_MAX: Final = 1024
 # Bodies and objects of this size take up to about 10 ms; larger ones leave the loop.
 SIZE_INLINE_MAX: Final = 48 * 1024
-THREADS: Final = 2
 # Computations of one user that may wait for a thread.
 COMPUTATIONS_MAX: Final = 32
-# Other threads get the interpreter after this time; Python's default is 5 ms, and an answer needs it several times.
-SWITCH_INTERVAL_S: Final = 0.0005
-LOG_EVERY_S: Final = 10.0
 # Time that a request may have used before its flow is charged.
 CHARGED_S: Final = 0.001
 # A request that holds the loop for so long is counted.
@@ -58,51 +53,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _logger = logging.getLogger(__name__)
-
-
-class PriorityLevel(Enum):
-    """The levels of Kubernetes' default configuration, as far as they differ here; the value is the name in metrics."""
-
-    EXEMPT = "exempt"
-    LEADER_ELECTION = "leader-election"
-    SYSTEM = "system"
-    WORKLOAD_HIGH = "workload-high"
-    GLOBAL_DEFAULT = "global-default"
-    # Long reads of ordinary users.
-    LISTS = "lists"
-    CATCH_ALL = "catch-all"
-
-
-_SHARES: Final[dict[Hashable, float]] = {
-    PriorityLevel.LEADER_ELECTION: 40.0,
-    PriorityLevel.SYSTEM: 30.0,
-    PriorityLevel.WORKLOAD_HIGH: 40.0,
-    PriorityLevel.GLOBAL_DEFAULT: 20.0,
-    PriorityLevel.LISTS: 5.0,
-    PriorityLevel.CATCH_ALL: 5.0,
-}
-_HEALTH: Final = frozenset({"/healthz", "/livez", "/readyz"})
-_COMPONENTS: Final = frozenset({"system:kube-scheduler", "system:kube-controller-manager"})
-_COMPONENT_GROUPS: Final = frozenset({"system:serviceaccounts:kube-system", COMPONENTS})
-_NODES: Final = "system:nodes"
-_UNAUTHENTICATED: Final = "system:unauthenticated"
-
-
-def priority_level(method: str, path: str, query: bytes, user: User) -> PriorityLevel:
-    """The level of a request."""
-    if path.rstrip("/") in _HEALTH:
-        return PriorityLevel.EXEMPT
-    if _UNAUTHENTICATED in user.groups:
-        return PriorityLevel.CATCH_ALL
-    parsed = parse_path(path) if method in ("GET", "DELETE") or "/leases" in path else None
-    if isinstance(parsed, ResourcePath) and parsed.resource == "leases":
-        return PriorityLevel.LEADER_ELECTION
-    if _NODES in user.groups:
-        return PriorityLevel.SYSTEM
-    if user.name in _COMPONENTS or not _COMPONENT_GROUPS.isdisjoint(user.groups):
-        return PriorityLevel.WORKLOAD_HIGH
-    is_list = isinstance(parsed, ResourcePath) and not parsed.name and method in ("GET", "DELETE")
-    return PriorityLevel.LISTS if is_list and b"watch=" not in query else PriorityLevel.GLOBAL_DEFAULT
 
 
 # --- one request --------------------------------------------------------------------------------------------
@@ -248,7 +198,7 @@ class FlowControl:
 
     def __init__(self) -> None:
         # What waits; the result is false if it has waited too long.
-        self._queue: FairQueue[asyncio.Future[bool]] = FairQueue(_SHARES)
+        self._queue: FairQueue[asyncio.Future[bool]] = FairQueue(SHARES)
         self._waiting: Counter[str] = Counter()
         self._used_s = 0.0
         self._turn_ends = False
@@ -257,7 +207,7 @@ class FlowControl:
         self._is_contended = False
         # What a request of a user took lately, at most.
         self._costs_s: dict[str, float] = {}
-        self._threads = _Threads()
+        self._threads = ComputeThreads()
         self._log = SheddingLog("requests")
         self.rejected = CounterMetric(
             "apiserver_flowcontrol_rejected_requests_total",
@@ -386,76 +336,3 @@ class FlowControl:
 def _expire(turn: asyncio.Future[bool]) -> None:
     if not turn.done():
         turn.set_result(False)
-
-
-class _Threads:
-    """Threads for long computations; each user has one at a time, and users take turns."""
-
-    def __init__(self) -> None:
-        self._queue: FairQueue[asyncio.Future[None]] = FairQueue()
-        self._waiting: Counter[str] = Counter()
-        self._running: set[str] = set()
-        self._executor: ThreadPoolExecutor | None = None
-
-    def waiting_of(self, user: str) -> int:
-        return self._waiting[user]
-
-    async def run(self, user: str, work: Callable[[], T]) -> T:
-        loop = asyncio.get_running_loop()
-        self._waiting[user] += 1
-        try:
-            while user in self._running or len(self._running) >= THREADS:
-                turn: asyncio.Future[None] = loop.create_future()
-                self._queue.push((user,), turn)
-                await turn
-            self._running.add(user)
-        finally:
-            self._waiting[user] -= 1
-            if not self._waiting[user]:
-                del self._waiting[user]
-        if self._executor is None:
-            sys.setswitchinterval(SWITCH_INTERVAL_S)
-            self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix="dralloc-compute")
-        started = perf_counter()
-        try:
-            return await loop.run_in_executor(self._executor, work)
-        finally:
-            self._running.discard(user)
-            self._queue.charge((user,), perf_counter() - started)
-            self._wake()
-            if not self._running and not self._waiting:
-                self._queue.forget()
-
-    def close(self) -> None:
-        if self._executor is not None:
-            self._executor.shutdown(wait=False, cancel_futures=True)
-
-    def _wake(self) -> None:
-        """Let all that wait look again, in fair order."""
-        for _ in range(len(self._queue)):
-            _, turn = self._queue.pop()
-            if not turn.done():
-                turn.set_result(None)
-
-
-class SheddingLog:
-    """Logs what is shed: at once, then a summary for each interval in which more is shed."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._counts: Counter[str] = Counter()
-        self._due: asyncio.TimerHandle | None = None
-
-    def count(self, subject: str) -> None:
-        self._counts[subject] += 1
-        if self._due is None:
-            self._print()
-
-    def _print(self) -> None:
-        self._due = None
-        if not self._counts:
-            return
-        shed = "; ".join(f"{subject}: {count}" for subject, count in self._counts.most_common(3))
-        _logger.warning("shed %d %s (%s)", self._counts.total(), self._what, shed)
-        self._counts.clear()
-        self._due = asyncio.get_running_loop().call_later(LOG_EVERY_S, self._print)

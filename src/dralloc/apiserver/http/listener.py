@@ -20,9 +20,9 @@ import uvicorn
 from dralloc.apiserver.credentials.tls_context import ServedTls
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.connection_gate import ConnectionGate
-from dralloc.apiserver.http.flow_control import SheddingLog
 from dralloc.apiserver.http.limited_connection import ClientSocket, LimitedConnection, StalledReaders
 from dralloc.apiserver.http.listener_limits import ListenerLimits
+from dralloc.apiserver.http.shedding_log import SheddingLog
 
 if TYPE_CHECKING:
     from dralloc.apiserver.credentials.certificates import TlsFiles
