@@ -6,18 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from dralloc.cli.options import (
-    Context,
-    Files,
-    Gates,
-    Kubeconfig,
-    Output,
-    OutputFormat,
-    SchedulerNames,
-    StatedConfiguration,
-    StatedStrategy,
-)
-from dralloc.cli.output import FINDINGS, fail, paint, parse_gates, say
+from dralloc.cli.output import FINDINGS, fail, paint, say
+from dralloc.cli.placement_options import PlacementOptions, takes_options
 
 if TYPE_CHECKING:
     from dralloc.whatif.allocations import Allocations
@@ -27,26 +17,20 @@ if TYPE_CHECKING:
 HEADER: Final = ("CLAIM", "REQUEST", "NODE", "DEVICE", "CONSUMED", "SHARE")
 
 
+@takes_options
 def allocate(
-    files: Files = None,
+    options: PlacementOptions,
     pod: Annotated[
         str | None, typer.Option(help="Only the claims of this pod: NAMESPACE/NAME, or a name alone.")
     ] = None,
     claim: Annotated[str | None, typer.Option(help="Only this claim: NAMESPACE/NAME, or a name alone.")] = None,
     node: Annotated[str | None, typer.Option(help="Only on this node.")] = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
     namespace: Annotated[
         str | None,
         typer.Option(
             "--namespace", "-n", help="Only pods and claims in this namespace; also the namespace of names without one."
         ),
     ] = None,
-    scheduler_name: SchedulerNames = None,
-    config: StatedConfiguration = None,
-    strategy: StatedStrategy = None,
-    output: Output = OutputFormat.TABLE,
-    feature_gates: Gates = "",
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -78,28 +62,24 @@ def allocate(
     """
     from dralloc.api.pod_v1 import Pod
     from dralloc.api.resource_v1 import ResourceClaim
-    from dralloc.cli.cluster_source import ClusterSource, print_assumed_nodes, print_notes, unknown_names_fail
-    from dralloc.cli.scheduler_configuration import stated_scheduler
-    from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
+    from dralloc.cli.cluster_source import print_assumed_nodes, print_notes, unknown_names_fail
     from dralloc.whatif.allocations import allocate_claim, allocate_pod, allocate_waiting
     from dralloc.whatif.cluster_objects import PLACEMENT_USEFUL
     from dralloc.whatif.engine import Engine
 
     if pod is not None and claim is not None:
         fail("give --pod or --claim, not both")
-    names = frozenset(scheduler_name or ONLY_SCHEDULER_NAMES)
-    source = ClusterSource(
-        files=files,
-        kubeconfig=kubeconfig,
-        context=context,
-        namespace=namespace,
-        stated=stated_scheduler(config, strategy),
-    )
-    objects = source.load(parse_gates(feature_gates), useful=PLACEMENT_USEFUL)
+    objects = options.source(namespace).load(options.gates(), useful=PLACEMENT_USEFUL)
     print_assumed_nodes(objects)
     with unknown_names_fail():
         only_node = objects.find_node(node).metadata.name if node is not None else ""
-        engine = Engine(objects, objects.now, only_node=only_node, scheduler_names=names, previews_preemption=dry_run)
+        engine = Engine(
+            objects,
+            objects.now,
+            only_node=only_node,
+            scheduler_names=options.scheduler_names,
+            previews_preemption=dry_run,
+        )
         if pod is not None:
             answer = allocate_pod(engine, objects.find(Pod, "pod", pod))
         elif claim is not None:
@@ -107,20 +87,20 @@ def allocate(
         else:
             answer = allocate_waiting(engine, namespace)
     print_notes(objects)
-    _print(answer, output)
+    _print(answer, options)
     if answer.refusals:
         raise typer.Exit(FINDINGS)
 
 
-def _print(answer: Allocations, output: OutputFormat) -> None:
+def _print(answer: Allocations, options: PlacementOptions) -> None:
     from dralloc.cli.answers import answer_objects
     from dralloc.cli.object_documents import as_manifest
 
-    if output.is_for_people:
-        _print_table(answer, is_wide=output is OutputFormat.WIDE)
+    if options.output.is_for_people:
+        _print_table(answer, is_wide=options.is_wide)
         return
     refusals = [(refusal.subject, refusal.message) for refusal in answer.refusals]
-    answer_objects(output, [as_manifest(each.claim, "v1") for each in answer.allocated], refusals)
+    answer_objects(options.output, [as_manifest(each.claim, "v1") for each in answer.allocated], refusals)
     for subject, message in refusals:
         say(f"{subject} {message}", err=True)
 

@@ -8,19 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dralloc.cli.options import (
-    Context,
-    Files,
-    Gates,
-    Kubeconfig,
-    Namespace,
-    Output,
-    OutputFormat,
-    SchedulerNames,
-    StatedConfiguration,
-    StatedStrategy,
-)
-from dralloc.cli.output import FINDINGS, fail, paint, parse_gates, say
+from dralloc.cli.options import Namespace
+from dralloc.cli.output import FINDINGS, fail, paint, say
+from dralloc.cli.placement_options import PlacementOptions, takes_options
 
 if TYPE_CHECKING:
     from dralloc.api.pod_v1 import Pod
@@ -31,7 +21,9 @@ if TYPE_CHECKING:
     from dralloc.whatif.relocation import PlaceHolds
 
 
+@takes_options
 def defrag(
+    options: PlacementOptions,
     make_room_for: Annotated[
         list[str] | None,
         typer.Option(
@@ -55,15 +47,7 @@ def defrag(
         bool, typer.Option("--release", help="Only end the holds that an --apply which was killed has left.")
     ] = False,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", min=1, help="With --apply: for each move.")] = 300,
-    files: Files = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
     namespace: Namespace = None,
-    output: Output = OutputFormat.TABLE,
-    scheduler_name: SchedulerNames = None,
-    config: StatedConfiguration = None,
-    strategy: StatedStrategy = None,
-    feature_gates: Gates = "",
 ) -> None:
     """Show the fewest pods to move so that others fit, or so that most whole devices become free. Exits with 1 if there is no plan.
 
@@ -85,51 +69,42 @@ def defrag(
     dralloc defrag --for default/big --apply
     """
     from dralloc.cli.answers import answer
-    from dralloc.cli.cluster_source import ClusterSource, print_notes
-    from dralloc.cli.scheduler_configuration import stated_scheduler
-    from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
+    from dralloc.cli.cluster_source import print_notes
     from dralloc.whatif.defrag import DefragQuestion, plan_defrag
 
-    source = ClusterSource(
-        files=files,
-        kubeconfig=kubeconfig,
-        context=context,
-        namespace=namespace,
-        stated=stated_scheduler(config, strategy),
-    )
-    if (apply or release) and files:
+    source = options.source(namespace)
+    if (apply or release) and options.files:
         fail("--apply and --release change a cluster: they cannot be combined with -f")
     if release:
-        _release(source, feature_gates)
+        _release(options, source)
         return
-    objects = _load(source, feature_gates)
-    names = frozenset(scheduler_name or ONLY_SCHEDULER_NAMES)
+    objects = _load(options, source)
     targets = _targets(objects, make_room_for or [])
     question = DefragQuestion(
         targets=targets,
         moves_max=moves_max,
         bare_pods=bare_pods,
-        scheduler_names=names,
+        scheduler_names=options.scheduler_names,
         decisions_max=decisions_max,
     )
     plan = plan_defrag(objects, question)
     print_notes(objects)
-    is_wide = output is OutputFormat.WIDE
-    answer(output, lambda: _values(question, plan), lambda: _lines(question, plan, is_wide=is_wide))
+    is_wide = options.is_wide
+    answer(options.output, lambda: _values(question, plan), lambda: _lines(question, plan, is_wide=is_wide))
     if plan.message or (not targets and not plan.moves):
         raise typer.Exit(FINDINGS)
     if apply and plan.moves:
-        _apply(source, question, feature_gates, timeout, objects)
+        _apply(options, question, timeout, objects)
 
 
-def _load(source: ClusterSource, feature_gates: str) -> ClusterObjects:
+def _load(options: PlacementOptions, source: ClusterSource) -> ClusterObjects:
     from dralloc.api.pod_v1 import Pod
     from dralloc.api.policy_v1 import PodDisruptionBudget
     from dralloc.cli.cluster_source import print_assumed_nodes
     from dralloc.whatif.cluster_objects import PLACEMENT_NEEDED, PLACEMENT_USEFUL
 
     useful = PLACEMENT_USEFUL | {PodDisruptionBudget}
-    objects = source.load(parse_gates(feature_gates), needed={*PLACEMENT_NEEDED, Pod}, useful=useful)
+    objects = source.load(options.gates(), needed={*PLACEMENT_NEEDED, Pod}, useful=useful)
     print_assumed_nodes(objects)
     return objects
 
@@ -177,9 +152,7 @@ def _pods_of_file(objects: ClusterObjects, file: str) -> list[Pod]:
 # --- Applying -------------------------------------------------------------------------------------------------------------
 
 
-def _apply(
-    source: ClusterSource, question: DefragQuestion, feature_gates: str, timeout_s: float, objects: ClusterObjects
-) -> None:
+def _apply(options: PlacementOptions, question: DefragQuestion, timeout_s: float, objects: ClusterObjects) -> None:
     from dralloc.cli.move_runner import MoveFailed, MoveRunner
     from dralloc.cli.server_connection import ask_server, find_server
     from dralloc.client.transport import Transport
@@ -188,10 +161,10 @@ def _apply(
     for pod in question.targets:
         if not exists(pod):
             fail(f"pod {_name(pod)} is not in the cluster: create it first; it waits until there is room", FINDINGS)
-    connection = find_server(source.kubeconfig, source.context)
+    connection = find_server(options.kubeconfig, options.context)
 
     async def work(transport: Transport) -> int:
-        gates = parse_gates(feature_gates)
+        gates = options.gates()
         runner = MoveRunner(transport, objects.namespace, gates, lambda line: say(line), timeout_s, objects.stated)
         return await runner.run(question)
 
@@ -202,15 +175,15 @@ def _apply(
     say(paint(f"done: {moved} {_plural(moved, 'pod')} moved", "green"))
 
 
-def _release(source: ClusterSource, feature_gates: str) -> None:
+def _release(options: PlacementOptions, source: ClusterSource) -> None:
     from dralloc.cli.move_runner import MoveRunner
     from dralloc.cli.server_connection import ask_server, find_server
     from dralloc.client.transport import Transport
 
-    connection = find_server(source.kubeconfig, source.context)
+    connection = find_server(options.kubeconfig, options.context)
 
     async def work(transport: Transport) -> int:
-        gates = parse_gates(feature_gates)
+        gates = options.gates()
         runner = MoveRunner(transport, connection.namespace, gates, lambda line: say(line), 60, source.stated)
         return await runner.release_all()
 

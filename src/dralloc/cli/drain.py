@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from dralloc.cli.options import (
-    Context,
-    Gates,
-    Kubeconfig,
-    Output,
-    OutputFormat,
-    SchedulerNames,
-    StatedConfiguration,
-    StatedStrategy,
-)
-from dralloc.cli.output import FINDINGS, fail, paint, parse_gates
+from dralloc.cli.output import FINDINGS, fail, paint
+from dralloc.cli.placement_options import PlacementOptions, takes_options
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -31,7 +23,22 @@ RULE_FILE_SIZE_MAX: Final = 1 << 20
 DRAIN_KEY: Final = "dralloc.io/drain"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainOptions(PlacementOptions):
+    files: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--filename",
+            "-f",
+            help="Without NODE and --device: the DeviceTaintRules to try, in files that have nothing else. All other files are the "
+            "cluster, as in other commands; without them the cluster is read.",
+        ),
+    ] = None
+
+
+@takes_options
 def drain(
+    options: DrainOptions,
     node: Annotated[str | None, typer.Argument(metavar="NODE", help="The node to drain.")] = None,
     device: Annotated[
         list[str] | None,
@@ -41,25 +48,9 @@ def drain(
             help="Drain these devices, as with a NoExecute taint; * stands for any pool or device.",
         ),
     ] = None,
-    files: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--filename",
-            "-f",
-            help="Without NODE and --device: the DeviceTaintRules to try, in files that have nothing else. All other files are the "
-            "cluster, as in other commands; without them the cluster is read.",
-        ),
-    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Required: say what would happen. Nothing else is implemented.")
     ] = False,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    output: Output = OutputFormat.TABLE,
-    scheduler_name: SchedulerNames = None,
-    config: StatedConfiguration = None,
-    strategy: StatedStrategy = None,
-    feature_gates: Gates = "",
 ) -> None:
     """Show which pods a drain would evict, and which of them would find another place. Exits with 1 if not all of them do.
 
@@ -85,9 +76,7 @@ def drain(
     """
     from dralloc.api.pod_v1 import Pod
     from dralloc.cli.answers import answer
-    from dralloc.cli.cluster_source import ClusterSource, print_notes, unknown_names_fail
-    from dralloc.cli.scheduler_configuration import stated_scheduler
-    from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
+    from dralloc.cli.cluster_source import print_notes, unknown_names_fail
     from dralloc.whatif.cluster_objects import PLACEMENT_NEEDED, PLACEMENT_USEFUL
     from dralloc.whatif.drain import drain_devices, drain_node
 
@@ -97,21 +86,19 @@ def drain(
         fail("give a node or --device, not both")
     rules = _rules_for_devices(device or [])
     if node is None and not device:
-        rules, files = _split(files or [])
+        rules, files = _split(options.files or [])
         if not rules:
             fail("give a node, --device, or -f with a file that has DeviceTaintRules and nothing else")
-    source = ClusterSource(
-        files=files, kubeconfig=kubeconfig, context=context, stated=stated_scheduler(config, strategy)
-    )
-    objects = source.load(parse_gates(feature_gates), needed=PLACEMENT_NEEDED | {Pod}, useful=PLACEMENT_USEFUL)
-    names = frozenset(scheduler_name or ONLY_SCHEDULER_NAMES)
+        options = replace(options, files=files)
+    objects = options.source().load(options.gates(), needed=PLACEMENT_NEEDED | {Pod}, useful=PLACEMENT_USEFUL)
     with unknown_names_fail():
+        names = options.scheduler_names
         radius = drain_node(objects, node, names) if node is not None else drain_devices(objects, rules, names)
     if device and not radius.devices and not radius.pods:
         fail(f"no device {', '.join(device)} in {objects.place}", FINDINGS)
     print_notes(objects)
     what = f"node {node}" if node is not None else f"{len(radius.devices)} {_plural(len(radius.devices), 'device')}"
-    answer(output, lambda: _values(what, radius), lambda: _lines(what, radius, objects.now))
+    answer(options.output, lambda: _values(what, radius), lambda: _lines(what, radius, objects.now))
     if not radius.is_harmless:
         raise typer.Exit(FINDINGS)
 

@@ -9,19 +9,9 @@ from typing import Annotated
 import typer
 
 from dralloc.cli.answers import answer
-from dralloc.cli.options import (
-    Context,
-    Files,
-    Gates,
-    Kubeconfig,
-    Namespace,
-    Output,
-    OutputFormat,
-    SchedulerNames,
-    StatedConfiguration,
-    StatedStrategy,
-)
-from dralloc.cli.output import FINDINGS, fail, paint, parse_gates
+from dralloc.cli.options import Namespace
+from dralloc.cli.output import FINDINGS, fail, paint
+from dralloc.cli.placement_options import PlacementOptions, takes_options
 
 
 class Sort(StrEnum):
@@ -30,19 +20,13 @@ class Sort(StrEnum):
     PODGROUP = "podgroup"
 
 
+@takes_options
 def explain(
+    options: PlacementOptions,
     sort: Annotated[Sort, typer.Argument(metavar="pod|claim|podgroup", help="What to explain.")],
     name: Annotated[str, typer.Argument(metavar="NAME", help="NAMESPACE/NAME, or a name alone (see --namespace).")],
-    files: Files = None,
     node: Annotated[str | None, typer.Option(help="Only on this node.")] = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
     namespace: Namespace = None,
-    scheduler_name: SchedulerNames = None,
-    config: StatedConfiguration = None,
-    strategy: StatedStrategy = None,
-    output: Output = OutputFormat.TABLE,
-    feature_gates: Gates = "",
 ) -> None:
     """Explain why a pod, a claim or a PodGroup does not fit, and what would help; or why it gets its devices. Exits with 1 if something blocks it.
 
@@ -68,22 +52,13 @@ def explain(
     # Would this claim fit in the cluster?
     dralloc explain claim wanted -f wanted.yaml --context production
     """
-    from dralloc.cli.cluster_source import ClusterSource, print_assumed_nodes, print_notes, unknown_names_fail
-    from dralloc.cli.scheduler_configuration import stated_scheduler
-    from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
+    from dralloc.cli.cluster_source import print_assumed_nodes, print_notes, unknown_names_fail
     from dralloc.whatif.subject_question import SubjectQuestion
 
     if sort is Sort.PODGROUP and node is not None:
         fail("--node asks about a pod or a claim; a group may have several nodes")
-    question = SubjectQuestion(sort.value, name, node, frozenset(scheduler_name or ONLY_SCHEDULER_NAMES))
-    source = ClusterSource(
-        files=files,
-        kubeconfig=kubeconfig,
-        context=context,
-        namespace=namespace,
-        stated=stated_scheduler(config, strategy),
-    )
-    objects = source.load(parse_gates(feature_gates), needed=question.needed, useful=question.useful)
+    question = SubjectQuestion(sort.value, name, node, options.scheduler_names)
+    objects = options.source(namespace).load(options.gates(), needed=question.needed, useful=question.useful)
     print_assumed_nodes(objects)
     with unknown_names_fail():
         found = question.answer(objects)
@@ -94,6 +69,6 @@ def explain(
         yield paint(first, "green" if found.is_good else "red")
         yield from rest
 
-    answer(output, found.values, text)
+    answer(options.output, found.values, text)
     if not found.is_good:
         raise typer.Exit(FINDINGS)

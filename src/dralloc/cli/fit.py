@@ -8,19 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from dralloc.cli.options import (
-    Context,
-    Files,
-    Gates,
-    Kubeconfig,
-    Namespace,
-    Output,
-    OutputFormat,
-    SchedulerNames,
-    StatedConfiguration,
-    StatedStrategy,
-)
-from dralloc.cli.output import FINDINGS, fail, paint, parse_gates
+from dralloc.cli.options import Namespace
+from dralloc.cli.output import FINDINGS, fail, paint
+from dralloc.cli.placement_options import PlacementOptions, takes_options
 
 if TYPE_CHECKING:
     from dralloc.allocator.diagnosis.reasons import Group
@@ -32,7 +22,9 @@ ROWS_MAX: Final = 30
 WITHOUT_LABEL: Final = "<none>"
 
 
+@takes_options
 def fit(
+    options: PlacementOptions,
     file: Annotated[
         str,
         typer.Argument(
@@ -41,7 +33,6 @@ def fit(
             "or - for standard input.",
         ),
     ],
-    files: Files = None,
     node_group: Annotated[
         str | None, typer.Option("--node-group", metavar="LABEL", help="Group nodes by the value of this label.")
     ] = None,
@@ -67,14 +58,7 @@ def fit(
         ),
     ] = None,
     copies_max: Annotated[int, typer.Option("--max", min=1, help="Stop counting here.")] = 10_000,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
     namespace: Namespace = None,
-    output: Output = OutputFormat.TABLE,
-    scheduler_name: SchedulerNames = None,
-    config: StatedConfiguration = None,
-    strategy: StatedStrategy = None,
-    feature_gates: Gates = "",
 ) -> None:
     """Show how many more copies of a pod, a claim or a gang fit, where, and what stops the next one. Exits with 1 if none fits.
 
@@ -101,9 +85,7 @@ def fit(
     dralloc fit pods.yaml --add gpu=4
     """
     from dralloc.cli.answers import answer
-    from dralloc.cli.cluster_source import ClusterSource, print_assumed_nodes, print_notes, unknown_names_fail
-    from dralloc.cli.scheduler_configuration import stated_scheduler
-    from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
+    from dralloc.cli.cluster_source import print_assumed_nodes, print_notes, unknown_names_fail
     from dralloc.whatif import fit as whatif
     from dralloc.whatif.candidate_shapes import BadShape
     from dralloc.whatif.cluster_objects import PLACEMENT_USEFUL
@@ -116,26 +98,19 @@ def fit(
         fail(f"--taint {error}")
     except BadShape as error:
         fail(f"--add {error}")
-    source = ClusterSource(
-        files=files,
-        kubeconfig=kubeconfig,
-        context=context,
-        namespace=namespace,
-        stated=stated_scheduler(config, strategy),
-    )
-    objects = source.load(parse_gates(feature_gates), useful=PLACEMENT_USEFUL)
+    objects = options.source(namespace).load(options.gates(), useful=PLACEMENT_USEFUL)
     print_assumed_nodes(objects)
     model = _model(objects, file)
     with unknown_names_fail():
         nodes = scenario.apply(objects)
-    names = frozenset(scheduler_name or ONLY_SCHEDULER_NAMES)
-    report = whatif.fit(Engine(objects, objects.now, nodes=nodes, scheduler_names=names), model, copies_max)
+    engine = Engine(objects, objects.now, nodes=nodes, scheduler_names=options.scheduler_names)
+    report = whatif.fit(engine, model, copies_max)
     print_notes(objects)
     rows = _rows(report, {node.metadata.name: node.metadata.labels for node in nodes}, node_group)
     answer(
-        output,
+        options.output,
         lambda: _values(report, rows, node_group),
-        lambda: _lines(report, rows, node_group, is_wide=output is OutputFormat.WIDE),
+        lambda: _lines(report, rows, node_group, is_wide=options.is_wide),
     )
     if not report.count:
         raise typer.Exit(FINDINGS)

@@ -7,26 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dralloc.cli.options import (
-    Context,
-    Files,
-    Gates,
-    Kubeconfig,
-    Output,
-    OutputFormat,
-    SchedulerNames,
-    StatedConfiguration,
-    StatedStrategy,
-    profiles_starting_with,
-)
-from dralloc.cli.output import FINDINGS, fail, parse_gates
+from dralloc.cli.options import profiles_starting_with
+from dralloc.cli.output import FINDINGS, fail
+from dralloc.cli.placement_options import PlacementOptions, takes_options
 
 if TYPE_CHECKING:
     from dralloc.whatif.placements import PodPlacement
     from dralloc.whatif.planner import GrowthPlan
 
 
+@takes_options
 def plan(
+    options: PlacementOptions,
     shape: Annotated[
         list[str],
         typer.Option(
@@ -35,18 +27,10 @@ def plan(
             autocompletion=profiles_starting_with,
         ),
     ],
-    files: Files = None,
     namespace: Annotated[
         str | None,
         typer.Option("--namespace", "-n", help="Only pods in this namespace."),
     ] = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    scheduler_name: SchedulerNames = None,
-    config: StatedConfiguration = None,
-    strategy: StatedStrategy = None,
-    output: Output = OutputFormat.TABLE,
-    feature_gates: Gates = "",
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -75,10 +59,7 @@ def plan(
     from dralloc.api.core_v1 import Node
     from dralloc.api.pod_v1 import Pod
     from dralloc.cli.answers import answer
-    from dralloc.cli.cluster_source import ClusterSource
     from dralloc.cli.progress import progress
-    from dralloc.cli.scheduler_configuration import stated_scheduler
-    from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
     from dralloc.whatif.candidate_shapes import BadShape, CandidateShape, add_classes
     from dralloc.whatif.cluster_objects import PLACEMENT_NEEDED, PLACEMENT_USEFUL
     from dralloc.whatif.engine import Engine, pods_by_priority
@@ -88,15 +69,7 @@ def plan(
         shapes = [CandidateShape.parse(text) for text in shape]
     except BadShape as error:
         fail(f"--shape {error}")
-    names = frozenset(scheduler_name or ONLY_SCHEDULER_NAMES)
-    source = ClusterSource(
-        files=files,
-        kubeconfig=kubeconfig,
-        context=context,
-        namespace=namespace,
-        stated=stated_scheduler(config, strategy),
-    )
-    objects = source.load(parse_gates(feature_gates), needed={*PLACEMENT_NEEDED, Pod}, useful=PLACEMENT_USEFUL)
+    objects = options.source(namespace).load(options.gates(), needed={*PLACEMENT_NEEDED, Pod}, useful=PLACEMENT_USEFUL)
     add_classes(objects, shapes)
     pods = [pod for pod in pods_by_priority(objects, namespace) if not pod.spec.node_name]
     if not pods:
@@ -105,15 +78,19 @@ def plan(
     nodes = objects.all(Node).values()
     plans = [
         plan_pods(
-            Engine(objects, objects.now, nodes=nodes, scheduler_names=names, previews_preemption=dry_run),
+            Engine(
+                objects, objects.now, nodes=nodes, scheduler_names=options.scheduler_names, previews_preemption=dry_run
+            ),
             pods,
             each,
             objects.now,
         )
         for each in progress(shapes, total=len(shapes), what="planning")
     ]
-    is_wide = output is OutputFormat.WIDE
-    answer(output, lambda: {"shapes": [_values(each) for each in plans]}, lambda: _lines(plans, is_wide=is_wide))
+    is_wide = options.is_wide
+    answer(
+        options.output, lambda: {"shapes": [_values(each) for each in plans]}, lambda: _lines(plans, is_wide=is_wide)
+    )
     if all(each.unplaced for each in plans):
         raise typer.Exit(FINDINGS)
 
