@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from dralloc.client.batch_transport import BATCH_PATH, BYTES_MAX, UNDER_WAY_MAX, WRITES_MAX, BatchTransport
-from dralloc.client.server_extensions import EXTENSIONS_PATH
+from dralloc.api.dralloc_v1 import BATCH_PATH, EXTENSIONS_PATH
+from dralloc.client.batch_transport import BYTES_MAX, UNDER_WAY_MAX, WRITES_MAX, BatchTransport
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, TransportError
 from dralloc.simulator.virtual_time import run_virtual
 

@@ -9,10 +9,10 @@ import pytest
 
 from dralloc.api.batch_v1 import Job
 from dralloc.api.codec import encode
+from dralloc.api.dralloc_v1 import EXTENSIONS_PATH
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.api.scheduling_v1beta1 import PodGroup
-from dralloc.client.server_extensions import EXTENSIONS_PATH
 from dralloc.client.transport import ClientRequest, ClientResponse
 from dralloc.primitives.features import FeatureGates
 from dralloc.simulator.virtual_time import run_virtual

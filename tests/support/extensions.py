@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
 
-from dralloc.client.server_extensions import EXTENSIONS_PATH
+from dralloc.api.dralloc_v1 import EXTENSIONS_PATH
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport
 
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 
-from dralloc.client.server_extensions import BATCH, ServerExtensions
+from dralloc.api.dralloc_v1 import BATCH, BATCH_PATH, BatchedWrite, WriteBatch
+from dralloc.client.server_extensions import ServerExtensions
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport, TransportError
 
-BATCH_PATH: Final = "/dralloc/v1/batch"
 WRITES_MAX: Final = 64
 # A server takes bodies of 3 MiB; a larger write than this is sent alone, as it would be without batches.
 BYTES_MAX: Final = 1024 * 1024
@@ -24,14 +24,6 @@ UNDER_WAY_MAX: Final = 2
 _JSON_TYPES: Final = frozenset({"application/json", "application/merge-patch+json"})
 # Answers of servers without the extension, which wrote nothing.
 _NOT_SERVED: Final = frozenset({403, 404, 405})
-
-
-class _Write(Struct, frozen=True, rename="camel", gc=False):
-    method: str
-    path: str
-    query: dict[str, str]
-    content_type: str
-    body: msgspec.Raw
 
 
 class _Response(Struct, frozen=True, gc=False):
@@ -153,13 +145,14 @@ def _batch_length(writes: list[_Waiting]) -> int:
 
 
 def _batch_of(requests: list[ClientRequest]) -> ClientRequest:
-    writes = [
-        _Write(each.method, each.path, dict(each.query), each.headers["Content-Type"], msgspec.Raw(each.body or b"{}"))
+    writes = tuple(
+        BatchedWrite(
+            each.method, each.path, dict(each.query), each.headers["Content-Type"], msgspec.Raw(each.body or b"{}")
+        )
         for each in requests
-    ]
-    body: dict[str, Any] = {"requests": writes}
+    )
     headers = {"Content-Type": "application/json"}
-    return ClientRequest(method="POST", path=BATCH_PATH, headers=headers, body=msgspec.json.encode(body))
+    return ClientRequest(method="POST", path=BATCH_PATH, headers=headers, body=msgspec.json.encode(WriteBatch(writes)))
 
 
 def _answers(response: ClientResponse, count: int) -> list[ClientResponse]:

@@ -6,20 +6,10 @@ from typing import Final
 
 import msgspec
 
+from dralloc.api.dralloc_v1 import EXTENSIONS_PATH, Extensions
 from dralloc.client.transport import ClientRequest, Transport, TransportError
 
-EXTENSIONS_PATH: Final = "/dralloc/v1/extensions"
-# The status write that allocates a claim also adds the finalizer that protects it, if its metadata lists it.
-ALLOCATION_FINALIZER: Final = "allocation-finalizer"
-# One request carries many writes.
-BATCH: Final = "batch"
-
-
-class _Answer(msgspec.Struct):
-    extensions: frozenset[str]
-
-
-_ANSWER: Final = msgspec.json.Decoder(_Answer)
+_ANSWER: Final = msgspec.json.Decoder(Extensions)
 
 
 class ServerExtensions:

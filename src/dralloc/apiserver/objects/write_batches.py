@@ -11,24 +11,22 @@ responses are large together, writes that have not begun get 429.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from itertools import chain
 from typing import Final
 
 import msgspec
-from msgspec import Struct
 
 from dralloc.api.codec import encode
+from dralloc.api.dralloc_v1 import ALLOCATION_FINALIZER, BATCH, BATCH_PATH, EXTENSIONS_PATH, BatchedWrite, WriteBatch
 from dralloc.apiserver.http.flow_control import compute, has_turns, metered, next_turn
 from dralloc.apiserver.http.messages import JSON, HttpRequest, HttpResponse
 from dralloc.apiserver.http.statuses import status_of, status_response
 from dralloc.apiserver.http.url_paths import ResourcePath, parse_path
 from dralloc.primitives.errors import ApiError, BadRequest, ErrorDetails, MethodNotAllowed, TooManyRequests
 
-EXTENSIONS_PATH: Final = "/dralloc/v1/extensions"
-BATCH_PATH: Final = "/dralloc/v1/batch"
 PATHS: Final = frozenset({EXTENSIONS_PATH, BATCH_PATH})
-EXTENSIONS: Final = ("allocation-finalizer", "batch")
+EXTENSIONS: Final = (ALLOCATION_FINALIZER, BATCH)
 
 WRITES_MAX: Final = 128
 # A write takes less than a millisecond, so that so many do not hold the loop for long.
@@ -43,19 +41,7 @@ SUBRESOURCES: Final = frozenset({"", "status", "binding"})
 HandleRequest = Callable[[HttpRequest], Awaitable[HttpResponse]]
 
 
-class _Write(Struct, frozen=True, rename="camel", gc=False):
-    method: str
-    path: str
-    query: Mapping[str, str] = msgspec.field(default_factory=dict)
-    content_type: str = JSON
-    body: msgspec.Raw = msgspec.Raw(b"")
-
-
-class _Batch(Struct, frozen=True):
-    requests: tuple[_Write, ...]
-
-
-_BATCH: Final = msgspec.json.Decoder(_Batch)
+_BATCH: Final = msgspec.json.Decoder(WriteBatch)
 
 
 async def answer(request: HttpRequest, handle: HandleRequest) -> HttpResponse:
@@ -79,7 +65,7 @@ async def answer(request: HttpRequest, handle: HandleRequest) -> HttpResponse:
     return HttpResponse(body=b'{"responses":[%b]}' % b",".join(map(_print, responses)))
 
 
-def _read(body: bytes) -> _Batch:
+def _read(body: bytes) -> WriteBatch:
     try:
         batch = _BATCH.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -97,7 +83,7 @@ class _Answered:
 
 
 async def _answer_some(
-    writes: tuple[_Write, ...], batch: HttpRequest, handle: HandleRequest, answered: _Answered
+    writes: tuple[BatchedWrite, ...], batch: HttpRequest, handle: HandleRequest, answered: _Answered
 ) -> Sequence[HttpResponse]:
     """The responses to writes that share a turn."""
     try:
@@ -107,7 +93,9 @@ async def _answer_some(
     return await asyncio.gather(*(_answer_one(write, batch, handle, answered) for write in writes))
 
 
-async def _answer_one(write: _Write, batch: HttpRequest, handle: HandleRequest, answered: _Answered) -> HttpResponse:
+async def _answer_one(
+    write: BatchedWrite, batch: HttpRequest, handle: HandleRequest, answered: _Answered
+) -> HttpResponse:
     if answered.size > ANSWERS_BYTES_MAX:
         why = "the responses to this batch are large, please try again later"
         return status_response(status_of(TooManyRequests(why, details=ErrorDetails(retry_after_s=1))))

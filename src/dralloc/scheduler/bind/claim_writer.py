@@ -11,11 +11,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
+from dralloc.api.dralloc_v1 import ALLOCATION_FINALIZER
 from dralloc.api.pod_claims import CLAIM_FINALIZER
 from dralloc.api.resource_v1 import AllocationResult, ResourceClaim
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.claim_patches import CLAIMS, patch_claim, patch_claim_status
-from dralloc.client.server_extensions import ALLOCATION_FINALIZER
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.devices.deallocation import DEALLOCATED
