@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from msgspec import Raw
 from msgspec.json import decode, encode
@@ -13,7 +11,6 @@ from dralloc.api.resource_v1 import (
     DeviceClaimConfiguration,
     OpaqueDeviceConfiguration,
     ResourceClaim,
-    ResourceSlice,
 )
 from dralloc.primitives.errors import Invalid
 from dralloc.testing.builders import (
@@ -29,14 +26,9 @@ from dralloc.testing.builders import (
     resource_slice,
 )
 from tests.support.running_cluster import RunningCluster, in_running_cluster
-from tests.support.scheduled_cluster import node, our_pod
+from tests.support.scheduled_cluster import gpus, node, our_pod
 
 pytestmark = pytest.mark.slow
-
-
-def gpus(node_name: str, count: int = 1, **attributes: Any) -> ResourceSlice:
-    devices = [device(f"gpu-{number}", attributes=attributes) for number in range(count)]
-    return resource_slice(f"gpus-of-{node_name}", *devices, pool=node_name, node_name=node_name)
 
 
 async def allocated(cluster: RunningCluster, wanted: ResourceClaim) -> AllocationResult:
@@ -160,7 +152,7 @@ async def test_L6_a_pod_whose_alternatives_all_fail_waits_with_a_count_of_nodes(
 async def test_L7_the_node_where_the_first_alternative_fits_wins(cluster: RunningCluster) -> None:
     await cluster.create(device_class())
     for rank in range(8):
-        await cluster.create(node(f"node-{rank}"), gpus(f"node-{rank}", model=rank))
+        await cluster.create(node(f"node-{rank}"), gpus(f"node-{rank}", attributes={"model": rank}))
     asked = first_available("r", *(alternative(f"choice-{rank}", where=of_model(rank)) for rank in range(8)))
     allocation = await allocated(cluster, claim("c", asked))
     assert requests_of(allocation) == ["r/choice-0"]

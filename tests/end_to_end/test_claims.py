@@ -12,15 +12,10 @@ from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 from dralloc.primitives.errors import Forbidden
 from dralloc.testing.builders import CLASS, DRIVER, claim, device, device_class, request, resource_slice
 from tests.support.running_cluster import RunningCluster, in_running_cluster
-from tests.support.scheduled_cluster import node, our_pod
+from tests.support.scheduled_cluster import gpus, node, our_pod
 from tests.support.workloads import claim_template, pod, template
 
 pytestmark = pytest.mark.slow
-
-
-def gpus(node_name: str, count: int = 1, **attributes: Any) -> ResourceSlice:
-    devices = [device(f"gpu-{number}", attributes=attributes) for number in range(count)]
-    return resource_slice(f"gpus-of-{node_name}", *devices, pool=node_name, node_name=node_name)
 
 
 async def create_nodes(cluster: RunningCluster, *names: str, gpus_each: int = 1) -> None:
@@ -119,7 +114,9 @@ async def test_P24_own_and_shared_claims_in_one_and_several_containers(cluster: 
 
 @in_running_cluster
 async def test_P28_a_selector_error_on_one_of_two_nodes_rejects_the_pod_on_both(cluster: RunningCluster) -> None:
-    await cluster.create(device_class(), node("node-a"), node("node-b"), gpus("node-a", model="a"), gpus("node-b"))
+    await cluster.create(
+        device_class(), node("node-a"), node("node-b"), gpus("node-a", attributes={"model": "a"}), gpus("node-b")
+    )
     selector = f'device.attributes["{DRIVER}"].model == "a"'
     await cluster.create(claim("c", request(where=selector)), our_pod("p", "c"))
     assert (await cluster.refused("p", "CEL runtime error: no such key: model")).reason == "SchedulerError"

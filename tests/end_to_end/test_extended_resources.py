@@ -8,21 +8,16 @@ import pytest
 
 from dralloc.api.core_v1 import Node, ResourceQuota
 from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
+from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.primitives.errors import Forbidden, Invalid
 from dralloc.testing.builders import DRIVER, claim, device, device_class, request, resource_slice, taint, taint_rule
 from tests.support.running_cluster import RunningCluster, in_running_cluster
-from tests.support.scheduled_cluster import node, our_pod
+from tests.support.scheduled_cluster import gpus, node, our_pod
 from tests.support.workloads import quota
 
 pytestmark = pytest.mark.slow
 
 GPU, IMPLICIT = "example.com/gpu", "deviceclass.resource.kubernetes.io/gpu"
-
-
-def gpus(node_name: str = "node-a", count: int = 1) -> ResourceSlice:
-    devices = [device(f"gpu-{number}") for number in range(count)]
-    return resource_slice(f"gpus-of-{node_name}", *devices, pool=node_name, node_name=node_name)
 
 
 def asking(name: str, *claims: str, amounts: dict[str, str] | None = None) -> dict[str, Any]:
@@ -45,7 +40,7 @@ async def no_claims(cluster: RunningCluster, name: str) -> None:
 
 @in_running_cluster
 async def test_KEP_5004_explicit_and_implicit_names_in_several_containers(cluster: RunningCluster) -> None:
-    await cluster.create(device_class(extended=GPU), node("node-a"), gpus(count=5))
+    await cluster.create(device_class(extended=GPU), node("node-a"), gpus("node-a", 5))
     several = asking("p", amounts={GPU: "1", IMPLICIT: "1"})
     second = asking("q", amounts={GPU: "2"})["spec"]["containers"][0]
     several["spec"]["containers"].append({**second, "name": "second"})
@@ -65,7 +60,7 @@ async def test_KEP_5004_explicit_and_implicit_names_in_several_containers(cluste
 
 @in_running_cluster
 async def test_KEP_5004_init_containers_and_sidecars_share_devices_in_time(cluster: RunningCluster) -> None:
-    await cluster.create(device_class(extended=GPU), node("node-a"), gpus(count=3))
+    await cluster.create(device_class(extended=GPU), node("node-a"), gpus("node-a", 3))
     pod = asking("p", amounts={GPU: "1"})
     container = pod["spec"]["containers"][0]
     first = {**container, "name": "first", "resources": {"requests": {GPU: "3"}, "limits": {GPU: "3"}}}
@@ -79,7 +74,7 @@ async def test_KEP_5004_init_containers_and_sidecars_share_devices_in_time(clust
 
 @in_running_cluster
 async def test_KEP_5004_a_pod_waits_for_the_class_and_for_devices(cluster: RunningCluster) -> None:
-    await cluster.create(node("node-a"), gpus(), asking("p"))
+    await cluster.create(node("node-a"), gpus("node-a"), asking("p"))
     assert (await cluster.refused("p", f"insufficient {GPU}")).reason == "Unschedulable"
     await cluster.create(device_class(extended=GPU))
     await cluster.running("p")
@@ -93,7 +88,7 @@ async def test_KEP_5004_a_pod_waits_for_the_class_and_for_devices(cluster: Runni
 def test_KEP_5004_the_claim_goes_when_the_pod_ends(phase: str) -> None:
     @in_running_cluster
     async def test(cluster: RunningCluster) -> None:
-        await cluster.create(device_class(extended=GPU), node("node-a"), gpus(), asking("p"))
+        await cluster.create(device_class(extended=GPU), node("node-a"), gpus("node-a"), asking("p"))
         await cluster.running("p")
         made = await own_claim(cluster, "p")
         await cluster.client.patch(Pod, "p", {"status": {"phase": phase}}, subresource="status")
@@ -127,7 +122,7 @@ async def test_KEP_5004_an_invalid_name_is_refused(cluster: RunningCluster) -> N
 
 @in_running_cluster
 async def test_KEP_5004_the_gate_is_switched_off_and_on(cluster: RunningCluster) -> None:
-    await cluster.create(device_class(extended=GPU), node("node-a"), gpus(count=2), asking("before"))
+    await cluster.create(device_class(extended=GPU), node("node-a"), gpus("node-a", 2), asking("before"))
     await cluster.running("before")
     off = "DRAExtendedResource=false"
     await cluster.serve(off)
@@ -149,7 +144,7 @@ async def test_KEP_5004_the_gate_is_switched_off_and_on(cluster: RunningCluster)
 @in_running_cluster
 async def test_KEP_5004_pods_and_claims_are_charged_to_quotas_by_extended_name(cluster: RunningCluster) -> None:
     """Init container, sidecar, init container and main container ask for one of each name; a claim comes on top."""
-    await cluster.create(device_class(extended=GPU), node("node-a"), gpus(count=6))
+    await cluster.create(device_class(extended=GPU), node("node-a"), gpus("node-a", 6))
     hard = {
         "count/resourceclaims.resource.k8s.io": "2",
         "gpu.deviceclass.resource.k8s.io/devices": "9",
@@ -219,7 +214,7 @@ async def test_KEP_5004_a_name_moves_to_another_class(cluster: RunningCluster) -
 @in_running_cluster
 async def test_KEP_5004_the_claim_belongs_to_its_pod(cluster: RunningCluster) -> None:
     """A user who deletes it takes nothing from the pod; a NoExecute taint evicts the pod, and the claim goes with it."""
-    await cluster.create(device_class(extended=GPU), node("node-a"), gpus(), asking("p"))
+    await cluster.create(device_class(extended=GPU), node("node-a"), gpus("node-a"), asking("p"))
     running = await cluster.running("p")
     made = await own_claim(cluster, "p")
     assert made.metadata.annotations == {"resource.kubernetes.io/extended-resource-claim": "true"}

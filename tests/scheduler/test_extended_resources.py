@@ -13,16 +13,11 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport
 from dralloc.simulator.virtual_time import run_virtual
-from dralloc.testing.builders import claim, device, device_class, request, resource_slice
-from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod, scheduled_cluster
+from dralloc.testing.builders import claim, device_class, request
+from tests.support.scheduled_cluster import ScheduledCluster, gpus, in_cluster, node, our_pod, scheduled_cluster
 
 GPU, NIC = "example.com/gpu", "example.com/nic"
 IMPLICIT = "deviceclass.resource.kubernetes.io/gpu"
-
-
-def gpus(node_name: str, count: int = 1) -> Any:
-    devices = [device(f"gpu-{number}") for number in range(count)]
-    return resource_slice(f"gpus-of-{node_name}", *devices, pool=node_name, node_name=node_name)
 
 
 def plugin_node(name: str, amount: str, resource: str = GPU, **more: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from dralloc.client.transport import ClientRequest, ClientResponse
 from dralloc.primitives.features import FeatureGates
 from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
-from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod, scheduled_cluster
+from tests.support.scheduled_cluster import ScheduledCluster, gpus, in_cluster, node, our_pod, scheduled_cluster
 from tests.support.scripted_transport import Loss, ScriptedTransport
 from tests.support.workloads import Document, job
 
@@ -39,10 +39,6 @@ def member(name: str, *claims: str, group: str = "gang", **more: Any) -> Documen
     document = our_pod(name, *claims, **more)
     document["spec"]["schedulingGroup"] = {"podGroupName": group}
     return document
-
-
-def gpus(name: str, count: int) -> object:
-    return resource_slice(name, *(device(f"gpu-{number}") for number in range(count)), pool=name, node_name=name)
 
 
 async def nodes_of(cluster: ScheduledCluster) -> dict[str, str]:

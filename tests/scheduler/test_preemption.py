@@ -14,8 +14,8 @@ from dralloc.client.transport import ClientRequest, ClientResponse, Transport
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.bind.evictor import Evictor
 from dralloc.simulator.virtual_time import run_virtual
-from dralloc.testing.builders import claim, device, device_class, request, resource_slice
-from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod, scheduled_cluster
+from dralloc.testing.builders import claim, device_class, request
+from tests.support.scheduled_cluster import ScheduledCluster, gpus, in_cluster, node, our_pod, scheduled_cluster
 from tests.support.scripted_transport import Loss, ScriptedTransport
 from tests.support.workloads import Document, pod_group
 
@@ -27,11 +27,6 @@ def priority_class(name: str, value: int, **more: Any) -> Document:
     return {**kind, "metadata": {"name": name}, "value": value, **more}
 
 
-def gpus(count: int, name: str = "node-a") -> ResourceSlice:
-    devices = [device(f"gpu-{number}") for number in range(count)]
-    return resource_slice(f"gpus-of-{name}", *devices, pool=name, node_name=name)
-
-
 def of_priority(name: str, priority: str, *claims: str, **more: Any) -> Document:
     document = our_pod(name, *claims, **more)
     return {**document, "spec": {**document["spec"], "priorityClassName": priority}}
@@ -41,7 +36,7 @@ async def make_cluster(cluster: ScheduledCluster, devices: int = 1, cpu: str = "
     classes = [priority_class(name, value) for name, value in (("low", 1), ("middle", 5), ("high", 10))]
     await cluster.create(device_class(), node("node-a", cpu=cpu), *classes)
     if devices:
-        await cluster.create(gpus(devices))
+        await cluster.create(gpus("node-a", devices))
 
 
 async def make_pod(cluster: ScheduledCluster, name: str, priority: str, **more: Any) -> None:

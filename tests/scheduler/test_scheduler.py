@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from msgspec.structs import replace
 
 from dralloc.api.core_v1 import Node
@@ -26,13 +23,8 @@ from dralloc.testing.builders import (
     taint_rule,
     toleration,
 )
-from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
+from tests.support.scheduled_cluster import ScheduledCluster, gpus, in_cluster, node, our_pod
 from tests.support.workloads import existing, pod, template
-
-
-def gpus(node_name: str, count: int = 1, attributes: Mapping[str, Any] | None = None) -> ResourceSlice:
-    devices = [device(f"gpu-{number}", attributes=attributes) for number in range(count)]
-    return resource_slice(f"gpus-of-{node_name}", *devices, pool=node_name, node_name=node_name)
 
 
 def shared_memory(size: str = "8Gi") -> ResourceSlice:

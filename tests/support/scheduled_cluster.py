@@ -7,12 +7,13 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.client.transport import Transport
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.scheduler import Scheduler
 from dralloc.scheduler.settings import NAME, SchedulerSettings
 from dralloc.simulator.virtual_time import run_virtual
+from dralloc.testing.builders import device, resource_slice
 from tests.support.cluster import TestCluster, cluster_on
 from tests.support.workloads import Document, existing, pod
 
@@ -40,6 +41,12 @@ def node(
         "spec": {"taints": list(taints), "unschedulable": unschedulable},
         "status": {"capacity": amounts, "allocatable": amounts},
     }
+
+
+def gpus(node_name: str, count: int = 1, *, attributes: Mapping[str, Any] | None = None) -> ResourceSlice:
+    """The pool of a node: devices that are alike."""
+    devices = [device(f"gpu-{number}", attributes=attributes) for number in range(count)]
+    return resource_slice(f"gpus-of-{node_name}", *devices, pool=node_name, node_name=node_name)
 
 
 def our_pod(name: str, *claims: str, **more: Any) -> Document:

@@ -23,6 +23,7 @@ from dralloc.whatif.cluster_objects import ASSUMED_NODE, ClusterObjects
 from dralloc.whatif.engine import Engine
 from dralloc.whatif.placements import PodPlacement, UnplacedPod
 from dralloc.whatif.pod_explanation import explain_pod
+from tests.support.scheduled_cluster import gpus
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -48,12 +49,6 @@ def engine(*items: ApiObject, only_node: str = "") -> Engine:
     for item in items:
         objects.add(item)
     return Engine(objects, NOW, only_node=only_node)
-
-
-def gpus(name: str, count: int = 1) -> ApiObject:
-    devices = (device(f"gpu-{number}") for number in range(count))
-    published = resource_slice(f"{name}-gpus", *devices, pool=name)
-    return replace(published, spec=replace(published.spec, node_name=name, all_nodes=None))
 
 
 def test_pods_take_cpu_from_the_pods_after_them() -> None:
