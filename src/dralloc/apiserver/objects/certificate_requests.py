@@ -5,7 +5,6 @@ The server signs for the signers of Kubernetes whose certificates it trusts itse
 
 from __future__ import annotations
 
-import asyncio
 import binascii
 import logging
 from base64 import b64decode, b64encode
@@ -24,6 +23,7 @@ from dralloc.api.unstructured_object import UnstructuredObject
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.http.statuses import forbidden, invalid
 from dralloc.apiserver.objects.api_resources import name_of
+from dralloc.apiserver.objects.change_loop import ChangeLoop
 from dralloc.apiserver.objects.request_bodies import SentObject
 from dralloc.apiserver.objects.store_view import KindIndex
 from dralloc.apiserver.objects.stored_form import read_document
@@ -34,13 +34,11 @@ from dralloc.primitives.errors import ApiError
 from dralloc.primitives.field_errors import FieldError, FieldPath, required
 from dralloc.primitives.field_errors import forbidden as forbidden_field
 from dralloc.primitives.field_errors import invalid as invalid_field
-from dralloc.store.errors import StoreClosed, StoreError
 from dralloc.store.interface import Store
 from dralloc.store.records import Record
 
 GROUP: Final = CERTIFICATE_SIGNING_REQUEST.group
 PLURAL: Final = CERTIFICATE_SIGNING_REQUEST.plural
-RETRY_S: Final = 1.0
 _CLIENT: Final = "kubernetes.io/kube-apiserver-client"
 _DECISIONS: Final = ("Approved", "Denied")
 _SPEC: Final = FieldPath.of("spec")
@@ -160,32 +158,19 @@ class CertificateIssuer(KindIndex):
         self._clock = clock
         self._signer = signer
         self._approved: set[str] = set()
-        self._changed = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._loop = ChangeLoop(self._issue_all, does="issue certificates")
 
     async def start(self) -> None:
         await self.ready()
-        self._task = asyncio.create_task(self._run(), name="certificates")
+        self._loop.start()
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._loop.stop()
         await super().stop()
 
-    async def _run(self) -> None:
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            try:
-                for key in sorted(self._approved):
-                    await self._issue(key)
-            except StoreClosed:
-                return
-            except StoreError as error:
-                _logger.warning("cannot issue certificates: %s", error)
-                await asyncio.sleep(RETRY_S)
-                self._changed.set()
+    async def _issue_all(self) -> None:
+        for key in sorted(self._approved):
+            await self._issue(key)
 
     async def _issue(self, key: str) -> None:
         try:
@@ -217,7 +202,7 @@ class CertificateIssuer(KindIndex):
         self._approved.discard(key)
         if record is not None and _is_waiting(read_document(record.value).get("status") or {}):
             self._approved.add(key)
-            self._changed.set()
+            self._loop.wake()
 
 
 def _is_waiting(status: Document) -> bool:

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Callable
 from typing import Final
 
 from dralloc.api.registry import NAMESPACE, SERVICE_ACCOUNT, Kind
 from dralloc.apiserver.objects.api_resources import name_of, namespace_of
+from dralloc.apiserver.objects.change_loop import ChangeLoop
 from dralloc.apiserver.objects.store_view import KindIndex
 from dralloc.apiserver.objects.stored_form import read_metadata
 from dralloc.apiserver.objects.writer import Writer
-from dralloc.store.errors import StoreClosed, StoreError
 from dralloc.store.interface import Store
 from dralloc.store.records import Record
 
 DEFAULT: Final = "default"
-RETRY_S: Final = 1.0
-
-_logger = logging.getLogger(__name__)
 
 
 class DefaultAccounts:
@@ -27,35 +22,19 @@ class DefaultAccounts:
 
     def __init__(self, store: Store, writer: Writer) -> None:
         self._writer = writer
-        self._changed = asyncio.Event()
-        self._namespaces = _Names(store, NAMESPACE, _active_namespace, self._changed.set)
-        self._accounts = _Names(store, SERVICE_ACCOUNT, _namespace_of_default, self._changed.set)
-        self._task: asyncio.Task[None] | None = None
+        self._loop = ChangeLoop(self._create_missing, does="create default service accounts")
+        self._namespaces = _Names(store, NAMESPACE, _active_namespace, self._loop.wake)
+        self._accounts = _Names(store, SERVICE_ACCOUNT, _namespace_of_default, self._loop.wake)
 
     async def start(self) -> None:
         """Create what is missing, then go on in the background."""
         await self._create_missing()
-        self._task = asyncio.create_task(self._run(), name="default service accounts")
+        self._loop.start()
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._loop.stop()
         for index in (self._namespaces, self._accounts):
             await index.stop()
-
-    async def _run(self) -> None:
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            try:
-                await self._create_missing()
-            except StoreClosed:
-                return
-            except StoreError as error:
-                _logger.warning("cannot create default service accounts: %s", error)
-                await asyncio.sleep(RETRY_S)
-                self._changed.set()
 
     async def _create_missing(self) -> None:
         await self._namespaces.ready()

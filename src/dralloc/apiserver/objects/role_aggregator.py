@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Final
 
@@ -14,17 +13,16 @@ from dralloc.api.unstructured_object import UnstructuredObject, view
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.http.query_options import WriteOptions
 from dralloc.apiserver.objects.api_resources import ResourceTable, name_of
+from dralloc.apiserver.objects.change_loop import ChangeLoop
 from dralloc.apiserver.objects.patch_requests import applied_change
 from dralloc.apiserver.objects.store_view import KindIndex
 from dralloc.apiserver.objects.stored_form import from_stored
 from dralloc.apiserver.objects.write_target import WriteTarget
 from dralloc.apiserver.objects.writer import Writer
 from dralloc.primitives.errors import ApiError, NotFound
-from dralloc.store.errors import StoreClosed, StoreError
 from dralloc.store.interface import Store
 from dralloc.store.records import Record
 
-RETRY_S: Final = 1.0
 MANAGER: Final = "clusterrole-aggregation-controller"
 CONTROLLER: Final = User(name=f"system:serviceaccount:kube-system:{MANAGER}", groups=(ADMINS,))
 
@@ -39,33 +37,17 @@ class RoleAggregator(KindIndex):
         self._resource = resources.hub(CLUSTER_ROLE)
         self._writer = writer
         self._roles: dict[str, ClusterRole] = {}
-        self._changed = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._loop = ChangeLoop(self._aggregate, does="aggregate cluster roles")
 
     async def start(self) -> None:
         """Fill the stored roles, then keep them up to date in the background."""
         await self.ready()
         await self._aggregate()
-        self._task = asyncio.create_task(self._run(), name="role aggregation")
+        self._loop.start()
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._loop.stop()
         await super().stop()
-
-    async def _run(self) -> None:
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            try:
-                await self._aggregate()
-            except StoreClosed:
-                return
-            except StoreError as error:
-                _logger.warning("cannot aggregate cluster roles: %s", error)
-                await asyncio.sleep(RETRY_S)
-                self._changed.set()
 
     async def _aggregate(self) -> None:
         """Write the rules of all roles that aggregate."""
@@ -99,4 +81,4 @@ class RoleAggregator(KindIndex):
             stored = from_stored(CLUSTER_ROLE, record.value)
             assert isinstance(stored, UnstructuredObject), "roles are modelled in part"
             self._roles[name_of(key)] = view(stored, ClusterRole)
-        self._changed.set()
+        self._loop.wake()
