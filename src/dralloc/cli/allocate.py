@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from dralloc.cli.options import PreviewPreemption
 from dralloc.cli.output import FINDINGS, fail, paint, say
 from dralloc.cli.placement_options import PlacementOptions, takes_options
 
@@ -31,12 +32,7 @@ def allocate(
             "--namespace", "-n", help="Only pods and claims in this namespace; also the namespace of names without one."
         ),
     ] = None,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run", help="Also show which pods would be evicted for pods that do not fit. Nothing is evicted."
-        ),
-    ] = False,
+    dry_run: PreviewPreemption = False,
 ) -> None:
     """Show which devices claims would get, as the scheduler would decide. Exits with 1 if a claim does not fit.
 

@@ -89,6 +89,12 @@ StatedConfiguration = Annotated[
         help="Assume this configuration of the scheduler (see dralloc scheduler); default: the one that it has published.",
     ),
 ]
+PreviewPreemption = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run", help="Also show which pods would be evicted for pods that do not fit. Nothing is evicted."
+    ),
+]
 Kubeconfig = Annotated[
     Path | None,
     typer.Option("--kubeconfig", help="The kubeconfig of the server; default: the one that kubectl uses."),

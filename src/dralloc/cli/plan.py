@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dralloc.cli.options import profiles_starting_with
+from dralloc.cli.options import PreviewPreemption, profiles_starting_with
 from dralloc.cli.output import FINDINGS, fail
 from dralloc.cli.placement_options import PlacementOptions, takes_options
 
@@ -31,12 +31,7 @@ def plan(
         str | None,
         typer.Option("--namespace", "-n", help="Only pods in this namespace."),
     ] = None,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run", help="Also show which pods would be evicted for pods that do not fit. Nothing is evicted."
-        ),
-    ] = False,
+    dry_run: PreviewPreemption = False,
 ) -> None:
     """Show how many new nodes of a shape pending pods need. Exits with 1 if no shape has room for all of them.
 
