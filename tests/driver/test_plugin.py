@@ -228,12 +228,13 @@ def test_a_claim_with_a_new_allocation_is_prepared_again(directory: Path) -> Non
 @pytest.mark.parametrize(
     ("answer", "want"),
     [
-        (lambda claim: None, "not iterable"),
-        (lambda claim: [object()], "no attribute"),
+        (lambda claim: None, "not of None"),
+        (lambda claim: [object()], "not of <object object"),
         (lambda claim: [PreparedDevice(key=found.key, requests=("x",)) for found in claim.devices], "no request 'x'"),
         (lambda claim: [found.prepared(state={1, 2}.__iter__()) for found in claim.devices], "not JSON"),
+        (lambda claim: [claim.devices[0].consumed["watts"]], "KeyError: 'watts'"),
     ],
-    ids=["nothing", "something else", "a wrong request", "a state that cannot be written"],
+    ids=["nothing", "something else", "a wrong request", "a state that cannot be written", "an exception"],
 )
 def test_an_invalid_answer_of_a_driver_fails_only_its_claim(
     directory: Path, answer: Callable[[AllocatedClaim], Iterable[PreparedDevice]], want: str

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
@@ -181,7 +181,7 @@ class Preparer:
         begun = PreparationRecord(claim=claim, boot_id=self._boot_id, devices=remembered)
         await asyncio.to_thread(self._checkpoint.write, begun)
         told = replace(allocated, prepared=remembered, others=self._allocated(others))
-        devices = tuple(await call(self._driver.prepare, told))
+        devices = _prepared_devices(await call(self._driver.prepare, told))
         if faults := tuple(find_prepared_faults(allocated, devices)):
             raise ClaimFailed(f"driver {self._driver.name} returned invalid devices: {'; '.join(faults)}")
         await asyncio.to_thread(self._cdi.write, allocated.uid, devices)
@@ -229,7 +229,22 @@ class Preparer:
             _logger.warning("%s %s: %s", operation, reference, error)
         else:
             _logger.error("%s %s", operation, reference, exc_info=error)
-        return Failure(str(error) or type(error).__name__)
+        return Failure(_reason(error))
 
     def _count(self, operation: str, outcome: str) -> None:
         self._metrics.claims.add(self._driver.name, operation, outcome)
+
+
+def _prepared_devices(returned: Any) -> tuple[PreparedDevice, ...]:
+    """What `prepare` of a driver has returned; drivers need not have types."""
+    devices = tuple(returned) if isinstance(returned, Iterable) else (returned,)
+    for each in devices:
+        if not isinstance(each, PreparedDevice):
+            raise ClaimFailed(f"prepare has to return a list of what share.prepared(...) returns, not of {each!r}")
+    return devices
+
+
+def _reason(error: Exception) -> str:
+    """The text of an exception; that of a KeyError is only the key."""
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if isinstance(error, KeyError) else text or type(error).__name__
