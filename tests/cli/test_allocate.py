@@ -408,6 +408,10 @@ spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu}}]}}
             id="types",
         ),
         pytest.param(("-f", "-"), "apiVersion: v1\nkind: Node\n", "<stdin>: Node without metadata.name", id="no name"),
+        pytest.param(
+            ("-f", "-"), "kind: Node\nmetadata: {name: n}\n", "<stdin>: Node without apiVersion", id="no version"
+        ),
+        pytest.param(("--config", "/nowhere"), None, "/nowhere: No such file or directory\n", id="configuration"),
         pytest.param(("--feature-gates", "Nonsense=true"), None, "there is no feature gate 'Nonsense'", id="gates"),
     ],
 )

@@ -74,6 +74,17 @@ Preferred alternatives that do not fit
     )
 
 
+@pytest.mark.parametrize("word", ["claims", "Claim", "resourceclaim", "ResourceClaims"])
+def test_a_kind_may_be_written_as_for_kubectl(word: str) -> None:
+    assert run(word, "small").stdout == run("claim", "small").stdout
+
+
+def test_an_unknown_kind() -> None:
+    result = run("node", "n1")
+    assert result.exit_code == 2
+    assert "'node' is not one of pod, claim" in result.output
+
+
 def test_a_typing_error_shows_at_once() -> None:
     result = run("claim", "ml/typing-error")
     assert result.exit_code == 1

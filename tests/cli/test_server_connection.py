@@ -178,6 +178,8 @@ def test_an_unknown_context(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path, "http://127.0.0.1:1")
     told = run("top", "devices", "--kubeconfig", str(file), "--context", "there")
     assert_one_line(told, "has no context named 'there'")
+    told = run("get", "pods", "--context", "there", KUBECONFIG=str(file))
+    assert told.stderr.endswith("has no context named 'there'\n"), "a cluster is named, so no other one is proposed"
 
 
 @pytest.mark.parametrize("named", ["", "absent"])

@@ -78,7 +78,7 @@ def test_every_seed_draws_a_trace_of_its_own(files: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--nodes", "1x1:1:1"], "give a trace, or --synthetic ''"),
+        (["--nodes", "1x1:1:1"], "give the file of a trace, or --synthetic MIX"),
         (["pods.csv"], "give either --cluster or --nodes"),
         (["pods.csv", "--nodes", "1x1:1:1", "--cluster", "nodes.csv"], "give either --cluster or --nodes"),
         (["pods.csv", "--nodes", "many"], "nodes 'many': expected COUNTxDEVICES:CORES:GIB[:MODEL]"),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def backup(
-    file: Annotated[Path, typer.Argument(help="The file to write.", show_default=False)],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.", show_default=False)],
     data_dir: Annotated[
         Path | None,
         typer.Option(help="The data directory of a server on this machine; it may run. Default: ask the server."),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -20,10 +20,37 @@ class Sort(StrEnum):
     PODGROUP = "podgroup"
 
 
+# As kubectl, which takes a kind in any case, in the plural and by its short name.
+WORDS: Final = {
+    **dict.fromkeys(("pod", "pods", "po"), Sort.POD),
+    **dict.fromkeys(("claim", "claims", "resourceclaim", "resourceclaims"), Sort.CLAIM),
+    **dict.fromkeys(("podgroup", "podgroups"), Sort.PODGROUP),
+}
+
+
+def _parse_sort(text: str) -> Sort:
+    found = WORDS.get(text.lower())
+    if found is None:
+        raise typer.BadParameter(f"{text!r} is not one of {', '.join(Sort)}")
+    return found
+
+
+def _sorts_starting_with(incomplete: str) -> list[str]:
+    return [sort for sort in Sort if sort.startswith(incomplete)]
+
+
 @takes_options
 def explain(
     options: PlacementOptions,
-    sort: Annotated[Sort, typer.Argument(metavar="pod|claim|podgroup", help="What to explain.")],
+    sort: Annotated[
+        Sort,
+        typer.Argument(
+            metavar="pod|claim|podgroup",
+            parser=_parse_sort,
+            autocompletion=_sorts_starting_with,
+            help="What to explain.",
+        ),
+    ],
     name: Annotated[str, typer.Argument(metavar="NAME", help="NAMESPACE/NAME, or a name alone (see --namespace).")],
     node: Annotated[str | None, typer.Option(help="Only on this node.")] = None,
     namespace: Namespace = None,

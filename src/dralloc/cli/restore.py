@@ -11,7 +11,9 @@ from dralloc.cli.output import fail, in_words, say
 
 
 def restore(
-    file: Annotated[Path, typer.Argument(help="The file that dralloc backup wrote.", show_default=False)],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The file that dralloc backup wrote.", show_default=False)
+    ],
     data_dir: Annotated[Path, typer.Option(help="The data directory of the server, which must be stopped.")],
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the objects that the data directory has.")

@@ -22,6 +22,7 @@ app = typer.Typer(
     certificates of the earlier authority have new ones, `rotate retire`.
     """,
     no_args_is_help=True,
+    add_completion=False,
 )
 
 

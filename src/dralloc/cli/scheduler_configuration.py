@@ -52,7 +52,9 @@ def _read(path: Path, gates: FeatureGates | None) -> StatedConfiguration:
     try:
         documents = list(read_yaml_stream(path.read_text()))
         return stated_in(documents[0] if len(documents) == 1 else None, gates)
-    except (OSError, ValueError, BadConfiguration) as error:
+    except OSError as error:
+        fail(f"{path}: {error.strerror}")
+    except (ValueError, BadConfiguration) as error:
         fail(f"{path}: {error}")
 
 

@@ -33,7 +33,7 @@ def find_server(kubeconfig: Path | None, context: str | None, *, otherwise: str 
     try:
         return find_connection(kubeconfig, context=context)
     except BadKubeconfig as error:
-        fail(f"{error}{otherwise}{'' if kubeconfig else _cluster_of_ours()}")
+        fail(f"{error}{otherwise}{'' if kubeconfig or context else _cluster_of_ours()}")
 
 
 def _cluster_of_ours() -> str:

@@ -165,7 +165,7 @@ def _traces(files: Sequence[Path], synthetic: str | None) -> list[TraceSource]:
     from dralloc.placement_study.trace_files import read_trace
 
     if not files and synthetic is None:
-        fail("give a trace, or --synthetic ''")
+        fail("give the file of a trace, or --synthetic MIX; --synthetic '' is a mix with defaults")
     found: list[TraceSource] = [read_trace(file) for file in files]
     if synthetic is not None:
         found.append(SyntheticTraces(SyntheticMix.parse(synthetic)))

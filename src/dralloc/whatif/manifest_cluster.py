@@ -78,6 +78,8 @@ def _object(manifest: ManifestObject, namespace: str) -> ApiObject | None:
 
 def why_unreadable(manifest: ManifestObject) -> str:
     """Why an object of an unknown version cannot be left out: an answer without it would be wrong."""
+    if not manifest.api_version:
+        return f"{manifest.file}: {manifest.kind} without apiVersion"
     known = find_in_other_versions(manifest.api_version, manifest.kind)
     reason = known.lacks(manifest.api_version) if known else f"unknown kind of {manifest.api_version}"
     metadata = msgspec.json.decode(manifest.body).get("metadata")
