@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from dralloc.cli.options import Context, Files, Gates, Kubeconfig, Output, OutputFormat
 from dralloc.cli.output import fail, parse_gates
+
+if TYPE_CHECKING:
+    from dralloc.whatif.cluster_objects import ClusterObjects
+    from dralloc.whatif.device_report import PoolReport
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
@@ -109,17 +114,7 @@ def devices(
             name = objects.find_node(node).metadata.name
         reports = tuple(report for report in reports if report.node == name)
     if summary:
-        from dralloc.cli.device_summary import plain_summary, summary_lines
-        from dralloc.whatif.cluster_fragmentation import fragmentation_of
-        from dralloc.whatif.usage_summary import UsageSummarizer
-
-        classes = {name: item for (_, name), item in objects.all(DeviceClass).items()}
-        summarizer = UsageSummarizer(objects.features, classes, objects.all(ResourceClaim).values())
-        labels = {each.metadata.name: each.metadata.labels for each in objects.nodes}
-        found = summarizer.summary(reports, labels, node_group)
-        idle = fragmentation_of(objects)
-        by_driver = idle.by_driver() if node is None else idle.on_node(name)
-        answer(output, lambda: plain_summary(found, by_driver), lambda: summary_lines(found, by_driver))
+        _print_summary(objects, reports, None if node is None else name, node_group, output)
         return
     is_wide = output is OutputFormat.WIDE
     answer(
@@ -127,6 +122,28 @@ def devices(
         lambda: {"pools": [plain_pool(report) for report in reports]},
         lambda: tree(reports, is_wide=is_wide, with_bars=sys.stdout.isatty()),
     )
+
+
+def _print_summary(
+    objects: ClusterObjects,
+    reports: Sequence[PoolReport],
+    node: str | None,
+    node_group: str | None,
+    output: OutputFormat,
+) -> None:
+    from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
+    from dralloc.cli.answers import answer
+    from dralloc.cli.device_summary import plain_summary, summary_lines
+    from dralloc.whatif.cluster_fragmentation import fragmentation_of
+    from dralloc.whatif.usage_summary import UsageSummarizer
+
+    classes = {name: item for (_, name), item in objects.all(DeviceClass).items()}
+    summarizer = UsageSummarizer(objects.features, classes, objects.all(ResourceClaim).values())
+    labels = {each.metadata.name: each.metadata.labels for each in objects.nodes}
+    found = summarizer.summary(reports, labels, node_group)
+    idle = fragmentation_of(objects)
+    by_driver = idle.by_driver() if node is None else idle.on_node(node)
+    answer(output, lambda: plain_summary(found, by_driver), lambda: summary_lines(found, by_driver))
 
 
 def _follow(
