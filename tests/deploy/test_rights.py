@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from asyncio.subprocess import PIPE, STDOUT
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from itertools import product
@@ -85,7 +85,6 @@ from tests.support.rights import (
     account_user,
     grants_of,
     guarded_server,
-    without,
 )
 from tests.support.scripted_driver import ScriptedDriver
 from tests.support.scripted_transport import Loss, ScriptedTransport
@@ -203,13 +202,14 @@ def guarded(clock: Clock, *users: str) -> AbstractAsyncContextManager[GuardedApp
 
 
 @asynccontextmanager
-async def world(changed: Mapping[str, Iterable[Document]] | None = None) -> AsyncIterator[World]:
-    """A scheduler and controllers with their roles, or with the changed manifests of a user."""
+async def world() -> AsyncIterator[World]:
+    """A scheduler and controllers with their roles."""
     async with AsyncExitStack() as stack:
         clock = VirtualClock(asyncio.get_running_loop())
-        roles = {user: manifests(user) for user in (SCHEDULER, CONTROLLERS)} | dict(changed or {})
+        roles = {user: manifests(user) for user in (SCHEDULER, CONTROLLERS)}
         gates = FeatureGates.parse(f"{GROUPS},DRAPreemption=true,DRAResourcePoolStatus=true")
-        made = World(await stack.enter_async_context(guarded_server(clock, roles, gates)), clock)
+        application = await stack.enter_async_context(guarded_server(clock, roles, gates, proves_need=True))
+        made = World(application, clock)
         components = await stack.enter_async_context(Components())
         leases = PoolLeaseSettings(namespace="dralloc-system", identity="scheduler-1")
         settings = SchedulerSettings(names=frozenset({NAME}), gates=gates, pool_leases=leases)
@@ -505,48 +505,18 @@ async def everything(here: World) -> None:
     await preemption(here)
 
 
-def test_scheduler_and_controllers_use_exactly_their_permissions() -> None:
+def test_scheduler_and_controllers_need_exactly_their_permissions() -> None:
+    """Without any one of its rights, a component would be refused something that it does in these scenarios."""
+
     async def scenario() -> None:
         async with world() as here:
             await everything(here)
             for user in (SCHEDULER, CONTROLLERS):
                 await here.until_all_is_used(user)
+                assert here.application.not_needed(user) == set()
             assert here.application.refused == {}
 
     run_virtual(scenario())
-
-
-@pytest.mark.parametrize(
-    ("user", "removed"),
-    [
-        pytest.param(user, grant, id=f"{user.rpartition('-')[2]}: {grant}")
-        for user in (SCHEDULER, CONTROLLERS)
-        for grant in sorted(granted(user))
-    ],
-)
-def test_no_right_can_be_removed(user: str, removed: Grant) -> None:
-    """Without any one of its rights, a component is refused something that it does in these scenarios."""
-
-    async def scenario() -> None:
-        async with world({user: without(removed, manifests(user))}) as here:
-            working = asyncio.ensure_future(everything(here))
-            refused = asyncio.ensure_future(here.application.refuses(user))
-            try:
-                await asyncio.wait((working, refused), return_when=asyncio.FIRST_COMPLETED)
-                if not refused.done():
-                    # The last requests may come after everything that a test can see.
-                    await here.until(lambda: completed(refused.done()), f"{user} is refused something")
-            finally:
-                for task in (working, refused):
-                    task.cancel()
-                await asyncio.gather(working, refused, return_exceptions=True)
-            assert set(here.application.refused) == {user}
-
-    run_virtual(scenario())
-
-
-async def completed(value: bool) -> bool:
-    return value
 
 
 EVERY_RIGHT = [

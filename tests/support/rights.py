@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Set
 from contextlib import asynccontextmanager
-from copy import deepcopy
-from dataclasses import dataclass
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any
 
 from dralloc.access.access_request import AccessRequest
-from dralloc.access.authorizer import Decision
+from dralloc.access.authorizer import NO_OPINION, Decision
 from dralloc.access.service_accounts import NODE_NAME, service_account_groups, service_account_user_name
 from dralloc.access.users import ADMINISTRATOR, AUTHENTICATED, User
 from dralloc.apiserver.http.application import ApiApplication
@@ -81,23 +80,6 @@ def grants_of(user: str, documents: Iterable[Document]) -> frozenset[Grant]:
     )
 
 
-def without(grant: Grant, documents: Iterable[Document]) -> Iterator[Document]:
-    """The manifests with one right less."""
-    for document in documents:
-        if document["kind"] not in ("Role", "ClusterRole"):
-            yield document
-            continue
-        changed: dict[str, Any] = deepcopy(dict(document))
-        namespace = changed["metadata"].get("namespace", "")
-        changed["rules"] = [
-            {"apiGroups": [each.right.group], "resources": [each.right.resource], "verbs": [each.right.verb]}
-            | ({"resourceNames": [each.name]} if each.name else {})
-            for each in sorted(_grants(document, namespace))
-            if each != grant
-        ]
-        yield changed
-
-
 def _identity(document: Document) -> tuple[str, str, str]:
     metadata = document["metadata"]
     return document["kind"], metadata.get("namespace", ""), metadata["name"]
@@ -124,12 +106,27 @@ def _grants(role: Document, namespace: str) -> Iterator[Grant]:
                         yield Grant(Right(verb, group, resource), namespace, name)
 
 
-class GuardedApplication(ApiApplication):
-    """An application of a server that enforces roles. The token of a user is its name; `TOKEN` is the administrator's."""
+@dataclass(slots=True)
+class _Trial:
+    """Rights that are withheld while a request is handled, and those of them that it asked for."""
 
-    def __init__(self, server: ApiServer, grants: Mapping[str, frozenset[Grant]]) -> None:
+    withheld: Set[Grant]
+    asked: set[Grant] = field(default_factory=set)
+
+
+_trial: ContextVar[_Trial | None] = ContextVar("trial", default=None)
+
+
+class GuardedApplication(ApiApplication):
+    """An application of a server that enforces roles. The token of a user is its name; `TOKEN` is the administrator's.
+
+    With `proves_need`, a request that needs a right for the first time is tried without the right before it is served. If it is then
+    refused, which has no effects, the user needs the right.
+    """
+
+    def __init__(self, server: ApiServer, grants: Mapping[str, frozenset[Grant]], *, proves_need: bool = False) -> None:
         self.server = server
-        self._recorded = _RecordingServer(server)
+        self._recorded = _RecordingServer(server, grants if proves_need else {})
         users = {name: account_user(name) for name in grants}
         super().__init__(self._recorded, Authenticator({**users, TOKEN: ADMINISTRATOR}))
         self.used: defaultdict[str, set[Grant]] = defaultdict(set)
@@ -143,41 +140,66 @@ class GuardedApplication(ApiApplication):
         """The refused requests of each user."""
         return dict(self._recorded.refused)
 
-    async def refuses(self, user: str) -> None:
-        """Wait for the first refused request of the user."""
-        while user not in self._recorded.refused:
-            self._recorded.has_refused.clear()
-            await self._recorded.has_refused.wait()
+    def not_needed(self, user: str) -> frozenset[Grant]:
+        """The rights without which no request of the user would have been refused."""
+        return frozenset(self._recorded.unproven[user])
 
     def _record_decision(self, asked: AccessRequest) -> Decision:
         decision = self._decide(asked)
         grants = self._grants.get(asked.user.name)
-        if decision.allowed and grants is not None and not asked.path:
-            right = Right(asked.verb, asked.group, asked.full_resource)
-            found = [each for each in grants if each.covers(right, asked.namespace, asked.name)]
-            assert found, f"{asked.user.name} is allowed {right} by no role of its manifest"
-            # The narrowest grant counts as used.
-            self.used[asked.user.name].add(max(found, key=lambda each: (bool(each.name), bool(each.namespace))))
+        if not decision.allowed or grants is None or asked.path:
+            return decision
+        right = Right(asked.verb, asked.group, asked.full_resource)
+        found = {each for each in grants if each.covers(right, asked.namespace, asked.name)}
+        assert found, f"{asked.user.name} is allowed {right} by no role of its manifest"
+        trial = _trial.get()
+        if trial is not None and found <= trial.withheld:
+            trial.asked |= found
+            return NO_OPINION
+        # The narrowest grant counts as used.
+        self.used[asked.user.name].add(max(found, key=lambda each: (bool(each.name), bool(each.namespace))))
         return decision
 
 
 class _RecordingServer:
     """Passes requests on, and records the refused ones."""
 
-    def __init__(self, server: ApiServer) -> None:
+    def __init__(self, server: ApiServer, grants: Mapping[str, frozenset[Grant]]) -> None:
         self._server = server
         self.metrics = server.metrics
         self.refused: defaultdict[str, list[str]] = defaultdict(list)
-        self.has_refused = asyncio.Event()
+        self.unproven = {user: set(each) for user, each in grants.items()}
 
     async def handle(self, request: HttpRequest) -> HttpResponse:
-        response = await self._server.handle(request)
-        # The rights to parts of a claim's status are refused as invalid fields.
-        if response.status == 403 or (response.status == 422 and b"FieldValueForbidden" in response.body):
+        response = await self._prove(request) if self.unproven.get(request.user.name) else None
+        if response is None:
+            response = await self._server.handle(request)
+        if _is_refusal(response):
             why = response.body.decode(errors="replace")
             self.refused[request.user.name].append(f"{request.method} {request.path}: {why}")
-            self.has_refused.set()
         return response
+
+    async def _prove(self, request: HttpRequest) -> HttpResponse | None:
+        """Finds the rights without any one of which the request is refused. Returns a response if the request was served."""
+        unproven = self.unproven[request.user.name]
+        while unproven:
+            response, asked = await self._without(unproven, request)
+            if not asked or not _is_refusal(response):
+                return response
+            for grant in asked:
+                response, _ = await self._without({grant}, request)
+                if not _is_refusal(response):
+                    return response
+                unproven.discard(grant)
+        return None
+
+    async def _without(self, withheld: Set[Grant], request: HttpRequest) -> tuple[HttpResponse, set[Grant]]:
+        trial = _Trial(frozenset(withheld))
+        before = _trial.set(trial)
+        try:
+            return await self._server.handle(request), trial.asked
+        finally:
+            _trial.reset(before)
 
     async def refuse(self, request: HttpRequest, error: ApiError) -> HttpResponse:
         return await self._server.refuse(request, error)
@@ -189,14 +211,24 @@ class _RecordingServer:
         self._server.end_streams()
 
 
+def _is_refusal(response: HttpResponse) -> bool:
+    """The rights to parts of a claim's status are refused as invalid fields."""
+    return response.status == 403 or (response.status == 422 and b"FieldValueForbidden" in response.body)
+
+
 @asynccontextmanager
 async def guarded_server(
-    clock: Clock, manifests: Mapping[str, Iterable[Document]], gates: FeatureGates | None = None
+    clock: Clock,
+    manifests: Mapping[str, Iterable[Document]],
+    gates: FeatureGates | None = None,
+    *,
+    proves_need: bool = False,
 ) -> AsyncIterator[GuardedApplication]:
     """A server with the roles of these manifests, by user."""
     documents = {user: tuple(each) for user, each in manifests.items()}
     async with api_server(clock=clock, enforces_roles=True, gates=gates) as server:
-        application = GuardedApplication(server, {user: grants_of(user, each) for user, each in documents.items()})
+        grants = {user: grants_of(user, each) for user, each in documents.items()}
+        application = GuardedApplication(server, grants, proves_need=proves_need)
         client = AsyncClient(InProcessTransport(application, token=TOKEN))
         await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "dralloc-system"}})
         for each in documents.values():
