@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from dralloc.scheduler.contract import ClusterView
@@ -20,13 +20,14 @@ _NOTHING: Final = -(1 << 200)
 class _ResourceMasks:
     """Which nodes have an amount of one resource left, for the amounts that pods request."""
 
-    def __init__(self) -> None:
+    def __init__(self, left: list[int]) -> None:
+        # By the number of the node.
+        self._left = left
         # Ascending, with the mask of each.
         self._amounts: list[int] = []
         self._masks: list[int] = []
 
-    def mask(self, amount: int, left: Iterable[int]) -> int:
-        """`left` is what the nodes have left, the highest number first."""
+    def mask(self, amount: int) -> int:
         index = bisect_left(self._amounts, amount)
         if index < len(self._amounts) and self._amounts[index] == amount:
             return self._masks[index]
@@ -34,12 +35,15 @@ class _ResourceMasks:
             self._amounts.clear()
             self._masks.clear()
             index = 0
-        mask = int("".join(["1" if each >= amount else "0" for each in left]) or "0", 2)
+        mask = int("".join(["1" if each >= amount else "0" for each in reversed(self._left)]) or "0", 2)
         self._amounts.insert(index, amount)
         self._masks.insert(index, mask)
         return mask
 
-    def move(self, number: int, before: int, after: int) -> None:
+    def move(self, number: int, after: int) -> None:
+        if number == len(self._left):
+            self._left.append(_NOTHING)
+        before, self._left[number] = self._left[number], after
         amounts = self._amounts
         low, high = bisect_right(amounts, min(before, after)), bisect_right(amounts, max(before, after))
         for index in range(low, high):
@@ -77,10 +81,9 @@ class NodeRooms:
         if number == len(self._left):
             self._left.append(None)
             self.names.append(name)
-        before, after = self._left[number], node.free if node is not None else None
-        self._left[number] = after
+        self._left[number] = left = node.free if node is not None else None
         for resource, masks in self._masks.items():
-            masks.move(number, _left_of(resource, before), _left_of(resource, after))
+            masks.move(number, _left_of(resource, left))
 
     def mask(self, amounts: Mapping[str, int]) -> int:
         """The nodes that have all the amounts left."""
@@ -90,8 +93,10 @@ class NodeRooms:
         return found
 
     def _mask_of(self, resource: str, amount: int) -> int:
-        masks = self._masks.setdefault(resource, _ResourceMasks())
-        return masks.mask(amount, (_left_of(resource, left) for left in reversed(self._left)))
+        masks = self._masks.get(resource)
+        if masks is None:
+            masks = self._masks[resource] = _ResourceMasks([_left_of(resource, left) for left in self._left])
+        return masks.mask(amount)
 
     def shortages(self, amounts: Mapping[str, int], among: int) -> Iterator[tuple[NodeMisfit, int]]:
         """The nodes of a mask that do not have all the amounts left, by what they lack."""
