@@ -36,6 +36,7 @@ class LastNode:
     name: str = "LastNode"
     scale: int = 1
     reads_typical_pods: bool = False
+    by_amounts: bool = False
     judges_all: bool = True
     falls_with_load: bool = False
 

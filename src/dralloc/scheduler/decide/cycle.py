@@ -51,7 +51,7 @@ from dralloc.scheduler.decide.pod_requirements import (
     equivalence_key,
 )
 from dralloc.scheduler.decide.pod_volumes import VolumeObstacle, volume_events, volumes_of
-from dralloc.scheduler.decide.score_limits import LimitIndex
+from dralloc.scheduler.decide.ranked_groups import LimitIndex
 from dralloc.scheduler.decide.search_effort import DEFAULT_EFFORT, SearchEffort
 from dralloc.scheduler.decide.strategy_choice import SPREADING, StrategyChoice, StrategySettings
 from dralloc.scheduler.decide.verdict_table import NodeChoice, VerdictTable

@@ -74,7 +74,7 @@ class FittingNodes:
         return self._mask.names(self._bits & ~left)
 
     def best(self, fuller: Container[str], score_again: Callable[[str], Fits]) -> str | None:
-        """The name of the best node. `score_again` scores a node whose score is a limit, or that got fuller since it was scored."""
+        """The name of the best node. `score_again` scores a node that got `fuller` since it was scored."""
         if len(self._heaps) == 1:
             [raw] = self._heaps
             return self._top(raw, fuller, score_again)[2]
@@ -84,16 +84,14 @@ class FittingNodes:
         return max(rated)[2] if tops else None
 
     def _top(self, raw: RawScores, fuller: Container[str], score_again: Callable[[str], Fits]) -> _Entry:
-        heap, verdicts, entries = self._heaps[raw], self._verdicts, self._entries
+        heap, entries = self._heaps[raw], self._entries
         while True:
             entry = heap[0]
             negative, rank, name = entry
             if entries.get(name) is not entry:
                 heapq.heappop(heap)
                 continue
-            verdict = verdicts[name]
-            assert type(verdict) is Fits, "nodes with an entry fit"
-            if not verdict.is_limit and name not in fuller:
+            if name not in fuller:
                 return entry
             score = score_again(name).strategy_score
             if score != -negative:

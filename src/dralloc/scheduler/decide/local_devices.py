@@ -205,16 +205,19 @@ class LocalDeviceIndex:
 
     def after(self, before: LocalDevices, use: DeviceUse, node: NodeFacts, snapshot: Snapshot) -> LocalDevices | None:
         """The state of a node that gets a pod with the demand; None if the demand is not served."""
-        units, layout = self._nodes[node.name], before.layout
-        is_exact = units.is_everything and not (layout.has_cards or layout.has_terms or snapshot.rules)
-        if use.plain is not None and is_exact:
+        if use.plain is not None and self.is_everything(before, node, snapshot):
             return before.after_first_fit(use.plain.criteria, use.plain.count)
         judge = use.judge
         outcome = judge.search(judge.key(node, snapshot), node, snapshot).outcome
         if not isinstance(outcome, Allocated):
             return None
         taken = [device for claim in outcome.claims for device in claim.devices if not device.admin_access]
-        return _reduced(before, units, taken)
+        return _reduced(before, self._nodes[node.name], taken)
+
+    def is_everything(self, devices: LocalDevices, node: NodeFacts, snapshot: Snapshot) -> bool:
+        """True if what is left of its units is all that tells the node's devices from those of others."""
+        layout = devices.layout
+        return self._nodes[node.name].is_everything and not (layout.has_cards or layout.has_terms or snapshot.rules)
 
     # --- The units of a node ----------------------------------------------------------------------------------------
 

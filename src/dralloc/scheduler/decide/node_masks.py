@@ -13,6 +13,7 @@ from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.device_judge import DeviceJudge
 from dralloc.scheduler.decide.device_reasons import DeviceReasons
 from dralloc.scheduler.decide.node_fit import NodeMisfit
+from dralloc.scheduler.decide.node_groups import AlikeNodes, Member
 from dralloc.scheduler.decide.node_rooms import NodeRooms
 from dralloc.scheduler.decide.node_scores import RawScores
 from dralloc.scheduler.decide.offer_verdicts import OfferJudge, OfferVerdict
@@ -37,12 +38,11 @@ class AdmittedNodes:
         self._verdicts: dict[int, OfferVerdict] = {}
         self.misfits: dict[NodeMisfit, int] = {}
         self.away: dict[HeldClaim, int] = {}
+        # The nodes by their scores, and all of them.
+        self.by_raw: dict[RawScores, int] = {}
         self.mask = 0
         for name in self._view.nodes:
             self._update(name)
-
-    def raw_of(self, number: int) -> RawScores:
-        return self._verdicts[number].raw
 
     def catch_up(self) -> None:
         changes, read = self._view.changes, self._read
@@ -74,6 +74,7 @@ class AdmittedNodes:
             self.away[verdict.away] = self.away.get(verdict.away, 0) ^ bit
         else:
             self.mask ^= bit
+            self.by_raw[verdict.raw] = self.by_raw.get(verdict.raw, 0) ^ bit
 
 
 class ServedNodes:
@@ -120,6 +121,13 @@ class ServedNodes:
         if not self._known >> number & 1:
             self._ask(node, number)
         return bool(self.mask >> number & 1)
+
+    def first_of(self, group: AlikeNodes, among: int) -> Member | None:
+        """The best node of the mask `among` whose devices serve the demand."""
+        return group.first_in(among & ~self.refused, self._serves)
+
+    def _serves(self, member: Member) -> bool:
+        return self.has(self._view.nodes[member.name], member.number)
 
     def _ask(self, node: NodeState, number: int) -> None:
         if self._devices.shared_pools(node.offer.place, self._view.snapshot):
@@ -173,6 +181,11 @@ class FitMask:
     def is_hopeless(self) -> bool:
         """True if no node fits, whether it was asked for or not."""
         return not self._open or (self.served is not None and not self._open & ~self.served.refused)
+
+    def first_of(self, group: AlikeNodes, among: int) -> Member | None:
+        """The best node of the mask `among` that fits."""
+        among &= self._open
+        return self.served.first_of(group, among) if self.served is not None else group.first_in(among)
 
     def has(self, node: NodeState) -> bool:
         number = self.rooms.numbers[node.name]

@@ -15,7 +15,7 @@ from dralloc.scheduler.decide.node_fit import NodeMisfit, misfit_of_load
 from dralloc.scheduler.decide.node_scores import RawScores
 from dralloc.scheduler.decide.offer_verdicts import OfferJudge
 from dralloc.scheduler.decide.placement_rules import PlacementRules
-from dralloc.scheduler.decide.placement_strategy import LimitedScorer, NodeScorer, Scoring
+from dralloc.scheduler.decide.placement_strategy import NodeScorer, Scoring
 from dralloc.scheduler.decide.pod_requirements import HeldClaim, PodRequirements
 from dralloc.scheduler.state.node_state import NodeOffer, NodeState
 from dralloc.snapshot.cluster import Snapshot
@@ -25,14 +25,12 @@ class Fits(Struct, frozen=True, gc=False):
     """The node can take the pod.
 
     `allocated` is what the claims get; None where the pod has no claims to allocate, or another node's search was reused.
-    If `is_limit`, the score of the strategy is at most `strategy_score`.
     """
 
     raw: RawScores
     strategy_score: int
     devices_key: Hashable = None
     allocated: Allocated | None = None
-    is_limit: bool = False
 
 
 class Unfit(Struct, frozen=True, gc=False):
@@ -100,7 +98,6 @@ class NodeJudge:
         self._extended = extended
         self._scoring = scoring
         self.scorer = scoring.scorer(requirements, devices)
-        self._limited = self.scorer if isinstance(self.scorer, LimitedScorer) else None
         self._scorers: dict[DeviceJudge | None, NodeScorer] = {devices: self.scorer}
         # Many nodes share one.
         self._misfits: dict[NodeMisfit, Unfit] = {}
@@ -122,7 +119,7 @@ class NodeJudge:
         is_served = devices is None or devices.is_served(node.offer.place, snapshot)
         if is_served is None:
             return None
-        return self._fits(node, snapshot) if is_served else Lacking(_IMPOSSIBLE)
+        return self.fits(node, snapshot) if is_served else Lacking(_IMPOSSIBLE)
 
     def expectation(self, node: NodeState, snapshot: Snapshot) -> NodeVerdict:
         """The verdict if it is cheap; otherwise that the node fits, for a pod to which all nodes' devices are equally good.
@@ -137,7 +134,7 @@ class NodeJudge:
         known = devices.known(key)
         if known is None:
             if devices.visible(place, snapshot).is_faultless:
-                return self._fits(node, snapshot)
+                return self.fits(node, snapshot)
             known = devices.search(key, place, snapshot)
         return self._with_devices(node, snapshot, key, known)
 
@@ -164,24 +161,18 @@ class NodeJudge:
     def _supply_on(self, offer: NodeOffer) -> NodeSupply:
         return self._supply if self._extended is None else self._extended.on(offer)
 
-    def limited(self, node: NodeState, snapshot: Snapshot) -> Fits:
-        """The verdict of a node that is known to fit, without a search for devices; with a limit of the score where that takes less."""
-        if self._limited is None:
-            return self._fits(node, snapshot)
-        return Fits(self._offers.on(node.offer).raw, self._limited.limit(node, snapshot), is_limit=True)
-
     def _with_devices(self, node: NodeState, snapshot: Snapshot, key: Hashable, searched: SearchedNode) -> NodeVerdict:
         outcome = searched.outcome
         match outcome:
             case Allocated():
                 # An allocation may name its node, so another node's only proves that this node fits.
-                return self._fits(node, snapshot, outcome.score, key, outcome if searched.node == node.name else None)
+                return self.fits(node, snapshot, outcome.score, key, outcome if searched.node == node.name else None)
             case Fatal():
                 return Faulty(outcome)
             case _:
                 return Lacking(outcome, key)
 
-    def _fits(
+    def fits(
         self,
         node: NodeState,
         snapshot: Snapshot,
@@ -189,6 +180,7 @@ class NodeJudge:
         key: Hashable = None,
         allocated: Allocated | None = None,
     ) -> Fits:
+        """The verdict of a node that is known to fit."""
         raw = self._offers.on(node.offer).raw
         if device_score:
             raw = raw._replace(devices=device_score)

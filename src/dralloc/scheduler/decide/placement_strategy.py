@@ -77,6 +77,10 @@ class PlacementStrategy(Protocol):
         """True if a pod is compared on all nodes that fit, not only on enough of them."""
 
     @property
+    def by_amounts(self) -> bool:
+        """True if two nodes have equal scores whose resources, free resources and devices are equal."""
+
+    @property
     def falls_with_load(self) -> bool:
         """True if a node's score never rises when the node gets pods."""
 
@@ -116,6 +120,7 @@ class Spread:
     scale: int = 1
     reads_typical_pods: bool = False
     judges_all: bool = False
+    by_amounts: bool = True
     falls_with_load: bool = True
 
     def scorer(

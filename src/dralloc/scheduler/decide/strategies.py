@@ -109,19 +109,45 @@ class ScoredBy:
     scale: int = 1
     reads_typical_pods: bool = False
     judges_all: bool = True
+    by_amounts: bool = False
     falls_with_load: bool = False
 
     def scorer(self, requirements: PodRequirements, devices: DeviceJudge | None, context: ScoringContext) -> NodeScorer:
         return _FunctionScorer(self, requirements, devices, context)
 
 
-def most_allocated(scored: ScoredNode) -> int:
+class _PackScorer(_ScorerBase):
     """The percentage of the devices that are in use with the pod, then of cpu. A node without devices loses none."""
-    total = WHOLE * len(scored.after.left)
-    devices = SCORE_MAX * (total - scored.after.idle) // total if total else SCORE_MAX
-    cpu = scored.node.offer.allocatable.get(CPU, 0)
-    used = SCORE_MAX * (cpu - scored.free_after.get(CPU, 0)) // cpu if cpu else 0
-    return devices * (SCORE_MAX + 1) + min(max(used, 0), SCORE_MAX)
+
+    def score(self, node: NodeState, snapshot: Snapshot) -> int:
+        cpu = node.offer.allocatable.get(CPU, 0)
+        free = node.free.get(CPU, 0) - self._amounts.get(CPU, 0)
+        used = SCORE_MAX * (cpu - free) // cpu if cpu else 0
+        return self._by_devices(node, snapshot) + min(max(used, 0), SCORE_MAX)
+
+    def limit(self, node: NodeState, snapshot: Snapshot) -> int:
+        """As if the pod took all cpu."""
+        return self._by_devices(node, snapshot) + SCORE_MAX
+
+    def _by_devices(self, node: NodeState, snapshot: Snapshot) -> int:
+        after = self._after(self._context.local.of(node.offer.place, snapshot), node, snapshot)
+        if after is None:
+            return 0
+        total = WHOLE * len(after.left)
+        return (SCORE_MAX * (total - after.idle) // total if total else SCORE_MAX) * (SCORE_MAX + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    name: str = "Pack"
+    scale: int = SCORE_MAX + 2
+    reads_typical_pods: bool = False
+    judges_all: bool = True
+    by_amounts: bool = True
+    falls_with_load: bool = False
+
+    def scorer(self, requirements: PodRequirements, devices: DeviceJudge | None, context: ScoringContext) -> NodeScorer:
+        return _PackScorer(requirements, devices, context)
 
 
 class _FragmentationScorer(_ScorerBase):
@@ -173,13 +199,14 @@ class FragmentationAware:
     scale: int = 2 * STEPS_MAX // SCORE_MAX
     reads_typical_pods: bool = True
     judges_all: bool = True
+    by_amounts: bool = True
     falls_with_load: bool = False
 
     def scorer(self, requirements: PodRequirements, devices: DeviceJudge | None, context: ScoringContext) -> NodeScorer:
         return _FragmentationScorer(requirements, devices, context)
 
 
-PACK: Final = ScoredBy("Pack", most_allocated, scale=SCORE_MAX + 2)
+PACK: Final = Pack()
 FRAGMENTATION_AWARE: Final = FragmentationAware()
 STRATEGIES: Final[Mapping[str, PlacementStrategy]] = {
     strategy.name: strategy for strategy in (SPREAD, PACK, FRAGMENTATION_AWARE)

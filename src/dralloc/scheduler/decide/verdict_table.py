@@ -46,7 +46,7 @@ from dralloc.scheduler.decide.offer_verdicts import OfferJudge
 from dralloc.scheduler.decide.placement_rules import PlacementRules
 from dralloc.scheduler.decide.placement_strategy import Scoring
 from dralloc.scheduler.decide.pod_requirements import PodRequirements
-from dralloc.scheduler.decide.score_limits import LimitIndex, ScoredNodes, SharedLimits
+from dralloc.scheduler.decide.ranked_groups import LimitIndex, RankedGroups
 from dralloc.scheduler.decide.search_effort import DEFAULT_EFFORT, SearchEffort
 from dralloc.scheduler.state.node_state import NodeState
 
@@ -89,9 +89,11 @@ class VerdictTable:
         self._scale = scoring.strategy.scale
         self._scoring = scoring
         self._start = start
-        scorer = self.judge.scorer
-        self._limits = limits.of(mask, scorer, scoring, devices) if limits is not None else None
-        self._scored = ScoredNodes(mask, lambda node: scorer.score(node, view.snapshot)) if mask is not None else None
+        self._ranked: RankedGroups | None = None
+        if mask is not None and limits is not None and self._judges_all:
+            scorer = self.judge.scorer
+            shared = limits.of(mask, scorer, scoring, devices)
+            self._ranked = RankedGroups(mask, shared, lambda node: scorer.score(node, view.snapshot))
         self._restart()
 
     def __len__(self) -> int:
@@ -145,17 +147,16 @@ class VerdictTable:
         mask = self._mask
         if mask is not None:
             mask.catch_up()
-            if rules is None and self._limits is not None:
-                self._limits.catch_up()
-                if mask.is_exact:
-                    return self._best_scored(self._limits)
-            if rules is None and mask.is_exact and mask.is_hopeless():
-                return None
+            if rules is None and mask.is_exact:
+                if mask.is_hopeless():
+                    return None
+                choice = self._best_ranked(self._ranked) if self._ranked is not None else None
+                # Asking for nodes may have shown that masks cannot tell.
+                if self._ranked is not None and mask.is_exact:
+                    return choice
         self._catch_up()
         if rules is not None:
             self._judge_fuller()
-            for limited in [name for name, fits in self._fitting.items() if fits.is_limit]:
-                self._fitting.rate(self._view.nodes[limited], self._score_again(limited))
             return self._best_under(rules)
         self._look_further()
         while (name := self._best_known()) is not None:
@@ -164,10 +165,9 @@ class VerdictTable:
             self._look_further()
         return None
 
-    def _best_scored(self, limits: SharedLimits) -> NodeChoice | None:
-        assert self._scored is not None, "limits are those of a mask"
-        self._scored.catch_up(limits, self._view.changes)
-        found = self._scored.best(self._view.nodes, self._scale)
+    def _best_ranked(self, ranked: RankedGroups) -> NodeChoice | None:
+        ranked.catch_up()
+        found = ranked.best(self._view.nodes, self._scale)
         return NodeChoice(found.node, Fits(found.raw, found.score)) if found is not None else None
 
     def _best_known(self) -> str | None:
@@ -182,7 +182,7 @@ class VerdictTable:
         assert type(known) is Fits, "only nodes that fit are scored"
         self._fuller.discard(name)
         score = self.judge.scorer.score(node, self._view.snapshot)
-        if score != known.strategy_score or known.is_limit:
+        if score != known.strategy_score:
             self._verdicts[name] = known = Fits(known.raw, score)
         return known
 
@@ -384,7 +384,7 @@ class VerdictTable:
             fits = mask.has(node)
             # Asking for the node may have shown that masks cannot tell.
             if fits and mask.is_exact:
-                self._take(node, self.judge.limited(node, snapshot))
+                self._take(node, self.judge.fits(node, snapshot))
                 return
             if mask.is_exact:
                 self._exclude(node.name)
