@@ -41,7 +41,7 @@ from dralloc.scheduler.decide.claim_checks import (
 from dralloc.scheduler.decide.device_judge import DeviceJudge
 from dralloc.scheduler.decide.extended_supply import ExtendedNeeds, ExtendedSupplies
 from dralloc.scheduler.decide.node_masks import FitMasks
-from dralloc.scheduler.decide.node_verdicts import Fits, NodeVerdict, overruled
+from dralloc.scheduler.decide.node_verdicts import Fits, NodeVerdict, all_verdicts, overruled
 from dralloc.scheduler.decide.placement_rules import PlacementRules
 from dralloc.scheduler.decide.pod_requirements import (
     ClaimSplit,
@@ -150,7 +150,7 @@ class Cycle:
         attempt = self.begin(pod)
         if isinstance(attempt, Rejection):
             return {}
-        return overruled(attempt.table.all_verdicts(), attempt.rules, self._view.nodes)
+        return overruled(all_verdicts(attempt.table.judge, self._view), attempt.rules, self._view.nodes)
 
     def early_obstacle(self, pod: Pod) -> Rejection | None:
         """Why the pod cannot be decided on yet, if what is missing is probably about to be created. Costs little."""

@@ -7,8 +7,10 @@ from typing import Final
 
 from msgspec import Struct
 
+from dralloc.allocator.node_equivalence import NodeEquivalence
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, ClaimAllocation, Fatal, Impossible
 from dralloc.devices.identity import ClaimId, PoolId
+from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.device_judge import DeviceJudge, SearchedNode
 from dralloc.scheduler.decide.extended_supply import ExtendedSupplies, NodeSupply
 from dralloc.scheduler.decide.node_fit import NodeMisfit, misfit_of_load
@@ -210,3 +212,29 @@ class NodeJudge:
         """The pools whose usage the node's verdict depends on, except those that no other node sees."""
         devices = self.devices_on(node)
         return devices.shared_pools(node.offer.place, snapshot) if devices is not None else ()
+
+
+def all_verdicts(judge: NodeJudge, view: ClusterView) -> Mapping[str, NodeVerdict]:
+    """The verdict of every node. Nodes that the claims cannot distinguish share one, with the scores of the first."""
+    snapshot = view.snapshot
+    equivalences: dict[DeviceJudge, NodeEquivalence] = {}
+    known: dict[Hashable, NodeVerdict] = {}
+    verdicts: dict[str, NodeVerdict] = {}
+    for name, node in view.nodes.items():
+        unfit = judge.verdict_on_node(node)
+        devices = judge.devices_on(node)
+        if unfit is not None or devices is None:
+            verdicts[name] = unfit or judge.verdict(node, snapshot)
+            continue
+        if devices not in equivalences:
+            equivalences[devices] = NodeEquivalence(devices.demand, snapshot)
+        key = (devices, equivalences[devices].key(node.offer.place))
+        verdict = known.get(key)
+        if verdict is None:
+            verdict = judge.verdict(node, snapshot)
+            # Readers tell nodes of different kinds apart by their verdicts.
+            known[key] = verdict = (
+                Lacking(verdict.outcome, verdict.devices_key) if isinstance(verdict, Lacking) else verdict
+            )
+        verdicts[name] = verdict
+    return verdicts

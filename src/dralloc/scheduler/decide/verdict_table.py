@@ -16,14 +16,12 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
 from dralloc.allocator.allocate import score_max
 from dralloc.allocator.diagnosis.reasons import Group
-from dralloc.allocator.node_equivalence import NodeEquivalence
-from dralloc.devices.identity import PoolId
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.device_judge import DeviceJudge
 from dralloc.scheduler.decide.extended_supply import ExtendedSupplies
@@ -48,6 +46,7 @@ from dralloc.scheduler.decide.placement_strategy import Scoring
 from dralloc.scheduler.decide.pod_requirements import PodRequirements
 from dralloc.scheduler.decide.ranked_groups import LimitIndex, RankedGroups
 from dralloc.scheduler.decide.search_effort import DEFAULT_EFFORT, SearchEffort
+from dralloc.scheduler.decide.verdict_changes import VerdictChanges
 from dralloc.scheduler.state.node_state import NodeState
 
 
@@ -83,7 +82,6 @@ class VerdictTable:
         self._view = view
         self._only = requirements.only_nodes()
         self._devices_max = score_max(requirements.demand) if requirements.demand is not None else 0
-        self._wants_used_devices = requirements.demand is not None and requirements.demand.wants_used_devices
         self._judges_all = scoring.strategy.judges_all
         self._falls_with_load = scoring.strategy.falls_with_load
         self._scale = scoring.strategy.scale
@@ -98,31 +96,6 @@ class VerdictTable:
 
     def __len__(self) -> int:
         return len(self._verdicts) + len(self._unseen)
-
-    def all_verdicts(self) -> Mapping[str, NodeVerdict]:
-        """The verdict of every node. Nodes that the claims cannot distinguish share one, with the scores of the first."""
-        snapshot = self._view.snapshot
-        equivalences: dict[DeviceJudge, NodeEquivalence] = {}
-        known: dict[Hashable, NodeVerdict] = {}
-        verdicts: dict[str, NodeVerdict] = {}
-        for name, node in self._view.nodes.items():
-            unfit = self.judge.verdict_on_node(node)
-            devices = self.judge.devices_on(node)
-            if unfit is not None or devices is None:
-                verdicts[name] = unfit or self.judge.verdict(node, snapshot)
-                continue
-            if devices not in equivalences:
-                equivalences[devices] = NodeEquivalence(devices.demand, snapshot)
-            key = (devices, equivalences[devices].key(node.offer.place))
-            verdict = known.get(key)
-            if verdict is None:
-                verdict = self.judge.verdict(node, snapshot)
-                # Readers tell nodes of different kinds apart by their verdicts.
-                known[key] = verdict = (
-                    Lacking(verdict.outcome, verdict.devices_key) if isinstance(verdict, Lacking) else verdict
-                )
-            verdicts[name] = verdict
-        return verdicts
 
     def fault(self, rules: PlacementRules | None = None) -> Faulty | None:
         """An error in the claims. One node that meets it is enough: Kubernetes ends an attempt that meets an error."""
@@ -208,7 +181,7 @@ class VerdictTable:
         names = list(self._view.nodes) if self._only is None else sorted(self._only & self._view.nodes.keys())
         start = self._start % len(names) if names else 0
         self._unseen = deque((*names[start:], *names[:start]))
-        self._read = self._view.changes.next
+        self._changes = VerdictChanges(self._view.changes, self.requirements, self._effort)
         self._basis = self._scoring.basis
         self._verdicts: dict[str, NodeVerdict] = {}
         # Nodes in `_unseen` that fit and may have a better verdict by now.
@@ -219,44 +192,20 @@ class VerdictTable:
         self._unexplained: set[str] = set()
         self._faulty: dict[str, Faulty] = {}
         self._reasons = NodeReasons(self.requirements, self.judge)
-        # The nodes that see a pool which others may see, too.
-        self._seen_by: dict[PoolId, set[str]] = {}
         self._fitting = FittingNodes(self._verdicts, self._view, self._scale, self._mask)
 
     def _catch_up(self) -> None:
-        changes, read = self._view.changes, self._read
-        if not changes.is_known_since(read) or self._basis is not self._scoring.basis:
+        if self._basis is not self._scoring.basis or (new := self._changes.read()) is None:
             self._restart()
             return
-        self._read = changes.next
-        improved = dict.fromkeys(changes.changed.since(read))
-        worsened = set(changes.worsened.since(read))
-        freed: list[PoolId] = []
-        if self._wants_used_devices:
-            improved.update(dict.fromkeys(changes.taken.since(read)))
-        if self._seen_by:
-            for pool_id in changes.pools_taken.since(read):
-                concerned = self._seen_by.get(pool_id, set())
-                if len(concerned) > self._effort.few_max:
-                    freed += (pool_id,) if self._wants_used_devices else ()
-                elif self._wants_used_devices:
-                    improved.update(dict.fromkeys(concerned))
-                else:
-                    worsened |= concerned
-            for pool_id in changes.pools_freed.since(read):
-                concerned = self._seen_by.get(pool_id, set())
-                if len(concerned) > self._effort.few_max:
-                    freed.append(pool_id)
-                else:
-                    improved.update(dict.fromkeys(concerned))
-        self._fuller |= worsened
-        for name in improved:
+        self._fuller |= new.worsened
+        for name in new.improved:
             self._judge(name)
         self._drop_full()
-        if freed or not self._is_bounded():
+        if new.improvable or not self._is_bounded():
             self._judge_fuller()
-        for pool_id in dict.fromkeys(freed):
-            self._look_again(self._seen_by[pool_id])
+        for names in new.improvable:
+            self._look_again(names)
 
     def _is_bounded(self) -> bool:
         """True if all nodes with a verdict that they fit do fit, and none of them is better than its verdict."""
@@ -374,8 +323,7 @@ class VerdictTable:
             return
         self._expect(node)
         if not self._fits_exactly():
-            for pool_id in self.judge.pools(node, self._view.snapshot):
-                self._seen_by.setdefault(pool_id, set()).add(name)
+            self._changes.watch(name, self.judge.pools(node, self._view.snapshot))
 
     def _expect(self, node: NodeState) -> None:
         """Judges the node, as far as is possible without a search for devices."""
