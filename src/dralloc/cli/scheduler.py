@@ -35,7 +35,7 @@ def scheduler(
     ] = None,
     bindings: Annotated[
         int, typer.Option(metavar="COUNT", help="The number of pods that are bound concurrently.", min=1, max=10_000)
-    ] = 64,
+    ] = 256,
     config: Annotated[
         Path | None,
         typer.Option(

@@ -17,6 +17,8 @@ from dralloc.scheduler.state.class_settings import ClassSettings
 from dralloc.scheduler.state.pool_ownership import owns_every_pool
 
 NAME: Final = "dralloc"
+# While a pod is written, which takes two turns of a busy server, as many others as this are decided on: with fewer, both wait for each other.
+BINDINGS_MAX: Final = 256
 # The pods of a cluster whose only scheduler is ours: also those that name no scheduler.
 ONLY_SCHEDULER_NAMES: Final = frozenset({NAME, DEFAULT_SCHEDULER})
 
@@ -31,7 +33,7 @@ class SchedulerSettings:
     names: frozenset[str] = frozenset({NAME})
     gates: FeatureGates = field(default_factory=FeatureGates.defaults)
     identity: str = NAME
-    bindings_max: int = 64
+    bindings_max: int = BINDINGS_MAX
     owns_pool: Callable[[PoolId], bool] = owns_every_pool
     strategies: StrategySettings = SPREADING
     class_settings: Mapping[str, ClassSettings] = field(default_factory=dict)
