@@ -5,19 +5,16 @@ Every error becomes a `Status` response here.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 from msgspec.structs import replace
 
 from dralloc.access.authorizer import Authorizer
 from dralloc.access.impersonation import Impersonation, ImpersonationRefused
 from dralloc.api import rbac_v1
-from dralloc.api.codec import encode
-from dralloc.api.protobuf_writer import UnencodableValue, has_message, to_protobuf
 from dralloc.api.registry import (
     CERTIFICATE_SIGNING_REQUEST,
     NAMESPACE,
@@ -28,17 +25,13 @@ from dralloc.api.registry import (
 )
 from dralloc.apiserver.audit.auditor import Auditor
 from dralloc.apiserver.description.description_endpoints import DescriptionEndpoints
-from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.http.access_requests import access_request, refusal
 from dralloc.apiserver.http.authentication import Authenticator
-from dralloc.apiserver.http.flow_control import compute
 from dralloc.apiserver.http.impersonation_headers import wanted_user
-from dralloc.apiserver.http.messages import JSON, PROTOBUF, TEXT, HttpRequest, HttpResponse
-from dralloc.apiserver.http.negotiation import YAML, wants_protobuf, wants_yaml
+from dralloc.apiserver.http.messages import TEXT, HttpRequest, HttpResponse
 from dralloc.apiserver.http.node_connection import NodeCredentials
 from dralloc.apiserver.http.request_metrics import ServerMetrics
 from dralloc.apiserver.http.statuses import UNAUTHORIZED, no_such_resource, status_of, status_response
-from dralloc.apiserver.http.task_stacks import task_stacks
 from dralloc.apiserver.http.url_paths import GroupPath, Path, PlainPath, ResourcePath, VersionPath, parse_path
 from dralloc.apiserver.objects import write_batches
 from dralloc.apiserver.objects.access_control import AccessControl
@@ -54,6 +47,7 @@ from dralloc.apiserver.objects.event_expiry import EventExpiry
 from dralloc.apiserver.objects.garbage_collector import GarbageCollector
 from dralloc.apiserver.objects.namespaces import Namespaces, initial_namespaces
 from dralloc.apiserver.objects.node_restriction import NodeRestriction
+from dralloc.apiserver.objects.plain_endpoints import PlainEndpoints
 from dralloc.apiserver.objects.pod_connections import PodConnections
 from dralloc.apiserver.objects.pod_priorities import PodPriorities, system_classes
 from dralloc.apiserver.objects.pod_subresources import PodSubresources
@@ -62,27 +56,19 @@ from dralloc.apiserver.objects.published_settings import publish_settings
 from dralloc.apiserver.objects.quota_guard import ExtendedResourceNames, QuotaGuard, QuotaLimits
 from dralloc.apiserver.objects.reader import Reader
 from dralloc.apiserver.objects.resource_endpoints import ResourceEndpoints
+from dralloc.apiserver.objects.response_forms import convert
 from dralloc.apiserver.objects.reviews import Reviews
 from dralloc.apiserver.objects.role_aggregator import RoleAggregator
 from dralloc.apiserver.objects.service_account_tokens import ServiceAccountTokens
-from dralloc.apiserver.objects.stored_form import read_document
 from dralloc.apiserver.objects.stored_policy import POLICY_KINDS, StoredPolicy
 from dralloc.apiserver.objects.watch_streams import WatchTable
 from dralloc.apiserver.objects.write_guards import WriteGuard
 from dralloc.apiserver.objects.writer import WriteCheck, Writer, random_uid
 from dralloc.primitives.clock import Clock
-from dralloc.primitives.errors import ApiError, ErrorDetails, NotAcceptable, RequestEntityTooLarge, ServiceUnavailable
+from dralloc.primitives.errors import ApiError, RequestEntityTooLarge, ServiceUnavailable
 from dralloc.primitives.features import FeatureGates
-from dralloc.store.backup import backup_pieces
 from dralloc.store.errors import StoreError, StoreFull, StoreUnavailable, ValueTooLarge
 from dralloc.store.interface import Store
-
-# The server is not ready if the store takes longer than this.
-STORE_ANSWERS_WITHIN_S: Final = 2.0
-JWK_SET: Final = "application/jwk-set+json"
-
-# More than any body: descriptions are always made in a thread.
-DESCRIPTION_WORK: Final = 16 * 1024 * 1024
 
 _logger = logging.getLogger(__name__)
 
@@ -190,6 +176,7 @@ class ApiServer:
             accounts=self._accounts,
         )
         self.metrics = ServerMetrics(watches=self._watches.__len__)
+        self._plain = PlainEndpoints(store, self._description, self._accounts, self.metrics)
         self._ready = False
 
     async def start(self) -> None:
@@ -233,11 +220,7 @@ class ApiServer:
             self.metrics.in_flight -= 1
         if audited is not None:
             await audited.end(response)
-        accept = request.headers.get(b"accept", b"")
-        if b"yaml" in accept and wants_yaml(request.header(b"accept")):
-            await _convert_to_yaml(response)
-        elif b"protobuf" in accept and wants_protobuf(request.header(b"accept")):
-            await _convert_to_protobuf(response)
+        await convert(response, request)
         verb = _verb(request, about)
         self.metrics.observe(
             verb,
@@ -350,85 +333,13 @@ class ApiServer:
             return await extension.answer(request, self.handle)
         if "//" in request.path:
             return None
-        match path:
-            case "/healthz" | "/livez" | "/healthz/ping" | "/livez/ping" | "/readyz/ping":
-                return HttpResponse(body=b"ok", content_type=TEXT)
-            case "/readyz" | "/readyz/etcd" | "/healthz/etcd":
-                is_ready = self._ready and await self._store_answers()
-                return HttpResponse(200 if is_ready else 503, b"ok" if is_ready else b"not ready", TEXT)
-            case "/backup":
-                return HttpResponse(stream=backup_pieces(self._store), content_type="application/jsonl")
-            case "/debug/pprof":
-                return HttpResponse(body=task_stacks().encode(), content_type=TEXT)
-            case "/metrics":
-                text = await self.metrics.text()
-                return HttpResponse(body=text.encode(), content_type="text/plain; version=0.0.4; charset=utf-8")
-            case "/.well-known/openid-configuration":
-                return _with_media_type(request, JSON, self._accounts.openid_configuration())
-            case "/openid/v1/jwks":
-                return _with_media_type(request, JWK_SET, self._accounts.public_keys())
-        if path.startswith("/openapi/"):
-            # Made when it is first asked for, which takes half a second.
-            return await compute(DESCRIPTION_WORK, self._description.plain, request, path)
-        return self._description.plain(request, path)
-
-    async def _store_answers(self) -> bool:
-        try:
-            async with asyncio.timeout(STORE_ANSWERS_WITHIN_S):
-                await self._store.current_revision()
-        except (StoreError, TimeoutError):
-            return False
-        return True
+        return await self._plain.answer(request, path, is_ready=self._ready)
 
     def _nothing_there(self, path: Path) -> HttpResponse:
         """A `Status` within a served group, a plain 404 elsewhere."""
         if isinstance(path, ResourcePath | VersionPath) and path.group in self._resources.groups:
             return status_response(status_of(no_such_resource()))
         return HttpResponse(status=404, body=b"404 page not found\n", content_type=TEXT)
-
-
-def _with_media_type(request: HttpRequest, media_type: str, document: Document) -> HttpResponse:
-    """The document in the one form that it has."""
-    accepted = request.header(b"accept") or "*/*"
-    if not any(part.partition(";")[0].strip() in (media_type, "*/*", "application/*") for part in accepted.split(",")):
-        message = f"406: Not Acceptable\n\nAvailable representations: {media_type}"
-        raise NotAcceptable(message, details=ErrorDetails())
-    return HttpResponse(body=encode(document), content_type=media_type)
-
-
-async def _convert_to_yaml(response: HttpResponse) -> None:
-    """Convert the body to YAML. Streams stay JSON."""
-    if response.content_type == JSON and response.stream is None:
-        # Slow to import, and few clients ask for YAML.
-        from dralloc.api.yaml_writer import write_yaml
-
-        body = response.body
-        response.body = await compute(20 * len(body), lambda: write_yaml(read_document(body)).encode())
-        response.content_type = YAML
-
-
-async def _convert_to_protobuf(response: HttpResponse) -> None:
-    """Convert the body to protobuf, unless it has no message. Watches are protobuf already."""
-    if response.content_type != JSON:
-        return
-    if response.stream is not None:
-        # A long list: a message needs its length before its content.
-        response.body = b"".join([piece async for piece in response.stream])
-        response.stream = None
-    body = response.body
-    made = await compute(20 * len(body), _protobuf_of, body)
-    if made is not None:
-        response.body, response.content_type = made, PROTOBUF
-
-
-def _protobuf_of(body: bytes) -> bytes | None:
-    document = read_document(body)
-    if not has_message(document.get("apiVersion", ""), document.get("kind", "")):
-        return None
-    try:
-        return to_protobuf(document)
-    except UnencodableValue:
-        return None
 
 
 def _verb(request: HttpRequest, path: ResourcePath | None) -> str:
