@@ -76,7 +76,9 @@ def throughput_large() -> Iterator[Figure]:
     small = run(measure_local_cluster(WORKLOADS["shared"], Scale(nodes=500, pods=2000)))
     large = run(measure_local_cluster(WORKLOADS["shared"], Scale(nodes=5000, pods=2000)))
     yield Figure("shared: 2,000 pods on 5,000 nodes", large.pods_per_s, "pods/s")
-    yield Figure("time per pod on 5,000 nodes, relative to 500", small.pods_per_s / large.pods_per_s, "times", target=2)
+    yield Figure(
+        "time per pod on 5,000 nodes, relative to 500", small.pods_per_s / large.pods_per_s, "times", target=1.1
+    )
 
 
 @benchmark("one-claim")
