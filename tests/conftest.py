@@ -35,6 +35,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """`-n auto`: three workers on two cores, because tests wait a third of their time for programs, sockets and disks."""
+    return max(1, (os.cpu_count() or 1) * 3 // 2)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """With CI=true a skipped test counts as failed."""
