@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -63,30 +65,34 @@ def test_a_wrong_decision_is_a_disagreement(spoil: dict[str, object]) -> None:
 # --- The runner itself must be able to disagree --------------------------------------------------------------
 
 
-def spoiled_api_line(spoil: Callable[[dict[str, object]], None], code: int, file: str = "api.jsonl.gz") -> bytes:
-    """A recorded line of that code, with a changed answer."""
-    line = next(line for line in map(json.loads, read_lines(VECTORS / file)) if line["code"] == code)
-    spoil(line)
-    return json.dumps(line).encode()
+Spoil = Callable[[dict[str, Any]], None]
+
+
+@cache
+def recorded_api_line(file: str, code: int) -> bytes:
+    """The first recorded line with that code."""
+    return next(line for line in read_lines(VECTORS / file) if json.loads(line)["code"] == code)
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("spoil", "code", "file"),
     [
-        spoiled_api_line(lambda line: line.update(code=422, causes=[]), 201),
-        spoiled_api_line(lambda line: line.update(code=201, object={}), 422),
-        spoiled_api_line(lambda line: line.update(causes=[]), 422),
-        spoiled_api_line(lambda line: line.update(causes=[*line["causes"], ["FieldValueInvalid", "spec"]]), 422),  # type: ignore[misc]
-        spoiled_api_line(lambda line: line.update(code=201), 400),
-        spoiled_api_line(lambda line: line["object"].update(status={"x": 1}), 201),  # type: ignore[attr-defined]
-        spoiled_api_line(lambda line: line.update(path="/apis/resource.k8s.io/v9/resourceslices"), 201),
-        spoiled_api_line(lambda line: line.update(causes=[]), 422, UPSTREAM),
-        spoiled_api_line(lambda line: line.update(code=422, causes=[]), 201, UPSTREAM),
-        spoiled_api_line(lambda line: line.update(object={}), 200, UPSTREAM),
+        (lambda line: line.update(code=422, causes=[]), 201, "api.jsonl.gz"),
+        (lambda line: line.update(code=201, object={}), 422, "api.jsonl.gz"),
+        (lambda line: line.update(causes=[]), 422, "api.jsonl.gz"),
+        (lambda line: line.update(causes=[*line["causes"], ["FieldValueInvalid", "spec"]]), 422, "api.jsonl.gz"),
+        (lambda line: line.update(code=201), 400, "api.jsonl.gz"),
+        (lambda line: line["object"].update(status={"x": 1}), 201, "api.jsonl.gz"),
+        (lambda line: line.update(path="/apis/resource.k8s.io/v9/resourceslices"), 201, "api.jsonl.gz"),
+        (lambda line: line.update(causes=[]), 422, UPSTREAM),
+        (lambda line: line.update(code=422, causes=[]), 201, UPSTREAM),
+        (lambda line: line.update(object={}), 200, UPSTREAM),
     ],
 )
-def test_a_wrong_answer_is_a_disagreement(line: bytes) -> None:
-    (verdict,) = load_family("api").run([line], VectorOptions())
+def test_a_wrong_answer_is_a_disagreement(spoil: Spoil, code: int, file: str) -> None:
+    line = json.loads(recorded_api_line(file, code))
+    spoil(line)
+    (verdict,) = load_family("api").run([json.dumps(line).encode()], VectorOptions())
     assert verdict.differences
 
 

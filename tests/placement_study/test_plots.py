@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import sys
 
-import pandas
 import pytest
 
 from dralloc.placement_study import Run, described_cluster, simulate, synthetic_trace
@@ -18,6 +17,9 @@ def run() -> Run:
 
 
 def test_pandas_takes_columns_and_records(run: Run) -> None:
+    # Imported here, because it takes long and every worker imports this module.
+    import pandas
+
     pods = pandas.DataFrame(run.pods)
     assert pods.equals(pandas.DataFrame(run.records()))
     assert pods.groupby("size")["placed_s"].count().sum() == run.summary()["placed"]

@@ -28,7 +28,9 @@ def frame(
         head = struct.pack(">BBQ", first, bit | 127, stated)
     if not masked:
         return head + payload
-    return head + MASK + bytes(byte ^ MASK[place % 4] for place, byte in enumerate(payload))
+    # As one number: some payloads have megabytes.
+    mask = (MASK * (len(payload) // 4 + 1))[: len(payload)]
+    return head + MASK + (int.from_bytes(payload) ^ int.from_bytes(mask)).to_bytes(len(payload))
 
 
 class Written:
