@@ -65,3 +65,6 @@ def test_workflows_call_targets_that_exist(workflow: Path) -> None:
     for command in commands_of(workflow):
         for target in re.findall(r"^make (\w+)", command, re.M):
             prerequisites(target)
+        if command.startswith("make "):
+            for variable in re.findall(r" ([A-Z]+)=", command):
+                assert f"\n{variable} ?= " in MAKEFILE, f"the Makefile does not read {variable}"
