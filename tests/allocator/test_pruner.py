@@ -45,7 +45,7 @@ from tests.support.random_extensions import with_aggregated_capacity, with_disti
 from tests.support.random_seeds import seeds
 from tests.support.random_worlds import random_world, with_derived_attributes
 
-BATCH_SIZE = 120
+BATCH_SIZE = 80
 STEPS_MAX = 2_000
 # Problems that end within these steps leave little to prune.
 EASY_STEPS = 20

@@ -9,7 +9,7 @@ import pytest
 
 from tests.campaign.campaign import run_campaign
 
-KILLS = 8
+KILLS = 5
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dralloc.cli.file_parts import Part
+from dralloc.cli.file_parts import PART_SIZE_MIN, Part
 from dralloc.cli.manifest_records import PartRead, cut_list, read_part
 
 SLICE = """\
@@ -68,8 +69,11 @@ def test_other_files_are_left_whole() -> None:
 
 @pytest.mark.slow
 def test_a_large_cluster_is_answered_from_kubectl_output(tmp_path: Path) -> None:
-    """Large enough that it is read by several processes."""
-    (tmp_path / "slices.yaml").write_text(kubectl_list(7000))
+    """Large enough that it is read by several processes, mostly because of annotations."""
+    note = "x" * 2000
+    listed = re.sub(r"name: slice-\d+", rf"\g<0>, annotations: {{note: {note}}}", kubectl_list(1000))
+    assert len(listed) > 2 * PART_SIZE_MIN
+    (tmp_path / "slices.yaml").write_text(listed)
     (tmp_path / "claim.yaml").write_text(
         """\
 apiVersion: resource.k8s.io/v1
@@ -84,5 +88,5 @@ spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu, count: 2
     )
     command = [sys.executable, "-m", "dralloc", "explain", "claim", "claim", "-f", str(tmp_path)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
-    assert result.stdout.startswith("claim default/claim does not fit on any of 7000 nodes: 1 device, 2 requested\n")
+    assert result.stdout.startswith("claim default/claim does not fit on any of 1000 nodes: 1 device, 2 requested\n")
     assert result.returncode == 1

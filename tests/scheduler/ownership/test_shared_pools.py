@@ -29,6 +29,7 @@ from dralloc.testing.builders import claim, device, device_class, request, resou
 from tests.scheduler.bind.test_races import assert_nothing_is_given_twice
 from tests.support.api_server import api_in_process
 from tests.support.faulty_transport import FaultyTransport
+from tests.support.random_seeds import seeds
 from tests.support.scheduled_cluster import node
 from tests.support.workloads import Document, existing, job, pod
 
@@ -267,7 +268,8 @@ def _changes(holders: list[tuple[int, str, str]]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", seeds(8))
 def test_two_schedulers_never_allocate_from_the_same_pool(seed: int) -> None:
     """Random pods, crashes, restarts and lost messages; at the end every pod has its devices."""
 
