@@ -10,6 +10,7 @@ import pytest
 
 from dralloc.access.authorizer import AllowAll
 from dralloc.access.users import AUTHENTICATED, NODES, User
+from dralloc.apiserver.server import ApiServer
 from dralloc.assembly.api_server import running_api_server
 from dralloc.primitives.features import FeatureGates
 from dralloc.simulator.virtual_time import run_virtual
@@ -296,7 +297,7 @@ def test_a_pod_that_takes_the_name_of_another_is_not_deleted_for_it() -> None:
     async def main() -> None:
         async with (
             InterruptedStore() as store,
-            running_api_server(store, clock=SystemClock(), gates=FeatureGates.defaults()) as server,
+            running_api_server(ApiServer(store, clock=SystemClock(), gates=FeatureGates.defaults())) as server,
         ):
             api, node = LocalApi(server), LocalApi(server, N1)
 

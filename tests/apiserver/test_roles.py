@@ -14,6 +14,7 @@ from dralloc.access.default_policy import AUTO_UPDATE, default_documents
 from dralloc.access.users import AUTHENTICATED, User
 from dralloc.api.rbac_v1 import GROUP
 from dralloc.api.registry import find_kind
+from dralloc.apiserver.server import ApiServer
 from dralloc.assembly.api_server import running_api_server
 from dralloc.primitives.features import FeatureGates
 from dralloc.store.interface import Store
@@ -55,7 +56,7 @@ def binding(name: str, role_name: str, user: str = "alice", kind: str = "Role") 
 @asynccontextmanager
 async def server_on(store: Store) -> AsyncIterator[LocalApi]:
     settings: dict[str, Any] = {"clock": FixedClock(), "gates": FeatureGates.defaults(), "enforces_roles": True}
-    async with running_api_server(store, **settings) as server:
+    async with running_api_server(ApiServer(store, **settings)) as server:
         yield LocalApi(server)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from dralloc.apiserver.server import ApiServer
 from dralloc.assembly.api_server import running_api_server
 from dralloc.conformance.family_index import load_family
 from dralloc.conformance.vector_family import VectorOptions, read_lines
@@ -40,7 +41,7 @@ async def servers_on(url: str, count: int) -> AsyncIterator[list[LocalApi]]:
         apis = []
         for _ in range(count):
             store = await stack.enter_async_context(await open_store(url))
-            running = running_api_server(store, clock=FixedClock(), gates=FeatureGates.defaults())
+            running = running_api_server(ApiServer(store, clock=FixedClock(), gates=FeatureGates.defaults()))
             apis.append(LocalApi(await stack.enter_async_context(running)))
         yield apis
 

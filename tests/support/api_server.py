@@ -50,14 +50,16 @@ async def api_server(
     async with (
         nullcontext(store) if store is not None else MemoryStore(limits=limits) as kept,
         running_api_server(
-            kept,
-            clock=clock or loop_clock(),
-            gates=gates or FeatureGates.defaults(),
-            guards_devices=guards_devices,
-            authorizer=authorizer,
-            enforces_roles=enforces_roles,
-            auditor=auditor,
-            extensions=extensions,
+            ApiServer(
+                kept,
+                clock=clock or loop_clock(),
+                gates=gates or FeatureGates.defaults(),
+                guards_devices=guards_devices,
+                authorizer=authorizer,
+                enforces_roles=enforces_roles,
+                auditor=auditor,
+                extensions=extensions,
+            )
         ) as server,
     ):
         yield server

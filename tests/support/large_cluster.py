@@ -16,7 +16,7 @@ from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.apiserver.http.static_pages import StaticPages
 from dralloc.apiserver.objects.api_resources import key_of
 from dralloc.apiserver.objects.stored_form import document_to_stored
-from dralloc.apiserver.server import ServerExtension
+from dralloc.apiserver.server import ApiServer, ServerExtension
 from dralloc.assembly.api_server import running_api_server
 from dralloc.fleet.profiles import load_profile, nodes_of
 from dralloc.primitives.features import FeatureGates
@@ -40,7 +40,9 @@ async def large_cluster(
     async with MemoryStore() as store:
         await _fill(store, nodes)
         gates = FeatureGates.defaults()
-        async with running_api_server(store, clock=SystemClock(), gates=gates, extensions=extensions) as server:
+        async with running_api_server(
+            ApiServer(store, clock=SystemClock(), gates=gates, extensions=extensions)
+        ) as server:
             application = ApiApplication(server, Authenticator({}, without_credential=ADMINISTRATOR), pages)
             async with listen(application, ListenAddress()) as url:
                 yield url

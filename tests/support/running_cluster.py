@@ -20,6 +20,7 @@ from dralloc.api.pod_v1 import Pod, PodCondition
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import Authenticator
 from dralloc.apiserver.http.listener import ListenAddress, listen
+from dralloc.apiserver.server import ApiServer
 from dralloc.assembly.api_server import running_api_server
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.kubeconfig import ConnectionConfig
@@ -48,7 +49,7 @@ class HttpServer:
         """Start or restart the server; returns its URL."""
         await self.stop()
         server = await self._serving.enter_async_context(
-            running_api_server(self._store, clock=loop_clock(), gates=FeatureGates.parse(gates))
+            running_api_server(ApiServer(self._store, clock=loop_clock(), gates=FeatureGates.parse(gates)))
         )
         application = ApiApplication(server, Authenticator({TOKEN: ADMINISTRATOR}))
         url = await self._serving.enter_async_context(listen(application, ListenAddress(port=self._port)))

@@ -21,6 +21,7 @@ from dralloc.access.users import ADMINISTRATOR, User
 from dralloc.api.coordination_v1 import Lease
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import Authenticator
+from dralloc.apiserver.server import ApiServer
 from dralloc.assembly.api_server import running_api_server
 from dralloc.assembly.component_rights import ComponentAccount, grant_rights, node_user
 from dralloc.assembly.components import Components, Run
@@ -118,7 +119,9 @@ async def cluster_in_process(
     settings = settings or ClusterSettings()
     async with (
         MemoryStore() as memory,
-        running_api_server(store or memory, clock=settings.clock, gates=settings.gates, enforces_roles=True) as server,
+        running_api_server(
+            ApiServer(store or memory, clock=settings.clock, gates=settings.gates, enforces_roles=True)
+        ) as server,
     ):
         # Clients are in this process, or on this machine after `listen`; kubectl sends no token without TLS.
         authenticator = Authenticator({TOKEN: ADMINISTRATOR}, without_credential=ADMINISTRATOR)

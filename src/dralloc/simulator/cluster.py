@@ -40,6 +40,7 @@ from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import Authenticator
 from dralloc.apiserver.http.messages import HttpResponse
 from dralloc.apiserver.objects.api_resources import prefix_of
+from dralloc.apiserver.server import ApiServer
 from dralloc.assembly.api_server import running_api_server
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
@@ -424,7 +425,7 @@ class _Server:
 
     async def _serve_once(self, store: Store) -> None:
         async with running_api_server(
-            store, clock=self.clock, gates=self.gates, new_uid=self._cluster.new_uid
+            ApiServer(store, clock=self.clock, gates=self.gates, new_uid=self._cluster.new_uid)
         ) as server:
             self._application = ApiApplication(server, Authenticator({TOKEN: ADMINISTRATOR}))
             self.ready.set()

@@ -21,6 +21,7 @@ from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.api.resource_v1 import DeviceClaimConfiguration, DeviceRequest, ResourceClaim
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import Authenticator
+from dralloc.apiserver.server import ApiServer
 from dralloc.assembly.api_server import running_api_server
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
@@ -87,7 +88,7 @@ async def bench_server(gates: FeatureGates | None = None) -> AsyncIterator[Trans
     """An API server with the node on which drivers run."""
     async with (
         MemoryStore() as store,
-        running_api_server(store, clock=SystemClock(), gates=gates or FeatureGates.defaults()) as server,
+        running_api_server(ApiServer(store, clock=SystemClock(), gates=gates or FeatureGates.defaults())) as server,
     ):
         application = ApiApplication(server, Authenticator({}, without_credential=ADMINISTRATOR))
         transport = InProcessTransport(application)

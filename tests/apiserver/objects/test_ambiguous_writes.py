@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from dralloc.apiserver.server import ApiServer
 from dralloc.assembly.api_server import running_api_server
 from dralloc.primitives.features import FeatureGates
 from dralloc.store.interface import Store
@@ -109,7 +110,9 @@ async def cluster(etcd: EtcdServer, servers: int = 1) -> AsyncIterator[Cluster]:
         apis: list[LocalApi] = []
         for url in urls:
             store = await stack.enter_async_context(await open_store(url))
-            server = await stack.enter_async_context(running_api_server(store, clock=FixedClock(), gates=GATES))
+            server = await stack.enter_async_context(
+                running_api_server(ApiServer(store, clock=FixedClock(), gates=GATES))
+            )
             apis.append(LocalApi(server))
         yield Cluster(proxy, apis, await stack.enter_async_context(await open_store(etcd.url(root))))
 
@@ -395,7 +398,7 @@ def test_cancelled_requests_leave_no_device_to_two_claims(tmp_path: Path, store_
         async with (
             asyncio.timeout(120),
             await open_store(url) as store,
-            running_api_server(store, clock=FixedClock(), gates=FeatureGates.defaults()) as server,
+            running_api_server(ApiServer(store, clock=FixedClock(), gates=FeatureGates.defaults())) as server,
         ):
             api = LocalApi(server)
             for steps in range(12):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dralloc.apiserver.server import ApiServer
 from dralloc.assembly.api_server import running_api_server
 from dralloc.primitives.features import FeatureGates
 from dralloc.store.store_url import open_store
@@ -125,7 +126,7 @@ def test_of_concurrent_default_classes_one_is_stored(tmp_path: Path) -> None:
     async def run() -> None:
         async with (
             await open_store(f"sqlite://{tmp_path / 'store.db'}") as store,
-            running_api_server(store, clock=FixedClock(), gates=FeatureGates.defaults()) as server,
+            running_api_server(ApiServer(store, clock=FixedClock(), gates=FeatureGates.defaults())) as server,
         ):
             api = LocalApi(server)
             classes = [priority_class(f"c{number}", number, globalDefault=True) for number in range(5)]
