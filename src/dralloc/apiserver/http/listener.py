@@ -20,6 +20,7 @@ import uvicorn
 from dralloc.apiserver.credentials.tls_context import ServedTls
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.connection_gate import ConnectionGate
+from dralloc.apiserver.http.handshake_turns import HandshakeTurns
 from dralloc.apiserver.http.limited_connection import ClientSocket, LimitedConnection, StalledReaders
 from dralloc.apiserver.http.listener_limits import ListenerLimits
 from dralloc.apiserver.http.shedding_log import SheddingLog
@@ -27,7 +28,7 @@ from dralloc.apiserver.http.shedding_log import SheddingLog
 if TYPE_CHECKING:
     from dralloc.apiserver.credentials.certificates import TlsFiles
 
-# Connections that are accepted in one turn of the loop: a TLS handshake takes a millisecond or two.
+# Connections that are accepted in one turn of the loop.
 ACCEPTED_PER_TURN: Final = 8
 # Certificates that are checked in one turn of the loop when an authority is retired.
 CHECKED_PER_TURN: Final = 16
@@ -87,6 +88,7 @@ class _Server(uvicorn.Server):
             report=self._log.count,
         )
         self._stalled = StalledReaders(limits.unread_bytes_max, self._log.count)
+        self._handshakes = HandshakeTurns()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def count_connections(self) -> int:
@@ -165,12 +167,14 @@ class _Server(uvicorn.Server):
                     accepted.send(_TOO_MANY)
             accepted.close()
             return
-        task = asyncio.get_running_loop().create_task(self._connect(connection))
+        task = asyncio.get_running_loop().create_task(self._connect(connection, address))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _connect(self, connection: ClientSocket) -> None:
+    async def _connect(self, connection: ClientSocket, address: str) -> None:
         """Make the TLS handshake, if there is one, and hand the connection to its protocol."""
+        if self._tls is not None and not await self._may_begin(connection, address):
+            return
         tls = self._tls.current() if self._tls is not None else None
         handshake = {} if tls is None else {"ssl_handshake_timeout": self._limits.handshake_time_max_s}
 
@@ -186,10 +190,28 @@ class _Server(uvicorn.Server):
         try:
             await loop.connect_accepted_socket(make_protocol, connection.socket, ssl=tls, **handshake)
         except (OSError, asyncio.CancelledError) as error:
-            if not connection.is_closed and not isinstance(error, asyncio.CancelledError):
-                self._log.count("closed in the TLS handshake")
+            self._end_handshake(connection, error)
+
+    async def _may_begin(self, connection: ClientSocket, address: str) -> bool:
+        """Wait for the client's first bytes, and for a turn; False if it is closed instead."""
+        try:
+            async with asyncio.timeout(self._limits.handshake_time_max_s):
+                await self._handshakes.wait(connection.socket, address)
+        except (OSError, asyncio.CancelledError) as error:
+            self._end_handshake(connection, error)
+        else:
+            if not connection.is_closed:
+                return True
             self._gate.leave(connection)
-            connection.close_now()
+        # It has no transport that would close it.
+        connection.socket.close()
+        return False
+
+    def _end_handshake(self, connection: ClientSocket, error: BaseException) -> None:
+        if not connection.is_closed and not isinstance(error, asyncio.CancelledError):
+            self._log.count("closed in the TLS handshake")
+        self._gate.leave(connection)
+        connection.close_now()
 
 
 def _configuration(app: ApiApplication) -> uvicorn.Config:
