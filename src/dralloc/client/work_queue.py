@@ -41,7 +41,8 @@ class WorkQueue(Generic[Key]):
         self._failures: dict[Key, int] = {}
         # When keys are added later, by the loop's clock. uvloop's handles of short delays do not say it.
         self._timers: dict[Key, tuple[float, asyncio.Handle]] = {}
-        self._arrived = asyncio.Event()
+        # A permit for each waiting key, so that a key wakes one worker, and one more when the queue is closed.
+        self._permits = asyncio.Semaphore(0)
         self._closed = False
 
     def __len__(self) -> int:
@@ -52,8 +53,7 @@ class WorkQueue(Generic[Key]):
             return
         self._dirty.add(key)
         if key not in self._working:
-            self._waiting.append(key)
-            self._arrived.set()
+            self._append(key)
 
     def add_after(self, key: Key, delay_s: float) -> None:
         """Adds the key later. The earliest of several requested times counts."""
@@ -78,11 +78,11 @@ class WorkQueue(Generic[Key]):
 
     async def get(self) -> Key | None:
         """Returns the next key, marked as being processed; `None` when the queue is closed."""
-        while not self._waiting:
-            if self._closed:
-                return None
-            self._arrived.clear()
-            await self._arrived.wait()
+        await self._permits.acquire()
+        if not self._waiting:
+            # Closed: the next worker is to know it, too.
+            self._permits.release()
+            return None
         key = self._waiting.popleft()
         self._dirty.discard(key)
         self._working.add(key)
@@ -91,21 +91,26 @@ class WorkQueue(Generic[Key]):
     def done(self, key: Key) -> None:
         self._working.discard(key)
         if key in self._dirty:
-            self._waiting.append(key)
-            self._arrived.set()
+            self._append(key)
 
     def close(self) -> None:
         """Stops accepting keys; workers get the waiting keys and then `None`."""
+        if self._closed:
+            return
         self._closed = True
         for _, timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        self._arrived.set()
+        self._permits.release()
 
     @property
     def idle(self) -> bool:
         """True if no key waits, is being processed, or is scheduled for later."""
         return not (self._waiting or self._working or self._dirty or self._timers)
+
+    def _append(self, key: Key) -> None:
+        self._waiting.append(key)
+        self._permits.release()
 
     def _fire(self, key: Key) -> None:
         del self._timers[key]
