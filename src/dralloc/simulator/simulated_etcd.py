@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -76,9 +76,8 @@ class SimulatedEtcd:
         self._cluster_id = 1
         self._compacted = 0
         self._pairs: dict[bytes, _Pair] = {}
-        # Every key that has existed, in order.
+        # The keys of the pairs, in order.
         self._keys: list[bytes] = []
-        self._known: set[bytes] = set()
         self._events: list[_Event] = []
         self._watches: dict[EtcdWatch, None] = {}
         history.revision = self.revision
@@ -91,7 +90,7 @@ class SimulatedEtcd:
             raise OutOfRange(FUTURE)
         if at < self._compacted:
             raise OutOfRange(COMPACTED)
-        pairs = [pair for key in self._between(request.key, request.range_end) if (pair := self._pair_at(key, at))]
+        pairs = [pair for key in self._between(request.key, request.range_end, at) if (pair := self._pair_at(key, at))]
         shown = pairs[: request.limit] if request.limit else pairs
         return pb.RangeResponse(
             header=self._header(),
@@ -180,7 +179,6 @@ class SimulatedEtcd:
         self._cluster_id += 1
         self._pairs = dict(snapshot.pairs)
         self._keys = sorted(self._pairs)
-        self._known = set(self._keys)
         self._compacted = self.revision
         self._events = []
         self.break_streams()
@@ -222,9 +220,10 @@ class SimulatedEtcd:
             created = previous.create_revision if previous else self.revision
             version = previous.version + 1 if previous else 1
             pair = self._pairs[key] = _Pair(key, value, created, self.revision, version)
-        if key not in self._known:
-            self._known.add(key)
+        if previous is None:
             insort(self._keys, key)
+        elif pair is None:
+            del self._keys[bisect_left(self._keys, key)]
         event = _Event(self.revision, key, pair, previous)
         self._events.append(event)
         return event
@@ -249,17 +248,23 @@ class SimulatedEtcd:
                 return pair is not None and pair.value == compare.value
         raise AssertionError(f"the store compares nothing like {compare}")
 
-    def _between(self, start: bytes, end: bytes) -> Iterator[bytes]:
+    def _between(self, start: bytes, end: bytes, revision: int) -> Sequence[bytes]:
+        """The keys that may have had a pair at the revision."""
         if not end:
-            return iter((start,) if start in self._known else ())
-        return iter(self._keys[bisect_left(self._keys, start) : bisect_left(self._keys, end)])
+            return (start,)
+        keys = self._keys[bisect_left(self._keys, start) : bisect_left(self._keys, end)]
+        if revision == self.revision:
+            return keys
+        return sorted({*keys, *(event.key for event in self._events_after(revision) if start <= event.key < end)})
 
     def _pair_at(self, key: bytes, revision: int) -> _Pair | None:
         pair = self._pairs.get(key)
         if revision == self.revision or (pair is not None and pair.mod_revision <= revision):
             return pair
-        later = self._events[bisect_right(self._events, revision, key=lambda event: event.revision) :]
-        return next((event.previous for event in later if event.key == key), pair)
+        return next((event.previous for event in self._events_after(revision) if event.key == key), pair)
+
+    def _events_after(self, revision: int) -> Sequence[_Event]:
+        return self._events[bisect_right(self._events, revision, key=lambda event: event.revision) :]
 
     def _header(self) -> pb.ResponseHeader:
         return pb.ResponseHeader(cluster_id=self._cluster_id, revision=self.revision)
