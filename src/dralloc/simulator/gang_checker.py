@@ -63,13 +63,12 @@ class GangChecker:
             gang.is_excused = True
 
     def on_change(self, change: CommittedChange) -> None:
-        stored = None if change.value is None else msgspec.json.decode(change.value)
         if change.key.startswith(PODS):
-            self._on_pod(change.key, stored)
+            self._on_pod(change.key, _read(change.value))
         elif change.key.startswith(CLAIMS):
-            _put(self._claims, change.key, stored)
+            _put(self._claims, change.key, _read(change.value))
         elif change.key.startswith(GROUPS):
-            self._on_group(change.key, stored)
+            self._on_group(change.key, _read(change.value))
 
     def _on_pod(self, key: str, pod: Document | None) -> None:
         before = self._pods.get(key)
@@ -199,6 +198,10 @@ class GangChecker:
             if owner := claim.get("spec", {}).get("reservedFor"):
                 return "owner", namespace, owner["uid"]
         return None
+
+
+def _read(value: bytes | None) -> Document | None:
+    return None if value is None else msgspec.json.decode(value)
 
 
 def _put(known: dict[str, Document], key: str, stored: Document | None) -> None:

@@ -32,7 +32,7 @@ class SimulatedProcess:
     def adopt(self, task: asyncio.Task[Any]) -> None:
         self._tasks[task] = None
         # In its own context: the process that started the task may be paused when the task ends.
-        task.add_done_callback(self._leave, context=self._context.copy())
+        task.add_done_callback(self._leave, context=self._context)
 
     def pause(self) -> None:
         """Stop it as SIGSTOP does: it notices nothing, not even that time passes."""

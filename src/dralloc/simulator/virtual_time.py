@@ -9,63 +9,143 @@ from __future__ import annotations
 import asyncio
 import itertools
 import selectors
+from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
 from datetime import UTC, datetime, timedelta
+from heapq import heapify, heappop, heappush
 from typing import Any, Final, TypeVar
 
-from dralloc.simulator.processes import PROCESS, SimulatedProcess
+from dralloc.simulator.processes import PROCESS
 
 Result = TypeVar("Result")
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
+# Cancelled timers are looked for when there are more timers than this.
+TIMERS_MIN: Final = 200
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """A selector loop that never sleeps. It raises Deadlock if all tasks wait and no timer is set."""
+    """A selector loop that never sleeps. It raises Deadlock if all tasks wait and no timer is set.
+
+    Most of a simulation is callbacks, so the paths of `call_soon`, of timers and of one turn are its own: they leave out what the base
+    class does for real time, for threads and for debugging, and order timers without a comparison in Python.
+    """
+
+    # Of the base class.
+    _ready: deque[asyncio.Handle]
+    _selector: selectors.BaseSelector
+    _stopping: bool
+    _process_events: Callable[[list[Any]], None]
 
     def __init__(self) -> None:
         self._now_s = 0.0
         # The time that work in an executor takes; it runs in the loop, so that a seed decides when.
         self.work_time_s: Callable[[], float] = lambda: 0.0
         self.task_numbers = itertools.count()
-        super().__init__(_JumpingSelector(self))
+        # By time, and those of one time in the order of their creation. Cancelled ones stay for a while.
+        self._timers: list[tuple[float, int, _Timer]] = []
+        self._timer_numbers = itertools.count()
+        self._timers_max = TIMERS_MIN
+        super().__init__()
         self.set_task_factory(_create_task)  # type: ignore[arg-type]
 
     def time(self) -> float:
         return self._now_s
 
-    def jump(self, seconds: float) -> None:
-        self._now_s += seconds
-
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        context = copy_context() if context is None else context
-        process = context.get(PROCESS)
+        handle = _Handle(callback, args, self, copy_context() if context is None else context)
+        process = handle.process
         if process is not None and process.paused:
-            return process.hold(asyncio.Handle(callback, args, self, context))
-        return super().call_soon(callback, *args, context=context)
+            return process.hold(handle)
+        self._ready.append(handle)
+        return handle
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        context = copy_context() if context is None else context
-        process = context.get(PROCESS)
-        if process is None:
-            return super().call_at(when, callback, *args, context=context)
-        return super().call_at(when, self._on_time, process, callback, args, context=context)
+        timer = _Timer(when, callback, args, self, copy_context() if context is None else context)
+        heappush(self._timers, (when, next(self._timer_numbers), timer))
+        if len(self._timers) > self._timers_max:
+            self._forget_cancelled()
+        return timer
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override] # noqa: ARG002
         done: asyncio.Future[Any] = self.create_future()
         self.call_later(self.work_time_s(), _execute, done, func, args)
         return done
 
-    def _on_time(self, process: SimulatedProcess, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
-        if process.paused:
-            process.hold(asyncio.Handle(callback, args, self, copy_context()))
-        elif not process.ended:
-            callback(*args)
+    def _run_once(self) -> None:
+        """One turn: what is ready runs, and what that makes ready is for the next turn."""
+        ready = self._ready
+        if not ready and not self._stopping:
+            self._wait()
+        self._take_due_timers()
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
+
+    def _wait(self) -> None:
+        """All tasks wait: look at descriptors and signals, for which a system call in each turn is too expensive, or go on to the
+        next timer.
+        """
+        events = self._selector.select(0)
+        if events:
+            self._process_events(events)
+            return
+        timers = self._timers
+        while timers and timers[0][2]._cancelled:
+            heappop(timers)
+        if not timers:
+            raise Deadlock("every task waits and no timer is set")
+        self._now_s = max(self._now_s, timers[0][0])
+
+    def _take_due_timers(self) -> None:
+        timers, now_s = self._timers, self._now_s
+        while timers and timers[0][0] <= now_s:
+            timer = heappop(timers)[2]
+            if timer._cancelled:
+                continue
+            process = timer.process
+            if process is None or not (process.paused or process.ended):
+                self._ready.append(timer)
+            elif process.paused:
+                process.hold(timer)
+
+    def _forget_cancelled(self) -> None:
+        self._timers = [entry for entry in self._timers if not entry[2]._cancelled]
+        heapify(self._timers)
+        self._timers_max = max(TIMERS_MIN, 2 * len(self._timers))
+
+
+class _Handle(asyncio.Handle):
+    """A callback, and the process to which it belongs."""
+
+    __slots__ = ("process",)
+
+    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...], loop: Any, context: Context) -> None:
+        self._callback = callback
+        self._args = args
+        self._loop = loop
+        self._context = context
+        self._cancelled = False
+        self._repr = self._source_traceback = None
+        self.process = context.get(PROCESS)
+
+
+class _Timer(asyncio.TimerHandle):
+    """A callback at a time, and the process to which it belongs."""
+
+    __slots__ = ("process",)
+
+    def __init__(
+        self, when: float, callback: Callable[..., object], args: tuple[Any, ...], loop: Any, context: Context
+    ) -> None:
+        super().__init__(when, callback, args, loop, context)
+        self.process = context.get(PROCESS)
 
 
 class _NumberedTask(asyncio.Task[Any]):
@@ -126,23 +206,3 @@ def run_virtual(main: Coroutine[Any, Any, Result]) -> Result:
     """The result of the coroutine, run in virtual time."""
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         return runner.run(main)
-
-
-class _JumpingSelector(selectors.DefaultSelector):
-    """Instead of waiting for a timeout, advances the time of the loop."""
-
-    def __init__(self, loop: VirtualTimeLoop) -> None:
-        super().__init__()
-        self._loop = loop
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout == 0:
-            # Signals and other descriptors can wait until all tasks wait: a system call for each turn is expensive.
-            return []
-        ready = super().select(0)
-        if ready:
-            return ready
-        if timeout is None:
-            raise Deadlock("every task waits and no timer is set")
-        self._loop.jump(timeout)
-        return ready
