@@ -125,7 +125,8 @@ def test_manifests_with_creation_times(tmp_path: Path) -> None:
         (OPENB + "a,1,1,1,1000,,,,50,40,\n", "pods.csv:2: column deletion_time: 40 is before the pod began at 50"),
         (OPENB + "a,1,1\n", "pods.csv:2: 3 columns, but the first line names 11"),
         (OPENB, "pods.csv: the trace has no pods"),
-        ("", "pods.csv:1: unknown columns"),
+        ("", "pods.csv:1: no columns; the first line must name them"),
+        ("\n" + PLAIN, "pods.csv:1: no columns; the first line must name them"),
         ("a,b\n1,2\n", "pods.csv:1: unknown columns a,b; a trace has one of: name,cpu_milli"),
         ("a,a\n", "pods.csv:1: two columns have the same name"),
         (PLAIN + "a,1,1,1.5,,,\n", "pods.csv:2: column devices: expected a whole number, or a part of one device"),
@@ -157,6 +158,12 @@ def test_bad_manifests(tmp_path: Path, text: str, expected: str) -> None:
     with pytest.raises(BadInput) as caught:
         read_trace(write(tmp_path, text, "pods.yaml"))
     assert str(caught.value).startswith(str(tmp_path / expected))
+
+
+def test_a_table_may_be_separated_by_tabs(tmp_path: Path) -> None:
+    rows = PLAIN + "a,1,2,0.5,x|y,,\n"
+    with_tabs = read_trace(write(tmp_path, rows.replace(",", "\t"), "pods.tsv"))
+    assert with_tabs.arrivals == read_trace(write(tmp_path, rows)).arrivals
 
 
 def test_bad_files(tmp_path: Path) -> None:

@@ -23,15 +23,16 @@ class BadInput(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class CsvTable:
-    """A table of a file. `columns` are the names of the first line."""
+    """A table of a file. `columns` are the names of the first line. `dialect` is that of the separator: a comma, or a tab."""
 
     file: str
     columns: tuple[str, ...]
     text: str
+    dialect: str
 
     def rows(self) -> Iterator[CsvRow]:
         """Raises BadInput."""
-        reader = csv.reader(io.StringIO(self.text))
+        reader = csv.reader(io.StringIO(self.text), self.dialect)
         try:
             next(reader)
             for cells in reader:
@@ -121,11 +122,15 @@ def table_of(path: str | Path, content: bytes) -> CsvTable:
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise BadInput(f"{path}:{line}: not UTF-8 text") from None
+    first = text.partition("\n")[0]
+    dialect = "excel-tab" if "\t" in first and "," not in first else "excel"
     try:
-        columns = next(csv.reader(io.StringIO(text)), [])
+        columns = next(csv.reader(io.StringIO(text), dialect), [])
     except csv.Error as error:
         raise BadInput(f"{path}:1: {error}") from None
     names = tuple(map(str.strip, columns))
+    if not any(names):
+        raise BadInput(f"{path}:1: no columns; the first line must name them")
     if len(set(names)) < len(names):
         raise BadInput(f"{path}:1: two columns have the same name")
-    return CsvTable(str(path), names, text)
+    return CsvTable(str(path), names, text, dialect)
