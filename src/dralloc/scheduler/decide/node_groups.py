@@ -1,4 +1,4 @@
-"""Nodes that are alike, in groups: a score of one node of a group is that of all.
+"""Nodes that are alike, in groups: a score of one node of a group is that of all, and so is whether its devices serve a demand.
 
 Most nodes of a large cluster are alike: those that are empty, and have the same devices and resources. A kind of pod then looks at
 each state of a node, not at each node.
@@ -7,7 +7,7 @@ each state of a node, not at each node.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
 from dralloc.scheduler.contract import ClusterView
@@ -45,14 +45,10 @@ class AlikeNodes:
         del self.members[bisect_left(self.members, member)]
         self.mask &= ~(1 << member.number)
 
-    def first_in(self, mask: int, is_good: Callable[[Member], bool] | None = None) -> Member | None:
-        """The best member of the mask that is good, if not all are."""
+    def first_in(self, mask: int) -> Member | None:
+        """The best member of the mask."""
         left = self.mask & mask
-        if left:
-            for member in self.members:
-                if left >> member.number & 1 and (is_good is None or is_good(member)):
-                    return member
-        return None
+        return next(member for member in self.members if left >> member.number & 1) if left else None
 
 
 class NodeGroups:
@@ -68,7 +64,7 @@ class NodeGroups:
 
     def _restart(self) -> None:
         self._read = self._view.changes.next
-        # Groups that got a node, or whose nodes offer something else, or that have none any more.
+        # Groups that got a node, or whose nodes offer something else.
         self.changed: LastChanges[AlikeNodes] = LastChanges()
         self.next += 1
         self.changed.first = self.next
@@ -81,8 +77,12 @@ class NodeGroups:
     def __iter__(self) -> Iterator[AlikeNodes]:
         return iter(self._by_number.values())
 
-    def __getitem__(self, number: int) -> AlikeNodes:
-        return self._by_number[number]
+    def __len__(self) -> int:
+        return len(self._by_number)
+
+    def get(self, number: int) -> AlikeNodes | None:
+        """The group with the number; None if it has no nodes any more."""
+        return self._by_number.get(number)
 
     def catch_up(self) -> None:
         """After the numbers of the nodes have."""
@@ -104,15 +104,10 @@ class NodeGroups:
             member = Member(node.rank, name, self._rooms.numbers[name])
             group.add(member)
             self._places[name] = group, member
-            self._log(group)
+            self.changed.add(group, self.next)
+            self.next += 1
         if place is not None and not place[0].members:
-            emptied = place[0]
-            del self._by_key[emptied.key], self._by_number[emptied.number]
-            self._log(emptied)
-
-    def _log(self, group: AlikeNodes) -> None:
-        self.changed.add(group, self.next)
-        self.next += 1
+            del self._by_key[place[0].key], self._by_number[place[0].number]
 
     def _group_of(self, node: NodeState) -> AlikeNodes:
         key = self._key(node)

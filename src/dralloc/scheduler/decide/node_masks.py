@@ -124,10 +124,12 @@ class ServedNodes:
 
     def first_of(self, group: AlikeNodes, among: int) -> Member | None:
         """The best node of the mask `among` whose devices serve the demand."""
-        return group.first_in(among & ~self.refused, self._serves)
-
-    def _serves(self, member: Member) -> bool:
-        return self.has(self._view.nodes[member.name], member.number)
+        first = group.first_in(among & ~self.refused)
+        if first is None or self.has(self._view.nodes[first.name], first.number):
+            return first
+        # The devices of the others are alike.
+        self._known |= group.mask
+        return None
 
     def _ask(self, node: NodeState, number: int) -> None:
         if self._devices.shared_pools(node.offer.place, self._view.snapshot):

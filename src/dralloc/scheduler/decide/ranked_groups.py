@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush, heapreplace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.device_judge import DeviceJudge
-from dralloc.scheduler.decide.fitting_nodes import HEAP_SLACK
 from dralloc.scheduler.decide.local_devices import DeviceUse, LocalDeviceIndex
 from dralloc.scheduler.decide.node_groups import AlikeNodes, NodeGroups
 from dralloc.scheduler.decide.node_masks import FitMask
 from dralloc.scheduler.decide.node_scores import SCORE_MAX, RawScores, normalized
 from dralloc.scheduler.decide.placement_strategy import LimitedScorer, NodeScorer, Scoring
 from dralloc.scheduler.state.node_state import NodeState
+
+# Entries of groups without nodes are dropped when there are this many times as many entries as groups.
+HEAP_SLACK: Final = 2
 
 # The negative limit or score of a group, the rank and the name of its first node, and its number.
 _Entry = tuple[int, int, str, int]
@@ -34,7 +36,8 @@ class RankedNode(NamedTuple):
 class _Ranking:
     """Groups with nodes of the same raw scores: by their scores, or by their limits until these are the best."""
 
-    def __init__(self, limits: Iterable[_Entry]) -> None:
+    def __init__(self, limits: Iterable[_Entry], groups: NodeGroups) -> None:
+        self._groups = groups
         # A sorted list is a heap. Entries in it that are not those of `entries` are skipped when they surface.
         self.heap = sorted(limits)
         # By the number of the group.
@@ -54,7 +57,9 @@ class _Ranking:
     def _put(self, entry: _Entry) -> None:
         self.entries[entry[-1]] = entry
         heappush(self.heap, entry)
-        if len(self.heap) > HEAP_SLACK * (len(self.entries) + HEAP_SLACK):
+        if len(self.heap) > HEAP_SLACK * (len(self._groups) + HEAP_SLACK):
+            self.entries = _without_empty(self.entries, self._groups)
+            self.limited &= self.entries.keys()
             self.heap = sorted(self.entries.values())
 
     def replace_top(self, entry: _Entry) -> None:
@@ -85,23 +90,22 @@ class RankedGroups:
         groups, limits, by_raw = self._groups, self._limits.entries, self._mask.admitted.by_raw
         if self._basis is not self._limits.basis or self._read < groups.changed.first:
             self._rankings = {
-                raw: _Ranking(limit for number, limit in limits.items() if groups[number].mask & nodes)
+                raw: _Ranking(
+                    (limits[group.number] for group in groups if group.number in limits and group.mask & nodes), groups
+                )
                 for raw, nodes in by_raw.items()
             }
         else:
             for group in groups.changed.since(self._read):
-                self._take(group, limits.get(group.number))
+                if (limit := limits.get(group.number)) is not None:
+                    for raw, nodes in by_raw.items():
+                        if group.mask & nodes:
+                            self._ranking(raw).take(limit)
         self._read, self._basis = groups.next, self._limits.basis
 
-    def _take(self, group: AlikeNodes, limit: _Entry | None) -> None:
-        if limit is None:
-            for ranking in self._rankings.values():
-                ranking.entries.pop(group.number, None)
-            return
-        for raw, nodes in self._mask.admitted.by_raw.items():
-            if group.mask & nodes:
-                ranking = self._rankings.get(raw) or self._rankings.setdefault(raw, _Ranking(()))
-                ranking.take(limit)
+    def _ranking(self, raw: RawScores) -> _Ranking:
+        known = self._rankings.get(raw)
+        return self._rankings.setdefault(raw, _Ranking((), self._groups)) if known is None else known
 
     def best(self, nodes: Mapping[str, NodeState], scale: int) -> RankedNode | None:
         tops = ((raw, self._top(raw, ranking, nodes)) for raw, ranking in self._rankings.items())
@@ -121,7 +125,8 @@ class RankedGroups:
             if ranking.entries.get(number) is not entry:
                 ranking.drop_top()
                 continue
-            first = self._mask.first_of(self._groups[number], allowed)
+            group = self._groups.get(number)
+            first = self._mask.first_of(group, allowed) if group is not None else None
             if first is None:
                 ranking.drop_top()
             elif first.name != name:
@@ -162,6 +167,8 @@ class SharedLimits:
             changed = groups.changed.since(self._read)
         for group in changed:
             self._update(group)
+        if len(self.entries) > HEAP_SLACK * (len(groups) + HEAP_SLACK):
+            self.entries = _without_empty(self.entries, groups)
         self._read, self.basis = groups.next, self._scoring.basis
 
     def _update(self, group: AlikeNodes) -> None:
@@ -175,6 +182,11 @@ class SharedLimits:
 
     def _limit_on(self, node: NodeState) -> int:
         return self._limit(node, self._view.snapshot) if self._limit is not None else self._most
+
+
+def _without_empty(entries: Mapping[int, _Entry], groups: NodeGroups) -> dict[int, _Entry]:
+    """Without groups that have no nodes any more."""
+    return {number: entry for number, entry in entries.items() if groups.get(number) is not None}
 
 
 class LimitIndex:
