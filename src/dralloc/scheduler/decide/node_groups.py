@@ -48,7 +48,11 @@ class AlikeNodes:
     def first_in(self, mask: int) -> Member | None:
         """The best member of the mask."""
         left = self.mask & mask
-        return next(member for member in self.members if left >> member.number & 1) if left else None
+        if left:
+            for member in self.members:
+                if left >> member.number & 1:
+                    return member
+        return None
 
 
 class NodeGroups:
