@@ -218,7 +218,7 @@ def _headline(question: DefragQuestion, plan: DefragPlan) -> str:
         return plan.message
     if not question.targets:
         if not plan.moves:
-            return f"no more devices can be freed with {question.moves_max} moves"
+            return f"no more devices can be freed with {question.moves_max} {_plural(question.moves_max, 'move')}"
         return f"{moves} would free {plan.gain} whole {_plural(plan.gain, 'device')}"
     pods = f"{len(plan.placed)} {_plural(len(plan.placed), 'pod')}"
     return f"{moves} would make room for {pods}" if plan.moves else f"{pods} would fit without a move"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
+from dralloc.allocator.diagnosis.reasons import counted
 from dralloc.api.pod_v1 import Pod
 from dralloc.scheduler.contract import Decision, Rejection
 from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
@@ -147,7 +148,7 @@ def _why_not(engine: Engine, goals: Sequence[Goal], moves_max: int) -> str:
     placed = [engine.place(goal.pod) for goal in goals]
     refused = next((each for each in placed if isinstance(each, UnplacedPod)), None)
     told = f" pod {'/'.join(_key(refused.pod))}: {refused.message}" if refused is not None else ""
-    return f"no plan of at most {moves_max} moves makes room.{told}"
+    return f"no plan of at most {counted(moves_max, 'move')} makes room.{told}"
 
 
 def _key(pod: Pod) -> tuple[str, str]:
