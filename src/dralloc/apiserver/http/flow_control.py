@@ -114,11 +114,6 @@ async def give_way() -> None:
         await asyncio.sleep(0)
 
 
-def has_turns() -> bool:
-    """False for requests of clients in this process."""
-    return _current.get() is not None
-
-
 async def next_turn() -> None:
     """Wait for a turn for a part of the current request that runs in a task of its own; raises `ClientGone`."""
     flow = _current.get()

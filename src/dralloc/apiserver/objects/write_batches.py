@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from itertools import chain
 from typing import Final
 
 import msgspec
 
 from dralloc.api.codec import encode
 from dralloc.api.dralloc_v1 import ALLOCATION_FINALIZER, BATCH, BATCH_PATH, EXTENSIONS_PATH, BatchedWrite, WriteBatch
-from dralloc.apiserver.http.flow_control import compute, has_turns, metered, next_turn
+from dralloc.apiserver.http.flow_control import compute, metered, next_turn
 from dralloc.apiserver.http.messages import JSON, HttpRequest, HttpResponse
 from dralloc.apiserver.http.statuses import status_of, status_response
 from dralloc.apiserver.http.url_paths import ResourcePath, parse_path
@@ -29,8 +28,6 @@ PATHS: Final = frozenset({EXTENSIONS_PATH, BATCH_PATH})
 EXTENSIONS: Final = (ALLOCATION_FINALIZER, BATCH)
 
 WRITES_MAX: Final = 128
-# A write takes less than a millisecond, so that so many do not hold the loop for long.
-WRITES_OF_TURN: Final = 4
 # A few bytes can ask for a large object. Longer answers are sent in pieces, and with so many bytes in them nothing more is begun.
 WHOLE_BYTES_MAX: Final = 256 * 1024
 ANSWERS_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -53,13 +50,8 @@ async def answer(request: HttpRequest, handle: HandleRequest) -> HttpResponse:
     if request.method != "POST":
         raise MethodNotAllowed(f"{request.path} only supports POST")
     batch = await compute(len(request.body), _read, request.body)
-    writes, answered = batch.requests, _Answered()
-    if len(writes) <= WRITES_OF_TURN or not has_turns():
-        responses = await _answer_some(writes, request, handle, answered)
-    else:
-        parts = (writes[start : start + WRITES_OF_TURN] for start in range(0, len(writes), WRITES_OF_TURN))
-        some = await asyncio.gather(*(_answer_some(part, request, handle, answered) for part in parts))
-        responses = list(chain.from_iterable(some))
+    answered = _Answered()
+    responses = await asyncio.gather(*(_answer_one(write, request, handle, answered) for write in batch.requests))
     if answered.size > WHOLE_BYTES_MAX:
         return HttpResponse(stream=_pieces(responses))
     return HttpResponse(body=b'{"responses":[%b]}' % b",".join(map(_print, responses)))
@@ -82,20 +74,14 @@ class _Answered:
         self.size = 0
 
 
-async def _answer_some(
-    writes: tuple[BatchedWrite, ...], batch: HttpRequest, handle: HandleRequest, answered: _Answered
-) -> Sequence[HttpResponse]:
-    """The responses to writes that share a turn."""
-    try:
-        await next_turn()
-    except ApiError as error:
-        return [status_response(status_of(error))] * len(writes)
-    return await asyncio.gather(*(_answer_one(write, batch, handle, answered) for write in writes))
-
-
 async def _answer_one(
     write: BatchedWrite, batch: HttpRequest, handle: HandleRequest, answered: _Answered
 ) -> HttpResponse:
+    """The response to a write, which waits for its own turn: what it takes counts before the next one begins."""
+    try:
+        await next_turn()
+    except ApiError as error:
+        return status_response(status_of(error))
     if answered.size > ANSWERS_BYTES_MAX:
         why = "the responses to this batch are large, please try again later"
         return status_response(status_of(TooManyRequests(why, details=ErrorDetails(retry_after_s=1))))
