@@ -105,6 +105,8 @@ def test_nodes_without_copies_share_a_line(run: Any) -> None:
         "n3                2      ██████████████████████████████",
         "(2 other nodes)   0",
     ]
+    told = run([pod(nodeSelector={"pool": "none"})])
+    assert told.stdout.splitlines()[2:4] == ["NODE        MORE", "(3 nodes)   0"]
 
 
 def test_values_for_programs(run: Any) -> None:

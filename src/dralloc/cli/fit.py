@@ -201,7 +201,8 @@ def _picture(rows: list[_Row], label: str | None, *, is_wide: bool, counted: str
         cells.append(_cells(_Row(f"({hidden} more nodes; see -o wide)", {"": count}), count, label))
     unused = len(rows) - len(used)
     if label is None and not is_wide and unused:
-        cells.append(_cells(_Row(f"({unused} other {'node' if unused == 1 else 'nodes'})", {"": 0}), largest, label))
+        other, noun = "other " if used else "", "node" if unused == 1 else "nodes"
+        cells.append(_cells(_Row(f"({unused} {other}{noun})", {"": 0}), largest, label))
     header = ("NODE", counted, "") if label is None else (label, "NODES", counted, "", "THEN")
     yield from table(header, cells)
 
