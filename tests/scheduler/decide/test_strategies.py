@@ -8,11 +8,12 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from dralloc.allocator.features import Features
 from dralloc.api.codec import decode, encode
 from dralloc.api.core_v1 import Node
-from dralloc.api.pod_v1 import Pod
+from dralloc.api.pod_v1 import Pod, PodResourceClaim
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.cli.scheduler_configuration import read_configuration
 from dralloc.devices.identity import ClaimId
@@ -26,7 +27,7 @@ from dralloc.scheduler.decide.strategy_choice import ANNOTATION, StrategySetting
 from dralloc.scheduler.decide.typical_pods import CountedPod, TypicalPods
 from dralloc.scheduler.decide.typical_use import ONE, TypicalUse
 from dralloc.scheduler.state.cluster_state import ClusterState
-from dralloc.testing.builders import CLASS, device_class
+from dralloc.testing.builders import CLASS, alternative, claim, device_class, first_available
 
 GATES = FeatureGates.defaults()
 FEATURES = Features.of(GATES).of_scheduler()
@@ -89,10 +90,10 @@ def typical(*wanted: tuple[int, int, int, int]) -> tuple[CountedPod, ...]:
     state, counted = cluster({}), TypicalPods()
     for index, (cores, count, milli, number) in enumerate(wanted):
         made = pod(state, f"typical-{index}", cores, count, milli)
-        claim = state.find_claim(ClaimId("d", f"typical-{index}"))
-        assert claim is not None
+        wanted_claim = state.find_claim(ClaimId("d", f"typical-{index}"))
+        assert wanted_claim is not None
         for _ in range(number):
-            counted.count(made, [claim], state.classes, FEATURES)
+            counted.count(made, [wanted_claim], state.classes, FEATURES)
     return counted.counted()
 
 
@@ -188,6 +189,25 @@ def test_pack_fills_devices_then_cpu() -> None:
     last = place(state, cycle, pod(state, "plain", 2))
     assert last in {"c", "d"}
     assert place(state, cycle, pod(state, "plain-too", 2)) == last
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
+def test_a_node_with_the_first_alternative_wins_whatever_the_strategy_prefers(strategy: ScoredBy) -> None:
+    """P5: `b` has one device, a part of which is used, and much cpu, so that every strategy prefers it."""
+    state = cluster({"a": (16, 64, 2), "b": (64, 256, 1)})
+    state.assume(pod(state, "busy", 8), "a", {})
+    cycle = Cycle(state, GATES, strategies=StrategySettings(default=strategy, typical=MIX))
+    assert place(state, cycle, pod(state, "half", 4, 1, 500)) == "b"
+    assert place(state, cycle, pod(state, "fragment", 1, 1, 200)) == "b"
+    share = {"milli": "300"}
+    two, one = alternative("two", count=2, capacity=share), alternative("one", capacity=share)
+    for name, alternatives, expected in (("one", (one,), "b"), ("either", (two, one), "a"), ("worse", (one, two), "b")):
+        state.claim_changed(None, claim(name, first_available("g", *alternatives), namespace="d"))
+        wanting = pod(state, f"{name}-pod", 1)
+        spec = replace(wanting.spec, resource_claims=(PodResourceClaim(name="g", resource_claim_name=name),))
+        found = cycle.placement(replace(wanting, spec=spec), NOW)
+        assert found is not None
+        assert found.node == expected, name
 
 
 def test_typical_pods_are_learnt_from_the_pods_that_come() -> None:
