@@ -7,9 +7,22 @@ from typing import Any
 
 import pytest
 
-from tests.support.local_api import CLAIMS, MERGE_PATCH, PODS, LocalApi, pod_document, refusal, settle, with_api
+from dralloc.primitives.features import FeatureGates
+from dralloc.simulator.virtual_time import run_virtual
+from tests.support.local_api import (
+    CLAIMS,
+    MERGE_PATCH,
+    PODS,
+    LocalApi,
+    local_api,
+    pod_document,
+    refusal,
+    settle,
+    with_api,
+)
 from tests.support.local_api import claim_document as claim
 
+GROUP = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "u"}
 JOB = {"apiGroup": "batch", "resource": "jobs", "name": "j", "uid": "u"}
 
 
@@ -96,6 +109,26 @@ async def test_a_bound_pod_stays_listed_and_a_workload_need_not(api: LocalApi) -
     await api.patch(f"{CLAIMS}/c/status", both)
     assert (await refusal(api.patch(f"{CLAIMS}/c/status", {"status": {"reservedFor": [JOB]}}))).code == 409
     await api.patch(f"{CLAIMS}/c/status", {"status": {"reservedFor": listed}})
+
+
+def test_the_group_of_a_bound_pod_stays_listed() -> None:
+    """A controller that does not know of a restored back-up yet takes groups off their claims that have come back."""
+
+    async def scenario() -> None:
+        async with local_api(gates=FeatureGates.parse("GenericWorkload=true,DRAWorkloadResourceClaims=true")) as api:
+            await api.create(CLAIMS, claim("c"))
+            member = pod()
+            member["spec"]["schedulingGroup"] = {"podGroupName": "g"}
+            uid = (await api.create(PODS, member))["metadata"]["uid"]
+            await api.patch(f"{CLAIMS}/c/status", {"status": {"allocation": allocation(), "reservedFor": [GROUP]}})
+            assert await bind(api) == 201
+            answer = await refusal(api.patch(f"{CLAIMS}/c/status", {"status": {"reservedFor": None}}))
+            assert answer.code == 409
+            assert f"pod p ({uid}) has a node and uses the claim" in answer.document["message"]
+            listed = {"resource": "pods", "name": "p", "uid": uid}
+            await api.patch(f"{CLAIMS}/c/status", {"status": {"reservedFor": [listed]}})
+
+    run_virtual(scenario())
 
 
 @with_api

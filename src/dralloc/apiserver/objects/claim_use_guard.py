@@ -2,7 +2,7 @@
 
 A binding that states the pod's UID, as those of schedulers do, needs claims that are allocated, on the node, and reserved for the pod. Without a UID, it is accepted as
 by Kubernetes, and the pod waits on its node. A claim is not deallocated while a bound pod uses it that has not finished,
-and such a pod stays in `reservedFor`. Schedulers and controllers check this, too, but from caches, and their requests can be delayed:
+and such a pod, or its PodGroup, stays in `reservedFor`. Schedulers and controllers check this, too, but from caches, and their requests can be delayed:
 only the server can order a binding and a deallocation. Kubernetes' server does not.
 """
 
@@ -17,7 +17,14 @@ import msgspec
 
 from dralloc.api.codec import decode
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.pod_claims import claims_of, controller_of, group_name, is_listed_group, is_made_for_group, is_pod
+from dralloc.api.pod_claims import (
+    claims_of,
+    controller_of,
+    group_name,
+    is_group,
+    is_made_for_group,
+    is_pod,
+)
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.registry import NODE, POD, RESOURCE_CLAIM
 from dralloc.api.resource_v1 import ResourceClaim
@@ -42,6 +49,24 @@ class _PodUse(msgspec.Struct, frozen=True, gc=False):
     group: str = ""
 
 
+class _Consumers(msgspec.Struct, frozen=True, gc=False):
+    """The pods, by UID, and the PodGroups, by name, that a claim is reserved for. The pods of other workloads are not known here."""
+
+    pods: frozenset[str]
+    groups: frozenset[str]
+
+    @classmethod
+    def of(cls, claim: ResourceClaim) -> _Consumers:
+        listed = claim.status.reserved_for
+        return cls(
+            frozenset([consumer.uid for consumer in listed if is_pod(consumer)]),
+            frozenset([consumer.name for consumer in listed if is_group(consumer)]),
+        )
+
+    def include(self, use: _PodUse) -> bool:
+        return use.uid in self.pods or use.group in self.groups
+
+
 class ClaimUseGuard:
     """Guards deallocations as a write guard of claims, and bindings. A view of pods starts with the first of them."""
 
@@ -53,18 +78,17 @@ class ClaimUseGuard:
         self._released: Counter[str] = Counter()
 
     async def hold(self, key: str, new: ApiObject, old: ApiObject | None) -> Hold | None:
-        """Hold a deallocation, or the removal of pods from `reservedFor`."""
+        """Hold a deallocation, or the removal of pods and groups from `reservedFor`."""
         assert isinstance(new, ResourceClaim), "the guard of claims"
         if not isinstance(old, ResourceClaim) or old.status.allocation is None:
             return None
-        left = {consumer.uid for consumer in new.status.reserved_for}
-        removed = {consumer.uid for consumer in old.status.reserved_for if is_pod(consumer)} - left
         is_deallocated = new.status.allocation is None
-        if not is_deallocated and not removed:
+        before, after = _Consumers.of(old), _Consumers.of(new)
+        if not is_deallocated and before.pods <= after.pods and before.groups <= after.groups:
             return None
         view = await self._ready()
         for user in self._users_of(key, old):
-            if is_deallocated or user.uid in removed:
+            if is_deallocated or (before.include(user) and not after.include(user)):
                 why = f"pod {user.name} ({user.uid}) has a node and uses the claim"
                 raise conflict(RESOURCE_CLAIM.group, RESOURCE_CLAIM.plural, name_of(key), why)
         if not is_deallocated:
@@ -116,8 +140,7 @@ class ClaimUseGuard:
             raise _not_bindable(use, f"claim {name_of(claim_key)} was not made for it")
         if allocation is None:
             raise _not_bindable(use, f"claim {name_of(claim_key)} is not allocated")
-        is_listed = any(consumer.uid == use.uid for consumer in claim.status.reserved_for)
-        if not allocation.reserved_for_any_pod and not is_listed and not is_listed_group(claim, use.group):
+        if not allocation.reserved_for_any_pod and not _Consumers.of(claim).include(use):
             raise _not_bindable(use, f"claim {name_of(claim_key)} is not reserved for it")
         if allocation.node_selector is None or (node := await self._store.get(key_of(NODE, "", use.node))) is None:
             return
