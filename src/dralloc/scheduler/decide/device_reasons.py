@@ -12,6 +12,7 @@ from dralloc.allocator.outcome import Impossible
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.device_judge import DeviceJudge
 from dralloc.scheduler.decide.node_rooms import NodeRooms
+from dralloc.scheduler.state.change_log import ChangeReader
 from dralloc.snapshot.slices import bits_of
 
 # How many diagnoses of devices are made at once. They take longer than a verdict, and other pods wait meanwhile.
@@ -25,10 +26,10 @@ class DeviceReasons:
         self._devices = devices
         self._rooms = rooms
         self._view = view
+        self._reader = ChangeReader(view.changes)
         self._restart()
 
     def _restart(self) -> None:
-        self._read = self._view.changes.next
         # The nodes whose reason is known, with the identity of the reason; and the nodes by reason.
         self._explained = 0
         self._places: dict[int, int] = {}
@@ -45,12 +46,11 @@ class DeviceReasons:
             yield UNDIAGNOSED, nodes & ~self._explained
 
     def _catch_up(self) -> None:
-        changes, read = self._view.changes, self._read
-        if not changes.is_known_since(read):
+        first = self._reader.advance()
+        if first is None:
             self._restart()
             return
-        self._read = changes.next
-        stale = {*changes.changed.since(read), *changes.taken.since(read)}
+        stale = {*self._view.changes.changed.since(first), *self._view.changes.taken.since(first)}
         self._explained &= ~sum(1 << self._rooms.numbers[name] for name in stale)
 
     def _explain(self, nodes: int) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.local_devices import LocalDeviceIndex
 from dralloc.scheduler.decide.node_rooms import NodeRooms
-from dralloc.scheduler.state.change_log import LastChanges
+from dralloc.scheduler.state.change_log import ChangeReader, LastChanges
 from dralloc.scheduler.state.node_state import NodeState
 
 
@@ -64,10 +64,10 @@ class NodeGroups:
         self._local = local
         # The numbers of the next group and of the next change.
         self._number = self.next = 0
+        self._reader = ChangeReader(view.changes)
         self._restart()
 
     def _restart(self) -> None:
-        self._read = self._view.changes.next
         # Groups that got a node, or whose nodes offer something else.
         self.changed: LastChanges[AlikeNodes] = LastChanges()
         self.next += 1
@@ -90,14 +90,12 @@ class NodeGroups:
 
     def catch_up(self) -> None:
         """After the numbers of the nodes have."""
-        changes, read = self._view.changes, self._read
-        if not changes.is_known_since(read):
+        first = self._reader.advance()
+        if first is None:
             self._restart()
             return
-        self._read = changes.next
-        nodes = self._view.nodes
-        for name in {*changes.changed.since(read), *changes.worsened.since(read)}:
-            self._update(name, nodes.get(name))
+        for name in self._view.changes.nodes_since(first):
+            self._update(name, self._view.nodes.get(name))
 
     def _update(self, name: str, node: NodeState | None) -> None:
         place = self._places.pop(name, None)

@@ -18,6 +18,7 @@ from dralloc.scheduler.decide.node_rooms import NodeRooms
 from dralloc.scheduler.decide.node_scores import RawScores
 from dralloc.scheduler.decide.offer_verdicts import OfferJudge, OfferVerdict
 from dralloc.scheduler.decide.pod_requirements import HeldClaim, PodRequirements
+from dralloc.scheduler.state.change_log import ChangeReader
 from dralloc.scheduler.state.node_state import NodeState
 from dralloc.scheduler.state.pod_resources import PodResources
 from dralloc.snapshot.slices import bits_of
@@ -30,10 +31,10 @@ class AdmittedNodes:
         self._offers = offers
         self._rooms = rooms
         self._view = view
+        self._reader = ChangeReader(view.changes)
         self._restart()
 
     def _restart(self) -> None:
-        self._read = self._view.changes.next
         # By node; and by what is said of it, the nodes.
         self._verdicts: dict[int, OfferVerdict] = {}
         self.misfits: dict[NodeMisfit, int] = {}
@@ -45,12 +46,11 @@ class AdmittedNodes:
             self._update(name)
 
     def catch_up(self) -> None:
-        changes, read = self._view.changes, self._read
-        if not changes.is_known_since(read):
+        first = self._reader.advance()
+        if first is None:
             self._restart()
             return
-        self._read = changes.next
-        for name in changes.changed.since(read):
+        for name in self._view.changes.changed.since(first):
             self._update(name)
 
     def _update(self, name: str) -> None:
@@ -86,7 +86,7 @@ class ServedNodes:
         self._view = view
         # False once a node was asked for whose devices must be searched, or are not its own.
         self.is_exact = True
-        self._read = view.changes.next
+        self._reader = ChangeReader(view.changes)
         self._known = 0
         self.mask = 0
         self.reasons = DeviceReasons(devices, rooms, view)
@@ -97,15 +97,13 @@ class ServedNodes:
         return self._known & ~self.mask
 
     def catch_up(self) -> None:
-        changes, read = self._view.changes, self._read
-        if not changes.is_known_since(read):
+        first = self._reader.advance()
+        if first is None:
             self._known = self.mask = 0
-            self._read = changes.next
             return
-        self._read = changes.next
-        for name in changes.changed.since(read):
+        for name in self._view.changes.changed.since(first):
             self._forget(self._rooms.numbers[name])
-        for name in changes.taken.since(read):
+        for name in self._view.changes.taken.since(first):
             # What is taken serves no other claim.
             number = self._rooms.numbers[name]
             if self._devices.demand.wants_used_devices:

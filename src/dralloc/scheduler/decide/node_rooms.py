@@ -8,6 +8,7 @@ from typing import Final
 
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.node_fit import NodeMisfit, shortage
+from dralloc.scheduler.state.change_log import ChangeReader
 from dralloc.scheduler.state.node_state import NodeState
 from dralloc.snapshot.slices import bits_of
 
@@ -55,10 +56,10 @@ class NodeRooms:
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
+        self._reader = ChangeReader(view.changes)
         self._restart()
 
     def _restart(self) -> None:
-        self._read = self._view.changes.next
         self.names: list[str] = []
         self.numbers: dict[str, int] = {}
         self._left: list[Mapping[str, int] | None] = []
@@ -67,14 +68,12 @@ class NodeRooms:
             self._update(name, node)
 
     def catch_up(self) -> None:
-        changes, read = self._view.changes, self._read
-        if not changes.is_known_since(read):
+        first = self._reader.advance()
+        if first is None:
             self._restart()
             return
-        self._read = changes.next
-        nodes = self._view.nodes
-        for name in {*changes.changed.since(read), *changes.worsened.since(read)}:
-            self._update(name, nodes.get(name))
+        for name in self._view.changes.nodes_since(first):
+            self._update(name, self._view.nodes.get(name))
 
     def _update(self, name: str, node: NodeState | None) -> None:
         number = self.numbers.setdefault(name, len(self._left))

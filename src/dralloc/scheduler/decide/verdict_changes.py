@@ -8,7 +8,7 @@ from typing import NamedTuple
 from dralloc.devices.identity import PoolId
 from dralloc.scheduler.decide.pod_requirements import PodRequirements
 from dralloc.scheduler.decide.search_effort import SearchEffort
-from dralloc.scheduler.state.change_log import ChangeLog
+from dralloc.scheduler.state.change_log import ChangeLog, ChangeReader
 
 
 class ChangedNodes(NamedTuple):
@@ -26,7 +26,7 @@ class VerdictChanges:
         self._changes = changes
         self._wants_used_devices = requirements.demand is not None and requirements.demand.wants_used_devices
         self._few_max = effort.few_max
-        self._read = changes.next
+        self._reader = ChangeReader(changes)
         # The nodes that see a pool which others may see, too.
         self._seen_by: dict[PoolId, set[str]] = {}
 
@@ -37,23 +37,22 @@ class VerdictChanges:
 
     def read(self) -> ChangedNodes | None:
         """None if everything may have changed."""
-        changes, read = self._changes, self._read
-        if not changes.is_known_since(read):
+        changes, first = self._changes, self._reader.advance()
+        if first is None:
             return None
-        self._read = changes.next
-        improved = dict.fromkeys(changes.changed.since(read))
-        worsened = set(changes.worsened.since(read))
+        improved = dict.fromkeys(changes.changed.since(first))
+        worsened = set(changes.worsened.since(first))
         freed: dict[PoolId, None] = {}
         if self._wants_used_devices:
-            improved.update(dict.fromkeys(changes.taken.since(read)))
+            improved.update(dict.fromkeys(changes.taken.since(first)))
         if self._seen_by:
             # For a claim that wants used devices, what others take is as good as what they free.
-            taken = list(changes.pools_taken.since(read))
+            taken = list(changes.pools_taken.since(first))
             if self._wants_used_devices:
                 freed.update(dict.fromkeys(taken))
             else:
                 worsened.update(*filter(self._are_few, map(self._nodes_of, taken)))
-            freed.update(dict.fromkeys(changes.pools_freed.since(read)))
+            freed.update(dict.fromkeys(changes.pools_freed.since(first)))
         seen = [self._nodes_of(pool_id) for pool_id in freed]
         for names in filter(self._are_few, seen):
             improved.update(dict.fromkeys(names))

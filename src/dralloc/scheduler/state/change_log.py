@@ -113,6 +113,10 @@ class ChangeLog(NumberedLog[Change]):
             case EverythingChanged():
                 self._known_from = number + 1
 
+    def nodes_since(self, number: int) -> set[str]:
+        """The nodes that changed in any way at that number or later."""
+        return {*self.changed.since(number), *self.worsened.since(number)}
+
     def is_known_since(self, number: int) -> bool:
         """False if everything may have changed since."""
         return (
@@ -123,3 +127,16 @@ class ChangeLog(NumberedLog[Change]):
             and number >= self.pools_taken.first
             and number >= self.pools_freed.first
         )
+
+
+class ChangeReader:
+    """The place up to which a log was read."""
+
+    def __init__(self, log: ChangeLog) -> None:
+        self._log = log
+        self._read = log.next
+
+    def advance(self) -> int | None:
+        """The number of the first change that was not read yet. None if everything may have changed. All changes count as read then."""
+        first, self._read = self._read, self._log.next
+        return first if self._log.is_known_since(first) else None
