@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from dralloc.apiserver.objects.background_task import BackgroundTask
 from dralloc.store.errors import StoreClosed, StoreError
 
 RETRY_S: Final = 1.0
@@ -22,18 +23,16 @@ class ChangeLoop:
         self._work = work
         self._does = does
         self._changed = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._task = BackgroundTask(self._run, name=does)
 
     def wake(self) -> None:
         self._changed.set()
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name=self._does)
+        self._task.start()
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._task.stop()
 
     async def _run(self) -> None:
         while True:

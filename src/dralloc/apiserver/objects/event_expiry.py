@@ -11,6 +11,7 @@ from dralloc.api.registry import EVENT
 from dralloc.api.timestamps import BadTimestamp, parse_timestamp
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.objects.api_resources import prefix_of
+from dralloc.apiserver.objects.background_task import BackgroundTask
 from dralloc.apiserver.objects.deleter import Deleter
 from dralloc.apiserver.objects.deletion_rules import DeleteOptions
 from dralloc.apiserver.objects.record_lists import read_all
@@ -33,15 +34,13 @@ class EventExpiry:
         self._store = store
         self._clock = clock
         self._deleter = deleter
-        self._task: asyncio.Task[None] | None = None
+        self._task = BackgroundTask(self._run, name="expire events")
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="expire events")
+        self._task.start()
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._task.stop()
 
     async def _run(self) -> None:
         while True:

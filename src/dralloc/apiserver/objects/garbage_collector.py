@@ -18,6 +18,7 @@ from dralloc.api.meta_v1 import ObjectMeta, OwnerReference
 from dralloc.api.registry import KINDS, NAMESPACE, Kind, find_kind
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.objects.api_resources import key_of, name_of, namespace_of, prefix_of
+from dralloc.apiserver.objects.background_task import BackgroundTask
 from dralloc.apiserver.objects.deleter import Deleter
 from dralloc.apiserver.objects.deletion_rules import (
     FOREGROUND_FINALIZER,
@@ -64,19 +65,17 @@ class GarbageCollector:
         # The queue of keys to check, each once.
         self._due: dict[str, None] = {}
         self._work = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._task = BackgroundTask(self._run, name="collect")
         self._view: StoreView | None = None
 
     def start(self) -> None:
         self._view = StoreView(self._store, EVERYTHING, self)
-        self._task = asyncio.create_task(self._run(), name="collect")
+        self._task.start()
 
     async def stop(self) -> None:
         if self._view is not None:
             await self._view.stop()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._task.stop()
 
     # --- store view ------------------------------------------------------------------------------------------
 
