@@ -1,4 +1,4 @@
-"""Writes docs/reference from the code: commands, fields, metrics, feature gates, reasons. Called by `make reference`."""
+"""Writes docs/reference from the code: commands, fields, metrics, feature gates, reasons, Python. Called by `make reference`."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from dralloc.primitives.features import GATES
 from dralloc.primitives.metrics import Metric
 from dralloc.primitives.quantity import Quantity
 from dralloc.scheduler.report.metrics import SchedulerMetrics
+from scripts.python_reference import python_page
 
 PLACE: Final = Path(__file__).parents[1] / "docs" / "reference"
 GENERATED: Final = "<!-- Written by `make reference` from the code. -->"
@@ -38,6 +39,7 @@ def pages() -> Iterator[tuple[str, str]]:
         "metrics.md": metrics_page,
         "feature-gates.md": gates_page,
         "reasons.md": reasons_page,
+        "sdk.md": sdk_page,
     }
     for name, write in writers.items():
         title, *rest = write()
@@ -380,6 +382,17 @@ def reasons_page() -> Iterator[str]:
         ["cause", "example", "what helps"],
         ([f"`{reason.cause.value}`", str(reason), advice] for reason, advice in REASONS),
     )
+
+
+# --- Python ---------------------------------------------------------------------------------------------------------
+
+
+def sdk_page() -> Iterator[str]:
+    introduction = (
+        "Everything that a driver imports: `from dralloc.driver import …`. [Writing a driver](../writing-a-driver.md) shows how the parts",
+        "fit together. An argument that a function does not have is an error with the names of those that it has.",
+    )
+    yield from python_page("Driver SDK", introduction, ["dralloc.driver"])
 
 
 def main() -> None:

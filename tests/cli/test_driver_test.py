@@ -91,7 +91,7 @@ def test_a_driver_with_faults_ends_in_findings(tmp_path: Path) -> None:
     program.write_text(REFUSING)
     result = run("--only", "prepare.answer", "--junit", report, "--", sys.executable, program)
     assert result.exit_code == 1, result.output
-    assert "violation: preparing claim default/driver-test-1 failed: not today" in result.output
+    assert "violation: preparing claim default/driver-test-1 failed: RuntimeError: not today" in result.output
     assert "why it matters:" in result.output
     assert "0 of 1 checks passed (0 with remarks), 1 failed, 0 skipped" in result.output
     assert ElementTree.parse(report).getroot().get("failures") == "1"

@@ -8,6 +8,8 @@ from types import ModuleType
 
 import pytest
 
+from scripts.python_reference import undocumented
+
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"
 
@@ -27,6 +29,14 @@ def test_the_reference_is_up_to_date() -> None:
     for name, text in writer().pages():
         assert written.pop(name) == text, f"docs/reference/{name} is out of date: run `make reference`"
     assert not written, "pages that nothing writes"
+
+
+DOCUMENTED = ("dralloc.driver",)
+
+
+@pytest.mark.parametrize("module", DOCUMENTED)
+def test_every_public_name_has_a_docstring(module: str) -> None:
+    assert undocumented(module) == []
 
 
 # Metrics that the KEPs name for operators.

@@ -48,7 +48,16 @@ def capacity(
 ) -> DeviceCapacity:
     """An amount and, for a shareable device, the policy for how much of it one claim may take.
 
-    With `consumed=False` claims only compare with the amount; `policy_name` is one of the device's policies.
+    `default` is the amount for a request that names none; without it, such a request gets the whole amount.
+    `valid` is a list of the only amounts that a claim may take: a request is rounded up to the next one, and a request above the largest
+    does not fit. Instead of `valid`, a range: at least `minimum`, at most `maximum`, in steps of `step` counted from `minimum`.
+    A policy with `valid` or a range has a `default`, which must be one of the allowed amounts. `strategy` says whether the first user
+    decides if the capacity is consumed (gate `DRACapacityStrategies`). With `consumed=False` claims only compare with the amount
+    (gate `DRAZeroConsumption`). `policy_name` is one of the device's `policies` (gate `DRANamedRequestPolicies`).
+
+    capacity("80Gi")
+    capacity("80Gi", default="10Gi", valid=["10Gi", "20Gi", "40Gi"])
+    capacity("100G", default="1G", minimum="1G", maximum="40G", step="1G")
     """
     policy = request_policy(
         default=default, valid=valid, minimum=minimum, maximum=maximum, step=step, strategy=strategy, consumed=consumed

@@ -38,6 +38,8 @@ class ObjectMeta(Wire):
 
 
 class Condition(Wire):
+    """An aspect of the state of an object: `status` is `True`, `False` or `Unknown`; `reason` is one word for programs."""
+
     type: str = printed("")
     status: str = printed("")
     observed_generation: Int64 = 0

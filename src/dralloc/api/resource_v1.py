@@ -83,6 +83,8 @@ class CapacityRequestPolicy(Wire):
 
 
 class DeviceCapacity(Wire):
+    """An amount that a device has, and how much of it one claim may take."""
+
     value: Quantity = printed(Quantity.ZERO)
     request_policy: CapacityRequestPolicy | None = None
     request_policy_name: str | None = None
@@ -337,6 +339,8 @@ class AllocationResult(Wire):
 
 
 class NetworkDeviceData(Wire):
+    """Interface and addresses of a network device, for the status of the claim."""
+
     interface_name: str = ""
     ips: tuple[str, ...] = ()
     hardware_address: str = ""

@@ -3,7 +3,6 @@
 Start with `docs/writing-a-driver.md`.
 """
 
-from dralloc.api.device_parts import capacity, version
 from dralloc.api.meta_v1 import Condition
 from dralloc.api.resource_v1 import Device, DeviceCapacity, NetworkDeviceData
 from dralloc.driver.claims import (
@@ -15,7 +14,7 @@ from dralloc.driver.claims import (
     DeviceKey,
     PreparedDevice,
 )
-from dralloc.driver.devices import Pool, counter_set, device, taint
+from dralloc.driver.devices import Pool, capacity, counter_set, device, taint, version
 from dralloc.driver.driver import Driver
 from dralloc.driver.driver_functions import DriverFunctions
 from dralloc.driver.health import DeviceHealth, Health

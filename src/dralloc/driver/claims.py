@@ -20,6 +20,7 @@ from dralloc.api.resource_v1 import (
     NetworkDeviceData,
     ResourceClaim,
 )
+from dralloc.driver.vendor_errors import with_known_arguments
 from dralloc.kubelet.cdi import (
     ContainerEdits,
     DeviceNode,
@@ -83,6 +84,7 @@ class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True):
     key: DeviceKey
     # Main requests; a container may refer to one of them.
     requests: tuple[str, ...]
+    # The edits of containers, for a CDI file.
     edits: ContainerEdits = ContainerEdits()
     # CDI devices that other files describe.
     cdi_device_ids: tuple[str, ...] = ()
@@ -95,9 +97,11 @@ class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_status(self) -> bool:
+        """True if there is something to write to `status.devices` of the claim."""
         return bool(self.conditions) or self.network is not None or self.data != NULL
 
     def status(self, driver: str) -> AllocatedDeviceStatus:
+        """The entry for `status.devices` of the claim."""
         return AllocatedDeviceStatus(
             driver=driver,
             pool=self.key.pool,
@@ -114,32 +118,41 @@ class AllocatedDevice:
     """A device, or a share of one, that is allocated to a request of the claim."""
 
     key: DeviceKey
-    # The main request, and the chosen subrequest.
+    # The main request.
     request: str
+    # The chosen subrequest of `firstAvailable`.
     alternative: str | None = None
+    # What the share takes of each capacity, rounded by its policy.
     consumed: Mapping[str, Quantity] = field(default_factory=dict)
     # How far use of a capacity may burst; never less than what is consumed of it.
     limits: Mapping[str, Quantity] = field(default_factory=dict)
+    # Those of the class before those of the claim.
     configs: tuple[Config, ...] = ()
+    # The device may be in use by others, for monitoring.
     admin_access: bool = False
+    # The entry of `status.allocation` as it is in the API.
     result: DeviceRequestAllocationResult = field(default_factory=DeviceRequestAllocationResult)
 
     @property
     def name(self) -> str:
+        """The name of the device in its pool."""
         return self.key.device
 
     @property
     def pool(self) -> str:
+        """The pool of the device."""
         return self.key.pool
 
     @property
     def share_id(self) -> str | None:
+        """Which share of a shareable device; None for a whole device. Two shares of one device may belong to one claim."""
         return self.key.share_id
 
     def config(self, into: type[ParametersT]) -> ParametersT | None:
         """The effective parameters as a value of this type; those of the claim override those of the class."""
         return self.configs[-1].read(into) if self.configs else None
 
+    @with_known_arguments
     def prepared(
         self,
         *,
@@ -154,7 +167,12 @@ class AllocatedDevice:
         data: Mapping[str, Any] | None = None,
         state: Any = None,
     ) -> PreparedDevice:
-        """The prepared device: edits for containers, status for the claim, state for the driver."""
+        """The prepared device: edits for containers, status for the claim, state for the driver.
+
+        `env`, `device_nodes`, `mounts`, `hooks` and `net_devices` are edits of the containers that use the device; the SDK writes them
+        to a CDI file of the claim. `cdi_device_ids` are further CDI devices, which other files describe. `conditions`, `network` and
+        `data` (JSON) appear in `status.devices` of the claim. `state` (JSON) is kept on disk until the claim is released.
+        """
         return PreparedDevice(
             key=self.key,
             requests=(self.request,),
@@ -178,8 +196,11 @@ class AllocatedClaim:
     """A claim with the allocated devices of this driver."""
 
     reference: ClaimReference
+    # The devices and shares of this driver; a claim may have devices of other drivers, too.
     devices: tuple[AllocatedDevice, ...]
+    # The requests of the claim by name.
     requests: Mapping[str, DeviceRequest] = field(default_factory=dict)
+    # The pods or the workload that the claim is reserved for.
     consumers: tuple[ConsumerReference, ...] = ()
     # Devices that were prepared for this claim earlier, with their state.
     prepared: tuple[PreparedDevice, ...] = ()
@@ -188,14 +209,17 @@ class AllocatedClaim:
 
     @property
     def namespace(self) -> str:
+        """The namespace of the claim."""
         return self.reference.namespace
 
     @property
     def name(self) -> str:
+        """The name of the claim; another claim may have it later."""
         return self.reference.name
 
     @property
     def uid(self) -> str:
+        """The UID of the claim, which no other claim ever has."""
         return self.reference.uid
 
 

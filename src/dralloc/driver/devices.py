@@ -19,8 +19,10 @@ from dralloc.api.resource_v1 import (
     DeviceCounterConsumption,
     DeviceTaint,
 )
+from dralloc.driver.vendor_errors import made_with_known_arguments, with_known_arguments
 
 
+@made_with_known_arguments
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
     """Devices that are published together; allocators try them in this order.
@@ -40,6 +42,12 @@ class Pool:
     skip_node_operations: tuple[str, ...] = ()
 
 
+# The same values as in tests and simulations, with messages for authors of drivers.
+capacity = with_known_arguments(parts.capacity)
+version = with_known_arguments(parts.version)
+
+
+@with_known_arguments
 def device(
     name: str,
     *,
@@ -51,10 +59,15 @@ def device(
     policies: Mapping[str, CapacityRequestPolicy] | None = None,
     remainder: str | None = None,
 ) -> Device:
-    """A device. `shareable` allows multiple allocations, each with a part of its capacity; `draws` are consumed counters by set.
+    """A device of a node.
 
-    `policies` are request policies for `capacity(..., policy_name=...)`; with `remainder="GiveToLast"`, the share that uses up one
-    capacity gets what is left of the others.
+    `attributes` are compared by selectors: a string, an integer, a boolean, or `version("1.2.3")`. `capacity` are amounts, plain ones or
+    with a policy (see `capacity`). With `shareable=True` several claims may use the device at once, each a part of its capacity.
+    `draws` are the counters that the device consumes, by counter set: partitions of one card draw from the same set (see `counter_set`).
+    `taints` keep pods away (see `taint`). `policies` are request policies for `capacity(..., policy_name=...)`. With
+    `remainder="GiveToLast"`, the share that uses up one capacity gets what is left of the others.
+
+    device("gpu-0", attributes={"model": "a100"}, shareable=True, capacity={"memory": capacity("80Gi", default="10Gi", step="1Gi")})
     """
     return Device(
         name=name,
@@ -72,9 +85,17 @@ def device(
 
 
 def counter_set(name: str, **counters: Amount) -> CounterSet:
-    """Counters that devices of the pool consume, such as the memory of a partitionable card."""
+    """Counters that devices of the pool consume, such as the memory of a partitionable card.
+
+    Pool(name="node-1", counters=(counter_set("card-0", memory="80Gi"),), devices=(device("half-0", draws={"card-0": {"memory": "40Gi"}}),))
+    """
     return CounterSet(name=name, counters=parts.counters(counters))
 
 
+@with_known_arguments
 def taint(key: str, value: str = "", *, effect: str = "NoSchedule") -> DeviceTaint:
+    """A taint of a device: `NoSchedule` keeps new pods away, `NoExecute` also evicts running pods, `None` is only information.
+
+    Pods whose request tolerates the taint are not affected.
+    """
     return DeviceTaint(key=key, value=value, effect=effect)

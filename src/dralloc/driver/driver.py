@@ -54,6 +54,7 @@ class Driver(ABC):
 
     @property
     def reports_health(self) -> bool:
+        """True if the driver overrides `health`; only then the health service is advertised."""
         return type(self).health is not Driver.health
 
 

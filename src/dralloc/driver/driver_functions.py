@@ -30,18 +30,23 @@ class DriverFunctions:
         self._functions: dict[str, Callable[..., Any]] = {}
 
     def devices(self, function: Function) -> Function:
+        """A decorator for the function that is `Driver.devices`."""
         return self._take("devices", function)
 
     def prepare(self, function: Function) -> Function:
+        """A decorator for the function that is `Driver.prepare`."""
         return self._take("prepare", function)
 
     def unprepare(self, function: Function) -> Function:
+        """A decorator for the function that is `Driver.unprepare`."""
         return self._take("unprepare", function)
 
     def health(self, function: Function) -> Function:
+        """A decorator for the function that is `Driver.health`."""
         return self._take("health", function)
 
     def monitor(self, function: Function) -> Function:
+        """A decorator for the function that is `Driver.monitor`."""
         return self._take("monitor", function)
 
     def driver(self) -> Driver:

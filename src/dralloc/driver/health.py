@@ -15,15 +15,19 @@ from enum import Enum
 from types import ModuleType
 from typing import Any
 
+from dralloc.driver.vendor_errors import made_with_known_arguments
 from dralloc.kubelet.plugin_limits import HEALTH_MESSAGE_LENGTH_MAX
 
 
 class Health(Enum):
+    """The health of a device as a kubelet shows it in the status of pods."""
+
     UNKNOWN = 0
     HEALTHY = 1
     UNHEALTHY = 2
 
 
+@made_with_known_arguments
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceHealth:
     """The health of a device. An empty `pool` is the one that is named after the node."""
@@ -31,6 +35,7 @@ class DeviceHealth:
     device: str
     health: Health
     pool: str = ""
+    # Shown with the health in the status of pods, such as a temperature.
     message: str = ""
     # How long the kubelet may use the report; 0 for its default.
     timeout_s: int = 0

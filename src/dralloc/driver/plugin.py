@@ -29,6 +29,7 @@ from dralloc.driver.publisher import SlicePublisher
 from dralloc.driver.services import Listen, Registration, listening, serving
 from dralloc.driver.settings import BadDriverSettings, Settings, boot_id
 from dralloc.driver.slices import InvalidPools
+from dralloc.driver.vendor_errors import InventoryFailed, told
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.field_errors import FieldPath
 from dralloc.system_clock import SystemClock
@@ -133,8 +134,8 @@ class Plugin:
         for problem in await asyncio.to_thread(self._checkpoint.damaged):
             self._report_problem(problem)
         try:
-            # Raises InvalidPools, so that the author of the driver sees mistakes at the start.
-            self._publisher.publish(self._pools(await call(self._driver.devices)))
+            # Mistakes of its author end the driver at the start.
+            self._publisher.publish(self._pools(await self._first_devices()))
             async with self._serving_and_working() as registration:
                 yield registration
         finally:
@@ -194,15 +195,25 @@ class Plugin:
             return None
         return [replace(device, pool=device.pool or self._settings.node_name) for device in devices or ()]
 
+    async def _first_devices(self) -> Iterable[Pool | Device]:
+        try:
+            return await call(self._driver.devices)
+        except Exception as error:
+            raise InventoryFailed(f"devices() failed: {told(error)}") from error
+
     def _pools(self, inventory: Iterable[Pool | Device]) -> list[Pool]:
-        """The pools; devices without a pool form one that is named after the node."""
+        """The pools; devices without a pool form one that is named after the node. Drivers need not have types."""
+        if not isinstance(inventory, Iterable):
+            raise InvalidPools([f"devices() has to return a list of device(...) or Pool(...), not {inventory!r}"])
         pools: list[Pool] = []
         loose: list[Device] = []
         for item in inventory:
             if isinstance(item, Pool):
                 pools.append(item)
-            else:
+            elif isinstance(item, Device):
                 loose.append(item)
+            else:
+                raise InvalidPools([f"devices() has to return a list of device(...) or Pool(...), not of {item!r}"])
         if loose or not pools:
             pools.append(Pool(name=self._settings.node_name, devices=tuple(loose)))
         return pools

@@ -24,6 +24,7 @@ from dralloc.driver.checkpoint import Checkpoint, PreparationRecord
 from dralloc.driver.claims import AllocatedClaim, ClaimReference, PreparedDevice, allocated_claim, find_prepared_faults
 from dralloc.driver.driver import Driver, call
 from dralloc.driver.metrics import DriverMetrics
+from dralloc.driver.vendor_errors import text_of
 from dralloc.kubelet.checkpoint_file import BadCheckpoint
 from dralloc.primitives.errors import ApiError, NotFound
 
@@ -227,9 +228,9 @@ class Preparer:
         self._count(operation, "failure")
         if isinstance(error, ClaimFailed | BadCheckpoint):
             _logger.warning("%s %s: %s", operation, reference, error)
-        else:
-            _logger.error("%s %s", operation, reference, exc_info=error)
-        return Failure(_reason(error))
+            return Failure(str(error))
+        _logger.error("%s %s: %s", operation, reference, text_of(error), exc_info=error)
+        return Failure(text_of(error))
 
     def _count(self, operation: str, outcome: str) -> None:
         self._metrics.claims.add(self._driver.name, operation, outcome)
@@ -242,9 +243,3 @@ def _prepared_devices(returned: Any) -> tuple[PreparedDevice, ...]:
         if not isinstance(each, PreparedDevice):
             raise ClaimFailed(f"prepare has to return a list of what share.prepared(...) returns, not of {each!r}")
     return devices
-
-
-def _reason(error: Exception) -> str:
-    """The text of an exception; that of a KeyError is only the key."""
-    text = str(error)
-    return f"{type(error).__name__}: {text}" if isinstance(error, KeyError) else text or type(error).__name__

@@ -18,6 +18,7 @@ from dralloc.driver.instances import AlreadyRunning
 from dralloc.driver.plugin import Plugin
 from dralloc.driver.settings import BadDriverSettings, Settings
 from dralloc.driver.slices import InvalidPools
+from dralloc.driver.vendor_errors import InventoryFailed
 
 _logger = logging.getLogger(__name__)
 
@@ -27,7 +28,7 @@ def run(driver: Driver, settings: Settings | None = None) -> None:
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     try:
         asyncio.run(_run_until_signal(driver, settings or Settings.from_environment()))
-    except (BadDriverSettings, BadKubeconfig, AlreadyRunning, InvalidPools, OSError) as error:
+    except (BadDriverSettings, BadKubeconfig, AlreadyRunning, InvalidPools, InventoryFailed, OSError) as error:
         sys.stderr.write(f"{driver.name}: {error}\n")
         sys.exit(2)
 

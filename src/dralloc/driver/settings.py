@@ -27,15 +27,21 @@ class BadDriverSettings(ValueError):
 class Settings:
     """The settings of a driver on one node."""
 
+    # The node that the devices belong to.
     node_name: str
+    # Socket, checkpoint and locks, in a directory named after the driver.
     plugins_dir: Path = PLUGINS_DIR
+    # The registration socket for the kubelet.
     registry_dir: Path = REGISTRY_DIR
+    # CDI files for the container runtime.
     cdi_dir: Path = CDI_DIR
     # Allows two instances at the same time, for rolling updates.
     pod_uid: str = ""
+    # The cluster; None for the service account of the pod, or the cluster that kubectl uses.
     kubeconfig: str | None = None
     # HOST:PORT for Prometheus; empty for no metrics.
     metrics_address: str = ""
+    # How often `Driver.health` is called.
     health_interval_s: float = 5.0
     # The delay before foreign changes of slices are repaired; long enough for a cleanup to finish.
     repair_delay_s: float = 30.0
@@ -57,6 +63,7 @@ class Settings:
             kubeconfig=environment.get("KUBECONFIG"),
             metrics_address=environment.get("DRA_METRICS_ADDRESS", ""),
             repair_delay_s=_seconds(environment, "DRA_REPAIR_DELAY_S", 30.0),
+            vanished_after_s=_seconds(environment, "DRA_VANISHED_AFTER_S", 600.0),
         )
 
     def data_dir(self, driver: str) -> Path:
@@ -64,6 +71,7 @@ class Settings:
         return self.plugins_dir / driver
 
     def sockets(self, driver: str) -> Sockets:
+        """The paths of the two sockets; raises `BadDriverSettings` if a path is too long."""
         instance = f"-{self.pod_uid}" if self.pod_uid else ""
         return Sockets(
             service=_fitting(self.data_dir(driver), "dra", instance, ".sock"),

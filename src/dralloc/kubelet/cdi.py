@@ -43,6 +43,8 @@ class DeviceNode(Wire):
 
 
 class Mount(Wire):
+    """A file or directory of the host in the container, with mount options such as `ro` and `rbind`."""
+
     host_path: str
     container_path: str
     options: tuple[str, ...] = ()
@@ -79,6 +81,7 @@ class ContainerEdits(Wire):
 
     @property
     def is_empty(self) -> bool:
+        """True if containers get nothing."""
         return self == ContainerEdits()
 
 
