@@ -26,7 +26,7 @@ SHARE = AllocatedDevice(key=DeviceKey("pool", "gpu-0"), request="gpu")
         (lambda: version("1.0", txt=""), "did you mean 'text'?"),  # type: ignore[call-arg]
         (lambda: Pool(name="p", device=()), "Pool() has no argument 'device'; did you mean 'devices'?"),  # type: ignore[call-arg]
         (lambda: DeviceHealth(device="d", health=Health.HEALTHY, mesage=""), "did you mean 'message'?"),  # type: ignore[call-arg]
-        (lambda: SHARE.prepared(environment={}), "prepared() has no argument 'environment'. It has: env, "),  # type: ignore[call-arg]
+        (lambda: SHARE.prepared(environment={}), "prepared() has no argument 'environment'; did you mean 'env'? It has: env, "),  # type: ignore[call-arg]
     ],
 )  # fmt: skip
 def test_an_argument_that_does_not_exist_is_answered_with_those_that_do(call: Callable[[], object], want: str) -> None:
