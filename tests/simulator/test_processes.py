@@ -43,3 +43,25 @@ def test_a_timer_of_a_killed_process_does_nothing() -> None:
 
     run_virtual(run())
     assert rung == ["first"]
+
+
+def test_a_callback_that_another_one_cancels_after_a_pause_does_not_run() -> None:
+    async def main() -> None:
+        ran: list[str] = []
+        process = SimulatedProcess("p")
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: ran.append(context["message"]))
+
+        async def work() -> None:
+            later = loop.call_later(2, ran.append, "cancelled")
+            loop.call_later(1, later.cancel)
+            loop.call_later(3, ran.append, "last")
+
+        await process.start(work())
+        process.pause()
+        await asyncio.sleep(10)
+        process.resume()
+        await asyncio.sleep(0.1)
+        assert ran == ["last"]
+
+    run_virtual(main())

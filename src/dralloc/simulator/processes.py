@@ -43,8 +43,7 @@ class SimulatedProcess:
         waiting, self._waiting = self._waiting, []
         loop = asyncio.get_running_loop()
         for handle in waiting:
-            if not handle.cancelled():
-                loop.call_soon(handle._run)
+            loop.call_soon(_run_unless_cancelled, handle)
 
     def hold(self, handle: asyncio.Handle) -> asyncio.Handle:
         """Keep a callback until the process is resumed."""
@@ -64,6 +63,12 @@ class SimulatedProcess:
 
     def _leave(self, task: asyncio.Task[Any]) -> None:
         self._tasks.pop(task, None)
+
+
+def _run_unless_cancelled(handle: asyncio.Handle) -> None:
+    """A callback that waited with this one may have cancelled it."""
+    if not handle.cancelled():
+        handle._run()
 
 
 PROCESS: ContextVar[SimulatedProcess | None] = ContextVar("PROCESS", default=None)
