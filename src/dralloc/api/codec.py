@@ -19,6 +19,7 @@ from dralloc.api.json_reader import read_json
 from dralloc.api.nesting_limit import LEVELS_MAX, is_nested_too_deeply
 from dralloc.api.positions import SourceError
 from dralloc.api.schema import MismatchKind, SchemaMismatch, find_mismatches, find_unknown_fields
+from dralloc.api.timestamps import BadTimestamp, TimestampText, canonical_timestamp
 from dralloc.api.trees import ExactNumber
 from dralloc.primitives.decoders import make_decoder
 from dralloc.primitives.quantity import Quantity, QuantityError
@@ -77,10 +78,12 @@ def find_stray_fields(body: bytes, wire_type: type[Struct]) -> tuple[SchemaMisma
     )
 
 
-# --- Quantities and numbers --------------------------------------------------------------------------------------
+# --- Quantities, numbers and times --------------------------------------------------------------------------------------
 
 
-def _decode_custom(wanted: type, value: Any) -> Quantity:
+def _decode_custom(wanted: type, value: Any) -> Quantity | TimestampText:
+    if wanted is TimestampText:
+        return _decode_timestamp(value)
     assert wanted is Quantity, f"a type that no wire type has: {wanted}"
     if isinstance(value, str):
         return Quantity.parse(value.strip())
@@ -91,6 +94,12 @@ def _decode_custom(wanted: type, value: Any) -> Quantity:
     if isinstance(value, int) and not isinstance(value, bool):
         return Quantity.parse(value)
     raise QuantityError("a quantity is text or a number")
+
+
+def _decode_timestamp(value: Any) -> TimestampText:
+    if not isinstance(value, str):
+        raise BadTimestamp("a timestamp is text")
+    return TimestampText(canonical_timestamp(value))
 
 
 def _encode_custom(value: Any) -> str | Raw:
@@ -170,7 +179,9 @@ def _empty(info: inspect.Type) -> bytes:
             return b"[]"
         case inspect.StrType() | inspect.BytesType():
             return b'""'
-        case inspect.IntType() | inspect.CustomType():
+        case inspect.CustomType() if info.cls is TimestampText:
+            return b'"0001-01-01T00:00:00Z"'
+        case inspect.IntType() | inspect.FloatType() | inspect.CustomType():
             return b"0"
         case inspect.BoolType():
             return b"false"

@@ -23,7 +23,7 @@ from dralloc.api.gate_warnings import warn_of_dropped_fields
 from dralloc.api.manifests import Document, Manifest, read_manifest
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.positions import Position, Steps, nearest
-from dralloc.api.registry import KINDS, Kind, find_in_other_versions, find_kind, read_object
+from dralloc.api.registry import KINDS, Kind, find_in_other_versions, find_kind, read_object, whole_type
 from dralloc.api.schema import MismatchKind, find_mismatches
 from dralloc.api.strategy import AdmissionContext
 from dralloc.primitives.errors import BadRequest
@@ -95,9 +95,7 @@ def _diagnose_document(document: Document, context: AdmissionContext) -> tuple[l
     if kind is None:
         return [_unknown_kind(document)], ()
     version = document.api_version.rpartition("/")[2]
-    served = kind.served(version)
-    assert served is not None, "the kind was found by its version"
-    mismatches = find_mismatches(document.tree, kind.view or served.wire_type)
+    mismatches = find_mismatches(document.tree, whole_type(kind, version))
     findings = [
         _Finding(document, Severity.ERROR, mismatch.message, str(mismatch.path or ""), mismatch.steps)
         for mismatch in mismatches

@@ -15,7 +15,7 @@ from msgspec import field
 
 from dralloc.api.meta_v1 import ApiObject, LabelSelector
 from dralloc.api.pod_v1 import FAILED, PENDING, SUCCEEDED, Pod
-from dralloc.api.wire import Int32, Int64, Time, Wire
+from dralloc.api.wire import Int64, Time, Wire
 from dralloc.primitives.whole_numbers import whole_number
 
 GROUP: Final = "policy"
@@ -33,10 +33,11 @@ class PodDisruptionBudgetSpec(Wire):
 class PodDisruptionBudgetStatus(Wire):
     # None: no controller has counted yet.
     observed_generation: Int64 | None = None
-    disruptions_allowed: Int32 = 0
-    current_healthy: Int32 = 0
-    desired_healthy: Int32 = 0
-    expected_pods: Int32 = 0
+    # 32 bits in Kubernetes; the server that stores budgets knows no widths.
+    disruptions_allowed: Int64 = 0
+    current_healthy: Int64 = 0
+    desired_healthy: Int64 = 0
+    expected_pods: Int64 = 0
     disrupted_pods: dict[str, Time] = field(default_factory=dict)
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, cast
+
+from msgspec import Struct
 
 from dralloc.api import (
     apps_v1,
@@ -30,10 +32,11 @@ from dralloc.api.codec import decode, encode
 from dralloc.api.conversion import V1, V1BETA1, V1BETA2
 from dralloc.api.job_strategy import JobStrategy
 from dralloc.api.member_forms import EVENT_FORMS, MemberForms
+from dralloc.api.message_types import message_type
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.stored_kinds import NEW_EVENT_ROW, STORED_KINDS, StoredKind, strategy_of
 from dralloc.api.strategy import Strategy
-from dralloc.api.unstructured_object import UnstructuredObject, print_unstructured, read_unstructured
+from dralloc.api.unstructured_object import UnstructuredObject, print_unstructured, read_unstructured_and_tree
 from dralloc.primitives.features import FeatureGates
 
 
@@ -421,11 +424,27 @@ POD_DISRUPTION_BUDGET: Final = _known_kind("policy/v1", "PodDisruptionBudget")
 CERTIFICATE_SIGNING_REQUEST: Final = _known_kind("certificates.k8s.io/v1", "CertificateSigningRequest")
 
 
-def read_object(kind: Kind, version: str, body: bytes) -> ApiObject:
-    """Returns the object in the JSON, in the type of the version; raises `DecodeError`."""
+def whole_type(kind: Kind, version: str) -> type[Struct]:
+    """The type of all that an object has in this version, also of what we do not model."""
     served = kind.served(version)
     assert served is not None, f"not a version of {kind.kind}: {version}"
-    return decode(body, served.wire_type) if kind.view is None else read_unstructured(body, kind.view)
+    return served.wire_type if kind.view is None else message_type(kind.api_version(version), kind.kind)
+
+
+def read_object(kind: Kind, version: str, body: bytes) -> ApiObject:
+    """Returns the object in the JSON, in the type of the version; raises `DecodeError`."""
+    return read_object_and_tree(kind, version, body)[0]
+
+
+def read_object_and_tree(kind: Kind, version: str, body: bytes) -> tuple[ApiObject, dict[str, Any]]:
+    """Returns the object, and for a kind that is modelled in part its full JSON tree. Kinds have the types of Kubernetes also
+    where no part of the project reads them: its readers rely on them.
+    """
+    whole = whole_type(kind, version)
+    if kind.view is None:
+        return cast("ApiObject", decode(body, whole)), {}
+    decode(body, whole)
+    return read_unstructured_and_tree(body, kind.view)
 
 
 def print_object(obj: ApiObject) -> bytes:

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from msgspec import inspect
 
+from dralloc.api.timestamps import BadTimestamp, TimestampText, parse_timestamp
 from dralloc.api.trees import ExactNumber, RepeatedKeys
 from dralloc.primitives.field_errors import FieldPath
 from dralloc.primitives.quantity import Quantity, QuantityError
@@ -95,9 +96,9 @@ def _make_checker(info: inspect.Type, known: _Known) -> _Checker:
         case inspect.DictType():
             return _check_map(_make_checker(info.value_type, known))
         case inspect.UnionType():
-            members = [member for member in info.types if not isinstance(member, inspect.NoneType)]
-            assert len(members) == 1, f"a wire type has one way to be written: {info}"
-            return _make_checker(members[0], known)
+            return _make_union_checker(
+                [member for member in info.types if not isinstance(member, inspect.NoneType)], known
+            )
         case inspect.StrType():
             return _check_text
         case inspect.BytesType():
@@ -106,11 +107,24 @@ def _make_checker(info: inspect.Type, known: _Known) -> _Checker:
             return _check_boolean
         case inspect.IntType():
             return _check_integer(info)
+        case inspect.FloatType():
+            return _check_number
         case inspect.CustomType() if info.cls is Quantity:
             return _check_quantity
+        case inspect.CustomType() if info.cls is TimestampText:
+            return _check_timestamp
         case inspect.RawType() | inspect.AnyType():
             return _check_anything
     raise AssertionError(f"a wire type that has no checker: {info}")
+
+
+def _make_union_checker(members: list[inspect.Type], known: _Known) -> _Checker:
+    if len(members) == 1:
+        return _make_checker(members[0], known)
+    assert {type(member) for member in members} == {inspect.IntType, inspect.StrType}, (
+        f"no other choice exists: {members}"
+    )
+    return _check_number_or_text
 
 
 def _check_object(info: inspect.StructType, known: _Known) -> _Checker:
@@ -214,6 +228,26 @@ def _check_base64(value: Any, path: _Path | None, mismatches: list[SchemaMismatc
 def _check_boolean(value: Any, path: _Path | None, mismatches: list[SchemaMismatch]) -> None:
     if type(value) is not bool:
         mismatches.append(_wrong_type(path, "true or false", value))
+
+
+def _check_number(value: Any, path: _Path | None, mismatches: list[SchemaMismatch]) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        mismatches.append(_wrong_type(path, "a number", value))
+
+
+def _check_number_or_text(value: Any, path: _Path | None, mismatches: list[SchemaMismatch]) -> None:
+    if type(value) not in (int, str):
+        mismatches.append(_wrong_type(path, "a whole number or text", value))
+
+
+def _check_timestamp(value: Any, path: _Path | None, mismatches: list[SchemaMismatch]) -> None:
+    if type(value) is not str:
+        mismatches.append(_wrong_type(path, "a timestamp", value))
+        return
+    try:
+        parse_timestamp(value)
+    except BadTimestamp as error:
+        mismatches.append(SchemaMismatch(MismatchKind.WRONG_TYPE, _field_path(path), str(error)))
 
 
 def _check_quantity(value: Any, path: _Path | None, mismatches: list[SchemaMismatch]) -> None:

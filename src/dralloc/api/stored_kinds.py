@@ -1,6 +1,7 @@
 """Kinds that other programs need: they are created, read, changed and watched here; the server does not act on them.
 
-A kind is a row of data. Its metadata is validated as in Kubernetes; its other members are stored as they are.
+A kind is a row of data. Its metadata is validated as in Kubernetes; its other members have Kubernetes' types (`message_types`), and are
+stored as they are.
 """
 
 from __future__ import annotations

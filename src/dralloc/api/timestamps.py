@@ -23,6 +23,12 @@ class BadTimestamp(ValueError):
     """A text that is not a timestamp."""
 
 
+class TimestampText(str):
+    """The type of a field whose text must be a timestamp to be decoded."""
+
+    __slots__ = ()
+
+
 def parse_timestamp(text: str) -> datetime:
     """Parses an RFC 3339 timestamp."""
     match = _RFC3339.fullmatch(text)

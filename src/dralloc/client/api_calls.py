@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from enum import Enum
-from typing import Any, Final, Generic
+from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
 
-from dralloc.api.codec import encode
+from dralloc.api.codec import DecodeError, decode, encode
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.protobuf_merge import merge_protobuf
 from dralloc.client.server_extensions import ServerExtensions
 from dralloc.client.status_errors import error_of_response, error_of_status, send_request
-from dralloc.client.transport import ClientRequest, Transport, split_lines
+from dralloc.client.transport import ClientRequest, Transport, TransportError, split_lines
 from dralloc.client.typed_resource import Object, ObjectKey, TypedResource
+from dralloc.client.unreadable_objects import UnreadableObject, report_unreadable
+
+AnswerT = TypeVar("AnswerT")
 
 JSON: Final = {"Content-Type": "application/json"}
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
@@ -31,10 +34,14 @@ class PatchType(Enum):
 
 
 class WatchEvent(Struct, Generic[Object], frozen=True, gc=False):
-    """ADDED, MODIFIED, DELETED or BOOKMARK; a bookmark's object has only a resource version."""
+    """ADDED, MODIFIED, DELETED or BOOKMARK; a bookmark's object has only a resource version.
+
+    Of an object that is `unreadable` there is the metadata.
+    """
 
     type: str
     object: Object
+    unreadable: UnreadableObject | None = None
 
 
 class ListPage(Struct, Generic[Object], frozen=True, gc=False):
@@ -43,6 +50,7 @@ class ListPage(Struct, Generic[Object], frozen=True, gc=False):
     items: tuple[Object, ...]
     revision: str
     continues: str
+    unreadable: tuple[UnreadableObject, ...] = ()
 
 
 class _ListMeta(msgspec.Struct, rename="camel"):
@@ -78,15 +86,21 @@ class ApiCalls:
 
     async def get(self, resource: TypedResource[Object], key: ObjectKey) -> Object:
         response = await send_request(self._transport, "GET", resource.path(namespace=key.namespace, name=key.name))
-        return resource.decode(response.body)
+        return _readable(resource.decode, response.body, resource)
 
     async def page(
         self, resource: TypedResource[Object], *, namespace: str = "", query: Mapping[str, str]
     ) -> ListPage[Object]:
         response = await send_request(self._transport, "GET", resource.path(namespace=namespace), query)
-        answer = _LIST.decode(response.body)
-        items = tuple(resource.decode(bytes(item)) for item in answer.items)
-        return ListPage(items, answer.metadata.resource_version, answer.metadata.continue_)
+        answer = _decoded(_LIST, response.body)
+        items: list[Object] = []
+        unreadable: list[UnreadableObject] = []
+        for item in answer.items:
+            try:
+                items.append(_readable(resource.decode, bytes(item), resource))
+            except UnreadableObject as problem:
+                unreadable.append(problem)
+        return ListPage(tuple(items), answer.metadata.resource_version, answer.metadata.continue_, tuple(unreadable))
 
     async def list_all(
         self,
@@ -96,13 +110,16 @@ class ApiCalls:
         page_size: int = 500,
         field_selector: str = "",
         label_selector: str = "",
+        on_unreadable: Callable[[UnreadableObject], None] = report_unreadable,
     ) -> tuple[tuple[Object, ...], str]:
-        """Returns all objects at one revision, read in pages, and that revision."""
+        """Returns all objects at one revision, read in pages, and that revision. Those that cannot be decoded are left out."""
         items: list[Object] = []
         query = _filled(limit=str(page_size), fieldSelector=field_selector, labelSelector=label_selector)
         while True:
             page = await self.page(resource, namespace=namespace, query=query)
             items += page.items
+            for problem in page.unreadable:
+                on_unreadable(problem)
             if not page.continues:
                 return tuple(items), page.revision
             query["continue"] = page.continues
@@ -114,7 +131,7 @@ class ApiCalls:
         response = await send_request(
             self._transport, "POST", path, self._managed(), body=_body(resource, item), headers=JSON
         )
-        return resource.decode_change(response.body)
+        return _readable(resource.decode_change, response.body, resource)
 
     async def replace(
         self, resource: TypedResource[Object], item: Object | Mapping[str, Any], *, subresource: str | None = None
@@ -124,7 +141,7 @@ class ApiCalls:
         response = await send_request(
             self._transport, "PUT", path, self._managed(), body=_body(resource, item), headers=JSON
         )
-        return resource.decode_change(response.body)
+        return _readable(resource.decode_change, response.body, resource)
 
     async def patch(
         self,
@@ -140,7 +157,7 @@ class ApiCalls:
         response = await send_request(
             self._transport, "PATCH", path, self._managed(), body=encode(patch), headers=headers
         )
-        return resource.decode_change(response.body)
+        return _readable(resource.decode_change, response.body, resource)
 
     async def merge(
         self, resource: TypedResource[Object], key: ObjectKey, patch: Any, *, subresource: str | None = None
@@ -155,7 +172,7 @@ class ApiCalls:
         target = resource.path(namespace=key.namespace, name=key.name, subresource=subresource)
         headers = {"Content-Type": PROTOBUF, "Accept": JSON["Content-Type"]}
         response = await send_request(self._transport, "PUT", target, self._managed(), body=body, headers=headers)
-        return resource.decode_change(response.body)
+        return _readable(resource.decode_change, response.body, resource)
 
     async def apply(
         self,
@@ -179,7 +196,7 @@ class ApiCalls:
         response = await send_request(
             self._transport, "PATCH", path, query, body=_body(resource, item), headers=headers
         )
-        return resource.decode_change(response.body)
+        return _readable(resource.decode_change, response.body, resource)
 
     async def post(self, resource: TypedResource[Object], key: ObjectKey, subresource: str, body: Any) -> None:
         """Posts to a subresource that answers with a Status: a binding, an eviction."""
@@ -238,10 +255,33 @@ class ApiCalls:
 
 def _read_event(line: bytes, resource: TypedResource[Object]) -> WatchEvent[Object]:
     """Returns the event of a line of a watch; raises the error of an ERROR event."""
-    event = _EVENT.decode(line)
+    event = _decoded(_EVENT, line)
     if event.type == "ERROR":
         raise error_of_status(msgspec.json.decode(event.object))
-    return WatchEvent(event.type, resource.decode_change(bytes(event.object)))
+    body = bytes(event.object)
+    try:
+        return WatchEvent(event.type, _readable(resource.decode_change, body, resource))
+    except UnreadableObject as problem:
+        return WatchEvent(event.type, cast("Object", decode(body, ApiObject)), problem)
+
+
+def _readable(read: Callable[[bytes], Object], body: bytes, resource: TypedResource[Object]) -> Object:
+    """Returns the object; raises UnreadableObject, or TransportError for an answer that is no object at all."""
+    try:
+        return read(body)
+    except DecodeError as error:
+        try:
+            metadata = decode(body, ApiObject).metadata
+        except DecodeError:
+            raise TransportError(f"the answer is no object of {resource.plural}: {error}") from None
+        raise UnreadableObject(resource.plural, metadata.namespace, metadata.name, error) from None
+
+
+def _decoded(decoder: msgspec.json.Decoder[AnswerT], body: bytes) -> AnswerT:
+    try:
+        return decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise TransportError(f"the answer is no answer of an API server: {error}") from None
 
 
 def _filled(**parameters: str) -> dict[str, str]:

@@ -18,6 +18,7 @@ from dralloc.client.known_resources import resource_for, resource_of
 from dralloc.client.kubeconfig import ConnectionConfig, find_connection
 from dralloc.client.transport import Transport
 from dralloc.client.typed_resource import Object, ObjectKey
+from dralloc.client.unreadable_objects import report_unreadable
 
 Item = ApiObject | Mapping[str, Any]
 
@@ -127,7 +128,9 @@ class AsyncClient:
                 field_selector=fields,
             ):
                 revision = event.object.metadata.resource_version
-                if event.type != "BOOKMARK":
+                if event.unreadable is not None:
+                    report_unreadable(event.unreadable)
+                elif event.type != "BOOKMARK":
                     yield event
 
     def _key(self, namespaced: bool, name: str, namespace: str | None) -> ObjectKey:

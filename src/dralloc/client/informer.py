@@ -71,10 +71,12 @@ class Informer(Generic[Object]):
 
     # --- Fed by the reflector -------------------------------------------------------------------------------------
 
-    def replace(self, items: Iterable[Object], *, revision: int = 0) -> None:
-        """Replaces the contents with this list, which is the truth up to the revision."""
+    def replace(self, items: Iterable[Object], *, revision: int = 0, kept: Collection[ObjectKey] = ()) -> None:
+        """Replaces the contents with this list, which is the truth up to the revision. Objects that exist and cannot be read are
+        `kept` as they were.
+        """
         listed = {key_of(item): item for item in items}
-        for key in [key for key in self._objects if key not in listed]:
+        for key in [key for key in self._objects if key not in listed and key not in kept]:
             self.remove(key)
         for item in listed.values():
             self.put(item)

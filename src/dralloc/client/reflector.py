@@ -15,7 +15,8 @@ from dralloc.client.api_calls import ApiCalls, WatchEvent
 from dralloc.client.informer import NOTHING_KNOWN, Informer
 from dralloc.client.status_errors import LIST_AGAIN
 from dralloc.client.transport import TransportError
-from dralloc.client.typed_resource import Object, TypedResource, key_of
+from dralloc.client.typed_resource import Object, ObjectKey, TypedResource, key_of
+from dralloc.client.unreadable_objects import UnreadableObject, report_unreadable
 from dralloc.client.work_queue import Backoff
 from dralloc.primitives.errors import ApiError
 
@@ -88,8 +89,10 @@ class Reflector(Generic[Object]):
         await asyncio.sleep(RECONNECT.delay_s(self._failures))
 
     async def _list(self) -> None:
+        unreadable: list[UnreadableObject] = []
         items, revision = await self._calls.list_all(
             self._resource,
+            on_unreadable=unreadable.append,
             namespace=self._namespace,
             page_size=PAGE_SIZE,
             field_selector=self._field_selector,
@@ -97,7 +100,13 @@ class Reflector(Generic[Object]):
         )
         listed_at = int(revision) if revision.isdecimal() else 0
         # A store whose revisions went back was restored: nothing that was known is true.
-        self._informer.replace(items, revision=listed_at if listed_at >= self._seen else NOTHING_KNOWN)
+        self._informer.replace(
+            items,
+            revision=listed_at if listed_at >= self._seen else NOTHING_KNOWN,
+            kept=[ObjectKey(problem.namespace, problem.name) for problem in unreadable],
+        )
+        for problem in unreadable:
+            report_unreadable(problem)
         self._revision, self._seen, self._just_listed = revision, listed_at, True
 
     async def _watch(self) -> bool:
@@ -121,6 +130,9 @@ class Reflector(Generic[Object]):
     def _take(self, event: WatchEvent[Object]) -> None:
         if event.type == "DELETED":
             self._informer.remove(key_of(event.object))
+        elif event.unreadable is not None:
+            # What was known of it is better than nothing: it may be a claim that has devices.
+            report_unreadable(event.unreadable)
         elif event.type in ("ADDED", "MODIFIED"):
             self._informer.put(event.object)
         # Advance only after the change is applied: a cancellation in between repeats the event, which is a no-op, and

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from dralloc.api.pod_claims import EXTENDED_RESOURCE_CLAIM, POD_CLAIM_NAME
 from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimSpec
+from dralloc.client.unreadable_objects import UNREADABLE_OBJECTS
 from dralloc.primitives.metrics import CounterMetric, GaugeMetric, HistogramMetric, LabelValues, Metric, exposition
 
 # 10 ns to 10 s in powers of ten: the buckets of Kubernetes' work queues.
@@ -162,6 +163,7 @@ class ControllerMetrics:
     def all(self) -> tuple[Metric, ...]:
         return (
             *self.queues.all(),
+            UNREADABLE_OBJECTS,
             self.creates,
             self.create_failures,
             self.create_attempts,

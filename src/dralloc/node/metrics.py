@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from dralloc.client.unreadable_objects import UNREADABLE_OBJECTS
 from dralloc.node.claim_records import ClaimRecord
 from dralloc.primitives.metrics import CounterMetric, GaugeMetric, HistogramMetric, LabelValues, Metric
 
@@ -63,6 +64,7 @@ class NodeMetrics:
             self.prepare_skips,
             self.unprepare_skips,
             self.start_errors,
+            UNREADABLE_OBJECTS,
         )
 
     def _in_use(self) -> Iterator[tuple[LabelValues, float]]:

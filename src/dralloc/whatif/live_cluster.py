@@ -7,7 +7,7 @@ the reason; the caller decides whether it can answer without them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -24,6 +24,7 @@ from dralloc.client.api_calls import ApiCalls
 from dralloc.client.discovery import Discovery, discover
 from dralloc.client.transport import ClientRequest, Transport
 from dralloc.client.typed_resource import TypedResource
+from dralloc.client.unreadable_objects import UnreadableObject
 from dralloc.devices.identity import ClaimId
 from dralloc.primitives.errors import Forbidden, NotFound
 from dralloc.scheduler.configuration_publisher import CONFIG_MAPS
@@ -73,7 +74,7 @@ async def _read_schedulers(calls: ApiCalls, named: set[str]) -> ReadKind:
     for key in map(key_of, names):
         try:
             found.append(reduced(await calls.get(CONFIG_MAPS, key)))
-        except NotFound:
+        except (NotFound, UnreadableObject):
             continue
         except Forbidden as error:
             note = note or f"cannot read how schedulers place pods, answers assume the default (or --config): {error}"
@@ -128,9 +129,10 @@ async def _read(calls: ApiCalls, discovery: Discovery, kind: Kind, namespace: st
     if resource is None:
         is_usual = is_optional and not discovery.versions(kind.group, kind.plural)
         return ReadKind(note="" if is_usual else why_not_served(discovery, kind), is_missing=True)
+    unreadable: list[UnreadableObject] = []
     try:
-        objects, _ = await calls.list_all(resource, page_size=PAGE_SIZE)
-        return ReadKind(tuple(map(reduced, objects)))
+        objects, _ = await calls.list_all(resource, page_size=PAGE_SIZE, on_unreadable=unreadable.append)
+        return ReadKind(tuple(map(reduced, objects)), _left_out(unreadable))
     except NotFound as error:
         # The gate was turned off in the meantime.
         return ReadKind(note="" if is_optional else f"cannot read {kind.plural}: {error}", is_missing=True)
@@ -138,14 +140,24 @@ async def _read(calls: ApiCalls, discovery: Discovery, kind: Kind, namespace: st
         refused = f"cannot read {kind.plural}: {error}"
     if kind.namespaced:
         try:
-            objects, _ = await calls.list_all(resource, namespace=namespace, page_size=PAGE_SIZE)
+            objects, _ = await calls.list_all(
+                resource, namespace=namespace, page_size=PAGE_SIZE, on_unreadable=unreadable.append
+            )
+            partial_note = f"{kind.plural} were read in namespace {namespace} only (no permission for others)"
             return ReadKind(
-                tuple(map(reduced, objects)),
-                f"{kind.plural} were read in namespace {namespace} only (no permission for others)",
+                tuple(map(reduced, objects)), "; ".join(filter(None, [partial_note, _left_out(unreadable)]))
             )
         except Forbidden:
             pass
     return ReadKind(note=refused, is_missing=True)
+
+
+def _left_out(unreadable: Sequence[UnreadableObject]) -> str:
+    """The note about objects that the answer does not consider."""
+    if not unreadable:
+        return ""
+    others = f", and {len(unreadable) - 1} more" if len(unreadable) > 1 else ""
+    return f"left out: {unreadable[0]}{others}"
 
 
 def with_change(snapshot: Snapshot, before: ApiObject | None, after: ApiObject | None) -> Snapshot:

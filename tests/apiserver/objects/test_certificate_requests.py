@@ -101,7 +101,7 @@ def test_an_approved_request_gets_a_certificate(tmp_path: Path) -> None:
     ("document", "code", "words"),
     [
         (request_document("bm90IGEgcmVxdWVzdA=="), 422, "spec.request"),
-        (request_document("!"), 422, "spec.request"),
+        (request_document("!"), 400, "spec.request: illegal base64 data"),
         (request_document(pem_request("ann", "system:masters")), 403, "system:masters"),
         (request_document(pem_request("ann"), expirationSeconds=10), 422, "expirationSeconds"),
         (request_document(pem_request("ann"), usages=[]), 422, "spec.usages"),

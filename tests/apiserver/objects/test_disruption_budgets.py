@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from dralloc.simulator.virtual_time import run_virtual
+from dralloc.store.memory import MemoryStore
+from tests.support.api_server import api_server
 from tests.support.local_api import MERGE_PATCH, PODS, LocalApi, pod_document, with_api
 
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
@@ -65,7 +68,6 @@ async def test_concurrent_evictions_use_no_more_than_is_allowed(api: LocalApi) -
         ({"status": {"observedGeneration": 0, "disruptionsAllowed": 1}}, READY, 429),
         ({"status": {"observedGeneration": 1}, "selector": {"matchLabels": {"app": "b"}}}, READY, 201),
         ({"status": {"observedGeneration": 1}, "selector": {}}, READY, 429),
-        ({"status": {"observedGeneration": 1}, "selector": {"matchLabels": "none"}}, READY, 201),
         ({"status": {"observedGeneration": 1}}, {"phase": "Pending"}, 201),
         ({"status": {"observedGeneration": 1}}, {"phase": "Succeeded"}, 201),
         ({"status": {"observedGeneration": 1, "desiredHealthy": 1, "currentHealthy": 1}}, {"phase": "Running"}, 201),
@@ -81,6 +83,17 @@ def test_which_pods_a_budget_protects(budget: dict[str, Any], pod: dict[str, Any
         assert (await evict(api, "p")).code == code
 
     main()
+
+
+def test_a_budget_that_an_earlier_version_stored_with_a_wrong_type_limits_nothing() -> None:
+    async def main() -> None:
+        async with MemoryStore() as store, api_server(store=store) as server:
+            budget = b'{"metadata":{"name":"b","namespace":"default"},"spec":"1654","status":{"observedGeneration":1}}'
+            await store.create("/registry/poddisruptionbudgets.policy/default/b", budget)
+            await make_pod(api := LocalApi(server), "p")
+            assert (await evict(api, "p")).code == 201
+
+    run_virtual(main())
 
 
 @with_api

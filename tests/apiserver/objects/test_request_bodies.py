@@ -43,7 +43,8 @@ async def test_unknown_fields_are_warned_about_refused_or_ignored(api: LocalApi)
         ),
         ({"volumes": [{"name": "v", "hostPaht": {}}]}, "spec.volumes[0].hostPaht"),
         ({"tolerations": [{"key": "k", "operater": "Exists"}]}, "spec.tolerations[0].operater"),
-        ({"serviceAccountName": "s", "volumes": [{"name": "v", "hostPath": {"notReadByUs": {}}}]}, ""),
+        ({"volumes": [{"name": "v", "hostPath": {"paht": {}}}]}, "spec.volumes[0].hostPath.paht"),
+        ({"serviceAccountName": "s", "volumes": [{"name": "v", "hostPath": {"path": "/read/by/no/part/of/ours"}}]}, ""),
     ],
 )
 @with_api

@@ -14,9 +14,8 @@ from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.nesting_limit import LEVELS_MAX, is_nested_too_deeply
 from dralloc.api.positions import SourceError
 from dralloc.api.protobuf_reader import protobuf_to_json
-from dralloc.api.registry import read_object
+from dralloc.api.registry import read_object_and_tree, whole_type
 from dralloc.api.schema import SchemaMismatch, find_unknown_fields
-from dralloc.api.unstructured_object import read_unstructured_and_tree
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.http.flow_control import compute
 from dralloc.apiserver.http.messages import JSON, PROTOBUF, HttpRequest
@@ -84,7 +83,7 @@ def decode_object(body: bytes, resource: ApiResource, field_validation: str) -> 
     sent, _ = _decode(body, resource)
     if field_validation == IGNORE:
         return SentObject(sent, body)
-    strays = find_stray_fields(body, resource.kind.view or type(sent))
+    strays = find_stray_fields(body, whole_type(resource.kind, resource.version))
     return _checked(SentObject(sent, body), resource, strays, field_validation)
 
 
@@ -97,7 +96,7 @@ def decode_document(document: Document, resource: ApiResource, field_validation:
     sent, tree = _decode(body, resource)
     if field_validation == IGNORE:
         return SentObject(sent, body)
-    strays = find_unknown_fields(tree or document, resource.kind.view or type(sent))
+    strays = find_unknown_fields(tree or document, whole_type(resource.kind, resource.version))
     return _checked(SentObject(sent, body), resource, strays, field_validation)
 
 
@@ -105,12 +104,7 @@ def _decode(body: bytes, resource: ApiResource) -> tuple[ApiObject, Document]:
     """The object, and for kinds that are modelled in part the tree that it was read from."""
     kind = resource.kind
     try:
-        sent: ApiObject
-        tree: Document
-        if kind.view is None:
-            sent, tree = read_object(kind, resource.version, body), {}
-        else:
-            sent, tree = read_unstructured_and_tree(body, kind.view)
+        sent, tree = read_object_and_tree(kind, resource.version, body)
     except DecodeError as error:
         raise BadRequest(f"{_cannot_be_handled(kind.kind, resource)}: {error}") from None
     _check_type(sent, resource)

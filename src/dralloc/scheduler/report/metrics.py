@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from dralloc.client.unreadable_objects import UNREADABLE_OBJECTS
 from dralloc.primitives.metrics import CounterMetric, GaugeMetric, HistogramMetric, Metric, exposition
 from dralloc.scheduler.report.stranded_devices import WHOLE, IdleDevices
 
@@ -167,7 +168,7 @@ class SchedulerMetrics:
 
     def all(self) -> tuple[Metric, ...]:
         counted = (each for each in vars(self).values() if isinstance(each, CounterMetric | HistogramMetric))
-        return (*counted, *self._gauges())
+        return (*counted, *self._gauges(), UNREADABLE_OBJECTS)
 
     def text(self) -> str:
         return exposition(self.all())
