@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= auto
 
 .PHONY: install setup system quick test check check-format check-lint check-types check-tidy bench demo fuzz soak lock reference \
-	screenshots clean
+	site screenshots clean
 
 # Modules are compiled when they are first imported: compiling everything takes longer than the demo. The result is kept even if the
 # environment says otherwise, because tests start hundreds of programs, and each would compile half of the project again.
@@ -90,9 +90,16 @@ lock: setup
 	$(LOCK) pyproject.toml --constraint requirements/dev.txt -o requirements/runtime.txt
 	echo hatchling | $(LOCK) - --constraint requirements/dev.txt --no-annotate -o requirements/build.txt
 
-# Takes the screenshots of the web page in the documents again.
+# Builds the documentation site into SITE. A warning, such as a link that leads nowhere, is an error.
+SITE ?= build/site
+site: setup
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -c docs/site -d $(SITE)-cache . $(SITE)
+	@echo "open $(SITE)/index.html"
+
+# Takes the pictures of the web page and of the terminal in the documents again.
 screenshots: setup system
 	$(BIN)/python -m scripts.take_screenshots
+	$(BIN)/python -m scripts.draw_terminal
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

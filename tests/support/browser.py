@@ -127,8 +127,14 @@ class Page:
         await self._load("Page.reload")
 
     async def _load(self, method: str, **parameters: Any) -> None:
+        async with self.loading():
+            await self.call(method, **parameters)
+
+    @asynccontextmanager
+    async def loading(self) -> AsyncIterator[None]:
+        """At the end of the block, wait until the page that something in it opens is loaded."""
         self._loaded.clear()
-        await self.call(method, **parameters)
+        yield
         async with asyncio.timeout(ANSWERS_WITHIN_S):
             await self._loaded.wait()
 
