@@ -12,9 +12,9 @@ import uvloop
 
 from dralloc.placement_study import Run, described_cluster, simulate, synthetic_trace
 from dralloc.placement_study.html_report import html_report
+from tests.support.accessibility import accessibility_violations
 from tests.support.browser import Page, browser_page, find_chromium
 
-AUDIT = (Path(__file__).parents[1] / "web" / "audit.js").read_text()
 HOSTILE = "<img src=x onerror='window.taken=1'>&\"</svg>"
 
 
@@ -46,7 +46,7 @@ def test_the_report_in_a_browser(tmp_path: Path) -> None:
         grounds = []
         for scheme in ("light", "dark"):
             await page.prefer(color_scheme=scheme)
-            assert await page.run(AUDIT) == [], scheme
+            assert await accessibility_violations(page) == [], scheme
             assert await page.run(f"({PLOT_CONTRAST})()") == [], scheme
             grounds.append(await page.run("getComputedStyle(document.body).backgroundColor"))
         assert len(set(grounds)) == 2

@@ -7,14 +7,13 @@ import json
 import sys
 from asyncio.subprocess import PIPE
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 import yaml
 from typer.testing import CliRunner
 
@@ -24,15 +23,15 @@ from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.cli.main import app
 from dralloc.client.blocking_client import Client
 from dralloc.testing import builders as build
-from tests.support.browser import Page, PageFailed, browser_page, browser_windows, find_chromium
-from tests.support.cluster_process import ClusterProcess, cluster_process
+from tests.support.accessibility import accessibility_violations
+from tests.support.browser import Page, PageFailed, browser_windows, find_chromium
+from tests.support.cluster_process import ClusterProcess
 from tests.support.ports import free_port
 from tests.support.server_process import ServerProcess, server_process
-from tests.support.web_scene import NODES, SHARES, scene, with_own_claim
-from tests.support.workloads import Document, claim_template, pod, pod_group, quota, template
+from tests.support.web_scene import SHARES, with_own_claim
+from tests.support.web_window import LIVE, Window, window
+from tests.support.workloads import Document, claim_template, pod, quota, template
 
-AUDIT = (Path(__file__).parent / "audit.js").read_text()
-LIVE = "document.querySelector('.connection')?.dataset.phase === 'live'"
 HOSTILE = "<img src=x onerror='window.taken=1'><script>window.taken=1</script>"
 
 pytestmark = [
@@ -40,66 +39,6 @@ pytestmark = [
     pytest.mark.real,
     pytest.mark.skipif(find_chromium() is None, reason="needs chromium: scripts/install-system-tools installs it"),
 ]
-
-
-class Window:
-    """A browser window that the tests share."""
-
-    def __init__(self, runner: asyncio.Runner, page: Page) -> None:
-        self._runner = runner
-        self.page = page
-
-    def run(self, look: Callable[[Page], Awaitable[None]]) -> None:
-        async def looking() -> None:
-            await look(self.page)
-
-        self._runner.run(looking())
-
-
-@contextmanager
-def window(*options: str) -> Iterator[Window]:
-    program = find_chromium()
-    assert program is not None, "tests without it are skipped"
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        stack = AsyncExitStack()
-        page = runner.run(stack.enter_async_context(browser_page(program, *options)))
-        try:
-            yield Window(runner, page)
-        finally:
-            runner.run(stack.aclose())
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[ClusterProcess]:
-    with cluster_process("--ephemeral", "--nodes", NODES, "--feature-gates", "GenericWorkload=true") as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def client(cluster: ClusterProcess) -> Iterator[Client]:
-    with connect(cluster.kubeconfig) as connected:
-        for document in scene():
-            connected.create(document)
-        yield connected
-
-
-@pytest.fixture(scope="module")
-def opened(cluster: ClusterProcess, client: Client) -> Iterator[Window]:
-    with window() as shown:
-
-        async def open_page(page: Page) -> None:
-            await page.resize(1280, 800)
-            await page.open(f"{cluster.url}/ui/")
-            await page.until(LIVE)
-            # All pods that fit are scheduled.
-            await page.sees("1 pending")
-
-        shown.run(open_page)
-        yield shown
-        # The browser logs a question about an object that was deleted in the meantime.
-        assert [error for error in shown.page.errors if "404" not in error or "/explain/" not in error] == []
-        foreign = [sent.url for sent in shown.page.sent if not sent.url.startswith((cluster.url, "about:"))]
-        assert foreign == []
 
 
 # --- What is there ------------------------------------------------------------------------------------------------
@@ -243,21 +182,6 @@ def _namespace(name: str) -> Document:
 OF_TEMPLATE = {"gpu": template("gpu")}
 
 
-@pytest.fixture(scope="module")
-def gang(client: Client, opened: Window) -> None:
-    """A gang of which some pods would fit on a node. It comes after what the page waits for when it is opened."""
-    whole = build.request("gpu", device_class="gpu.example.com")
-    client.create(claim_template("whole", whole, namespace="research"))
-    client.create(pod_group("gang", namespace="research", min_count=4))
-    for number in range(4):
-        client.create(_member(f"gang-{number}"))
-
-
-def _member(name: str) -> Document:
-    made = pod(name, {"gpus": template("whole")}, namespace="research", group="gang")
-    return {**made, "spec": {**made["spec"], "nodeSelector": {"kubernetes.io/hostname": "gpu-2"}}}
-
-
 STUCK = [
     Stuck(
         "a gated pod",
@@ -358,11 +282,11 @@ def test_a_gangs_page_shows_members_what_is_missing_and_what_would_do(opened: Wi
 def test_lists_are_searched_and_paged(opened: Window) -> None:
     async def look(page: Page) -> None:
         await page.go("#/claims")
-        await page.fill("#search", "notebook")
+        await page.fill("#filter", "notebook")
         await page.until("document.querySelector('.found').innerText === '3 claims'")
         assert await page.run("location.hash") == "#/claims?q=notebook"
         await page.go("#/pods")
-        await page.fill("#search", "sweep")
+        await page.fill("#filter", "sweep")
         await page.until("document.querySelector('.found').innerText === '24 pods'")
         await page.go("#/?state=blocked")
         await page.until("document.querySelector('.found').innerText === '2 nodes'")
@@ -470,65 +394,6 @@ def test_idle_devices_and_what_strands_them_are_charted_over_time(opened: Window
     opened.run(look)
 
 
-# --- For everybody --------------------------------------------------------------------------------------------------
-
-VIEWS = (
-    *("#/", "#/nodes/mig-0", "#/claims", "#/claims/research/flexible", "#/pods", "#/pods/research/giant"),
-    "#/podgroups/research/gang",
-)
-
-
-@pytest.mark.usefixtures("gang")
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_every_view_is_accessible(opened: Window, theme: str) -> None:
-    async def look(page: Page) -> None:
-        await page.prefer(color_scheme=theme, reduced_motion="reduce")
-        for view in VIEWS:
-            await page.go(view)
-            await page.until("!document.querySelector('main').innerText.includes('Loading')")
-            assert await page.run(AUDIT) == [], view
-
-    opened.run(look)
-
-
-def test_the_keyboard_is_enough(opened: Window) -> None:
-    async def look(page: Page) -> None:
-        await page.go("#/claims")
-        await page.until("document.activeElement.innerText === 'Claims'")
-        await page.press("/", "Slash")
-        await page.until("document.activeElement.id === 'search'")
-        await page.run("document.activeElement.blur()")
-        await page.run("document.querySelector('.skip').focus()")
-        await page.press("Enter")
-        await page.until("document.activeElement.id === 'content'")
-        for _ in range(3):
-            await page.press("Tab")
-        await page.press("Enter")
-        await page.until("location.hash.startsWith('#/claims/')")
-        await page.until("document.activeElement.tagName === 'H1'")
-
-    opened.run(look)
-
-
-def test_a_chosen_theme_is_kept(opened: Window) -> None:
-    ground = "getComputedStyle(document.documentElement).backgroundColor"
-
-    async def look(page: Page) -> None:
-        await page.prefer(color_scheme="light")
-        light = await page.run(ground)
-        await page.click(".icon-button")
-        dark = await page.run(ground)
-        assert dark != light
-        await page.reload()
-        await page.until(LIVE)
-        assert await page.run(ground) == dark
-        await page.click(".icon-button")
-        assert await page.run(ground) == light
-        await page.run("localStorage.clear()")
-
-    opened.run(look)
-
-
 # --- Coming and going of the server -----------------------------------------------------------------------------------
 
 
@@ -546,9 +411,11 @@ def test_a_token_is_asked_for_and_a_server_that_comes_back_is_found(tmp_path: Pa
         await page.fill("#token", "wrong")
         await page.press("Enter")
         await page.sees("The server rejected this token")
+        assert await accessibility_violations(page) == []
         await page.fill("#token", f'"{token_of(server)}"')
         await page.press("Enter")
         await page.sees("dralloc node --fake 3 --profile gpu")
+        assert await accessibility_violations(page) == []
         await page.go("#/claims")
         await page.sees("There is no device class yet")
         with connect(server.kubeconfig) as client:
@@ -561,6 +428,8 @@ def test_a_token_is_asked_for_and_a_server_that_comes_back_is_found(tmp_path: Pa
     async def lose(page: Page) -> None:
         await page.until(f"{connected} === 'reconnecting'")
         assert "No devices yet" in await page.text(), "what was known stays"
+        await page.sees("This is the last known state")
+        assert await accessibility_violations(page) == []
 
     async def find(page: Page, server: ServerProcess) -> None:
         with connect(server.kubeconfig) as client:

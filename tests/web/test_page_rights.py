@@ -17,7 +17,7 @@ from tests.support.cluster_process import cluster_process
 from tests.support.rights import Grant, Right, grants_of
 from tests.support.server_process import server_process
 from tests.support.web_scene import scene
-from tests.web.test_page import LIVE, window
+from tests.support.web_window import LIVE, window
 
 ROOT = Path(__file__).parents[2]
 TOKENS = 'of-alice,alice,1,"team-a"\nof-bob,bob,2\n'

@@ -1,7 +1,9 @@
 // The displayed fields of a pod, and the parsed message of its PodScheduled condition.
 
 /** Returns the displayed fields of a pod. */
-export function podOf(key, { metadata, spec = {}, status = {} }) {
+export function podOf(key, object) {
+  const { metadata } = object;
+  const [spec, status] = [object.spec ?? {}, object.status ?? {}];
   const scheduled = (status.conditions ?? []).find(({ type }) => type === "PodScheduled");
   const made = new Map((status.resourceClaimStatuses ?? []).map((each) => [each.name, each.resourceClaimName]));
   return {

@@ -42,8 +42,18 @@ export class Pool {
 
   /** Returns the pool's report for each node; computed again only after a change. */
   reports(nodes, rules) {
-    this.known ??= [...reportsOf(this, nodes, rules)];
+    this.known ??= this._reports(nodes, rules);
     return this.known;
+  }
+
+  /** A pool that is not of the form of the API is a fault; the other pools stay visible. */
+  _reports(nodes, rules) {
+    try {
+      return [...reportsOf(this, nodes, rules)];
+    } catch (error) {
+      const node = [...this.slices.values()].find(({ spec }) => spec.nodeName)?.spec.nodeName ?? "";
+      return [{ driver: this.driver, pool: this.name, node, fault: `cannot be read: ${error.message}`, devices: [], counters: [], hardware: [] }];
+    }
   }
 }
 

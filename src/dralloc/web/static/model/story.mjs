@@ -2,7 +2,7 @@
 
 import { capacitiesOf } from "./headroom.mjs";
 import { parseQuantity } from "./quantity.mjs";
-import { resultsOf } from "./world.mjs";
+import { nodesOf, resultsOf } from "./world.mjs";
 
 /** One of pending, allocated, in use, deleting. */
 export function claimState(claim) {
@@ -142,12 +142,4 @@ function constraintText({ requests = [], matchAttribute, distinctAttribute, dist
   return matchAttribute
     ? { text: `same value on ${which}:`, attribute: matchAttribute }
     : { text: `different values on ${which}:`, attribute: distinctAttribute ?? "" };
-}
-
-/** Returns the nodes that the allocation is restricted to by name. */
-function nodesOf(claim) {
-  const terms = claim.status.allocation?.nodeSelector?.nodeSelectorTerms ?? [];
-  return terms.flatMap(({ matchFields = [] }) =>
-    matchFields.flatMap(({ key, operator, values = [] }) => (key === "metadata.name" && operator === "In" ? values : [])),
-  );
 }

@@ -25,19 +25,29 @@ export class World {
     // Incremented when nodes, their labels, or their pools change.
     this.layoutVersion = 0;
     this.poolsByNode = new Map();
+    // By kind and key: why the page cannot read the object.
+    this.unreadable = new Map();
     this._unsettled = new Set();
     this._capacities = new Map();
   }
 
-  /** Adds or updates an object. */
+  /** Adds or updates an object. One that is not of the form of its kind is kept as a fault: the rest of the cluster stays visible. */
   put(kind, object) {
     this.version += 1;
-    this[`_put_${kind}`](keyOf(object), object);
+    const key = keyOf(object);
+    try {
+      this[`_put_${kind}`](key, object);
+      this.unreadable.delete(`${kind} ${key}`);
+    } catch (error) {
+      this[`_remove_${kind}`](key);
+      this.unreadable.set(`${kind} ${key}`, error.message);
+    }
   }
 
   /** Removes an object. */
   remove(kind, key) {
     this.version += 1;
+    this.unreadable.delete(`${kind} ${key}`);
     this[`_remove_${kind}`](key);
   }
 
@@ -106,11 +116,15 @@ export class World {
 
   _put_slices(key, object) {
     const before = this.slices.get(key);
+    const { driver, pool: poolOfSlice } = object.spec;
+    const devices = object.spec.devices ?? [];
     const slice = { name: key, spec: object.spec };
-    for (const device of object.spec.devices ?? []) if (device.capacity) device.capacity = this._one(device.capacity);
+    if (![driver, poolOfSlice.name, object.spec.nodeName ?? ""].every(isText)) throw new TypeError("its spec names no driver, pool or node");
+    if (!devices.every(({ name }) => isText(name))) throw new TypeError("a device of it has no name");
+    for (const device of devices) if (device.capacity) device.capacity = this._one(device.capacity);
     if (before && poolKeyOf(before) !== poolKeyOf(slice)) this._remove_slices(key);
     this.slices.set(key, slice);
-    const pool = this._pool(object.spec.driver, object.spec.pool.name);
+    const pool = this._pool(driver, poolOfSlice.name);
     pool.slices.set(key, slice);
     this._poolChanged(pool);
   }
@@ -174,6 +188,7 @@ export class World {
       spec: object.spec ?? {},
       status: object.status ?? {},
     };
+    checkClaim(claim);
     this.claims.set(key, claim);
     for (const result of resultsOf(claim)) {
       const pool = this._pool(result.driver, result.pool);
@@ -216,7 +231,8 @@ export class World {
   }
 
   _put_rules(key, object) {
-    this.rules.set(key, object.spec);
+    const { taint, deviceSelector } = object.spec;
+    this.rules.set(key, { taint: { ...taint }, deviceSelector });
     this._rulesChanged();
   }
 
@@ -234,8 +250,37 @@ export function keyOf({ metadata: { name, namespace } }) {
   return namespace ? `${namespace}/${name}` : name;
 }
 
-export function resultsOf(claim) {
-  return claim.status.allocation?.devices?.results ?? [];
+export function resultsOf({ status }) {
+  return resultsIn(status);
+}
+
+/** Returns the nodes that the allocation is restricted to by name. */
+export function nodesOf(claim) {
+  const terms = claim.status.allocation?.nodeSelector?.nodeSelectorTerms ?? [];
+  return terms.flatMap(({ matchFields = [] }) =>
+    matchFields.flatMap(({ key, operator, values = [] }) => (key === "metadata.name" && operator === "In" ? values : [])),
+  );
+}
+
+/** Raises an error unless what names devices and users is in lists of objects. */
+function checkClaim({ spec, status }) {
+  const requests = spec.devices?.requests ?? [];
+  const lists = [requests, spec.devices?.constraints ?? [], status.reservedFor ?? [], status.devices ?? [], resultsIn(status)];
+  lists.push(...requests.map(({ exactly, firstAvailable }) => firstAvailable ?? [exactly]));
+  if (!lists.every((list) => list.every((each) => each instanceof Object))) throw new TypeError("a list of it has something else than objects");
+  if (!requests.every(({ name }) => isText(name))) throw new TypeError("a request of it has no name");
+  for (const { request, device, pool, driver } of resultsIn(status)) {
+    if (![request, device, pool, driver].every(isText)) throw new TypeError("a result of its allocation names no device");
+  }
+  if (!nodesOf({ status }).every(isText)) throw new TypeError("its allocation names no node");
+}
+
+function isText(value) {
+  return typeof value === "string";
+}
+
+function resultsIn(status) {
+  return status.allocation?.devices?.results ?? [];
 }
 
 function poolKey(driver, pool) {
@@ -247,9 +292,9 @@ function poolKeyOf({ spec }) {
 }
 
 /** Why a node takes no pods without tolerations; empty if it does. */
-function whyClosed({ unschedulable, taints = [] }) {
+function whyClosed({ unschedulable, taints }) {
   if (unschedulable) return "node is unschedulable";
-  const repelling = taints.filter(({ effect }) => effect === "NoSchedule" || effect === "NoExecute");
+  const repelling = (taints ?? []).filter(({ effect }) => effect === "NoSchedule" || effect === "NoExecute");
   return repelling.length ? `node has taint ${repelling.map(taintText).join(", ")}` : "";
 }
 

@@ -6,6 +6,8 @@ import { ClaimView } from "./claim.mjs";
 import { ClaimsView } from "./claims.mjs";
 import { Denied, missingFor } from "./denied.mjs";
 import { DevicesView } from "./devices.mjs";
+import { DeviceView } from "./device.mjs";
+import { FindField, FindView } from "./find.mjs";
 import { NodeView, PoolView } from "./node.mjs";
 import { PodView } from "./pod.mjs";
 import { PodGroupView } from "./pod_group.mjs";
@@ -13,9 +15,9 @@ import { PodsView } from "./pods.mjs";
 import { SignIn } from "./sign_in.mjs";
 import { ThemeSwitch } from "./theme_switch.mjs";
 
-const VIEWS = { devices: DevicesView, node: NodeView, pool: PoolView, claims: ClaimsView, claim: ClaimView, pods: PodsView, pod: PodView, podgroup: PodGroupView };
+const VIEWS = { devices: DevicesView, device: DeviceView, find: FindView, node: NodeView, pool: PoolView, claims: ClaimsView, claim: ClaimView, pods: PodsView, pod: PodView, podgroup: PodGroupView };
 const TABS = [
-  { name: "Devices", href: "#/", views: ["devices", "node", "pool"] },
+  { name: "Devices", href: "#/", views: ["devices", "device", "node", "pool"] },
   { name: "Claims", href: "#/claims", views: ["claims", "claim"] },
   { name: "Pods", href: "#/pods", views: ["pods", "pod", "podgroup"] },
 ];
@@ -43,6 +45,7 @@ export function App({ world, status, route, version, connection, namespace, sign
           )}
         </ul>
       </nav>
+      <${FindField} route=${route} />
       <div class="top-right"><${ConnectionState} status=${status} /><a href="#/sign-in">${connection.token ? "Account" : "Sign in"}</a><${ThemeSwitch} /></div>
     </header>
     <main id="content" tabindex="-1">
@@ -56,7 +59,7 @@ export function App({ world, status, route, version, connection, namespace, sign
           />`
         : html`<${Heading} route=${route} />${status.phase === "loading" || status.phase === "connecting"
             ? html`<${Reading} world=${world} status=${status} />`
-            : html`<${Denied} denied=${status.denied} namespace=${namespace} chooseNamespace=${chooseNamespace} />
+            : html`<${Stale} status=${status} /><${Unreadable} world=${world} /><${Denied} denied=${status.denied} namespace=${namespace} chooseNamespace=${chooseNamespace} />
                 ${missing
                   ? html`<p class="empty">You may not see ${missing}.</p>`
                   : html`<${Guarded} key=${route.view}><${View} world=${world} route=${route} version=${version} connection=${connection} /><//>`}`}`}
@@ -89,16 +92,16 @@ function skipToContent(event) {
   document.getElementById("content").focus();
 }
 
-const TITLES = { devices: "Devices", claims: "Claims", pods: "Pods" };
+const TITLES = { devices: "Devices", find: "Find", claims: "Claims", pods: "Pods" };
 
-/** The title of the view; it gets the focus when another view opens, so that screen readers announce it. */
+/** The title of the view; it gets the focus when another view opens, so that screen readers announce it, unless the user is typing. */
 function Heading({ route }) {
   const title = TITLES[route.view] ?? route.key ?? route.name ?? "Not found";
   const heading = useRef(null);
   const shown = useRef(title);
   useLayoutEffect(() => {
     document.title = `${title} · dralloc`;
-    if (shown.current !== title) heading.current.focus();
+    if (shown.current !== title && document.activeElement?.id !== "find") heading.current.focus();
     shown.current = title;
   }, [title]);
   return html`<h1 tabindex="-1" ref=${heading}>${title}</h1>`;
@@ -112,6 +115,25 @@ function Reading({ world, status }) {
     <p>${status.phase === "loading" ? `${read.toLocaleString("en")} objects so far` : `${status.message ?? "Retrying."}`}</p>
   </div>`;
 }
+
+/** The last known state is shown while there is no connection. */
+function Stale({ status }) {
+  if (status.phase !== "reconnecting") return null;
+  return html`<p class="denied">The server does not respond: ${status.message}. This is the last known state.</p>`;
+}
+
+/** Objects that are stored and not of the form of their kind. */
+function Unreadable({ world }) {
+  const faults = [...world.unreadable];
+  if (!faults.length) return null;
+  return html`<section class="denied" aria-label="Not readable">
+    <p><strong>Not shown, because the page cannot read ${faults.length === 1 ? "it" : "them"}:</strong></p>
+    <ul>${faults.slice(0, UNREADABLE_SHOWN).map(([name, message]) => html`<li key=${name}>${name}: ${message}</li>`)}</ul>
+    ${faults.length > UNREADABLE_SHOWN && html`<p>and ${faults.length - UNREADABLE_SHOWN} more</p>`}
+  </section>`;
+}
+
+const UNREADABLE_SHOWN = 5;
 
 function Nowhere() {
   return html`<p class="empty">Page not found. <a href="#/">See all devices</a></p>`;

@@ -6,7 +6,7 @@ import { parseQuantity, printQuantity, ratio, roughly } from "../model/quantity.
 import { taintText } from "../model/taint_rules.mjs";
 import { amountOf, STATES } from "../model/grouping.mjs";
 import { html } from "../vendor/htm-preact.mjs";
-import { hrefOf } from "./routes.mjs";
+import { deviceHref, hrefOf } from "./routes.mjs";
 import { counted } from "./text.mjs";
 
 // More shares could not be distinguished.
@@ -28,12 +28,12 @@ export function ClaimLink({ claim, namespace = true }) {
     ><span class="dot" style=${{ "--hue": hueOf(claim.key) }}></span>${namespace ? claim.key : claim.name}</a>`;
 }
 
-/** One device: its name, a bar for each capacity, and the amounts. */
-export function DeviceRow({ report, label = report.name, highlight = null }) {
+/** One device: its name as a link, a bar for each capacity, and the amounts. `isAlone`: under a heading that names it. */
+export function DeviceRow({ report, place = null, label = report.name, highlight = null, isAlone = false }) {
   const { state, block, capacities, taints } = report;
   const bars = capacities.length ? capacities : [null];
-  return html`<li class="device" data-state=${state} title=${blockText(block)}>
-    <span class="device-name" title=${label}>${label}${taints.length > 0 && html`<${Taints} taints=${taints} />`}</span>
+  return html`<li class=${isAlone ? "device alone" : "device"} data-state=${state}>
+    ${!isAlone && html`<span class="device-name">${place ? html`<a href=${deviceHref(place, report.name)}>${label}</a>` : label}${taints.length > 0 && html`<${Taints} taints=${taints} />`}</span>`}
     <span class="device-bars">
       ${bars.map(
         (capacity) => html`<span class="device-bar" key=${capacity?.name}>
@@ -41,6 +41,7 @@ export function DeviceRow({ report, label = report.name, highlight = null }) {
           <span class="amount">${capacity ? amountText(capacity) : stateText(report)}</span>
         </span>`,
       )}
+      ${block && !isAlone && html`<span class="device-block">blocked by ${block.cause}</span>`}
     </span>
     <span class="hidden-text">${inWords(report)}</span>
   </li>`;

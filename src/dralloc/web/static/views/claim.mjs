@@ -6,7 +6,8 @@ import { html, useMemo } from "../vendor/htm-preact.mjs";
 import { DeviceRow, hueOf } from "./bars.mjs";
 import { Events } from "./events.mjs";
 import { Explanation } from "./explanation.mjs";
-import { href, hrefOf } from "./routes.mjs";
+import { deviceHref, href, hrefOf } from "./routes.mjs";
+import { Cell, Name, Row, Table } from "./table.mjs";
 import { age, counted } from "./text.mjs";
 
 const USERS_SHOWN = 24;
@@ -111,30 +112,27 @@ function GivenDevice({ given, claim }) {
   const { result, found, isShare, amounts, limits } = given;
   return html`<li>
     <h3>
-      <a href=${href("pools", result.driver, result.pool)}>${result.pool}/${result.device}</a>
+      <a href=${deviceHref(result, result.device, result.shareID)}>${result.pool}/${result.device}</a>
     </h3>
     <p class="quiet">${result.driver}, for ${result.request}, ${result.adminAccess ? "admin access" : isShare ? html`a share <code>${result.shareID}</code>` : "whole"}</p>
-    ${!found || found.device.state === "gone" ? html`<p class="fault">The device is no longer published.</p>` : html`<ul class="devices"><${DeviceRow} report=${found.device} highlight=${claim.key} /></ul>`}
+    ${!found || found.device.state === "gone" ? html`<p class="fault">The device is no longer published.</p>` : html`<ul class="devices"><${DeviceRow} report=${found.device} place=${result} highlight=${claim.key} /></ul>`}
     ${amounts.length > 0 && html`<${Amounts} amounts=${amounts} isShare=${isShare} />`}
     ${limits.length > 0 && html`<p>limits for the driver: ${limits.map(([name, amount]) => `${amount} of ${name}`).join(", ")}</p>`}
   </li>`;
 }
 
 function Amounts({ amounts, isShare }) {
-  return html`<div class="table-frame"><table class="amounts">
-    <thead><tr><th scope="col">Capacity</th><th scope="col">Requested</th><th scope="col">Rule</th><th scope="col">Allocated</th><th scope="col">Of</th></tr></thead>
-    <tbody>
-      ${amounts.map(
-        (amount) => html`<tr key=${amount.name}>
-          <th scope="row">${amount.name}</th>
-          <td>${amount.asked ?? html`<span class="quiet">nothing</span>`}</td>
-          <td class="quiet">${amount.rule}</td>
-          <td><strong>${isShare ? amount.given : "all"}</strong> <span class="badge" data-why=${amount.why}>${amount.why}</span></td>
-          <td>${amount.total ?? html`<span class="quiet">unknown</span>`}</td>
-        </tr>`,
-      )}
-    </tbody>
-  </table></div>`;
+  return html`<div class="table-frame"><${Table} class="amounts" columns=${["Capacity", "Requested", "Rule", "Allocated", "Of"]}>
+    ${amounts.map(
+      (amount) => html`<${Row} key=${amount.name}>
+        <${Name}>${amount.name}<//>
+        <${Cell} of="Requested">${amount.asked ?? html`<span class="quiet">nothing</span>`}<//>
+        <${Cell} of="Rule" class="quiet">${amount.rule}<//>
+        <${Cell} of="Allocated"><strong>${isShare ? amount.given : "all"}</strong> <span class="badge" data-why=${amount.why}>${amount.why}</span><//>
+        <${Cell} of="Of">${amount.total ?? html`<span class="quiet">unknown</span>`}<//>
+      <//>`,
+    )}
+  <//></div>`;
 }
 
 // --- Used -----------------------------------------------------------------------------------------------------------
@@ -171,7 +169,7 @@ function Reported({ story }) {
       ${story.reports.map(
         ({ driver, pool, device, conditions, networkData }, index) => html`<li key=${index}>
           <strong>${pool}/${device}</strong> <span class="quiet">${driver}</span>
-          ${(conditions ?? []).map(({ type, status: truth, message }) => html` <span class="badge" key=${type} title=${message}>${type} ${truth}</span>`)}
+          ${(conditions ?? []).map(({ type, status: truth, message }) => html` <span class="badge" key=${type}>${type} ${truth}</span>${message && html` <span class="quiet">${message}</span>`}`)}
           ${networkData && html`<p class="quiet">${[networkData.interfaceName, networkData.hardwareAddress, ...(networkData.ips ?? [])].filter(Boolean).join(", ")}</p>`}
         </li>`,
       )}

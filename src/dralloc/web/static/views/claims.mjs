@@ -6,8 +6,9 @@ import { resultsOf } from "../model/world.mjs";
 import { html, useMemo } from "../vendor/htm-preact.mjs";
 import { ClaimLink } from "./bars.mjs";
 import { FirstClaim } from "./first_claim.mjs";
-import { Choice, matchesQuery, pageOf, Pages, Search, wordsOf } from "./paging.mjs";
-import { href } from "./routes.mjs";
+import { Choice, Filter, matchesQuery, pageOf, Pages, wordsOf } from "./paging.mjs";
+import { deviceHref } from "./routes.mjs";
+import { Cell, Name, Row, Table } from "./table.mjs";
 import { age, counted } from "./text.mjs";
 
 const CLAIMS_PER_PAGE = 40;
@@ -20,16 +21,13 @@ export function ClaimsView({ world, route, version }) {
   const { page, pages, shown } = pageOf(found, route.parameters, CLAIMS_PER_PAGE);
   return html`
     <div class="section-head">
-      <${Search} label="Search claims" placeholder="claim, device, class, pod" value=${q} found=${counted(found.length, "claim")} />
+      <${Filter} label="Filter claims" placeholder="claim, device, class, pod" value=${q} found=${counted(found.length, "claim")} />
       <label class="filter">state <${Choice} name="state" value=${state} options=${[["", "any"], ...STATES.map((each) => [each, each])]} /></label>
     </div>
     <div class="table-frame card">
-      <table>
-        <thead><tr><th scope="col">Claim</th><th scope="col">State</th><th scope="col">Devices</th><th scope="col">Used by</th><th scope="col" class="number">Age</th></tr></thead>
-        <tbody>
-          ${shown.map((claim) => html`<${ClaimRow} key=${claim.key} claim=${claim} />`)}
-        </tbody>
-      </table>
+      <${Table} columns=${["Claim", "State", "Devices", "Reserved for", ["Age", "number"]]}>
+        ${shown.map((claim) => html`<${ClaimRow} key=${claim.key} claim=${claim} />`)}
+      <//>
     </div>
     ${!found.length && html`<p class="empty">No claim matches.</p>`}
     <${Pages} page=${page} pages=${pages} label="Pages of claims" />
@@ -61,13 +59,13 @@ function textOf(claim) {
 
 function ClaimRow({ claim }) {
   const state = claimState(claim);
-  return html`<tr>
-    <th scope="row"><${ClaimLink} claim=${claim} /></th>
-    <td><span class="badge" data-state=${state}>${state}</span></td>
-    <td><${Given} claim=${claim} /></td>
-    <td class="quiet">${usersText(claim)}</td>
-    <td class="number quiet">${age(claim.creationTimestamp)}</td>
-  </tr>`;
+  return html`<${Row}>
+    <${Name}><${ClaimLink} claim=${claim} /><//>
+    <${Cell} of="State"><span class="badge" data-state=${state}>${state}</span><//>
+    <${Cell} of="Devices"><${Given} claim=${claim} /><//>
+    <${Cell} of="Reserved for" class="quiet">${usersText(claim)}<//>
+    <${Cell} of="Age" class="number quiet">${age(claim.creationTimestamp)}<//>
+  <//>`;
 }
 
 function Given({ claim }) {
@@ -76,7 +74,7 @@ function Given({ claim }) {
   return html`<ul class="chips">
     ${results.slice(0, 4).map(
       (result, index) => html`<li key=${index} title=${`${result.driver}/${result.pool}/${result.device}`}>
-        <a href=${href("pools", result.driver, result.pool)}>${result.pool}/${result.device}</a>
+        <a href=${deviceHref(result, result.device, result.shareID)}>${result.pool}/${result.device}</a>
         ${Object.entries(result.consumedCapacity ?? {}).map(([name, amount]) => html` <span class="quiet" key=${name}>${amount} ${name}${limitText(result, name)}</span>`)}
       </li>`,
     )}

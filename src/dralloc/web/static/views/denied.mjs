@@ -11,7 +11,7 @@ const EFFECTS = {
 };
 
 /** The kind without which a view is empty. */
-const NEEDS = { devices: "slices", node: "slices", pool: "slices", claims: "claims", claim: "claims", pods: "pods", pod: "pods", podgroup: "pods" };
+const NEEDS = { devices: "slices", device: "slices", node: "slices", pool: "slices", claims: "claims", claim: "claims", pods: "pods", pod: "pods", podgroup: "pods" };
 
 /** Returns the name of the kind that the view needs, if the user may not see it. */
 export function missingFor(view, denied = []) {
@@ -22,7 +22,7 @@ export function missingFor(view, denied = []) {
 export function Denied({ denied = [], namespace, chooseNamespace }) {
   if (!denied.length && !namespace) return null;
   const effects = denied.map(({ name }) => EFFECTS[name]).filter(Boolean);
-  return html`<aside class="denied" aria-label="Not shown">
+  return html`<section class="denied" aria-label="Not shown">
     ${denied.length > 0 &&
     html`<p><strong>Not shown, because you lack permission:</strong> ${denied.map(({ name }) => NAMES[name]).join(", ")}. ${effects.join(" ")}</p>
       <details>
@@ -31,7 +31,7 @@ export function Denied({ denied = [], namespace, chooseNamespace }) {
       </details>`}
     ${namespace && html`<p>Claims and pods of namespace <strong>${namespace}</strong> only; others may use devices, too.</p>`}
     ${(namespace || denied.some(({ isNamespaced }) => isNamespaced)) && html`<${NamespaceForm} namespace=${namespace} chooseNamespace=${chooseNamespace} />`}
-  </aside>`;
+  </section>`;
 }
 
 /** Shows one namespace to users who may not list all. */

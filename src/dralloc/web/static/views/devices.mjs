@@ -6,7 +6,7 @@ import { html, useMemo } from "../vendor/htm-preact.mjs";
 import { StateBar, SumBar } from "./bars.mjs";
 import { Fragmentation } from "./fragmentation.mjs";
 import { PlaceMap } from "./place_map.mjs";
-import { Choice, pageOf, Pages, Search } from "./paging.mjs";
+import { Choice, Filter, pageOf, Pages } from "./paging.mjs";
 import { findPlaces, ORDERS, PlaceCard } from "./places.mjs";
 import { setParameters } from "./routes.mjs";
 import { counted } from "./text.mjs";
@@ -36,7 +36,7 @@ export function DevicesView({ world, route, version, connection }) {
     <section aria-labelledby="nodes">
       <div class="section-head">
         <h2 id="nodes">Nodes</h2>
-        <${Search} label="Search nodes" placeholder="node, device, label, claim" value=${q} found=${countedPlaces(found)} />
+        <${Filter} label="Filter nodes" placeholder="node, device, label, claim" value=${q} found=${countedPlaces(found)} />
         <label class="filter">device state <${Choice} name="state" value=${state} options=${[["", "any"], ...STATES.map((each) => [each, each])]} /></label>
         <label class="filter">sort by <${Choice} name="sort" value=${sort} options=${ORDERS} /></label>
       </div>

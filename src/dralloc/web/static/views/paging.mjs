@@ -1,7 +1,10 @@
 // Search fields and pages, independent of the size of the cluster.
 
-import { html, useLayoutEffect, useRef } from "../vendor/htm-preact.mjs";
+import { html, useEffect, useRef, useState } from "../vendor/htm-preact.mjs";
 import { setParameters } from "./routes.mjs";
+
+// Long enough that a word is typed to its end.
+const ANNOUNCED_AFTER_MS = 400;
 
 /** Returns the page in the address, or the nearest existing page. */
 export function pageOf(items, parameters, size) {
@@ -27,29 +30,30 @@ export function Choice({ name, value, options }) {
   </select>`;
 }
 
-/** A search field; the key / focuses it. */
-export function Search({ label, placeholder, value, found }) {
-  const field = useRef(null);
-  // In the layout effect, so that no key press is lost.
-  useLayoutEffect(() => {
-    const focus = (event) => {
-      const isTyping = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName ?? "");
-      if (event.key !== "/" || isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
-      event.preventDefault();
-      field.current.focus();
-    };
-    addEventListener("keydown", focus);
-    return () => removeEventListener("keydown", focus);
-  }, []);
-  return html`<div class="search" role="search">
-    <label class="hidden-text" for="search">${label}</label>
+/** A filter of a list. */
+export function Filter({ label, placeholder, value, found }) {
+  return html`<div class="search" role="search" aria-label=${label}>
+    <label class="hidden-text" for="filter">${label}</label>
     <input
-      id="search" ref=${field} type="search" autocomplete="off" spellcheck=${false} placeholder=${placeholder} value=${value}
+      id="filter" type="search" autocomplete="off" spellcheck=${false} placeholder=${placeholder} value=${value}
       onInput=${(event) => setParameters({ q: event.target.value, page: null })}
     />
-    <kbd aria-hidden="true">/</kbd>
-    <span class="found" role="status">${found}</span>
+    <span class="found">${found}</span>
+    <${Announced} text=${found} by=${value} />
   </div>`;
+}
+
+/** Tells screen readers the text when `by` changes, and not with every change of the cluster. */
+export function Announced({ text, by }) {
+  const [said, say] = useState("");
+  const latest = useRef(text);
+  latest.current = text;
+  useEffect(() => {
+    if (!by) return undefined;
+    const timer = setTimeout(() => say(latest.current), ANNOUNCED_AFTER_MS);
+    return () => clearTimeout(timer);
+  }, [by]);
+  return html`<span class="hidden-text" role="status">${said}</span>`;
 }
 
 /** True if every word of the query occurs in the lower-case text. */

@@ -93,7 +93,7 @@ function PoolDevices({ report, place }) {
     <p class="pool-name">${report.driver}${report.pool !== place.title && html` <span class="quiet">${report.pool}</span>`}</p>
     ${report.fault && html`<p class="fault">The pool ${report.fault}.</p>`}
     <ul class="devices">
-      ${shown.map((device) => html`<${DeviceRow} key=${device.name} report=${device} />`)}
+      ${shown.map((device) => html`<${DeviceRow} key=${device.name} report=${device} place=${report} />`)}
     </ul>
     ${hidden > 0 && html`<p class="quiet">and <a href=${href(...place.path)}>${moreText(summaryOf(report), shown, hidden)}</a></p>`}
   </div>`;

@@ -6,6 +6,7 @@ import { html } from "../vendor/htm-preact.mjs";
 import { ClaimLink, DeviceRow } from "./bars.mjs";
 import { Events } from "./events.mjs";
 import { Explanation } from "./explanation.mjs";
+import { Ways } from "./find.mjs";
 import { href } from "./routes.mjs";
 import { age } from "./text.mjs";
 
@@ -36,11 +37,11 @@ function PodClaim({ entry, pod, world }) {
   const claim = entry.claim && world.claims.get(`${pod.namespace}/${entry.claim}`);
   return html`<li class="card">
     <div class="card-head"><h3>${entry.entry}</h3>${claim && html`<span class="badge" data-state=${claimState(claim)}>${claimState(claim)}</span>`}</div>
-    ${claim ? html`<p><${ClaimLink} claim=${claim} /></p>` : html`<p class="fault">${missingText(entry)}</p>`}
+    ${claim ? html`<p><${ClaimLink} claim=${claim} /> <${Ways} claims=${[claim]} world=${world} /></p>` : html`<p class="fault">${missingText(entry)}</p>`}
     <ul class="devices">
       ${(claim ? resultsOf(claim) : []).map((result, index) => {
         const found = world.device(result.driver, result.pool, result.device);
-        return found && html`<${DeviceRow} key=${index} report=${found.device} label=${`${result.pool}/${result.device}`} highlight=${claim.key} />`;
+        return found && html`<${DeviceRow} key=${index} report=${found.device} place=${result} label=${`${result.pool}/${result.device}`} highlight=${claim.key} />`;
       })}
     </ul>
   </li>`;

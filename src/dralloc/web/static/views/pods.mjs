@@ -4,9 +4,10 @@ import { groupedByReason, isPending, reasonsOf } from "../model/pods.mjs";
 import { collator } from "../model/names.mjs";
 import { html, useMemo } from "../vendor/htm-preact.mjs";
 import { FirstClaim } from "./first_claim.mjs";
-import { Choice, matchesQuery, pageOf, Pages, Search, wordsOf } from "./paging.mjs";
+import { Choice, Filter, matchesQuery, pageOf, Pages, wordsOf } from "./paging.mjs";
 import { ReasonBars } from "./reasons.mjs";
 import { href, hrefOf } from "./routes.mjs";
+import { Cell, Name, Row, Table } from "./table.mjs";
 import { age, counted } from "./text.mjs";
 
 const PODS_PER_PAGE = 40;
@@ -31,14 +32,13 @@ export function PodsView({ world, route, version }) {
     <section aria-labelledby="all">
       <div class="section-head">
         <h2 id="all">All pods</h2>
-        <${Search} label="Search pods" placeholder="pod, node, claim, owner" value=${q} found=${counted(found.length, "pod")} />
+        <${Filter} label="Filter pods" placeholder="pod, node, claim, owner" value=${q} found=${counted(found.length, "pod")} />
         <label class="filter">phase <${Choice} name="phase" value=${phase} options=${[["", "any"], ...PHASES.map((each) => [each, each])]} /></label>
       </div>
       <div class="table-frame card">
-        <table>
-          <thead><tr><th scope="col">Pod</th><th scope="col">Phase</th><th scope="col">Node</th><th scope="col">Claims</th><th scope="col" class="number">Age</th></tr></thead>
-          <tbody>${shown.map((pod) => html`<${PodRow} key=${pod.key} pod=${pod} />`)}</tbody>
-        </table>
+        <${Table} columns=${["Pod", "Phase", "Node", "Claims", ["Age", "number"]]}>
+          ${shown.map((pod) => html`<${PodRow} key=${pod.key} pod=${pod} />`)}
+        <//>
       </div>
       ${!found.length && html`<p class="empty">No pod matches.</p>`}
       <${Pages} page=${page} pages=${pages} label="Pages of pods" />
@@ -58,13 +58,13 @@ function textOf(pod) {
 }
 
 function PodRow({ pod }) {
-  return html`<tr>
-    <th scope="row"><a href=${hrefOf("pods", pod.key)}>${pod.key}</a></th>
-    <td><span class="badge" data-phase=${pod.phase}>${pod.isLeaving ? "Terminating" : pod.phase}</span></td>
-    <td>${pod.node ? html`<a href=${href("nodes", pod.node)}>${pod.node}</a>` : html`<span class="quiet">none</span>`}</td>
-    <td><${PodClaims} pod=${pod} /></td>
-    <td class="number quiet">${age(pod.creationTimestamp)}</td>
-  </tr>`;
+  return html`<${Row}>
+    <${Name}><a href=${hrefOf("pods", pod.key)}>${pod.key}</a><//>
+    <${Cell} of="Phase"><span class="badge" data-phase=${pod.phase}>${pod.isLeaving ? "Terminating" : pod.phase}</span><//>
+    <${Cell} of="Node">${pod.node ? html`<a href=${href("nodes", pod.node)}>${pod.node}</a>` : html`<span class="quiet">none</span>`}<//>
+    <${Cell} of="Claims"><${PodClaims} pod=${pod} /><//>
+    <${Cell} of="Age" class="number quiet">${age(pod.creationTimestamp)}<//>
+  <//>`;
 }
 
 function PodClaims({ pod }) {

@@ -6,9 +6,10 @@ export function parseRoute(hash) {
   const parameters = Object.fromEntries(new URLSearchParams(query));
   const [view, ...rest] = parts;
   if (view === undefined) return { view: "devices", parameters };
-  if (view === "sign-in" && rest.length === 0) return { view, parameters };
+  if ((view === "sign-in" || view === "find") && rest.length === 0) return { view, parameters };
   if (view === "nodes" && rest.length === 1) return { view: "node", name: rest[0], parameters };
   if (view === "pools" && rest.length === 2) return { view: "pool", driver: rest[0], name: rest[1], parameters };
+  if (view === "devices" && rest.length === 3) return { view: "device", driver: rest[0], pool: rest[1], name: rest[2], parameters };
   if ((view === "claims" || view === "pods") && rest.length === 0) return { view, parameters };
   if ((view === "claims" || view === "pods") && rest.length === 2) {
     return { view: view === "claims" ? "claim" : "pod", key: rest.join("/"), parameters };
@@ -23,6 +24,11 @@ export function href(...parts) {
 
 export function hrefOf(kind, key) {
   return href(kind, ...key.split("/"));
+}
+
+/** The address of a device, or of one share of it. `pool` is anything with a driver and a pool. */
+export function deviceHref({ driver, pool }, name, shareID = null) {
+  return `${href("devices", driver, pool, name)}${shareID ? `?${new URLSearchParams({ share: shareID })}` : ""}`;
 }
 
 /** Changes the search parameters without adding a history entry for each key press. */

@@ -1,7 +1,15 @@
 // Texts that several views share.
 
-export function counted(number, noun) {
-  return `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
+export function counted(number, noun, nouns = `${noun}s`) {
+  return `${number.toLocaleString("en")} ${number === 1 ? noun : nouns}`;
+}
+
+/** What a claim has of a device: the amounts of its share, or all of it. */
+export function shareText(result) {
+  const amounts = Object.entries(result.consumedCapacity ?? {}).map(([name, amount]) => `${amount} of ${name}`);
+  for (const [name, limit] of Object.entries(result.capacityLimits ?? {})) amounts.push(`up to ${limit} of ${name}`);
+  if (result.adminAccess) amounts.push("admin access");
+  return amounts.join(", ") || (result.shareID ? "a share" : "the whole device");
 }
 
 /** Returns the age in kubectl's format: 45s, 12m, 3h, 5d. */
