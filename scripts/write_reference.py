@@ -20,7 +20,8 @@ from dralloc.controllers.metrics import ControllerMetrics
 from dralloc.driver.metrics import DriverMetrics
 from dralloc.fleet.metrics import FleetMetrics
 from dralloc.node.metrics import NodeMetrics
-from dralloc.primitives.features import GATES
+from dralloc.primitives.features import GATES, FeatureGates
+from dralloc.primitives.gate_metric import gate_metric
 from dralloc.primitives.metrics import Metric
 from dralloc.primitives.quantity import Quantity
 from dralloc.scheduler.report.metrics import SchedulerMetrics
@@ -234,16 +235,21 @@ def type_text(schema: dict[str, Any]) -> str:
 
 
 def metrics_page() -> Iterator[str]:
+    gates = gate_metric(FeatureGates.defaults())
     components: Sequence[tuple[str, str, Sequence[Metric]]] = (
         (
             "API server",
             "`/metrics` of the server, for authenticated clients.",
-            (*ServerMetrics(watches=lambda: 0).all(), *AuditMetrics().all()),
+            (*ServerMetrics(watches=lambda: 0, gates=FeatureGates.defaults()).all(), *AuditMetrics().all()),
         ),
-        ("Scheduler", "`dralloc scheduler --metrics-address HOST:PORT`.", SchedulerMetrics().all()),
-        ("Controllers", "`dralloc controllers --metrics-address HOST:PORT`.", ControllerMetrics().all()),
-        ("Node", "`dralloc node --metrics-address HOST:PORT`.", NodeMetrics(tuple).all()),
-        ("Simulated nodes", "`dralloc node --fake COUNT --metrics-address HOST:PORT`.", FleetMetrics(int, tuple).all()),
+        ("Scheduler", "`dralloc scheduler --metrics-address HOST:PORT`.", (*SchedulerMetrics().all(), gates)),
+        ("Controllers", "`dralloc controllers --metrics-address HOST:PORT`.", (*ControllerMetrics().all(), gates)),
+        ("Node", "`dralloc node --metrics-address HOST:PORT`.", (*NodeMetrics(tuple).all(), gates)),
+        (
+            "Simulated nodes",
+            "`dralloc node --fake COUNT --metrics-address HOST:PORT`.",
+            (*FleetMetrics(int, tuple).all(), gates),
+        ),
         ("Driver", "A driver built with `dralloc.driver`, at `DRA_METRICS_ADDRESS`.", DriverMetrics("driver").all()),
     )
     yield "# Metrics"

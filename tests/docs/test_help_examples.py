@@ -36,6 +36,7 @@ ELSEWHERE = {
     "/var/lib/kubelet": "a kubelet",
     "plugins_registry/my-reg.sock": "a driver that runs: tests/cli/test_driver_test.py",
     "dralloc bench": "tests/cli/test_bench.py",
+    "--metrics scheduler=http": "a scheduler of its own: tests/doctor/test_doctor_command.py",
     "dralloc rotate": "a server with certificates: tests/cli/test_rotate.py",
 }
 # Replacements that make an example smaller or shorter.
@@ -61,8 +62,15 @@ ENDLESS = {
     "dralloc get pods -w": "NAME…\n…\nweb…",
     "dralloc top devices --watch": "…\n…gpu-0…",
 }
-# Examples whose answer may be no: no controller creates the pods again, and one of them has another scheduler.
-MAY_SAY_NO = ("dralloc defrag", "dralloc drain", "dralloc allocate", "dralloc plan", "dralloc explain podgroup")
+# Examples whose answer may be no: of doctor, because the claims are allocated by hand; of others, because no controller creates the pods again, and one of them has another scheduler.
+MAY_SAY_NO = (
+    "dralloc doctor",
+    "dralloc defrag",
+    "dralloc drain",
+    "dralloc allocate",
+    "dralloc plan",
+    "dralloc explain podgroup",
+)
 # The port may be in use.
 FREE_PORT = ("dralloc up", "dralloc apiserver")
 

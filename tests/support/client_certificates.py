@@ -42,11 +42,16 @@ def client_certificate(directory: Path, signer: Path | None, name: str, group: s
 
 def node_kubeconfig(administrators: Path, server_directory: Path, node: str) -> Path:
     """A kubeconfig for the cluster of another one, with a certificate for the identity of the node."""
+    return user_kubeconfig(administrators, server_directory, f"system:node:{node}", "system:nodes", file=node)
+
+
+def user_kubeconfig(administrators: Path, server_directory: Path, user_name: str, group: str, *, file: str) -> Path:
+    """A kubeconfig for the cluster of another one, with a certificate for the user."""
     config = yaml.safe_load(administrators.read_text())
-    names = client_certificate(server_directory, server_directory / "tls", f"system:node:{node}", "system:nodes")
+    names = client_certificate(server_directory, server_directory / "tls", user_name, group)
     certificate, key = (b64encode(Path(name).read_bytes()).decode() for name in names)
     (user,) = config["users"]
     user["user"] = {"client-certificate-data": certificate, "client-key-data": key}
-    path = server_directory / f"{node}.kubeconfig"
+    path = server_directory / f"{file}.kubeconfig"
     path.write_text(yaml.safe_dump(config))
     return path

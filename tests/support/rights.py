@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Set
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 from dralloc.access.access_request import AccessRequest
@@ -31,7 +32,7 @@ NODE = "node-a"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Right:
-    """A verb on a resource, such as patch on `resource.k8s.io` `resourceclaims/status`."""
+    """A verb on a resource, such as patch on `resource.k8s.io` `resourceclaims/status`, or on a path outside of the API groups."""
 
     verb: str
     group: str
@@ -99,7 +100,9 @@ def _subjects(binding: Document) -> Iterator[str]:
 
 def _grants(role: Document, namespace: str) -> Iterator[Grant]:
     for rule in role["rules"]:
-        for group in rule["apiGroups"]:
+        for path, verb in product(rule.get("nonResourceURLs", ()), rule["verbs"]):
+            yield Grant(Right(verb, "", path))
+        for group in rule.get("apiGroups", ()):
             for resource in rule["resources"]:
                 for verb in rule["verbs"]:
                     for name in rule.get("resourceNames") or ("",):
@@ -147,10 +150,13 @@ class GuardedApplication(ApiApplication):
     def _record_decision(self, asked: AccessRequest) -> Decision:
         decision = self._decide(asked)
         grants = self._grants.get(asked.user.name)
-        if not decision.allowed or grants is None or asked.path:
+        if not decision.allowed or grants is None:
             return decision
-        right = Right(asked.verb, asked.group, asked.full_resource)
+        right = Right(asked.verb, asked.group, asked.path or asked.full_resource)
         found = {each for each in grants if each.covers(right, asked.namespace, asked.name)}
+        if asked.path and not found:
+            # Discovery and the like, which every user may read.
+            return decision
         assert found, f"{asked.user.name} is allowed {right} by no role of its manifest"
         trial = _trial.get()
         if trial is not None and found <= trial.withheld:

@@ -19,6 +19,7 @@ PROMISES = (
     *(f"B{number}" for number in range(1, 7)),
     "W1",
     "W2",
+    "W3",
     "D1",
     "D2",
     "N1",

@@ -90,6 +90,8 @@ RENAMED = frozenset(
         "ips",
         "hardwareAddress",
         "interfaceName",
+        "knownFrom",
+        "subject",
     ]
 )
 TREATED = (
@@ -98,7 +100,7 @@ TREATED = (
     | anonymizer._LABEL_MAPS
     | anonymizer._LABEL_KEYS
     | anonymizer._DROPPED.keys()
-    | {"expression", "note", "string", "strings", "version", "versions", "data"}
+    | {"expression", "note", "why", "string", "strings", "version", "versions", "data"}
 )
 
 

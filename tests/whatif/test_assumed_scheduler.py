@@ -177,7 +177,7 @@ def test_typical_pods_are_the_same_after_they_were_published() -> None:
     assert assumed.strategies.typical
     stated = SchedulerConfiguration({"gpu": ClassSettings(strategies={"memory": "BlockOrShare"})}, assumed.strategies)
     objects.stated = StatedScheduler()
-    objects.add(ConfigMap(metadata=ObjectMeta(name="any"), data=published_data(NAME, stated)))
+    objects.add(ConfigMap(metadata=ObjectMeta(name="any"), data=published_data(NAME, stated, FeatureGates.defaults())))
     again = scheduler_of(objects, ONLY_SCHEDULER_NAMES)
     assert again.class_settings == stated.class_settings
     assert again.strategies.default is FRAGMENTATION_AWARE
@@ -188,7 +188,9 @@ def test_typical_pods_are_the_same_after_they_were_published() -> None:
 def test_what_a_user_states_counts() -> None:
     objects = some_objects()
     published = SchedulerConfiguration({}, StrategySettings(default=PACK, allowed={"Spread": STRATEGIES["Spread"]}))
-    objects.add(ConfigMap(metadata=ObjectMeta(name="any"), data=published_data("dralloc", published)))
+    objects.add(
+        ConfigMap(metadata=ObjectMeta(name="any"), data=published_data("dralloc", published, FeatureGates.defaults()))
+    )
     assert scheduler_of(objects, ONLY_SCHEDULER_NAMES).strategies == published.strategies
     objects.stated = StatedScheduler(strategy=STRATEGIES["Spread"])
     stated = scheduler_of(objects, ONLY_SCHEDULER_NAMES).strategies
@@ -241,7 +243,7 @@ def test_a_typical_pod_occurs_at_least_once_whatever_its_annotation_says(count: 
 def test_what_is_published_can_be_used_as_a_file(tmp_path: Path) -> None:
     objects = some_objects()
     objects.stated = StatedScheduler(strategy=FRAGMENTATION_AWARE)
-    data = published_data("dralloc", scheduler_of(objects, ONLY_SCHEDULER_NAMES))
+    data = published_data("dralloc", scheduler_of(objects, ONLY_SCHEDULER_NAMES), FeatureGates.defaults())
     for key in (CONFIGURATION, TYPICAL_PODS):
         (tmp_path / key).write_text(data[key])
     # A file has the classes, too.

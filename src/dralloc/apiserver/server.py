@@ -175,7 +175,7 @@ class ApiServer:
             access=self._access,
             accounts=self._accounts,
         )
-        self.metrics = ServerMetrics(watches=self._watches.__len__)
+        self.metrics = ServerMetrics(watches=self._watches.__len__, gates=gates)
         self._plain = PlainEndpoints(store, self._description, self._accounts, self.metrics)
         self._ready = False
 

@@ -66,20 +66,33 @@ class ClusterSource:
         return objects
 
     def read(
-        self, feature_gates: FeatureGates, kinds: Collection[type[ApiObject]], *, with_workload_pods: bool = True
+        self,
+        feature_gates: FeatureGates,
+        kinds: Collection[type[ApiObject]],
+        *,
+        with_workload_pods: bool = True,
+        with_writes: bool = False,
     ) -> tuple[ClusterObjects, dict[type[ApiObject], ReadKind]]:
-        """The objects, and what is known of the kinds of a cluster or a dump. Ends the command if a file cannot be read."""
+        """The objects, and what is known of the kinds of a cluster or a dump. Ends the command if a file cannot be read.
+
+        `with_writes`: with the last write of slices and claims.
+        """
         objects = ClusterObjects(feature_gates, namespace=self.namespace or "default")
         objects.stated = self.stated
         records = read_records(self.files) if self.files else []
         try:
             headers = find_headers(records)
-            read = self._add_cluster(objects, kinds) if self.has_cluster else _add_headers(objects, headers, kinds)
+            if self.has_cluster:
+                read = self._add_cluster(objects, kinds, with_writes=with_writes)
+            else:
+                read = _add_headers(objects, headers, kinds)
             if headers and not self.has_cluster:
                 objects.namespace = self.namespace or next(iter(headers.values())).namespace
             # A dump takes the place of a server: the kinds that would be read there.
-            add_manifests(objects, (record for record in records if record.file in headers), kinds)
-            add_manifests(objects, (record for record in records if record.file not in headers))
+            dumped = [record for record in records if record.file in headers]
+            others = [record for record in records if record.file not in headers]
+            add_manifests(objects, dumped, kinds, with_writes=with_writes)
+            add_manifests(objects, others, with_writes=with_writes)
             if with_workload_pods and any(objects.all(kind) for kind in (Job, Deployment, DaemonSet)):
                 from dralloc.whatif.workload_pods import add_workload_pods
 
@@ -89,7 +102,7 @@ class ClusterSource:
         return objects, read
 
     def _add_cluster(
-        self, objects: ClusterObjects, kinds: Collection[type[ApiObject]]
+        self, objects: ClusterObjects, kinds: Collection[type[ApiObject]], *, with_writes: bool
     ) -> dict[type[ApiObject], ReadKind]:
         from dralloc.cli.server_connection import ask_server, find_server
         from dralloc.whatif.live_cluster import read_cluster
@@ -99,7 +112,7 @@ class ClusterSource:
         objects.namespace = self.namespace or connection.namespace
         read = ask_server(
             connection,
-            lambda transport: read_cluster(transport, objects.namespace, kinds),
+            lambda transport: read_cluster(transport, objects.namespace, kinds, with_writes=with_writes),
             doing=f"reading {objects.place}",
             otherwise=OR_FILES,
         )
@@ -114,7 +127,7 @@ def _add_headers(
     """Takes over what the headers of dumps say about the cluster."""
     read: dict[type[ApiObject], ReadKind] = {}
     for file, header in headers.items():
-        objects.place = f"the dump {file}"
+        objects.place, objects.facts = f"the dump {file}", header.facts
         objects.server_version, objects.now = header.kubernetes, parse_timestamp(header.time)
         if objects.gates == FeatureGates.defaults():
             objects.gates = header.gates

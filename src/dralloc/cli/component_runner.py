@@ -16,6 +16,7 @@ from dralloc.cli.metrics_endpoint import metrics_endpoint
 from dralloc.cli.output import fail, in_words, say
 from dralloc.client.transport import TransportError
 from dralloc.primitives.errors import ApiError
+from dralloc.primitives.features import FeatureGates
 
 
 class Metrics(Protocol):
@@ -35,11 +36,18 @@ class Component(Protocol):
     async def close(self) -> None: ...
 
 
-def work(component: Component, *, leader_elect: bool, metrics_address: str | None, verbosity: int = 0) -> None:
+def work(
+    component: Component,
+    *,
+    gates: FeatureGates,
+    leader_elect: bool,
+    metrics_address: str | None,
+    verbosity: int = 0,
+) -> None:
     """Let the component work, with its metrics to be seen, until it is told to end."""
 
     async def run() -> None:
-        async with metrics_endpoint(metrics_address, component.metrics.text):
+        async with metrics_endpoint(metrics_address, component.metrics.text, gates):
             try:
                 if leader_elect:
                     await component.run_elected(own_identity())

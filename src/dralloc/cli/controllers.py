@@ -57,4 +57,4 @@ def controllers(
         nodes=NodeLifecycleSettings(monitor_s=node_monitor_period, grace_s=node_monitor_grace_period),
     )
     say(f"working on {connection.server}: {', '.join(names)}")
-    work(chosen, leader_elect=leader_elect, metrics_address=metrics_address, verbosity=verbosity)
+    work(chosen, gates=gates, leader_elect=leader_elect, metrics_address=metrics_address, verbosity=verbosity)

@@ -41,7 +41,8 @@ def dump(
 
     With `-f FILE`, other commands answer from the file as they would have answered from the cluster when it was written, to the byte.
     Secrets and fields that no answer reads (environment, commands, images, annotations of pods) are left out. The file begins with a
-    header: the time, the versions of the server and of dralloc, the feature gates, and the kinds that it contains.
+    header: the time, the versions of the server and of dralloc, the feature gates, the kinds that it contains, and for `dralloc doctor`
+    until when certificates are valid.
 
     With --anonymize, names, labels and free text are replaced, each name by the same other one everywhere and in the same order, so that
     all answers stay the same but for the names. Drivers, classes, devices, and the names of attributes and capacities stay.
@@ -61,16 +62,19 @@ def dump(
     from dralloc.cli.cluster_source import ClusterSource, print_notes
     from dralloc.cli.progress import progress
     from dralloc.cli.server_connection import ask_server, find_server
+    from dralloc.doctor.live_facts import read_all_facts
     from dralloc.whatif.cluster_objects import relevant_kinds
     from dralloc.whatif.dump import documents, header_of
     from dralloc.whatif.live_cluster import server_version
 
     source = ClusterSource(files=files, kubeconfig=kubeconfig, context=context, namespace=namespace)
     kinds = [object_type for object_type, _ in relevant_kinds()]
-    objects, read = source.read(parse_gates(feature_gates), kinds, with_workload_pods=False)
+    objects, read = source.read(parse_gates(feature_gates), kinds, with_workload_pods=False, with_writes=True)
     print_notes(objects)
     if source.has_cluster:
-        objects.server_version = ask_server(find_server(kubeconfig, context), server_version)
+        connection = find_server(kubeconfig, context)
+        objects.server_version = ask_server(connection, server_version)
+        objects.facts = ask_server(connection, lambda transport: read_all_facts(transport, connection))
     header = header_of(objects, read, dralloc=metadata.version("dralloc"))
     bodies = documents(header, objects)
     total = 1 + sum(each.count for each in header.kinds)

@@ -8,17 +8,20 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 
 from dralloc.cli.output import fail, say
+from dralloc.primitives.features import FeatureGates
+from dralloc.primitives.gate_metric import gate_metric
+from dralloc.primitives.metrics import exposition
 
 
 @asynccontextmanager
-async def metrics_endpoint(address: str | None, metrics: Callable[[], str]) -> AsyncIterator[None]:
-    """Serve the metrics at HOST:PORT inside the block; nowhere if no address is given."""
+async def metrics_endpoint(address: str | None, metrics: Callable[[], str], gates: FeatureGates) -> AsyncIterator[None]:
+    """Serve the metrics and the gates at HOST:PORT inside the block; nowhere if no address is given."""
     if address is None:
         yield
         return
     host, port = _split(address)
     application = web.Application()
-    application.router.add_get("/metrics", lambda _: _text(metrics()))
+    application.router.add_get("/metrics", lambda _: _text(metrics() + exposition([gate_metric(gates)])))
     application.router.add_get("/healthz", lambda _: _text("ok"))
     runner = web.AppRunner(application, access_log=None)
     await runner.setup()

@@ -177,7 +177,7 @@ def _be_a_node(
         transport = HttpTransport(connection)
         try:
             agent = Agent(transport, settings, SystemClock())
-            async with metrics_endpoint(metrics_address, lambda: exposition(agent.metrics.all())):
+            async with metrics_endpoint(metrics_address, lambda: exposition(agent.metrics.all()), settings.gates):
                 await agent.run(lambda: say(f"node {settings.shape.name} is ready"))
         finally:
             await transport.close()
@@ -204,7 +204,7 @@ def _simulate(
         transport = HttpTransport(connection)
         try:
             fleet = Fleet(transport, settings, SystemClock())
-            async with metrics_endpoint(metrics_address, lambda: exposition(fleet.metrics.all())):
+            async with metrics_endpoint(metrics_address, lambda: exposition(fleet.metrics.all()), settings.gates):
                 await fleet.run(lambda: say(f"{settings.count} nodes are ready"))
         finally:
             await transport.close()

@@ -97,4 +97,4 @@ def scheduler(
     connection = find_server(kubeconfig, context)
     say(f"scheduling on {connection.server} for {', '.join(sorted(names))}")
     terms = SchedulerLoop(HttpTransport(connection), clock=SystemClock(), settings=settings)
-    work(terms, leader_elect=leader_elect, metrics_address=metrics_address, verbosity=verbosity)
+    work(terms, gates=gates, leader_elect=leader_elect, metrics_address=metrics_address, verbosity=verbosity)

@@ -64,12 +64,15 @@ class TypedResource(ResourceAddress, Generic[Object]):
     type: type[Object]
     # Decodes objects of a version that has a different shape.
     read: Callable[[bytes], Object] | None = None
+    # For questions about who wrote an object, and when.
+    keeps_managed_fields: bool = False
 
     def decode(self, body: bytes) -> Object:
-        """Decodes an object. It has no `managedFields`: they are larger than the rest of a pod, and informers keep
+        """Decodes an object. Usually it has no `managedFields`: they are larger than the rest of a pod, and informers keep
         thousands. A server that gets an object back without them keeps its own.
         """
-        body = without_managed_fields(body)
+        if not self.keeps_managed_fields:
+            body = without_managed_fields(body)
         return _PARTS.share(decode(body, self.type) if self.read is None else self.read(body))
 
     def decode_change(self, body: bytes) -> Object:

@@ -11,13 +11,19 @@ from msgspec import Struct
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """A gate: its default, whether it is locked, and the gates that it depends on. `beta`: off by default, but not alpha."""
+    """A gate: its default, whether it is locked, and the gates that it depends on. `beta`: off by default, but not alpha; `ga`: neither."""
 
     name: str
     default: bool
     locked: bool = False
     requires: tuple[str, ...] = ()
     beta: bool = False
+    ga: bool = False
+
+    @property
+    def stage(self) -> str:
+        """As Kubernetes' metrics have it: empty for features that are generally available."""
+        return "" if self.ga else "BETA" if self.default or self.beta else "ALPHA"
 
 
 _DRA: Final = ("DynamicResourceAllocation",)
@@ -33,10 +39,10 @@ ALL_ALPHA: Final = "AllAlpha"
 GATES: Final[Mapping[str, Gate]] = {
     gate.name: gate
     for gate in (
-        Gate("DynamicResourceAllocation", default=True, locked=True),
-        Gate("DRAAdminAccess", default=True, requires=_DRA),
-        Gate("DRAPrioritizedList", default=True, requires=_DRA),
-        Gate("DRAResourceClaimDeviceStatus", default=True),
+        Gate("DynamicResourceAllocation", default=True, locked=True, ga=True),
+        Gate("DRAAdminAccess", default=True, requires=_DRA, ga=True),
+        Gate("DRAPrioritizedList", default=True, requires=_DRA, ga=True),
+        Gate("DRAResourceClaimDeviceStatus", default=True, ga=True),
         Gate(
             "DRAResourceClaimGranularStatusAuthorization",
             default=True,
@@ -52,10 +58,10 @@ GATES: Final[Mapping[str, Gate]] = {
             requires=(*_DRA, "DRAPartitionableDevices", "DRAResourcePoolStatus"),
         ),
         Gate("DRADeviceCompatibilityGroups", default=False, requires=(*_DRA, "DRAPartitionableDevices")),
-        Gate("DRADeviceTaints", default=True, requires=_DRA),
-        Gate("DRADeviceTaintRules", default=True, requires=("DRADeviceTaints",)),
+        Gate("DRADeviceTaints", default=True, requires=_DRA, ga=True),
+        Gate("DRADeviceTaintRules", default=True, requires=("DRADeviceTaints",), ga=True),
         Gate("DRADeviceBindingConditions", default=True, requires=(*_DRA, "DRAResourceClaimDeviceStatus")),
-        Gate("DRAExtendedResource", default=True, requires=_DRA),
+        Gate("DRAExtendedResource", default=True, requires=_DRA, ga=True),
         Gate("DRAListTypeAttributes", default=False, requires=_DRA),
         Gate("DRANodeAllocatableResources", default=False, requires=_DRA),
         Gate("DRAOptionalNodeOperations", default=False, requires=_DRA),
@@ -102,7 +108,7 @@ class FeatureGates(Struct, frozen=True):
     @classmethod
     def parse(cls, text: str) -> Self:
         """Returns the defaults with the overrides of `A=true,B=false` applied."""
-        return cls.defaults().override(_parse_settings(text))
+        return cls.defaults().override(parse_settings(text))
 
     def override(self, settings: Mapping[str, bool]) -> Self:
         settings = _with_alpha_gates(settings)
@@ -121,7 +127,8 @@ class FeatureGates(Struct, frozen=True):
         return name in self.enabled
 
 
-def _parse_settings(text: str) -> dict[str, bool]:
+def parse_settings(text: str) -> dict[str, bool]:
+    """The settings in `A=true,B=false`; raises UnknownGate for what is no setting. The gates need not exist."""
     settings: dict[str, bool] = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
         name, separator, value = entry.partition("=")

@@ -48,7 +48,7 @@ class ConfigurationPublisher:
 
     async def _write(self, name: str) -> None:
         configuration = SchedulerConfiguration(self._settings.class_settings, self._strategies())
-        data = published_data(name, configuration)
+        data = published_data(name, configuration, self._settings.gates)
         if len(data.get(TYPICAL_PODS, "")) > _TYPICAL_BYTES_MAX:
             _logger.warning("the typical pods of scheduler %s are too large to be published", name)
             return

@@ -14,6 +14,7 @@ import msgspec
 from dralloc.api.codec import encode
 from dralloc.api.pod_v1 import DEFAULT_SCHEDULER
 from dralloc.client.typed_resource import ObjectKey
+from dralloc.primitives.features import GATES, FeatureGates
 from dralloc.scheduler.configuration import SchedulerConfiguration, statement_of
 from dralloc.scheduler.decide.typical_manifests import typical_manifests
 from dralloc.scheduler.settings import NAME
@@ -23,6 +24,8 @@ NAMESPACE: Final = "kube-system"
 SCHEDULER_NAME: Final = "schedulerName"
 CONFIGURATION: Final = "config.json"
 TYPICAL_PODS: Final = "typical-pods.json"
+# Every gate, as in --feature-gates.
+FEATURE_GATES: Final = "featureGates"
 
 
 def published_names(names: Iterable[str]) -> list[str]:
@@ -34,11 +37,15 @@ def key_of(scheduler_name: str) -> ObjectKey:
     return ObjectKey(NAMESPACE, f"dralloc-scheduler-{scheduler_name}")
 
 
-def published_data(scheduler_name: str, configuration: SchedulerConfiguration) -> dict[str, str]:
+def published_data(scheduler_name: str, configuration: SchedulerConfiguration, gates: FeatureGates) -> dict[str, str]:
     strategies = configuration.strategies
     reads_typical = any(each.reads_typical_pods for each in (strategies.default, *strategies.allowed.values()))
     stated = statement_of(configuration, TYPICAL_PODS if reads_typical else None)
-    data = {SCHEDULER_NAME: scheduler_name, CONFIGURATION: msgspec.json.encode(stated).decode()}
+    data = {
+        SCHEDULER_NAME: scheduler_name,
+        CONFIGURATION: msgspec.json.encode(stated).decode(),
+        FEATURE_GATES: ",".join(f"{name}={str(name in gates).lower()}" for name in GATES),
+    }
     if reads_typical:
         listed = list(typical_manifests(strategies.typical or ()))
         data[TYPICAL_PODS] = encode({"apiVersion": "v1", "kind": "List", "items": listed}).decode()

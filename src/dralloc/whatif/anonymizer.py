@@ -19,7 +19,7 @@ from dralloc.cel.errors import CelSyntaxError
 from dralloc.cel.lexer import STRING, tokenize
 from dralloc.primitives.whole_numbers import whole_number
 from dralloc.scheduler.decide.strategy_choice import ANNOTATION as STRATEGY
-from dralloc.scheduler.published_configuration import SCHEDULER_NAME
+from dralloc.scheduler.published_configuration import FEATURE_GATES, SCHEDULER_NAME
 from dralloc.scheduler.settings import SchedulerSettings
 from dralloc.whatif.node_ranks import RANK_ANNOTATION, hidden_ranks
 
@@ -40,6 +40,7 @@ _KEPT: Final = _fields("""
     allocationMode matchAttribute distinctAttribute partitionTypeAttribute bindingConditions bindingFailureConditions
     accessModes volumeMode volumeBindingMode persistentVolumeReclaimPolicy provisioner attacher capacity maximumVolumeSize
     skipNodeOperations capacityKey capacityMultiplier deviceMultiplier perPod perContainer default min max step validValues value
+    holder notBefore notAfter signer created what
     devicePreference strategy allowedOnPods typicalPods remainder distinctAttributes requestPolicyName minAvailable maxUnavailable unhealthyPodEvictionPolicy
 """)
 # A field inside of another one that is treated differently from others of its name.
@@ -183,7 +184,7 @@ class _Walk:
         return changed
 
     def _published(self, key: str, text: str) -> str:
-        if key == SCHEDULER_NAME:
+        if key in (SCHEDULER_NAME, FEATURE_GATES):
             return text
         tree = msgspec.json.decode(text)
         if tree["kind"] == "List":
@@ -224,7 +225,7 @@ class _Walk:
         return self._members(value, name) if isinstance(value, dict) else value
 
     def _text(self, text: str, name: str, inside: str) -> str:
-        if name == "note":
+        if name in ("note", "why"):
             return self._note(text)
         if name == "expression":
             self._see_expression(text)

@@ -24,7 +24,7 @@ SCHEDULING_EVENT: Final = "FailedScheduling"
 NOT_ALLOCATED: Final = "NotAllocated"
 PREPARED: Final = "PodReadyToStartContainers"
 # How nodes say that a driver is missing: ours, and a kubelet.
-_UNREGISTERED: Final = ("is not registered", "not found in the list of registered")
+UNREGISTERED: Final = ("is not registered", "not found in the list of registered")
 
 
 class Stage(StrEnum):
@@ -94,7 +94,7 @@ def node_blockers(pod: Pod, node: Node | None, events: Iterable[Event]) -> Itera
     event = latest_warning(pod, events)
     if event is None or is_prepared or event.reason in (SCHEDULING_EVENT, CLAIM_CREATION_EVENT):
         return
-    is_unregistered = any(words in event.message for words in _UNREGISTERED)
+    is_unregistered = any(words in event.message for words in UNREGISTERED)
     yield Blocker(Stage.NODE, "DriverNotRegistered" if is_unregistered else event.reason, event.message)
 
 

@@ -49,6 +49,7 @@ from dralloc.api.volumes_v1 import (
 from dralloc.primitives.features import FeatureGates
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.node_selectors import NodeFacts
+from dralloc.whatif.side_facts import SideFacts
 
 if TYPE_CHECKING:
     from dralloc.scheduler.configuration import SchedulerConfiguration
@@ -101,6 +102,8 @@ class ClusterObjects:
     # The time that answers assume: that of a dump, else the time of reading. In whole seconds, as in a dump.
     now: datetime = field(default_factory=lambda: datetime.now(UTC).replace(microsecond=0))
     stated: StatedScheduler = field(default_factory=lambda: StatedScheduler())
+    # What is known beside objects; None if nothing was asked for.
+    facts: SideFacts | None = None
 
     def all(self, kind: type[ObjectT]) -> Mapping[ObjectKey, ObjectT]:
         return self.objects.get(kind, {})  # type: ignore[return-value]  # objects are filed by their own type
@@ -260,6 +263,10 @@ class ReadKind:
     objects: tuple[ApiObject, ...] = ()
     note: str = ""
     is_missing: bool = False
+    # The only namespace that could be read; empty if all could.
+    namespace: str = ""
+    # True if objects were left out, so that one that is not here may exist.
+    is_incomplete: bool = False
 
 
 def decode_object(kind: Kind, version: str, body: bytes) -> ApiObject:

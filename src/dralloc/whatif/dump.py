@@ -19,6 +19,7 @@ from dralloc.api.wire import Int64, Time, Wire, printed
 from dralloc.primitives.features import GATES, FeatureGates, UnknownGate
 from dralloc.whatif.cluster_objects import ClusterObjects, ReadKind, relevant_kinds
 from dralloc.whatif.manifest_cluster import ManifestObject, UnusableManifest
+from dralloc.whatif.side_facts import SideFacts
 
 API_VERSION: Final = "dralloc.io/v1alpha1"
 KIND: Final = "ClusterDump"
@@ -31,6 +32,9 @@ class DumpedKind(Wire):
     count: Int64 = printed(0)
     missing: bool = False
     note: str = ""
+    # The only namespace that could be read.
+    namespace: str = ""
+    incomplete: bool = False
 
 
 class ClusterDump(ApiObject):
@@ -45,6 +49,7 @@ class ClusterDump(ApiObject):
     namespace: str = printed("")
     anonymized: bool = False
     kinds: tuple[DumpedKind, ...] = printed(())
+    facts: SideFacts | None = None
 
     @property
     def gates(self) -> FeatureGates:
@@ -54,7 +59,9 @@ class ClusterDump(ApiObject):
         """What is known of each kind, as if it was read from the cluster now; without the objects."""
         types = {kind.kind: object_type for object_type, kind in relevant_kinds()}
         return {
-            types[each.kind]: ReadKind(note=each.note, is_missing=each.missing)
+            types[each.kind]: ReadKind(
+                note=each.note, is_missing=each.missing, namespace=each.namespace, is_incomplete=each.incomplete
+            )
             for each in self.kinds
             if each.kind in types
         }
@@ -67,7 +74,15 @@ def header_of(objects: ClusterObjects, read: Mapping[type[ApiObject], ReadKind],
         count = len(objects.all(object_type))
         known = read.get(object_type, ReadKind())
         if count or object_type in read:
-            kinds.append(DumpedKind(kind=kind.kind, count=count, missing=known.is_missing, note=known.note))
+            dumped = DumpedKind(
+                kind=kind.kind,
+                count=count,
+                missing=known.is_missing,
+                note=known.note,
+                namespace=known.namespace,
+                incomplete=known.is_incomplete,
+            )
+            kinds.append(dumped)
     return ClusterDump(
         api_version=API_VERSION,
         kind=KIND,
@@ -79,6 +94,7 @@ def header_of(objects: ClusterObjects, read: Mapping[type[ApiObject], ReadKind],
         },
         namespace=objects.namespace,
         kinds=tuple(kinds),
+        facts=objects.facts,
     )
 
 

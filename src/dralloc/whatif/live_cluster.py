@@ -45,17 +45,26 @@ from dralloc.whatif.reduced_objects import reduced
 PAGE_SIZE: Final = 500
 # Pods may name schedulers that do not exist.
 SCHEDULERS_MAX: Final = 20
+_WITH_WRITES: Final = frozenset({ResourceClaim, ResourceSlice})
 
 
 async def read_cluster(
-    transport: Transport, namespace: str, wanted: Collection[type[ApiObject]] | None = None
+    transport: Transport,
+    namespace: str,
+    wanted: Collection[type[ApiObject]] | None = None,
+    *,
+    with_writes: bool = False,
 ) -> dict[type[ApiObject], ReadKind]:
-    """Lists the wanted kinds, or all that answers depend on, concurrently."""
+    """Lists the wanted kinds, or all that answers depend on, concurrently. `with_writes`: with the last write of slices and claims."""
     discovery = await discover(transport)
     calls = ApiCalls(transport)
     kinds = {object_type: kind for object_type, kind in relevant_kinds() if wanted is None or object_type in wanted}
     with_schedulers = kinds.pop(ConfigMap, None) is not None
-    found = await asyncio.gather(*(_read(calls, discovery, kind, namespace) for kind in kinds.values()))
+    readers = (
+        _read(calls, discovery, kind, namespace, with_writes=with_writes and object_type in _WITH_WRITES)
+        for object_type, kind in kinds.items()
+    )
+    found = await asyncio.gather(*readers)
     read = dict(zip(kinds, found, strict=True))
     pods = [pod for pod in read.get(Pod, ReadKind()).objects if isinstance(pod, Pod)]
     if with_schedulers:
@@ -90,7 +99,9 @@ async def server_version(transport: Transport) -> str:
         return ""
 
 
-def served_resource(discovery: Discovery, kind: Kind) -> TypedResource[Any] | None:
+def served_resource(
+    discovery: Discovery, kind: Kind, *, keeps_managed_fields: bool = False
+) -> TypedResource[Any] | None:
     """The resource of the kind, in the newest version that both sides know; None if there is none."""
     offered = discovery.versions(kind.group, kind.plural)
     version = next((served.version for served in kind.versions if served.version in offered), None)
@@ -106,6 +117,7 @@ def served_resource(discovery: Discovery, kind: Kind) -> TypedResource[Any] | No
         namespaced=kind.namespaced,
         type=object_type,
         read=partial(decode_object, kind, version),
+        keeps_managed_fields=keeps_managed_fields,
     )
 
 
@@ -122,8 +134,10 @@ def why_not_served(discovery: Discovery, kind: Kind) -> str:
     )
 
 
-async def _read(calls: ApiCalls, discovery: Discovery, kind: Kind, namespace: str) -> ReadKind:
-    resource = served_resource(discovery, kind)
+async def _read(
+    calls: ApiCalls, discovery: Discovery, kind: Kind, namespace: str, *, with_writes: bool = False
+) -> ReadKind:
+    resource = served_resource(discovery, kind, keeps_managed_fields=with_writes)
     # Most clusters do not serve taint rules and groups; then there are none.
     is_optional = kind.hub in (DeviceTaintRule, PodGroup)
     if resource is None:
@@ -132,7 +146,7 @@ async def _read(calls: ApiCalls, discovery: Discovery, kind: Kind, namespace: st
     unreadable: list[UnreadableObject] = []
     try:
         objects, _ = await calls.list_all(resource, page_size=PAGE_SIZE, on_unreadable=unreadable.append)
-        return ReadKind(tuple(map(reduced, objects)), _left_out(unreadable))
+        return ReadKind(tuple(map(reduced, objects)), _left_out(unreadable), is_incomplete=bool(unreadable))
     except NotFound as error:
         # The gate was turned off in the meantime.
         return ReadKind(note="" if is_optional else f"cannot read {kind.plural}: {error}", is_missing=True)
@@ -145,7 +159,10 @@ async def _read(calls: ApiCalls, discovery: Discovery, kind: Kind, namespace: st
             )
             partial_note = f"{kind.plural} were read in namespace {namespace} only (no permission for others)"
             return ReadKind(
-                tuple(map(reduced, objects)), "; ".join(filter(None, [partial_note, _left_out(unreadable)]))
+                tuple(map(reduced, objects)),
+                "; ".join(filter(None, [partial_note, _left_out(unreadable)])),
+                namespace=namespace,
+                is_incomplete=bool(unreadable),
             )
         except Forbidden:
             pass

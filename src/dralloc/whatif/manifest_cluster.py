@@ -15,6 +15,7 @@ from dralloc.api.registry import find_in_other_versions, find_kind
 from dralloc.api.resource_v1 import GROUP
 from dralloc.scheduler.published_configuration import SCHEDULER_NAME
 from dralloc.whatif.cluster_objects import ClusterObjects, decode_object, object_type_of
+from dralloc.whatif.reduced_objects import without_writes
 
 
 class UnusableManifest(ValueError):
@@ -38,15 +39,20 @@ def add_manifests(
     objects: ClusterObjects,
     manifests: Iterable[ManifestObject],
     kinds: Collection[type[ApiObject]] | None = None,
+    *,
+    with_writes: bool = False,
 ) -> None:
-    """Adds the objects that answers depend on, of these kinds or of all. Raises UnusableManifest."""
+    """Adds the objects that answers depend on, of these kinds or of all. Raises UnusableManifest.
+
+    `with_writes`: with the record of their writes.
+    """
     unknown: set[tuple[str, str, str]] = set()
     for manifest in manifests:
         if kinds is not None and _type_of(manifest) not in kinds:
             continue
         if (obj := _object(manifest, objects.namespace)) is not None:
             if not isinstance(obj, ConfigMap) or SCHEDULER_NAME in obj.data:
-                objects.add(obj)
+                objects.add(obj if with_writes else without_writes(obj))
         elif manifest.api_version.startswith(f"{GROUP}/"):
             unknown.add((manifest.file, manifest.kind, manifest.api_version))
     objects.notes += [f"{file}: ignored unknown kind {kind} of {version}" for file, kind, version in sorted(unknown)]

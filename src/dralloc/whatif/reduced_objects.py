@@ -2,14 +2,14 @@
 
 Live objects are reduced before a question is asked about them, and a dump contains the same reduced objects. So a live
 answer cannot depend on anything that a dump leaves out. Environment, commands and images of containers, IP addresses, data
-that drivers report, annotations and the record of who wrote which field are left out. The types of the objects leave
-out most of it already.
+that drivers report, annotations and the record of who wrote which field are left out; of that record, the last write of slices
+and claims stays. The types of the objects leave out most of it already.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -17,11 +17,13 @@ from dralloc.api.apps_v1 import DaemonSet, Deployment
 from dralloc.api.batch_v1 import Job, PodTemplateSpec
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
 from dralloc.api.pod_v1 import MIRROR_POD, SAFE_TO_EVICT, Container, EphemeralVolumeSource, Pod, PodSpec, Volume
-from dralloc.api.resource_v1 import NULL, ResourceClaim, ResourceClaimTemplate
+from dralloc.api.resource_v1 import NULL, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from dralloc.api.volume_claims import BETA_STORAGE_CLASS, BIND_COMPLETED, SELECTED_NODE
 from dralloc.api.volumes_v1 import PersistentVolumeClaimTemplate
 from dralloc.api.wire import map_changed
 from dralloc.scheduler.decide.strategy_choice import ANNOTATION as STRATEGY
+
+ObjectT = TypeVar("ObjectT", bound=ApiObject)
 
 # The annotations that answers read, by the beginning of their keys.
 _READ_KEYS: Final = (
@@ -38,6 +40,8 @@ def reduced(obj: ApiObject) -> ApiObject:
     # Answers print claims; an annotation of a template becomes one of its claims.
     is_printed = isinstance(obj, ResourceClaim | ResourceClaimTemplate)
     metadata = _reduced_metadata(obj.metadata, is_printed=is_printed)
+    if isinstance(obj, ResourceClaim | ResourceSlice) and (last := last_write(obj.metadata)) is not None:
+        metadata = replace(metadata, managed_fields=({"manager": last.manager, "time": last.time},))
     match obj:
         case Pod():
             return replace(obj, metadata=metadata, spec=_reduced_spec(obj.spec))
@@ -52,6 +56,26 @@ def reduced(obj: ApiObject) -> ApiObject:
             return replace(obj, metadata=metadata, spec=replace(obj.spec, metadata=made))
         case _:
             return replace(obj, metadata=metadata)
+
+
+class Write(NamedTuple):
+    manager: str
+    time: str
+
+
+def last_write(metadata: ObjectMeta) -> Write | None:
+    """The newest write that the object records; None if it records none."""
+    found = [
+        Write(str(each.get("manager", "")), each["time"])
+        for each in metadata.managed_fields
+        if isinstance(each.get("time"), str)
+    ]
+    return max(found, key=lambda each: each.time, default=None)
+
+
+def without_writes(obj: ObjectT) -> ObjectT:
+    """The object without the record of its writes, which only `dralloc doctor` reads."""
+    return replace(obj, metadata=replace(obj.metadata, managed_fields=())) if obj.metadata.managed_fields else obj
 
 
 def _reduced_metadata(metadata: ObjectMeta, *, is_printed: bool) -> ObjectMeta:

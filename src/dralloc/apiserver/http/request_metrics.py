@@ -8,13 +8,15 @@ from itertools import chain
 
 from dralloc.apiserver.http.flow_control import Pace, give_way
 from dralloc.apiserver.http.url_paths import ResourcePath
+from dralloc.primitives.features import FeatureGates
+from dralloc.primitives.gate_metric import gate_metric
 from dralloc.primitives.metrics import CounterMetric, GaugeMetric, HistogramMetric, Metric, added_up
 
 _REQUEST_LABELS = ("verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component")
 
 
 class ServerMetrics:
-    def __init__(self, *, watches: Callable[[], int]) -> None:
+    def __init__(self, *, watches: Callable[[], int], gates: FeatureGates) -> None:
         # Set by the listener, if there is one.
         self.connections: Callable[[], int] = lambda: 0
         self.requests = CounterMetric(
@@ -42,6 +44,7 @@ class ServerMetrics:
             GaugeMetric(
                 "apiserver_open_connections", "Open client connections.", read=lambda: [((), self.connections())]
             ),
+            gate_metric(gates),
         )
 
     def all(self) -> tuple[Metric, ...]:

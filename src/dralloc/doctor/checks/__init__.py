@@ -1,0 +1,1 @@
+"""One module for each fault: pure functions from facts to findings."""

@@ -1,0 +1,119 @@
+"""Everything that checks read, as values: the objects of a cluster, and facts that no object has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from dralloc.api.meta_v1 import ApiObject, ObjectMeta
+from dralloc.api.timestamps import BadTimestamp, parse_timestamp
+from dralloc.doctor.checkpoints import CheckpointRecords
+from dralloc.doctor.unchecked import Unchecked
+from dralloc.whatif.cluster_objects import ClusterObjects, ReadKind, relevant_kinds
+from dralloc.whatif.reduced_objects import last_write
+from dralloc.whatif.side_facts import ComponentGates, SideFacts
+
+
+class Fact(StrEnum):
+    """What checks read beside objects."""
+
+    CERTIFICATES = "certificates"
+    REQUESTS = "certificatesigningrequests"
+    GATES = "feature gates"
+
+
+OLDER_THAN: Final = timedelta(minutes=10)
+EXPIRES_WITHIN: Final = timedelta(days=30)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterFacts:
+    """`read` says which kinds could not be read, or in one namespace only.
+
+    A fault counts if it has lasted for `older_than`, a certificate if it expires within `expires_within`.
+    """
+
+    objects: ClusterObjects
+    read: Mapping[type[ApiObject], ReadKind] = field(default_factory=dict)
+    older_than: timedelta = OLDER_THAN
+    expires_within: timedelta = EXPIRES_WITHIN
+    components: tuple[ComponentGates, ...] = ()
+    checkpoints: tuple[CheckpointRecords, ...] = ()
+
+    @property
+    def now(self) -> datetime:
+        return self.objects.now
+
+    @property
+    def beside(self) -> SideFacts:
+        """What is known beside objects."""
+        return self.objects.facts or SideFacts()
+
+    def unread(self, fact: Fact) -> Unchecked | None:
+        """Why nothing is known of something beside objects; None if something is."""
+        if self.objects.facts is None:
+            return Unchecked(f"{fact}: not in {self.objects.place}; dralloc dump writes them, from a cluster", True)
+        found = (each for each in self.objects.facts.unread if each.what == fact)
+        return next((Unchecked(each.why, each.expected) for each in found), None)
+
+    def why_unknown(self, kind: type[ApiObject]) -> str:
+        """Why nothing is known of the kind; empty if something is. Objects prove that the kind was read."""
+        known = self.read.get(kind)
+        name = next(each.plural for object_type, each in relevant_kinds() if object_type is kind)
+        if known is not None and known.is_missing:
+            return known.note or f"{name} are not served"
+        if known is None and not self.objects.all(kind):
+            return f"there are no {name} in {self.objects.place}, and it does not say that the cluster has none"
+        return ""
+
+    def knows(self, kind: type[ApiObject], namespace: str = "") -> bool:
+        """True if an object of the kind that is not here does not exist; `namespace` is where it would be."""
+        known = self.read.get(kind)
+        if self.why_unknown(kind):
+            return False
+        return known is None or (known.namespace in ("", namespace) and not known.is_incomplete)
+
+    def is_lasting(self, since: datetime | None) -> bool:
+        """True if something that has held since then has lasted. What has no time may be new."""
+        return since is not None and self.now - since >= self.older_than
+
+    def ago(self, moment: datetime) -> str:
+        """A time, and how long ago it was."""
+        return f"{moment:%Y-%m-%dT%H:%M:%SZ} ({span(self.now - moment)} ago)"
+
+
+def span(time: timedelta) -> str:
+    """A time in its two largest units, such as 3d4h."""
+    left = max(int(time.total_seconds()), 0)
+    parts = []
+    for unit, seconds in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, left = divmod(left, seconds)
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts[:2]) or "0s"
+
+
+def moment(text: str | None) -> datetime | None:
+    """The time that an object states; None if it states none that can be read."""
+    try:
+        return parse_timestamp(text) if text else None
+    except BadTimestamp:
+        return None
+
+
+def written_at(metadata: ObjectMeta) -> datetime | None:
+    """When the object was last written; when it was created, if it does not record its writes."""
+    last = last_write(metadata)
+    return moment(last.time if last is not None else metadata.creation_timestamp)
+
+
+def write_of(facts: ClusterFacts, metadata: ObjectMeta) -> str:
+    """The last write of the object, as evidence."""
+    last = last_write(metadata)
+    if last is not None and (time := moment(last.time)) is not None:
+        return f"last written {facts.ago(time)}" + (f" by {last.manager}" if last.manager else "")
+    created = moment(metadata.creation_timestamp)
+    return f"created {facts.ago(created)}" if created is not None else "without a time of its creation"

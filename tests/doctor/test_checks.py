@@ -1,0 +1,441 @@
+"""What each check counts as a fault, and what it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from dralloc.api.batch_v1 import Job
+from dralloc.api.codec import decode
+from dralloc.api.core_v1 import Node
+from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.pod_v1 import Pod
+from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+from dralloc.doctor.checkpoints import CheckpointForm, CheckpointRecords, PreparedClaim
+from dralloc.doctor.cluster_facts import ClusterFacts
+from dralloc.doctor.examination import CHECKS, HealthCheckResult, examine
+from dralloc.primitives.features import FeatureGates
+from dralloc.whatif.cluster_objects import ClusterObjects, ReadKind
+from dralloc.whatif.side_facts import CertificateDates, CertificateRequest, ComponentGates, SideFacts, UnreadFact
+
+NOW = datetime(2026, 6, 1, 12, 0, 0, tzinfo=UTC)
+KINDS: tuple[type[ApiObject], ...] = (ResourceClaim, Pod, Node, ResourceSlice, DeviceClass, DeviceTaintRule, Job)
+
+
+def time(**ago: float) -> str:
+    return (NOW - timedelta(**ago)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+NOTHING_BESIDE = SideFacts()
+LONG = time(hours=3)
+JUST_NOW = time(seconds=30)
+
+
+def made(kind: type[ApiObject], name: str, *, namespace: str = "", created: str = LONG, **parts: Any) -> ApiObject:
+    metadata = {"name": name, "namespace": namespace, "uid": f"uid-{name}", "creationTimestamp": created}
+    metadata |= parts.pop("metadata", {})
+    return decode(msgspec.json.encode({"metadata": metadata, **parts}), kind)
+
+
+def claim(name: str = "c", *users: dict[str, str], is_allocated: bool = True, **metadata: Any) -> ApiObject:
+    result = {"request": "r", "driver": "gpu.example.com", "pool": "n", "device": "d"}
+    status = {"allocation": {"devices": {"results": [result]}}} if is_allocated else {}
+    return made(
+        ResourceClaim, name, namespace="default", metadata=metadata, status={**status, "reservedFor": list(users)}
+    )
+
+
+def user(name: str, resource: str = "pods", group: str = "") -> dict[str, str]:
+    return {"resource": resource, "apiGroup": group, "name": name, "uid": f"uid-{name}"}
+
+
+def pod(name: str, claim_name: str = "", *, node: str = "", phase: str = "Running", **metadata: Any) -> ApiObject:
+    claims = [{"name": "c", "resourceClaimName": claim_name}] if claim_name else []
+    spec = {"nodeName": node, "containers": [{"name": "c"}], "resourceClaims": claims}
+    return made(Pod, name, namespace="default", metadata=metadata, spec=spec, status={"phase": phase})
+
+
+def node(name: str, *, ready: str = "True", since: str = LONG, **allocatable: str) -> ApiObject:
+    conditions = [{"type": "Ready", "status": ready, "lastTransitionTime": since}]
+    amounts = {key.replace("__", "/").replace("_", "."): value for key, value in allocatable.items()}
+    return made(Node, name, status={"conditions": conditions, "allocatable": amounts})
+
+
+def slices(
+    name: str = "s",
+    node_name: str | None = "n",
+    *,
+    driver: str = "gpu.example.com",
+    count: int = 1,
+    generation: int = 1,
+    of: int = 1,
+    **metadata: Any,
+) -> ApiObject:
+    spec: dict[str, Any] = {
+        "driver": driver,
+        "pool": {"name": "n", "generation": generation, "resourceSliceCount": of},
+        "devices": [{"name": f"d{number}"} for number in range(count)],
+    }
+    spec |= {"nodeName": node_name} if node_name else {"allNodes": True}
+    return made(ResourceSlice, name, metadata=metadata, spec=spec)
+
+
+def device_class(resource: str, expression: str = "true") -> ApiObject:
+    spec = {"extendedResourceName": resource, "selectors": [{"cel": {"expression": expression}}]}
+    return made(DeviceClass, "class", spec=spec)
+
+
+def rule(**selector: str) -> ApiObject:
+    spec = {"deviceSelector": selector, "taint": {"key": "k", "effect": "NoSchedule"}}
+    return made(DeviceTaintRule, "rule", spec=spec)
+
+
+def written(text: str) -> dict[str, Any]:
+    return {"managedFields": [{"manager": "m", "time": LONG}, {"manager": "newest", "time": text}]}
+
+
+def facts(
+    *objects: ApiObject,
+    beside: SideFacts = NOTHING_BESIDE,
+    read: Mapping[type[ApiObject], ReadKind] | None = None,
+    **more: Any,
+) -> ClusterFacts:
+    """A cluster that was read completely, unless `read` says otherwise."""
+    found = ClusterObjects(FeatureGates.defaults(), now=NOW, facts=beside)
+    for each in objects:
+        found.add(each)
+    return ClusterFacts(objects=found, read={**dict.fromkeys(KINDS, ReadKind()), **(read or {})}, **more)
+
+
+def result_of(check: str, cluster: ClusterFacts) -> HealthCheckResult:
+    (found,) = examine(cluster, [CHECKS[check]])
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """`want`: for each finding its severity and a part of its message."""
+
+    id: str
+    check: str
+    objects: tuple[ApiObject, ...] = ()
+    more: Mapping[str, Any] = field(default_factory=dict)
+    want: tuple[tuple[str, str], ...] = ()
+
+
+CASES = [
+    Case(
+        id="a claim that no user holds is leaked",
+        check="leaked-claim",
+        objects=(claim(),),
+        want=(("error", "no user holds it"),),
+    ),
+    Case(id="a claim without devices is not", check="leaked-claim", objects=(claim(is_allocated=False),)),
+    Case(id="a claim that was written just now is not", check="leaked-claim", objects=(claim(**written(JUST_NOW)),)),
+    Case(
+        id="the newest write counts, not the creation",
+        check="leaked-claim",
+        objects=(claim(**written(time(minutes=11))),),
+        want=(("error", "no user holds it"),),
+    ),
+    Case(id="a claim of a pod that runs is held", check="leaked-claim", objects=(claim("c", user("p")), pod("p", "c"))),
+    Case(
+        id="a claim of a pod that waits is not leaked", check="leaked-claim", objects=(claim(), pod("p", "c", phase=""))
+    ),
+    Case(
+        id="a pod of the same name and another uid does not hold it",
+        check="leaked-claim",
+        objects=(claim("c", {**user("p"), "uid": "other"}), pod("p")),
+        want=(("error", "all gone"),),
+    ),
+    Case(
+        id="a finished pod does not hold it",
+        check="leaked-claim",
+        objects=(claim("c", user("p")), pod("p", "c", phase="Failed")),
+        want=(("error", "all gone"),),
+    ),
+    Case(
+        id="a job that is gone does not hold it",
+        check="leaked-claim",
+        objects=(claim("c", user("j", "jobs", "batch")),),
+        want=(("error", "all gone"),),
+    ),
+    Case(
+        id="a job holds it",
+        check="leaked-claim",
+        objects=(claim("c", user("j", "jobs", "batch")), made(Job, "j", namespace="default")),
+    ),
+    Case(
+        id="a job that is gone holds it while a pod uses it",
+        check="leaked-claim",
+        objects=(claim("c", user("j", "jobs", "batch")), pod("p", "c", node="n")),
+    ),
+    Case(
+        id="a workload of an unknown kind is taken to exist",
+        check="leaked-claim",
+        objects=(claim("c", user("t", "trainings", "example.com")),),
+    ),
+    Case(
+        id="a claim in deletion is for another check",
+        check="leaked-claim",
+        objects=(claim(deletionTimestamp=LONG, finalizers=["f"]),),
+    ),
+    Case(
+        id="a claim that is deleted just now is not stuck",
+        check="stuck-deletion",
+        objects=(claim(deletionTimestamp=JUST_NOW, finalizers=["f"]),),
+    ),
+    Case(
+        id="a claim whose pod ends just now is not stuck",
+        check="stuck-deletion",
+        objects=(
+            claim(deletionTimestamp=LONG, finalizers=["f"]),
+            pod("p", "c", node="n", deletionTimestamp=JUST_NOW),
+        ),
+    ),
+    Case(
+        id="a claim whose pod does not end is stuck",
+        check="stuck-deletion",
+        objects=(claim(deletionTimestamp=LONG, finalizers=["f"]), pod("p", "c", node="n", deletionTimestamp=LONG)),
+        want=(("error", "1 pod that do not end"),),
+    ),
+    Case(
+        id="slices of a node that exists are alive",
+        check="dead-driver",
+        objects=(slices(), node("n")),
+    ),
+    Case(
+        id="slices of a node that is not ready for seconds are alive",
+        check="dead-driver",
+        objects=(slices(), node("n", ready="False", since=JUST_NOW)),
+    ),
+    Case(id="slices for all nodes belong to none", check="dead-driver", objects=(slices("s", None), node("other"))),
+    Case(
+        id="slices of a node that does not exist are dead",
+        check="dead-driver",
+        objects=(slices(), node("other")),
+        want=(("error", "does not exist"),),
+    ),
+    Case(id="a complete pool", check="incomplete-pool", objects=(slices("a", of=2), slices("b", of=2))),
+    Case(
+        id="an older generation does not complete a pool",
+        check="incomplete-pool",
+        objects=(slices("a"), slices("b", generation=2, of=2)),
+        want=(("error", "1 of 2 slices"),),
+    ),
+    Case(
+        id="more slices than announced",
+        check="incomplete-pool",
+        objects=(slices("a"), slices("b")),
+        want=(("error", "2 of 1 slices"),),
+    ),
+    Case(
+        id="a pool that is being published",
+        check="incomplete-pool",
+        objects=(slices("a", of=2, **written(JUST_NOW)),),
+    ),
+    Case(
+        id="a device plugin for a class that selects the devices is certainly the same hardware",
+        check="double-booking",
+        objects=(slices(driver="x.acme.io"), node("n", acme_com__gpu="4"), device_class("acme.com/gpu")),
+        want=(("warning", "(certain: class class serves acme.com/gpu"),),
+    ),
+    Case(
+        id="a class that selects no device of the node says nothing",
+        check="double-booking",
+        objects=(slices(driver="x.acme.io"), node("n", acme_com__gpu="4"), device_class("acme.com/gpu", "false")),
+    ),
+    Case(
+        id="the same vendor and the same word are likely the same hardware",
+        check="double-booking",
+        objects=(slices(driver="gpu.acme.com", count=3), node("n", acme_com__gpu="4")),
+        want=(("warning", "(likely: driver and resource are of acme.com, and both say gpu"),),
+    ),
+    Case(
+        id="the same vendor and the same number are likely the same hardware",
+        check="double-booking",
+        objects=(slices(driver="dra.acme.com", count=4), node("n", acme_com__gpu="4")),
+        want=(("warning", "both have 4"),),
+    ),
+    Case(
+        id="another product of the same vendor is not",
+        check="double-booking",
+        objects=(slices(driver="fabric.acme.com", count=1), node("n", acme_com__gpu="4")),
+    ),
+    Case(
+        id="another vendor is not",
+        check="double-booking",
+        objects=(slices(driver="gpu.notacme.com", count=4), node("n", acme_com__gpu="4")),
+    ),
+    Case(
+        id="a device plugin that has stopped offers nothing",
+        check="double-booking",
+        objects=(slices(driver="gpu.acme.com"), node("n", acme_com__gpu="0")),
+    ),
+    Case(
+        id="devices that a rule taints are not offered",
+        check="double-booking",
+        objects=(slices(driver="gpu.acme.com"), node("n", acme_com__gpu="1"), rule(driver="gpu.acme.com")),
+    ),
+    Case(
+        id="both in use is an error",
+        check="double-booking",
+        objects=(
+            slices(driver="gpu.example.com"),
+            node("n", example_com__gpu="1"),
+            claim(),
+            made(
+                Pod,
+                "p",
+                namespace="default",
+                spec={
+                    "nodeName": "n",
+                    "containers": [{"name": "c", "resources": {"requests": {"example.com/gpu": "1"}}}],
+                },
+            ),
+        ),
+        want=(("error", "same hardware"),),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_faults(case: Case) -> None:
+    found = result_of(case.check, facts(*case.objects, **case.more)).findings
+    assert [each.severity.value for each in found] == [severity for severity, _ in case.want]
+    for each, (_, part) in zip(found, case.want, strict=True):
+        assert part in each.message
+        assert each.evidence
+        assert each.commands
+
+
+# --- Certificates, gates, checkpoints --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "want"),
+    [
+        (LONG, time(days=-31), ()),
+        (LONG, time(days=-29), ("warning",)),
+        (LONG, time(seconds=1), ("error",)),
+        (LONG, time(), ("error",)),
+        (time(seconds=-1), time(days=-300), ("error",)),
+    ],
+)
+def test_a_certificate_counts_before_its_end_and_before_its_beginning(
+    begin: str, end: str, want: tuple[str, ...]
+) -> None:
+    for holder in ("server", "client", "authority"):
+        dates = CertificateDates(holder=holder, subject="CN=x", not_before=begin, not_after=end)
+        found = result_of("certificate", facts(beside=SideFacts(certificates=(dates,)))).findings
+        assert tuple(each.severity.value for each in found) == want
+
+
+def test_a_request_whose_holder_has_a_newer_certificate_is_no_fault() -> None:
+    old = CertificateRequest(name="old", signer="s", subject="CN=n", not_before=LONG, not_after=time(days=-2))
+    new = replace(old, name="new", not_after=time(days=-200))
+    other = replace(new, subject="CN=other")
+    for requests, want in (((old, new), []), ((old, other), ["certificatesigningrequest old"]), ((new,), [])):
+        found = result_of("certificate", facts(beside=SideFacts(certificate_requests=requests))).findings
+        assert [each.subject for each in found] == want
+
+
+GATE = "DRAConsumableCapacity"
+
+
+@pytest.mark.parametrize(
+    ("components", "want", "command"),
+    [
+        ({"apiserver": True, "scheduler x": True}, None, ""),
+        ({"apiserver": True, "scheduler x": False}, "error", f"dralloc scheduler --feature-gates {GATE}=true"),
+        ({"apiserver": False, "scheduler x": True}, "warning", f"dralloc scheduler --feature-gates {GATE}=false"),
+        ({"apiserver": True, "kube-scheduler y": False}, "error", f"kube-scheduler --feature-gates {GATE}=true"),
+        ({"scheduler x": True, "controllers": False}, "warning", f"dralloc controllers --feature-gates {GATE}=true"),
+        ({"apiserver": True, "scheduler x": None}, None, ""),
+    ],
+)
+def test_gates_are_compared_between_components(
+    components: dict[str, bool | None], want: str | None, command: str
+) -> None:
+    known = tuple(
+        ComponentGates(component=name, known_from="here", gates={} if on is None else {GATE: on})
+        for name, on in components.items()
+    )
+    found = result_of("feature-gates", facts(components=known)).findings
+    assert [(each.severity.value, each.commands) for each in found] == ([(want, (command,))] if want else [])
+
+
+def checkpoint(**record: Any) -> CheckpointRecords:
+    claims = (PreparedClaim(**{"namespace": "default", "name": "c", "uid": "uid-c", "drivers": ("d",), **record}),)
+    written = record.pop("written", NOW - timedelta(hours=1))
+    return CheckpointRecords(file="f", form=CheckpointForm.NODE, claims=claims, written=written)
+
+
+@pytest.mark.parametrize(
+    ("objects", "record", "want"),
+    [
+        ((claim(),), {}, None),
+        ((), {}, "does not exist"),
+        ((claim(),), {"uid": "another"}, "is another one"),
+        ((claim(is_allocated=False),), {}, "is not allocated"),
+        ((claim(), pod("p", "c")), {"pods": frozenset({"uid-p"})}, None),
+        ((claim(), pod("p", "c", phase="Succeeded")), {"pods": frozenset({"uid-p"})}, "are gone"),
+        ((claim(),), {"pods": frozenset({"uid-p"})}, "are gone"),
+    ],
+)
+def test_a_checkpoint_is_compared_with_claims_and_pods(
+    objects: tuple[ApiObject, ...], record: dict[str, Any], want: str | None
+) -> None:
+    found = result_of("stale-checkpoint", facts(*objects, checkpoints=(checkpoint(**record),))).findings
+    assert [want in each.message for each in found if want] == ([True] if want else [])
+    assert bool(found) == (want is not None)
+
+
+# --- What could not be looked at -------------------------------------------------------------------------------------
+
+NO_RIGHT = ReadKind(note="cannot read: forbidden", is_missing=True)
+
+
+@pytest.mark.parametrize("check", list(CHECKS))
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_check_that_lacks_a_kind_says_so_and_is_not_healthy(check: str, kind: type[ApiObject]) -> None:
+    reads = (*CHECKS[check].needs, *CHECKS[check].uses)
+    found = result_of(check, facts(read={kind: NO_RIGHT}, checkpoints=(checkpoint(name="x"),)))
+    assert any(each.reason == NO_RIGHT.note for each in found.unchecked) == (kind in reads)
+    if kind in CHECKS[check].needs:
+        assert not found.findings
+        assert found.is_failed
+
+
+def test_pods_of_other_namespaces_that_were_not_read_are_not_gone() -> None:
+    in_default = ReadKind(note="pods were read in namespace other only", namespace="other")
+    found = result_of("leaked-claim", facts(claim("c", user("p")), read={Pod: in_default}))
+    assert not found.findings
+    assert any("1 namespace" in each.reason for each in found.unchecked)
+
+
+def test_a_file_that_does_not_say_what_it_lacks_proves_nothing() -> None:
+    found = ClusterObjects(FeatureGates.defaults(), now=NOW)
+    found.add(claim("c", user("p")))
+    cluster = ClusterFacts(objects=found)
+    for check in ("leaked-claim", "dead-driver", "incomplete-pool", "double-booking"):
+        result = result_of(check, cluster)
+        assert not result.findings
+        assert result.unchecked
+        assert result.is_failed
+    certificates = result_of("certificate", cluster)
+    assert certificates.unchecked
+    assert not certificates.is_failed
+
+
+def test_what_could_not_be_read_beside_objects_is_told() -> None:
+    beside = SideFacts(unread=(UnreadFact(what="feature gates", why="/metrics answers 403"),))
+    found = result_of("feature-gates", facts(beside=beside))
+    assert [each.reason for each in found.unchecked] == ["/metrics answers 403"]
+    assert found.is_failed
