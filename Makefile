@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= auto
 
 .PHONY: install setup system quick test check check-format check-lint check-types check-tidy bench demo fuzz soak lock reference \
-	site screenshots clean
+	site screenshots dist clean
 
 # Modules are compiled when they are first imported: compiling everything takes longer than the demo. The result is kept even if the
 # environment says otherwise, because tests start hundreds of programs, and each would compile half of the project again.
@@ -85,7 +85,6 @@ reference: setup
 # Rewrites the locked dependencies from pyproject.toml: those of tests, and the subset that images contain.
 LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --quiet
 lock: setup
-	$(BIN)/python -m pip install --quiet uv
 	$(LOCK) pyproject.toml --group dev -o requirements/dev.txt
 	$(LOCK) pyproject.toml --constraint requirements/dev.txt -o requirements/runtime.txt
 	echo hatchling | $(LOCK) - --constraint requirements/dev.txt --no-annotate -o requirements/build.txt
@@ -101,5 +100,10 @@ screenshots: setup system
 	$(BIN)/python -m scripts.take_screenshots
 	$(BIN)/python -m scripts.draw_terminal
 
+# What a release consists of, in dist/: wheel, source archive, kubectl plugins with their krew manifest, checksums.
+# ARGS=--help lists what can be chosen.
+dist: setup
+	$(BIN)/python -m scripts.build_dist $(ARGS)
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from dralloc import __version__
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.leader_loop import lease_of
 from tests.support.server_process import ServerProcess, server_process
@@ -44,7 +45,7 @@ def plain(*folders: str) -> list[dict[str, Any]]:
     documents = [each for path in files if path.name != "kustomization.yaml" for each in read_all(path)]
     for each in documents:
         if each["kind"] == "Deployment":
-            container_of(each)["image"] = "example.com/dralloc:0.1.0"
+            container_of(each)["image"] = f"example.com/dralloc:{__version__}"
     return documents
 
 

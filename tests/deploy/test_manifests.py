@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from dralloc import __version__
 from tests.support.server_process import ServerProcess, server_process
 
 ROOT = Path(__file__).parents[2]
@@ -94,7 +95,7 @@ def test_kustomize_builds_everything(kubectl: str, folder: str) -> None:
     assert len(kinds) == len(
         list(documents(*(path for path in MANIFESTS if path.parent.name == (folder if folder != "." else "scheduler"))))
     )
-    assert folder == "scheduler" or "image: example.com/dralloc:0.1.0" in built.stdout
+    assert folder == "scheduler" or f"image: example.com/dralloc:{__version__}" in built.stdout
 
 
 # --- What is installed --------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from dralloc import __version__
 from tests.support.source_tree import ROOT
 
 MAKEFILE = (ROOT / "Makefile").read_text()
@@ -68,3 +69,16 @@ def test_workflows_call_targets_that_exist(workflow: Path) -> None:
         if command.startswith("make "):
             for variable in re.findall(r" ([A-Z]+)=", command):
                 assert f"\n{variable} ?= " in MAKEFILE, f"the Makefile does not read {variable}"
+
+
+def test_manifests_and_pages_name_the_version_of_the_package() -> None:
+    """Files that no program reads our version for; a release changes `__version__`, and this test says where else."""
+    naming = re.compile(r"(?:example\.com/dralloc:|\b(?:newTag|tag|version|appVersion): )(\d+\.\d+\.\d+)")
+    files = [path for folder in ("deploy", "examples/drivers", "docs") for path in (ROOT / folder).rglob("*")]
+    named = {
+        str(path.relative_to(ROOT)): versions
+        for path in files
+        if path.suffix in (".yaml", ".md", "") and path.is_file() and (versions := naming.findall(path.read_text()))
+    }
+    assert "deploy/chart/Chart.yaml" in named
+    assert {path: versions for path, versions in named.items() if {*versions} != {__version__}} == {}

@@ -57,9 +57,8 @@ def dump(
     # Anonymize a dump that exists.
     dralloc dump -f cluster.json --anonymize -o anonymous.json
     """
-    from importlib import metadata
-
     from dralloc.cli.cluster_source import ClusterSource, print_notes
+    from dralloc.cli.product_version import version_text
     from dralloc.cli.progress import progress
     from dralloc.cli.server_connection import ask_server, find_server
     from dralloc.doctor.live_facts import read_all_facts
@@ -75,7 +74,7 @@ def dump(
         connection = find_server(kubeconfig, context)
         objects.server_version = ask_server(connection, server_version)
         objects.facts = ask_server(connection, lambda transport: read_all_facts(transport, connection))
-    header = header_of(objects, read, dralloc=metadata.version("dralloc"))
+    header = header_of(objects, read, dralloc=version_text())
     bodies = documents(header, objects)
     total = 1 + sum(each.count for each in header.kinds)
     if anonymize:
