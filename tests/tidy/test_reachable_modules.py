@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import tomllib
 from pathlib import Path
 
-from dralloc.cli.main import COMMANDS
+from dralloc.cli.command_table import COMMANDS
 from tests.support.source_tree import ROOT, import_graph, module_names_in, modules, tree_of
 
+PROGRAMS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"].values()
 ENTRY_POINTS = frozenset(
     {"dralloc", "dralloc.__main__", "dralloc.driver", "dralloc.pytest_plugin", "dralloc.simulator.__main__"}
+    | {entry.partition(":")[0] for entry in PROGRAMS}
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -49,7 +50,9 @@ def cluster_of_up(directory: Path) -> Iterator[Path]:
 def _component(arguments: Sequence[str], ready: str) -> Iterator[None]:
     """A `dralloc` command inside the block, after it has printed that it is ready."""
     command = [sys.executable, "-m", "dralloc", *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, bufsize=1)
+    # Its modules are ours, also where they are not installed: the archive of the kubectl plugin.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, bufsize=1, env=environment)
     assert process.stdout is not None, "stdout is a pipe"
     try:
         printed: list[str] = []

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from dralloc.cli.options import PreviewPreemption
+from dralloc.cli.name_completion import claims_starting_with, namespaces_starting_with, pods_starting_with
+from dralloc.cli.options import OnlyNode, PreviewPreemption
 from dralloc.cli.output import FINDINGS, fail, paint, say
 from dralloc.cli.placement_options import PlacementOptions, takes_options
 
@@ -22,14 +23,23 @@ HEADER: Final = ("CLAIM", "REQUEST", "NODE", "DEVICE", "CONSUMED", "SHARE")
 def allocate(
     options: PlacementOptions,
     pod: Annotated[
-        str | None, typer.Option(help="Only the claims of this pod: NAMESPACE/NAME, or a name alone.")
+        str | None,
+        typer.Option(
+            help="Only the claims of this pod: NAMESPACE/NAME, or a name alone.", autocompletion=pods_starting_with
+        ),
     ] = None,
-    claim: Annotated[str | None, typer.Option(help="Only this claim: NAMESPACE/NAME, or a name alone.")] = None,
-    node: Annotated[str | None, typer.Option(help="Only on this node.")] = None,
+    claim: Annotated[
+        str | None,
+        typer.Option(help="Only this claim: NAMESPACE/NAME, or a name alone.", autocompletion=claims_starting_with),
+    ] = None,
+    node: OnlyNode = None,
     namespace: Annotated[
         str | None,
         typer.Option(
-            "--namespace", "-n", help="Only pods and claims in this namespace; also the namespace of names without one."
+            "--namespace",
+            "-n",
+            help="Only pods and claims in this namespace; also the namespace of names without one.",
+            autocompletion=namespaces_starting_with,
         ),
     ] = None,
     dry_run: PreviewPreemption = False,

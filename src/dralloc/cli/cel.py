@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from dralloc.cli.answers import answer
+from dralloc.cli.name_completion import devices_starting_with
 from dralloc.cli.options import Context, Gates, Output, OutputFormat
 from dralloc.cli.output import FINDINGS, fail, parse_gates, say
 
@@ -55,7 +56,9 @@ def cel(
     ] = False,
     device: Annotated[
         str | None,
-        typer.Option(help="Only devices with this name, or with this driver/pool/device."),
+        typer.Option(
+            help="Only devices with this name, or with this driver/pool/device.", autocompletion=devices_starting_with
+        ),
     ] = None,
     kubeconfig: Annotated[
         Path | None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dralloc.cli.name_completion import pods_starting_with
 from dralloc.cli.options import Namespace
 from dralloc.cli.output import FINDINGS, fail, paint, say
 from dralloc.cli.placement_options import PlacementOptions, takes_options
@@ -30,6 +31,7 @@ def defrag(
             "--for",
             metavar="FILE|POD",
             help="Make room for the pods of a file, or for a pod that waits ([NAMESPACE/]NAME); all of them together.",
+            autocompletion=pods_starting_with,
         ),
     ] = None,
     moves_max: Annotated[int, typer.Option("--moves-max", min=0, help="Move at most so many pods.")] = 5,

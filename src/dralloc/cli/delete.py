@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from dralloc.cli.options import Context, Kubeconfig, Namespace, Output, OutputFormat, kinds_starting_with
+from dralloc.cli.name_completion import kinds_starting_with, objects_starting_with
+from dralloc.cli.options import Context, Kubeconfig, Namespace, Output, OutputFormat
 from dralloc.cli.output import FINDINGS, fail, say
 
 if TYPE_CHECKING:
@@ -38,7 +39,9 @@ def delete(
             autocompletion=kinds_starting_with,
         ),
     ] = None,
-    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="These objects.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="These objects.", autocompletion=objects_starting_with)
+    ] = None,
     files: Annotated[
         list[str] | None,
         typer.Option("--filename", "-f", help="The objects of these manifests, or - for standard input."),

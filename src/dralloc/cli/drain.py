@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from dralloc.cli.name_completion import device_ids_starting_with, nodes_starting_with
 from dralloc.cli.output import FINDINGS, fail, paint
 from dralloc.cli.placement_options import PlacementOptions, takes_options
 
@@ -39,13 +40,17 @@ class DrainOptions(PlacementOptions):
 @takes_options
 def drain(
     options: DrainOptions,
-    node: Annotated[str | None, typer.Argument(metavar="NODE", help="The node to drain.")] = None,
+    node: Annotated[
+        str | None,
+        typer.Argument(metavar="NODE", help="The node to drain.", autocompletion=nodes_starting_with),
+    ] = None,
     device: Annotated[
         list[str] | None,
         typer.Option(
             "--device",
             metavar="DRIVER/POOL/DEVICE",
             help="Drain these devices, as with a NoExecute taint; * stands for any pool or device.",
+            autocompletion=device_ids_starting_with,
         ),
     ] = None,
     dry_run: Annotated[

@@ -9,7 +9,8 @@ from typing import Annotated, Final
 import typer
 
 from dralloc.cli.answers import answer
-from dralloc.cli.options import Namespace
+from dralloc.cli.name_completion import subjects_starting_with
+from dralloc.cli.options import Namespace, OnlyNode
 from dralloc.cli.output import FINDINGS, fail, paint
 from dralloc.cli.placement_options import PlacementOptions, takes_options
 
@@ -51,8 +52,15 @@ def explain(
             help="What to explain.",
         ),
     ],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="NAMESPACE/NAME, or a name alone (see --namespace).")],
-    node: Annotated[str | None, typer.Option(help="Only on this node.")] = None,
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="NAMESPACE/NAME, or a name alone (see --namespace).",
+            autocompletion=subjects_starting_with,
+        ),
+    ],
+    node: OnlyNode = None,
     namespace: Namespace = None,
 ) -> None:
     """Explain why a pod, a claim or a PodGroup does not fit, and what would help; or why it gets its devices. Exits with 1 if something blocks it.

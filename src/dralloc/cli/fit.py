@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from dralloc.cli.name_completion import nodes_starting_with
 from dralloc.cli.options import Namespace
 from dralloc.cli.output import FINDINGS, fail, paint
 from dralloc.cli.placement_options import PlacementOptions, takes_options
@@ -38,7 +39,12 @@ def fit(
     ] = None,
     without_node: Annotated[
         list[str] | None,
-        typer.Option("--without-node", metavar="NAME", help="As if this node were gone. Can be given several times."),
+        typer.Option(
+            "--without-node",
+            metavar="NAME",
+            help="As if this node were gone. Can be given several times.",
+            autocompletion=nodes_starting_with,
+        ),
     ] = None,
     taint: Annotated[
         list[str] | None,

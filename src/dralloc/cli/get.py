@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from dralloc.cli.options import Context, GetFormat, Kubeconfig, kinds_starting_with
+from dralloc.cli.name_completion import kinds_starting_with, namespaces_starting_with, objects_starting_with
+from dralloc.cli.options import Context, GetFormat, Kubeconfig
 from dralloc.cli.output import FINDINGS, fail
 
 if TYPE_CHECKING:
@@ -27,9 +28,18 @@ def get(
             autocompletion=kinds_starting_with,
         ),
     ],
-    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Only these objects.")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME", help="Only these objects.", autocompletion=objects_starting_with),
+    ] = None,
     namespace: Annotated[
-        str | None, typer.Option("--namespace", "-n", help="The namespace; default: that of the context.")
+        str | None,
+        typer.Option(
+            "--namespace",
+            "-n",
+            help="The namespace; default: that of the context.",
+            autocompletion=namespaces_starting_with,
+        ),
     ] = None,
     all_namespaces: Annotated[bool, typer.Option("--all-namespaces", "-A", help="All namespaces.")] = False,
     selector: Annotated[str, typer.Option("--selector", "-l", help="Only objects with these labels: a=b,c!=d.")] = "",

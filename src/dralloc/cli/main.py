@@ -11,65 +11,26 @@ import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NoReturn
 
 import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from dralloc.cli.command_table import COMMANDS
 from dralloc.cli.output import fail
+from dralloc.cli.program_name import PLUGIN, PRODUCT, as_called, is_plugin, program_name
 
-ASK: Final = "Query a cluster or files"
-WORK: Final = "Work with a cluster"
-RUN: Final = "Run a cluster, or parts of one"
-CHECK: Final = "Check and measure"
-
-
-class Entry(NamedTuple):
-    """A command: the function, or the group of sub-commands, that it is made from, and where it stands in the help."""
-
-    module: str
-    member: str
-    panel: str
-
-
-COMMANDS: Final = {
-    "up": Entry("up", "up", RUN),
-    "apiserver": Entry("apiserver", "apiserver", RUN),
-    "scheduler": Entry("scheduler", "scheduler", RUN),
-    "controllers": Entry("controllers", "controllers", RUN),
-    "node": Entry("node", "node", RUN),
-    "rotate": Entry("rotate", "app", RUN),
-    "explain": Entry("explain", "explain", ASK),
-    "top": Entry("top", "app", ASK),
-    "doctor": Entry("doctor", "doctor", ASK),
-    "allocate": Entry("allocate", "allocate", ASK),
-    "plan": Entry("plan", "plan", ASK),
-    "fit": Entry("fit", "fit", ASK),
-    "drain": Entry("drain", "drain", ASK),
-    "defrag": Entry("defrag", "defrag", ASK),
-    "simulate": Entry("simulate", "simulate", ASK),
-    "dump": Entry("dump", "dump", ASK),
-    "validate": Entry("validate", "validate", ASK),
-    "convert": Entry("convert", "convert", ASK),
-    "cel": Entry("cel", "cel", ASK),
-    "get": Entry("get", "get", WORK),
-    "apply": Entry("apply", "apply", WORK),
-    "delete": Entry("delete", "delete", WORK),
-    "backup": Entry("backup", "backup", WORK),
-    "restore": Entry("restore", "restore", WORK),
-    "record": Entry("record", "record", WORK),
-    "forget": Entry("forget", "forget", WORK),
-    "driver-test": Entry("driver_test", "driver_test", CHECK),
-    "conformance": Entry("conformance", "conformance", CHECK),
-    "bench": Entry("bench", "app", CHECK),
-}
 # Take manifests with -f and nothing without a dash, as kubectl does.
 WITH_FILES_ONLY: Final = frozenset({"allocate", "apply", "convert"})
 # What people type who know kubectl, and what it does well enough.
 OF_KUBECTL: Final = frozenset({"annotate", "cordon", "create", "describe", "edit", "label", "logs", "patch"})
 # What other programs have as commands.
 OPTIONS: Final = frozenset({"help", "version"})
+# Options of most commands that users of kubectl write where they like.
+BEFORE_COMMANDS: Final = frozenset({"--kubeconfig", "--context", "--namespace", "-n"})
+# Set by the scripts that typer writes for shells.
+COMPLETION: Final = "_DRALLOC_COMPLETE"
 HELP_OPTIONS: Final = {"help_option_names": ["-h", "--help"]}
 
 
@@ -88,9 +49,11 @@ def _load(name: str) -> Any:
 
 
 def _lay_out(command: Any) -> None:
-    """Lets paragraphs be as wide as the terminal; typer would keep the line ends of the source."""
-    paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
+    """Lets paragraphs be as wide as the terminal; typer would keep the line ends of the source. Names commands as they are called."""
+    paragraphs = inspect.cleandoc(as_called(command.help or "")).split("\n\n")
     command.help = "\n\n".join(each if is_example(each) else " ".join(each.split()) for each in paragraphs)
+    for parameter in command.params:
+        parameter.help = as_called(getattr(parameter, "help", None) or "")
     for inner in getattr(command, "commands", {}).values():
         _lay_out(inner)
 
@@ -117,22 +80,49 @@ class _Commands(TyperGroup):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands = _OnDemand()  # type: ignore[assignment]  # read-only
+        self.help = as_called(self.help or "")
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Takes the options for a server before the command, too, as kubectl does."""
+        leading, rest = _split_leading_options(args)
+        path, inner = rest[:1], self.commands.get(rest[0]) if leading and rest else None
+        for word in rest[1:]:
+            if word not in getattr(inner, "commands", ()):
+                break
+            inner = inner.commands[word]  # type: ignore[union-attr]  # a group has commands
+            path.append(word)
+        return super().parse_args(ctx, [*path, *leading, *rest[len(path) :]] if path else args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that is called; says what was meant where it can be told."""
         name, *rest = args
         # Not while a shell asks how a line could go on.
         if not ctx.resilient_parsing:
+            program = program_name()
             if name in OPTIONS:
-                ctx.fail(f"No such command {name!r}. Did you mean: dralloc --{name}")
+                ctx.fail(f"No such command {name!r}. Did you mean: {program} --{name}")
             if name in OF_KUBECTL:
                 ctx.fail(f"No such command {name!r}. kubectl {name} works with the same kubeconfig.")
             if name == "explain" and rest and (meant := re.fullmatch(r"(pods?|po|\w*claims?)/(\S+)", rest[0])):
                 sort = "claim" if "claim" in meant[1] else "pod"
-                ctx.fail(f"explain takes kind and name separately. Did you mean: dralloc explain {sort} {meant[2]}")
+                ctx.fail(f"explain takes kind and name separately. Did you mean: {program} explain {sort} {meant[2]}")
             if name in WITH_FILES_ONLY and rest and not rest[0].startswith("-"):
-                ctx.fail(f"{name} takes files with -f. Did you mean: dralloc {name} -f {shlex.join(rest)}")
+                ctx.fail(f"{name} takes files with -f. Did you mean: {program} {name} -f {shlex.join(rest)}")
         return super().resolve_command(ctx, args)
+
+
+def _split_leading_options(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """The options for a server that stand before the command, with their values, and what follows."""
+    taken = 0
+    while taken < len(arguments):
+        name, has_value, _ = arguments[taken].partition("=")
+        if name in BEFORE_COMMANDS:
+            taken += 1 if has_value else 2
+        elif re.match(r"-n[^-]", name):
+            taken += 1
+        else:
+            break
+    return arguments[:taken], arguments[taken:]
 
 
 app = typer.Typer(
@@ -141,21 +131,24 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings=HELP_OPTIONS,
+    # kubectl completes its plugins itself: cli/kubectl_completion.py.
+    add_completion=not is_plugin(),
 )
 
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        # Takes longer to load than most commands take.
-        from importlib import metadata
+        from dralloc.cli.product_version import version_text
 
-        typer.echo(f"dralloc {metadata.version('dralloc')}")
+        typer.echo(f"dralloc {version_text()}")
         raise typer.Exit
 
 
 @app.callback()
 def root(
-    version: bool = typer.Option(False, "--version", help="Print the version.", callback=_print_version, is_eager=True),
+    version: bool = typer.Option(
+        False, "--version", help="Print the version and the commit.", callback=_print_version, is_eager=True
+    ),
 ) -> None:
     """Kubernetes Dynamic Resource Allocation: shared devices, prioritized alternatives, one claim for thousands of pods.
 
@@ -168,7 +161,7 @@ def root(
     dralloc explain pod ml/train-0
 
     # Every command has --help with examples. dralloc --install-completion sets up
-    # the shell.
+    # the shell. --kubeconfig, --context and -n may also stand before the command.
     # Exit codes: 0 success; 1 negative answer (invalid, does not fit, not found);
     # 2 failure (wrong usage, no server).
     dralloc allocate --help
@@ -179,8 +172,11 @@ def main() -> None:
     """Runs the command line. An unexpected exception is reported in one line, with the traceback on request."""
     # API objects have no cycles. Most commands end before a collection would free anything.
     gc.set_threshold(100_000, 20, 100)
+    if COMPLETION in os.environ:
+        complete()
     try:
-        app()
+        # Otherwise the name of the file.
+        app(prog_name=PLUGIN if is_plugin() else None)
     except BrokenPipeError:
         # The reader closed the pipe. Without this, Python reports the error again when it closes the output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -189,6 +185,23 @@ def main() -> None:
         if os.environ.get("DRALLOC_TRACEBACK"):
             raise
         fail(f"internal error ({type(error).__name__}: {error}); set DRALLOC_TRACEBACK=1 and report the traceback")
+
+
+def complete(*, last_line: str = "") -> NoReturn:
+    """Answers a shell that asks how a line could go on: without a question to the user, a message, or a wait for anything."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, sys.stdin.fileno())
+    os.dup2(nowhere, sys.stderr.fileno())
+    code: Any = 1
+    try:
+        app(prog_name=PRODUCT)
+    except SystemExit as ended:
+        code = ended.code
+    finally:
+        sys.stdout.write(last_line)
+        sys.stdout.flush()
+        # A thread that still waits for a name server or a credential plugin would hold the shell.
+        os._exit(code if isinstance(code, int) else 0)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
+from dralloc.cli.name_completion import contexts_starting_with, namespaces_starting_with, nodes_starting_with
 from dralloc.cli.output import FEATURE_GATES_HELP
 
 FILES_HELP: Final = (
@@ -99,11 +100,20 @@ Kubeconfig = Annotated[
     Path | None,
     typer.Option("--kubeconfig", help="The kubeconfig of the server; default: the one that kubectl uses."),
 ]
-Context = Annotated[str | None, typer.Option("--context", help="The context of the kubeconfig.")]
+Context = Annotated[
+    str | None,
+    typer.Option("--context", help="The context of the kubeconfig.", autocompletion=contexts_starting_with),
+]
 Namespace = Annotated[
     str | None,
-    typer.Option("--namespace", "-n", help="The namespace of names without one; default: that of the context."),
+    typer.Option(
+        "--namespace",
+        "-n",
+        help="The namespace of names without one; default: that of the context.",
+        autocompletion=namespaces_starting_with,
+    ),
 ]
+OnlyNode = Annotated[str | None, typer.Option("--node", help="Only on this node.", autocompletion=nodes_starting_with)]
 ServedKubeconfig = Annotated[
     Path | None,
     typer.Option(
@@ -144,12 +154,3 @@ def profiles_starting_with(incomplete: str) -> list[str]:
     from dralloc.fleet.profiles import profile_names
 
     return [name for name in profile_names() if name.startswith(incomplete)]
-
-
-def kinds_starting_with(incomplete: str) -> list[str]:
-    """For the shell: the kinds that our own servers have. Others are not asked, for that would take too long."""
-    from dralloc.api.registry import KINDS
-
-    *before, last = incomplete.split(",")
-    plurals = sorted({kind.plural for kind in KINDS if kind.plural.startswith(last)})
-    return [",".join((*before, plural)) for plural in plurals]

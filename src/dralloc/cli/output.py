@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import typer
 
+from dralloc.cli.program_name import as_called, program_name
+
 if TYPE_CHECKING:
     from dralloc.primitives.features import FeatureGates
 
@@ -30,13 +32,15 @@ FEATURE_GATES_HELP: Final = "Feature gates that differ from their defaults, such
 
 def fail(message: str, code: int = BAD_INPUT) -> NoReturn:
     """Says what is wrong, and ends the command."""
-    say(message, err=True, prefix="dralloc: ")
+    say(message, err=True, prefix=f"{program_name()}: ")
     sys.exit(code)
 
 
 def say(text: str, *, err: bool = False, prefix: str = "", newline: bool = True) -> None:
     """Prints a text. Manifests may hold text that the terminal's encoding has no signs for."""
     stream = sys.stderr if err else sys.stdout
+    # Messages tell the user what to type; what goes to standard output may be a file.
+    text = as_called(text) if err else text
     encoding = stream.encoding or "utf-8"
     typer.echo((prefix + text).encode(encoding, "backslashreplace").decode(encoding), err=err, nl=newline)
 

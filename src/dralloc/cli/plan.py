@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dralloc.cli.name_completion import namespaces_starting_with
 from dralloc.cli.options import PreviewPreemption, profiles_starting_with
 from dralloc.cli.output import FINDINGS, fail
 from dralloc.cli.placement_options import PlacementOptions, takes_options
@@ -29,7 +30,7 @@ def plan(
     ],
     namespace: Annotated[
         str | None,
-        typer.Option("--namespace", "-n", help="Only pods in this namespace."),
+        typer.Option("--namespace", "-n", help="Only pods in this namespace.", autocompletion=namespaces_starting_with),
     ] = None,
     dry_run: PreviewPreemption = False,
 ) -> None:

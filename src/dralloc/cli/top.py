@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from dralloc.cli.name_completion import nodes_starting_with
 from dralloc.cli.options import Context, Files, Gates, Kubeconfig, Output, OutputFormat
 from dralloc.cli.output import fail, parse_gates
 
@@ -32,7 +33,9 @@ def top() -> None:
 @app.command()
 def devices(
     files: Files = None,
-    node: Annotated[str | None, typer.Option(help="Only devices of this node.")] = None,
+    node: Annotated[
+        str | None, typer.Option(help="Only devices of this node.", autocompletion=nodes_starting_with)
+    ] = None,
     watch: Annotated[
         bool,
         typer.Option("--watch", "-w", help="Show every change, until Ctrl-C: bars on a terminal, otherwise lines."),

@@ -17,6 +17,7 @@ import typer
 from dralloc.cli.audit_options import LogMaxAge, LogMaxBackup, LogMaxSize, LogPath, PolicyFile, audit_settings
 from dralloc.cli.options import AcceptLostWrites, Gates, ServedKubeconfig, StoreUrl, Strategy
 from dralloc.cli.output import fail, parse_gates, say
+from dralloc.cli.program_name import program_name
 
 if TYPE_CHECKING:
     from dralloc.apiserver.server_process import RunningServer, ServerSettings
@@ -362,7 +363,7 @@ def _tell(start: Start, url: str) -> None:
     server = start.server
     kept = "deleted at the end" if server.store == "memory://" else f"kept in {server.store or server.data_dir}"
     nodes = ", ".join(f"{each.count} {each.prefix}" for each in start.cluster.fleets) or "none"
-    example = f"\n  dralloc apply -f {shlex.quote(str(EXAMPLE))}" if EXAMPLE.is_dir() else ""
+    example = f"\n  {program_name()} apply -f {shlex.quote(str(EXAMPLE))}" if EXAMPLE.is_dir() else ""
     say(f"""\
 dralloc is up after {start.age_s:.1f} s
 

@@ -63,16 +63,27 @@ def find_connection(kubeconfig: str | Path | None = None, *, context: str | None
     """Finds the connection that kubectl would use: the given file, `$KUBECONFIG`, the pod's service account,
     `~/.kube/config`.
     """
+    if kubeconfig is None and not os.environ.get("KUBECONFIG") and (SERVICE_ACCOUNT / "token").is_file():
+        return _in_cluster()
+    return read_kubeconfig(*_kubeconfig_files(kubeconfig), context=context)
+
+
+def context_names(kubeconfig: str | Path | None = None) -> list[str]:
+    """The names of the contexts that `find_connection` could be asked for."""
+    entries = (entry for path in _kubeconfig_files(kubeconfig) for entry in _read(path).get("contexts") or ())
+    return [str(entry["name"]) for entry in entries if isinstance(entry, dict) and entry.get("name")]
+
+
+def _kubeconfig_files(kubeconfig: str | Path | None) -> list[Path]:
+    """The given file, those of `$KUBECONFIG` that exist, or `~/.kube/config`."""
     if kubeconfig is not None:
-        return read_kubeconfig(Path(kubeconfig), context=context)
+        return [Path(kubeconfig)]
     if listed := os.environ.get("KUBECONFIG"):
         existing = [path for part in listed.split(os.pathsep) if part and (path := Path(part)).is_file()]
         if not existing:
             raise BadKubeconfig(f"KUBECONFIG names {listed}, which does not exist")
-        return read_kubeconfig(*existing, context=context)
-    if (SERVICE_ACCOUNT / "token").is_file():
-        return _in_cluster()
-    return read_kubeconfig(Path.home() / ".kube" / "config", context=context)
+        return existing
+    return [Path.home() / ".kube" / "config"]
 
 
 def read_kubeconfig(*paths: Path, context: str | None = None) -> ConnectionConfig:
