@@ -67,7 +67,8 @@ def commands_page() -> Iterator[str]:
     yield ""
     listed = list(commands(root, "dralloc"))
     yield from table(
-        ["command", ""], ([f"[`{name}`](#{anchor(name)})", sentence(command.help)] for name, command in listed)
+        ["command", "what it does"],
+        ([f"[`{name}`](#{anchor(name)})", sentence(command.help)] for name, command in listed),
     )
     for name, command in listed:
         yield from command_section(name, command)
@@ -93,7 +94,7 @@ def command_section(name: str, command: Any) -> Iterator[str]:
     rows = [[f"`{placeholder(each)}`", each.help or ""] for each in arguments]
     rows += [[f"`{spelling(each)}`", f"{each.help or ''}{default_of(each)}"] for each in options]
     if rows:
-        yield from table(["", ""], rows)
+        yield from table(["argument or option", "meaning"], rows)
 
 
 def help_text(text: str) -> Iterator[str]:
@@ -215,7 +216,7 @@ def type_section(name: str, by_version: Mapping[str, Schemas]) -> Iterator[str]:
         content, required = next(iter(versions.values()))
         where = "" if len(versions) == len(having) else f" *({', '.join(versions)} only)*"
         rows.append([f"`{field}`{'*' if required else ''}", type_text(content), content.get("description", "") + where])
-    yield from table(["field", "type", ""], rows)
+    yield from table(["field", "type", "meaning"], rows)
 
 
 def type_text(schema: dict[str, Any]) -> str:
@@ -292,7 +293,7 @@ GATE_TEXTS: Final[Mapping[str, str]] = {
     "DRADeviceTaints": "Taints in slices, tolerations in requests, eviction.",
     "DRADeviceTaintRules": "Taints by an administrator's rule (`DeviceTaintRule`).",
     "DRADeviceBindingConditions": "Devices that must be ready before a pod is bound.",
-    "DRAExtendedResource": "`extendedResourceName` of classes: pods that ask for it in `resources` get devices of the class, through a claim that the scheduler makes.",
+    "DRAExtendedResource": "`extendedResourceName` of classes: pods that request it in `resources` get devices of the class, through a claim that the scheduler makes.",
     "DRAListTypeAttributes": "Attributes with lists of values.",
     "DRANodeAllocatableResources": "Devices that represent resources of the node itself.",
     "DRAOptionalNodeOperations": "Devices whose driver need not be called on the node.",
@@ -310,7 +311,7 @@ GATE_TEXTS: Final[Mapping[str, str]] = {
     "DRACapacityStrategies": "`requestPolicy.strategy`: whether the first user decides if a capacity is consumed.",
     "DRANamedRequestPolicies": "`requestPolicies` of a device and `requestPolicyName` of its capacities.",
     "DRAZeroConsumption": "`requestPolicy.zeroConsumption`: a capacity that requests compare with and do not consume.",
-    "DRACapacityRemainder": "`remainder` of a device: what is left of its other capacities when one is used up goes to the last share.",
+    "DRACapacityRemainder": "`remainder` of a device: what is available of its other capacities when one is used up goes to the last share.",
     "DRADevicePreference": "`devicePreference` and `allocations` in requests, `devicePreference` of classes: which device comes first.",
     "DRADistinctAttributes": "`distinctAttributes` of constraints: devices differ in at least one of several attributes.",
     "DRAPreemption": "The scheduler evicts pods of lower priority to free devices, cpu and memory for a pod of higher priority. `dralloc up` has it on.",
@@ -358,9 +359,9 @@ REASONS: Final[Sequence[tuple[Reason, str]]] = (
     (sample(ReasonCause.DIVIDED, subject="bandwidth"), "Some shares of the device consume this capacity and some do not, because its policy changed. No more shares until either kind is released."),
     (sample(ReasonCause.POLICY, subject="memory", asked="20Gi", most=Quantity.parse("16Gi")), "The capacity's request policy does not allow this amount. Request less, or several devices."),
     (sample(ReasonCause.IN_USE, lost=4, lost_at_all=4), "All devices that are not shareable are in use. Wait, add devices, or add an alternative to the request."),
-    (sample(ReasonCause.CAPACITY, subject="bandwidth", asked="5G", most=Quantity.parse("2G")), "The shareable devices have too little capacity left. Request less, or wait until capacity is released."),
+    (sample(ReasonCause.CAPACITY, subject="bandwidth", asked="5G", most=Quantity.parse("2G")), "The shareable devices have too little capacity available. Request less, or wait until capacity is released."),
     (sample(ReasonCause.ALLOCATIONS, subject="at most 0"), "Devices are allocated more or less often than `allocations` of the request says."),
-    (sample(ReasonCause.TOTAL, subject="bandwidth", asked="30G", most=Quantity.parse("25G"), wanted=4), "All devices together have too little left. Request less, or wait until capacity is released."),
+    (sample(ReasonCause.TOTAL, subject="bandwidth", asked="30G", most=Quantity.parse("25G"), wanted=4), "All devices together have too little available. Request less, or wait until capacity is released."),
     (sample(ReasonCause.COUNTERS, subject="memory", takes="20Gi", most=Quantity.parse("10Gi")), "Other partitions of the same device consume the counters that this one needs."),
     (sample(ReasonCause.OVERDRAWN, subject="memory"), "Devices in use consume more than the pool now has, because a driver reduced a counter. This ends when they are released."),
     (sample(ReasonCause.PARTITIONS_OFF), "Turn `DRAPartitionableDevices` on in the scheduler."),

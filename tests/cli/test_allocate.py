@@ -265,7 +265,7 @@ def test_kinds_to_come_are_left_out_with_a_note() -> None:
 def test_features_that_are_off_are_heeded() -> None:
     result = run("-f", CLUSTER, "-f", CLAIMS, "--claim", "ml/big", "--feature-gates", "DRAConsumableCapacity=false")
     assert result.exit_code == 1
-    assert "asks for capacity, but the feature DRAConsumableCapacity is off" in result.stdout
+    assert "requests capacity, but the feature DRAConsumableCapacity is off" in result.stdout
 
 
 # --- Pods and nodes -------------------------------------------------------------------------------------------------------

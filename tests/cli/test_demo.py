@@ -22,8 +22,8 @@ DEADLINE_S = 240
 
 TOLD = (
     # A shared card, and the next one for whom it has no room.
-    "    eth1  shared   bandwidth 80G of 100G used, 20G free, fits up to 20G",
-    "    eth2  shared   bandwidth 40G of 100G used, 60G free, fits up to 60G",
+    "    eth1  shared   bandwidth 80G of 100G used, 20G available, fits up to 20G",
+    "    eth2  shared   bandwidth 40G of 100G used, 60G available, fits up to 60G",
     # One card for two.
     "50-gib   allocated,reserved   gpu-0/gpu-0   1        memory=50Gi   pods/training",
     "30-gib   allocated,reserved   gpu-0/gpu-0   1        memory=30Gi   pods/notebook",

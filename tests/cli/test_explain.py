@@ -42,13 +42,13 @@ On n1
      2  devices on the node
     -1  insufficient memory: requested 30Gi (rounded up to 31Gi), available 23Gi (gpu.example.com/n1/gpu-0), held by ml/held
     -1  untolerated taint broken=fan:NoSchedule
-     0  left, 1 wanted
+     0  available, 1 requested
 
 On n2
   request gpu: 1 device of class gpu
      1  device on the node
     -1  in use, held by ml/whole
-     0  left, 1 wanted
+     0  available, 1 requested
 """
     )
 

@@ -92,9 +92,9 @@ def test_how_many_where_and_what_stops_it(run: Any) -> None:
         "  2 nodes: devices are in use",
         "  1 node: insufficient cpu",
         "",
-        "Free, but of no use for this:",
-        "DEVICES   NODES   FREE   BECAUSE",
-        "1         1       -      insufficient cpu",
+        "Available, but of no use for this:",
+        "DEVICES   NODES   AVAILABLE   BECAUSE",
+        "1         1       -           insufficient cpu",
     ]
 
 

@@ -35,12 +35,12 @@ def test_the_tree() -> None:
         == """\
 n1
   gpu.example.com/n1: 0 of 2 free, 1 shared, 1 blocked
-    gpu-0  shared   memory 17Gi of 40Gi used, 23Gi free, fits up to 23Gi
+    gpu-0  shared   memory 17Gi of 40Gi used, 23Gi available, fits up to 23Gi
            ml/held  memory 17Gi
     gpu-1  blocked  memory 0 of 40Gi used  blocked by taints: taint broken=fan:NoSchedule
 n2
   gpu.example.com/n2: 0 of 1 free, 1 full
-    gpu-0  full     memory 80Gi of 80Gi used, 0 free, no more fits
+    gpu-0  full     memory 80Gi of 80Gi used, 0 available, no more fits
            ml/whole
 """
     )
@@ -70,7 +70,7 @@ def test_what_allocate_gives_shows_up(tmp_path: Path) -> None:
     claims = str(Path(CLUSTER).with_name("claims.yaml"))
     given = CliRunner().invoke(app, ["allocate", "-f", CLUSTER, "-f", claims, "--claim", "small", "-o", "yaml"])
     result = run("-f", CLUSTER, "-f", "-", stdin=given.stdout)
-    assert "memory 20Gi of 40Gi used, 20Gi free, fits up to 19Gi" in result.stdout
+    assert "memory 20Gi of 40Gi used, 20Gi available, fits up to 19Gi" in result.stdout
     assert "default/small  memory 3Gi" in result.stdout
 
 
@@ -89,8 +89,8 @@ def test_bars_counters_and_capacities_side_by_side() -> None:
         "node-a",
         "  gpu.example.com/pool-a: 0 of 1 free, 1 shared",
         "    counter card/units: 3 of 4 left",
-        "    d  shared   memory █████░░░░░ 5 of 10 used, 5 free, fits up to 5",
-        "                slots ████░░░░░░ 1 of 3 used, 2 free, fits up to 2",
+        "    d  shared   memory █████░░░░░ 5 of 10 used, 5 available, fits up to 5",
+        "                slots ████░░░░░░ 1 of 3 used, 2 available, fits up to 2",
         "       default/c  memory 5, slots 1",
     ]
 

@@ -25,6 +25,8 @@ CLICKS_MAX = 2
 SCREEN = (1440, 900)
 PHONE = (390, 800)
 CONTROL = 2
+# The name of the theme's search button lacks its keys, and arrows in its navigation have no name.
+OF_THE_THEME = ("label-content-name-mismatch", "summary-name")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -178,11 +180,11 @@ async def search_by_keyboard(page: Page, url: str) -> None:
 
 
 async def can_be_read(page: Page, url: str, theme: str) -> None:
-    for name in ("index", "docs/concepts", "docs/reference/cli"):
+    for name in ("index", "docs/comparison"):
         await page.open(f"{url}/{name}.html")
-        await page.until(f"document.documentElement.dataset.theme === '{theme}'")
+        await page.until(f"document.documentElement.dataset.theme === '{theme}' && !document.getAnimations().length")
         assert await page.run("document.documentElement.scrollWidth <= innerWidth"), f"{name} is wider than the screen"
-        faults = [each for each in await accessibility_violations(page) if each["id"] == "color-contrast"]
+        faults = [fault for fault in await accessibility_violations(page) if fault["id"] not in OF_THE_THEME]
         assert faults == [], f"{name}, {theme}"
 
 

@@ -381,7 +381,7 @@ def test_the_shutdown_is_bounded_if_the_api_server_does_not_answer() -> None:
 
 
 def test_the_page_about_simulated_nodes_lists_all_annotations_and_profiles() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "fake-nodes.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "simulated-nodes.md").read_text()
     told = set(re.findall(rf"^\| `{re.escape(PREFIX)}([a-z-]+)` \|", page, re.M))
     with pytest.raises(ValueError, match="unknown annotation") as known:
         read_behaviour({f"{PREFIX}unheard-of": ""})

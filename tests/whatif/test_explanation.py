@@ -164,7 +164,7 @@ CASES = [
         "more than the policy gives out",
         (gpus("gpu-0", capacity=STEPPED, shareable=True),),
         wants(capacity={"memory": "36Gi"}),
-        "does not fit on node-a: memory: asked 36Gi; at most 32Gi per claim (gpu.example.com/pool-a/gpu-0)",
+        "does not fit on node-a: memory: requested 36Gi; at most 32Gi per claim (gpu.example.com/pool-a/gpu-0)",
         "request 32Gi of memory instead of 36Gi in request request",
     ),
     Case(
@@ -363,7 +363,7 @@ CASES = [
         "capacity with the feature off",
         (gpus("gpu-0", capacity=SHARED, shareable=True),),
         wants(capacity={"memory": "1Gi"}),
-        "cannot be allocated: asks for capacity, but the feature DRAConsumableCapacity is off",
+        "cannot be allocated: requests capacity, but the feature DRAConsumableCapacity is off",
         "enable the feature gate DRAConsumableCapacity",
         features=Features(consumable_capacity=False),
     ),
@@ -382,7 +382,7 @@ CASES = [
         "more devices than a claim can hold",
         (gpus(*(f"gpu-{at}" for at in range(40))),),
         wants(count=40),
-        "cannot be allocated: asks for at least 40 devices; a claim can have 32",
+        "cannot be allocated: requests at least 40 devices; a claim can have 32",
         "request 32 devices instead of 40 in request request",
     ),
     Case(
@@ -450,7 +450,7 @@ On node-a
      3  devices on the node
     -2  in use, held by default/one
     -1  untolerated taint broken:NoSchedule
-     0  left, 1 wanted"""
+     0  available, 1 requested"""
         in told
     )
 

@@ -196,7 +196,7 @@ def test_partitions_of_a_card_that_is_taken_are_blocked_by_counters() -> None:
     [_, blocked, *_] = pool.devices
     assert blocked.block == (
         BlockCause.COUNTERS,
-        "insufficient counter x/memory: consumes 20Gi, 0 left",
+        "insufficient counter x/memory: needs 20Gi, available 0",
     )
     assert (str(blocked.capacities[0].free), blocked.capacities[0].largest) == ("0", None)
 

@@ -1,4 +1,4 @@
-"""Shares the memory of graphics cards: several pods on one card, each with the memory that it requests.
+"""Shares the memory of GPUs: several pods on one card, each with the memory that it requests.
 
 The cards are listed in a file (`GPU_MEMORY_CARDS`), so the driver runs on any machine. The file is read again when it changes: a
 card that is marked as broken is reported unhealthy, and tainted so that pods leave it.

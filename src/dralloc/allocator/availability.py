@@ -114,7 +114,7 @@ class PoolAvailability:
             for name, counter in use.counters.items():
                 has = left[CounterId(use.counter_set, name)]
                 if has < counter.value.nanos:
-                    said = f"consumes {counter.value}, {quantity_like(counter.value, has)} left"
+                    said = f"needs {counter.value}, available {quantity_like(counter.value, has)}"
                     return f"insufficient counter {use.counter_set}/{name}: {said}"
         return "incompatible with devices in use: no compatibility group in common"
 

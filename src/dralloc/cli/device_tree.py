@@ -68,7 +68,7 @@ def _capacity(device: DeviceReport, report: CapacityReport, *, with_bars: bool) 
     if device.state is DeviceState.BLOCKED:
         return used
     is_open = report.largest is not None and not report.is_exhausted
-    return f"{used}, {report.free} free, {f'fits up to {report.largest}' if is_open else 'no more fits'}"
+    return f"{used}, {report.free} available, {f'fits up to {report.largest}' if is_open else 'no more fits'}"
 
 
 def _bar(report: CapacityReport) -> str:

@@ -72,7 +72,7 @@ def fit(
     claims from templates; a claim that the pod names is shared by all copies. Pods that wait already and have at least the same priority
     are placed first. Running pods stay where they are, also with --without-node and --taint; see dralloc drain for those.
 
-    The last table shows what is stranded: devices that suit the pod or claim and have something free which no copy can use.
+    The last table shows what is stranded: devices that suit the pod or claim and have an amount available which no copy can use.
 
     # How many more of these pods fit in the cluster of kubectl's current context?
     dralloc fit pods.yaml
@@ -191,7 +191,7 @@ def _lines(report: FitReport, rows: list[_Row], label: str | None, *, is_wide: b
         groups = report.groups
         yield from (f"  {group}" for group in groups) if groups else (f"  {report.message}",)
     if report.stranded:
-        yield from ("", "Free, but of no use for this:")
+        yield from ("", "Available, but of no use for this:")
         yield from _stranded_lines(report.stranded)
 
 
@@ -233,7 +233,7 @@ def _stranded_lines(stranded: tuple[StrandedDevices, ...]) -> Iterator[str]:
         )
         for each in stranded
     ]
-    yield from table(("DEVICES", "NODES", "FREE", "BECAUSE"), rows)
+    yield from table(("DEVICES", "NODES", "AVAILABLE", "BECAUSE"), rows)
 
 
 # --- JSON and YAML --------------------------------------------------------------------------------------------------------

@@ -90,7 +90,7 @@ def what_to_do(error: Exception, server: str) -> str:
                 "another cluster; get a new kubeconfig, or choose another one with --kubeconfig or --context"
             )
         case Forbidden():
-            return f"{server} denies access: {error}; ask for permission, or choose another user with --context"
+            return f"{server} denies access: {error}; get the permission, or choose another user with --context"
         case TransportError():
             return _unreached(error, server)
         case DecodeError() | MsgspecError():

@@ -51,11 +51,11 @@ def devices(
     output: Output = OutputFormat.TABLE,
     feature_gates: Gates = "",
 ) -> None:
-    """Show devices by node and pool: which claims use how much, what is free, and the largest request that fits.
+    """Show devices by node and pool: which claims use how much, what is available, and the largest request that fits.
 
     A device is free, shared (another share fits), full, or blocked, with the reason: counters, taints, its pool or its node. What is
     free can be claimed. The largest request is the maximum that one more claim could get of a capacity, after rounding to the device's
-    policy, if it asks for the minimum of the other capacities. Devices that are not local to one node come first.
+    policy, if it requests the minimum of the other capacities. Devices that are not local to one node come first.
 
     Totals count hardware once: for devices that consume counters, the counter sets; for others, their capacity. Unusable is what no
     typical request can use of the available amount; typical are the requests of the claims that exist. Stranded is what no typical pod can

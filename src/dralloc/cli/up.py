@@ -159,7 +159,7 @@ def _check_exposure(bind: str, *, tls: bool, token_file: Path | None) -> None:
     if not tls and not is_loopback(bind):
         fail(
             f"--bind {bind} lets other machines in, and without a password everyone would be the administrator: add --tls, which "
-            "serves https and asks for a token (the administrator's is in the kubeconfig, --token-file adds users), or stay on loopback"
+            "serves https and requires a token (the administrator's is in the kubeconfig, --token-file adds users), or stay on loopback"
         )
     if token_file is not None and not tls:
         fail("--token-file needs --tls: without it, everyone is the administrator")

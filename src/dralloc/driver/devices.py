@@ -65,7 +65,7 @@ def device(
     with a policy (see `capacity`). With `shareable=True` several claims may use the device at once, each a part of its capacity.
     `draws` are the counters that the device consumes, by counter set: partitions of one card draw from the same set (see `counter_set`).
     `taints` keep pods away (see `taint`). `policies` are request policies for `capacity(..., policy_name=...)`. With
-    `remainder="GiveToLast"`, the share that uses up one capacity gets what is left of the others.
+    `remainder="GiveToLast"`, the share that uses up one capacity gets what is available of the others.
 
     device("gpu-0", attributes={"model": "a100"}, shareable=True, capacity={"memory": capacity("80Gi", default="10Gi", step="1Gi")})
     """

@@ -108,7 +108,7 @@ def served_resource(
     if version is None:
         return None
     object_type = object_type_of(kind)
-    assert object_type is not None, "only relevant kinds are asked for"
+    assert object_type is not None, "only relevant kinds are requested"
     return TypedResource(
         group=kind.group,
         version=version,

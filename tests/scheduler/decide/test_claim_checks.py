@@ -50,7 +50,7 @@ DEMANDS = [
         "capacity with the feature off",
         request("r", capacity={"memory": "1Gi"}),
         "DRAConsumableCapacity=false,DRAFractionalCapacityRange=false",
-        "claim default/claim, request r: asks for capacity, but the feature DRAConsumableCapacity is off",
+        "claim default/claim, request r: requests capacity, but the feature DRAConsumableCapacity is off",
     ),
 ]
 

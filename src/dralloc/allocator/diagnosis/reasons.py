@@ -320,7 +320,7 @@ def _insufficient(reason: Reason, what: str, at_most: str) -> str:
 
 
 def _policy(reason: Reason) -> str:
-    asked = f"asked {reason.asked}" if reason.asked else "the default amount is not allowed"
+    asked = f"requested {reason.asked}" if reason.asked else "the default amount is not allowed"
     example = f" ({reason.example})" if reason.example else ""
     most = (
         f"at most {reason.most} per claim{example}"

@@ -161,7 +161,7 @@ RESOURCE_DESCRIPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "DeviceAllocationsRange": {
         "min": "The device must be allocated at least this often already.",
-        "max": "The device may be allocated this often already; 0 asks for an unused device.",
+        "max": "The device may be allocated this often already; 0 requests a free device.",
     },
     "DeviceToleration": {
         "key": "The taint's key; empty matches all keys.",

@@ -142,8 +142,8 @@ def _funnel_lines(funnel: RequestFunnel) -> Iterator[str]:
     yield f"{funnel.seen:>{width}}  {'device' if funnel.seen == 1 else 'devices'} on the node"
     for step in funnel.steps:
         yield f"{-step.count:>{width}}  {_step(step)}"
-    wanted = "" if funnel.left >= funnel.wanted else f", {funnel.wanted} wanted"
-    yield f"{funnel.left:>{width}}  left{wanted}"
+    wanted = "" if funnel.left >= funnel.wanted else f", {funnel.wanted} requested"
+    yield f"{funnel.left:>{width}}  available{wanted}"
 
 
 def _step(step: Step) -> str:

@@ -181,7 +181,7 @@ function blockOn(slice, device, node, { offering }, left, holdings, taintsOf) {
     for (const [name, { value }] of Object.entries(counters ?? {})) {
       const has = left.get(`${counterSet}/${name}`);
       if (has.nanos >= parseQuantity(value).nanos) continue;
-      return { cause: "counters", reason: `insufficient counter ${counterSet}/${name}: consumes ${value}, ${printQuantity(has)} left` };
+      return { cause: "counters", reason: `insufficient counter ${counterSet}/${name}: needs ${value}, available ${printQuantity(has)}` };
     }
   }
   return null;

@@ -92,5 +92,5 @@ function Room({ device }) {
 
 function roomText({ name, free, value, largest, policy }) {
   const most = largest === null || free.nanos === 0n ? "no request fits" : `requests up to ${printQuantity(largest)}`;
-  return html`${name}: ${most} <span class="quiet">(${printQuantity(free)} free; shares: ${policyText(policy, printQuantity(value))})</span>`;
+  return html`${name}: ${most} <span class="quiet">(${printQuantity(free)} available; shares: ${policyText(policy, printQuantity(value))})</span>`;
 }

@@ -57,7 +57,7 @@ function Counters({ counters }) {
         return html`<li class="sum" key=${`${counterSet}/${name}`}>
           <span class="sum-name">${counterSet}/${name}</span>
           <span class="bar" aria-hidden="true">${used > 0n && html`<span class="segment plain" style=${{ width: `${ratio(used, value.nanos) * 100}%` }}></span>`}</span>
-          <span class="amount">${printQuantity(left)} of ${printQuantity(value)} left</span>
+          <span class="amount">${printQuantity(left)} of ${printQuantity(value)} available</span>
         </li>`;
       })}
     </ul>
