@@ -50,7 +50,7 @@ def directory() -> Iterator[Path]:
 @pytest.mark.parametrize(
     ("example", "environment", "only"),
     [
-        ("gpu-memory", {"GPU_MEMORY_CARDS": str(GPU / "cards.json")}, ()),
+        ("gpu-memory", {}, ()),
         ("cpu-cores", {}, ("prepare", "unprepare", "restart.prepared", "slices")),
         ("nic-qos", {"NIC_QOS_DRY": "1", "NIC_QOS_INTERFACES": "lo"}, ("prepare", "unprepare", "restart.prepared")),
     ],
@@ -66,13 +66,33 @@ def test_the_example_drivers_conform(
         node.mkdir(parents=True)
         (node / "cpulist").write_text("0-7\n")
         environment = {"CPU_CORES_SYSFS": str(tmp_path)}
-    chosen = [word for name in only for word in ("--only", name)]
+    options = [word for name in only for word in ("--only", name)]
+    if example == "gpu-memory":
+        cards = tmp_path / "cards.json"
+        cards.write_bytes((GPU / "cards.json").read_bytes())
+        broken = cards.read_text().replace('"name"', '"is_healthy": false, "name"')
+        (tmp_path / "broken.json").write_text(broken)
+        options += ["--lose-device", f"cp {tmp_path}/broken.json {cards}"]
+        options += ["--restore-device", f"cp {GPU}/cards.json {cards}", "--wait-cleanup", "30"]
+        environment = {"GPU_MEMORY_CARDS": str(cards), "DRA_VANISHED_AFTER_S": "1"}
     command = [sys.executable, str(EXAMPLES / example / "driver.py")]
-    result = run("--strict", "--junit", report, *chosen, "--", *command, DRA_REPAIR_DELAY_S="0.2", **environment)
+    result = run("--strict", "--junit", report, *options, "--", *command, DRA_REPAIR_DELAY_S="0.2", **environment)
     assert result.exit_code == 0, result.output
     suite = ElementTree.parse(report).getroot()
-    assert (suite.get("failures"), suite.get("skipped")) == ("0", "0")
+    assert suite.get("failures") == "0"
+    reasons = {found.get("message", "") for found in suite.iter("skipped")}
+    assert all(reason.startswith("not applicable: ") for reason in reasons), reasons
     assert int(suite.get("tests") or 0) >= 20
+
+
+def test_the_checks_are_listed_with_why_and_how() -> None:
+    result = run("--list", "--only", "checkpoint")
+    assert result.exit_code == 0, result.output
+    assert "checkpoint.stale-prepare (base): a preparation that was given up" in result.output
+    assert "known fault of real drivers: stale prepare after unprepare" in result.output
+    assert "how to fix it: store only those results" in result.output
+    listed = json.loads(run("--list", "-o", "json").stdout)["checks"]
+    assert {"id", "feature", "title", "why", "fix", "knownFault", "injects"} == set(listed[0])
 
 
 @pytest.mark.slow
@@ -93,7 +113,7 @@ def test_a_driver_with_faults_ends_in_findings(tmp_path: Path) -> None:
     assert result.exit_code == 1, result.output
     assert "violation: preparing claim default/driver-test-1 failed: RuntimeError: not today" in result.output
     assert "why it matters:" in result.output
-    assert "0 of 1 checks passed (0 with remarks), 1 failed, 0 skipped" in result.output
+    assert "0 of 1 checks passed (0 with remarks), 1 failed, 0 not tested, 0 not applicable" in result.output
     assert ElementTree.parse(report).getroot().get("failures") == "1"
 
 
@@ -137,7 +157,7 @@ def test_a_driver_that_somebody_else_runs(directory: Path) -> None:
                 assert (process.wait(60), driver.poll()) == (0, None), output
             finally:
                 driver.terminate()
-    assert "7 of 7 checks passed" in output
+    assert "8 of 8 checks passed" in output
 
 
 @pytest.fixture
@@ -170,7 +190,7 @@ def test_a_driver_that_runs_is_asked_about_claims_of_the_cluster_that_kubectl_us
     result = run("--socket", socket, "--node", "n7", "--only", "unprepare", "--only", "slices.published", **environment)
     assert result.exit_code == 0, result.output
     assert f"creating claims on {running.url}\n" in result.output
-    assert "8 of 8 checks passed" in result.output
+    assert "9 of 9 checks passed" in result.output
     # What was not there before is not there afterwards.
     assert [item.metadata.name for item in running.client.list(Node)] == ["n7"]
     assert [*running.client.list(DeviceClass), *running.client.list(ResourceClaim)] == []
@@ -209,6 +229,10 @@ BAD = [
     (["--socket", "/a", "--registry", "/b"], "not both"),
     (["--restart-command", "x", "--", "x"], "--restart-command is only for drivers"),
     (["--kubeconfig", "a", "--serve-kubeconfig", "b", "--", "x"], "exclude each other"),
+    (["--only", "nonsense", "--list"], "no check begins with nonsense"),
+    (["--kill-command", "x", "--socket", "/a"], "--kill-command is only for drivers"),
+    (["--restore-device", "x", "--", "x"], "--restore-device needs --lose-device"),
+    (["--wait-cleanup", "soon", "--", "x"], "'soon' is not a valid float"),
     (["--only", "nonsense", "--", "x"], "no check begins with nonsense; the groups are registration, prepare"),
     (["--claim", "/proc/nonexistent", "--", "x"], "No such file"),
     (["--claim", "/proc", "--", "x"], "/proc: Is a directory"),

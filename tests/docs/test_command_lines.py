@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer.main
+import yaml
 
 from dralloc.cli.main import app
+from dralloc.driver_kit.driver_skeleton import skeleton_files
 from tests.support.markdown import blocks_of, pages_of, prose_of
 
 ROOT = Path(__file__).parents[2]
@@ -65,6 +68,33 @@ def has_option(command: Any, word: str) -> bool:
 @pytest.mark.parametrize("page", pages_of(ROOT), ids=lambda page: str(page.relative_to(ROOT)))
 def test_command_lines_of_a_page_can_be_typed(page: Path) -> None:
     assert [f"`{line}`: {fault}" for line in command_lines(page.read_text()) for fault in faults(line)] == []
+
+
+WORKFLOWS = {
+    "action": (ROOT / "examples/drivers/github-action/action.yml").read_text(),
+    "workflow": (ROOT / "examples/drivers/github-action/workflow.yml").read_text(),
+    "workflow of a new driver": skeleton_files("card.example.com")[".github/workflows/driver.yml"],
+}
+
+
+def scripts_in(document: Any) -> Iterator[str]:
+    """The scripts of the steps of a workflow or action."""
+    for name, value in document.items() if isinstance(document, dict) else enumerate(document):
+        if name == "run":
+            yield value
+        elif isinstance(value, dict | list):
+            yield from scripts_in(value)
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_scripts_of_workflows_can_be_run(name: str) -> None:
+    scripts = list(scripts_in(yaml.safe_load(WORKFLOWS[name])))
+    lines = [line for script in scripts for line in pieces(script)]
+    assert any(line.startswith("dralloc driver-test ") for line in lines)
+    assert [f"`{line}`: {fault}" for line in lines for fault in faults(line)] == []
+    for script in scripts:
+        assert "${{" not in script, "texts from outside are passed in the environment"
+        subprocess.run(["bash", "-n"], input=script, text=True, check=True)
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ def record(held_claim: ResourceClaim, *, prepared: bool = True, boot: str = "boo
     return PreparationRecord(claim=held_claim, is_prepared=prepared, boot_id=boot)
 
 
+PUBLISHED = {("pool-a", "gpu-0"), ("pool-a", "gpu-1")}
 CLAIM = having("gpu-0")
 DONE = record(CLAIM)
 BEGUN = record(CLAIM, prepared=False)
@@ -51,6 +52,11 @@ class Case:
 
 CASES = [
     Case(id="a new claim", want=Prepare(CLAIM)),
+    Case(
+        id="a device that is not there",
+        fetched=having("gpu-7"),
+        want=Refuse("claim default/c: device pool-a/gpu-7 is not on this node (any more)"),
+    ),
     Case(id="asked again", known=DONE, want=Repeat(DONE)),
     Case(id="interrupted", known=BEGUN, want=Prepare(CLAIM, before=BEGUN)),
     Case(
@@ -127,7 +133,9 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_decide_prepare(case: Case) -> None:
-    situation = PrepareContext(driver=DRIVER, boot_id="boot-1", record=case.known, others=case.others)
+    situation = PrepareContext(
+        driver=DRIVER, boot_id="boot-1", published=PUBLISHED, record=case.known, others=case.others
+    )
     assert decide_prepare(case.asked, case.fetched, situation) == case.want
 
 
@@ -137,6 +145,6 @@ def test_a_uid_that_is_no_file_name_is_refused() -> None:
     decision = decide_prepare(
         ClaimReference("default", "c", "../../etc/passwd"),
         type(strange)(metadata=metadata, spec=strange.spec, status=strange.status),
-        PrepareContext(driver=DRIVER, boot_id=""),
+        PrepareContext(driver=DRIVER, boot_id="", published=PUBLISHED),
     )
     assert isinstance(decision, Refuse)

@@ -5,23 +5,29 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.api.meta_v1 import ObjectMeta
+from dralloc.api.resource_v1 import ResourceClaim, ResourcePool, ResourceSlice, ResourceSliceSpec
 from dralloc.client.async_client import AsyncClient
+from dralloc.client.transport import ClientRequest
 from dralloc.driver import (
     AllocatedClaim,
-    Device,
     DeviceHealth,
     Driver,
     Health,
+    Pool,
     PreparedDevice,
     capacity,
+    counter_set,
     device,
 )
 from dralloc.driver.settings import Settings
@@ -29,37 +35,69 @@ from dralloc.driver_kit.check import Check, CheckOutcome, CheckResult
 from dralloc.driver_kit.check_runner import run_checks
 from dralloc.driver_kit.checks import ALL
 from dralloc.driver_kit.claim_maker import exactly
-from dralloc.driver_kit.driver_under_test import DriverUnderTest, Patience
+from dralloc.driver_kit.driver_traces import DriverTraces
+from dralloc.driver_kit.driver_under_test import DriverUnderTest, InjectableFaults, Patience
 from dralloc.driver_kit.findings import Finding, Remark
-from dralloc.primitives.errors import NotFound
+from dralloc.primitives.errors import AlreadyExists, ApiError, NotFound
 from dralloc.rpc.plugin_services import DRA_V1, DRA_V1BETA1
 from dralloc.testing.driver_bench import NODE, bench_server, bench_settings
 from tests.support.broken_driver import Broken, BrokenDriver, FrontCall, running_broken
 
-PATIENT = Patience()
+PATIENT = Patience(settle_s=0.1, cleanup_s=20.0)
 # For events that never happen.
-QUICK = Patience(start_s=5.0, repair_s=1.0, health_s=0.3)
+QUICK = Patience(start_s=5.0, repair_s=1.0, health_s=0.3, recovery_s=0.5, settle_s=0.1, cleanup_s=0.5)
 BY_ID = {check.id: check for check in ALL}
 NO_MESSAGE = b"\xff\xff\xff no message"
 
 
+@dataclass(frozen=True)
+class Hardware:
+    """The devices that were lost."""
+
+    lost: set[str] = field(default_factory=set)
+
+    async def lose(self, pool: str, device: str) -> None:
+        self.lost.add(device)
+
+    async def restore(self, pool: str, device: str) -> bool:
+        self.lost.discard(device)
+        return True
+
+
 class GoodDriver(Driver):
-    """A driver with two shareable cards and health."""
+    """A driver with two shareable cards, a card with two partitions, and health."""
 
     name = "gpu.example.com"
+    partition_memory = "40Gi"
 
-    def __init__(self, *names: str) -> None:
+    def __init__(self, hardware: Hardware, *names: str) -> None:
+        self._hardware = hardware
         self._names = names or ("gpu-0", "gpu-1")
+        self._halves = ("half-0", "half-1")
 
-    def devices(self) -> Iterable[Device]:
+    def devices(self) -> Iterable[Pool]:
         memory = capacity("80Gi", default="10Gi", minimum="1Gi", step="1Gi")
-        return [device(name, shareable=True, capacity={"memory": memory}) for name in self._names]
+        cards = [device(name, shareable=True, capacity={"memory": memory}) for name in self._names]
+        halves = [device(name, draws={"card": {"memory": self.partition_memory}}) for name in self._halves]
+        return [Pool(name=NODE, devices=(*cards, *halves), counters=(counter_set("card", memory="80Gi"),))]
 
     def prepare(self, claim: AllocatedClaim) -> Iterable[PreparedDevice]:
         return [found.prepared(env={"GPU": found.name}) for found in claim.devices]
 
     def health(self) -> Iterable[DeviceHealth]:
-        return [DeviceHealth(device=name, health=Health.HEALTHY) for name in self._names]
+        return [
+            DeviceHealth(device=name, health=Health.UNHEALTHY if name in self._hardware.lost else Health.HEALTHY)
+            for name in (*self._names, *self._halves)
+        ]
+
+
+class TooLargePartitions(GoodDriver):
+    partition_memory = "90Gi"
+
+
+class AlwaysHealthy(GoodDriver):
+    def health(self) -> Iterable[DeviceHealth]:
+        return [replace(each, health=Health.HEALTHY) for each in super().health()]
 
 
 def results_of(
@@ -67,20 +105,20 @@ def results_of(
     checks: Iterable[Check],
     broken: Broken | None = None,
     *,
-    make_driver: Callable[[int], Driver] = lambda _: GoodDriver(),
+    make_driver: Callable[[Hardware, int], Driver] = lambda hardware, _: GoodDriver(hardware),
     settings: dict[str, Any] | None = None,
     patience: Patience = PATIENT,
 ) -> list[CheckResult]:
     """The results for a driver with this fault."""
 
     async def run() -> list[CheckResult]:
-        inner = bench_settings(
-            directory / "in", **{"repair_delay_s": 0.05, "cdi_dir": directory / "cdi", **(settings or {})}
-        )
+        usual = {"repair_delay_s": 0.05, "health_interval_s": 0.1, "cdi_dir": directory / "cdi"}
+        inner = bench_settings(directory / "in", **{**usual, **(settings or {})})
+        hardware = Hardware()
         front = directory / "front"
         front.mkdir()
         async with bench_server() as transport:
-            tested = BrokenDriver(make_driver, broken or Broken(), transport, inner, front)
+            tested = BrokenDriver(partial(make_driver, hardware), broken or Broken(), transport, inner, front)
             async with running_broken(tested):
                 subject = DriverUnderTest(
                     place=front / "driver-reg.sock",
@@ -88,7 +126,9 @@ def results_of(
                     patience=patience,
                     client=AsyncClient(transport),
                     restarter=tested,
-                    cdi_dirs=(directory / "cdi",),
+                    traces=DriverTraces(cdi_dirs=(directory / "cdi",), checkpoint=(inner.plugins_dir,)),
+                    faults=InjectableFaults(process=tested, api=tested.api, device=hardware),
+                    is_alone=True,
                 )
                 await subject.connect()
                 try:
@@ -101,13 +141,13 @@ def results_of(
 
 @pytest.mark.slow
 def test_a_good_driver_passes_all_checks(directory: Path) -> None:
-    results = results_of(directory, ALL)
+    results = results_of(directory, ALL, settings={"vanished_after_s": 0.2})
     assert [(result.check.id, result.findings, result.skipped) for result in results] == [
         (check.id, (), "") for check in ALL
     ]
 
 
-# --- Faults -------------------------------------------------------------------------------------------------------
+# --- InjectableFaults -------------------------------------------------------------------------------------------------------
 
 
 def changed(change: Callable[[Any], None]) -> Callable[[FrontCall], Awaitable[Any]]:
@@ -182,6 +222,16 @@ async def stuck_after_hang_up(call: FrontCall) -> Any:
     await asyncio.sleep(1.0)
     response = await call.forward()
     del call.memory[uid]
+    return response
+
+
+async def stuck_while_frozen(call: FrontCall) -> Any:
+    """A call that was given up leaves a marker."""
+    if call.memory.get("begun"):
+        return await call.fail("preparation is in progress")
+    call.memory["begun"] = True
+    response = await call.forward()
+    call.memory["begun"] = False
     return response
 
 
@@ -358,13 +408,126 @@ def forget_everything(number: int, settings: Settings) -> None:
         shutil.rmtree(settings.data_dir(GoodDriver.name) / "claims", ignore_errors=True)
 
 
+# --- Known faults of real drivers -----------------------------------------------------------------------------------
+
+
+async def ends_late(call: FrontCall) -> Any:
+    """Goes on after its caller has given up, and does not learn that the claim was released."""
+
+    async def work() -> Any:
+        await asyncio.sleep(0.3 if call.context.time_remaining() < 1.0 else 0.0)
+        return await call.forward()
+
+    return await asyncio.shield(asyncio.create_task(work()))
+
+
+async def only_says_that_it_released(call: FrontCall) -> Any:
+    response = call.messages.NodeUnprepareResourcesResponse()
+    for claim in call.request.claims:
+        response.claims[claim.uid].SetInParent()
+    return response
+
+
+async def records_all_results(call: FrontCall) -> Any:
+    for claim in call.request.claims:
+        found = await call.client.get(ResourceClaim, claim.name, namespace=claim.namespace)
+        record = call.settings.data_dir(GoodDriver.name) / "results.json"
+        record.write_text(str(found.status.allocation))
+    return await call.forward()
+
+
+async def remembers_failures(call: FrontCall) -> Any:
+    """What was prepared half-way can be neither prepared nor released."""
+    response = await call.forward()
+    failed = call.memory.setdefault("failed", set())
+    for uid, entry in response.claims.items():
+        if call.method == "NodePrepareResources" and entry.error:
+            failed.add(uid)
+        elif uid in failed:
+            entry.error = "the claim is partially prepared"
+    return response
+
+
+async def refuses_what_is_being_deleted(call: FrontCall) -> Any:
+    response = await call.forward()
+    for claim in call.request.claims:
+        with suppress(NotFound):
+            found = await call.client.get(ResourceClaim, claim.name, namespace=claim.namespace)
+            if found.metadata.deletion_timestamp:
+                response.claims[claim.uid].error = "the claim is being deleted"
+    return response
+
+
+async def holds_claims_with_a_finalizer(call: FrontCall) -> Any:
+    response = await call.forward()
+    for claim in call.request.claims:
+        with suppress(ApiError):
+            change = {"metadata": {"finalizers": ["gpu.example.com/driver"]}}
+            await call.client.patch(ResourceClaim, claim.name, change, namespace=claim.namespace)
+    return response
+
+
+def always_generation_1(request: ClientRequest) -> ClientRequest:
+    if "/resourceslices" not in request.path or not request.body:
+        return request
+    body = msgspec.json.decode(request.body)
+    if "spec" in body:
+        body["spec"]["pool"]["generation"] = 1
+    return msgspec.structs.replace(request, body=msgspec.json.encode(body))
+
+
+async def delete_all_slices(client: AsyncClient) -> None:
+    for item in await client.list(ResourceSlice, fields=f"spec.driver={GoodDriver.name}"):
+        if item.spec.node_name != NODE:
+            await client.delete(ResourceSlice, item.metadata.name)
+
+
+async def publish_for_another_node(client: AsyncClient) -> None:
+    spec = ResourceSliceSpec(
+        driver=GoodDriver.name, node_name="n9", pool=ResourcePool(name="n9", generation=1, resource_slice_count=1)
+    )
+    with suppress(AlreadyExists):
+        await client.create(ResourceSlice(metadata=ObjectMeta(name="of-n9"), spec=spec))
+
+
+def one_entry_for_each_device(response: Any) -> None:
+    for entry in response.claims.values():
+        by_name = {found.device_name: found for found in entry.devices}
+        kept = list(by_name.values())
+        del entry.devices[:]
+        entry.devices.extend(kept)
+
+
+async def says_it_once(call: FrontCall) -> AsyncIterator[Any]:
+    async for message in call.service.callable_on(call.channel, call.method)(call.request):
+        yield message
+        await asyncio.sleep(30)
+
+
+async def gives_up_soon(call: FrontCall) -> Any:
+    try:
+        async with asyncio.timeout(0.2):
+            return await call.forward()
+    except TimeoutError:
+        return await call.fail("the API server does not answer")
+
+
+async def succeeds_without_files(call: FrontCall) -> Any:
+    response = await call.forward()
+    for entry in response.claims.values():
+        if entry.error:
+            entry.error = ""
+            entry.devices.add(pool_name=NODE, device_name="gpu-0", cdi_device_ids=["k8s.gpu.example.com/claim=x"])
+    return response
+
+
 @dataclass(frozen=True)
 class Case:
     id: str
     check: str
     broken: Broken | None = None
     want: str = ""
-    make_driver: Callable[[int], Driver] = lambda _: GoodDriver()
+    make_driver: Callable[[Hardware, int], Driver] = lambda hardware, _: GoodDriver(hardware)
     settings: dict[str, Any] | None = None
     patience: Patience = PATIENT
 
@@ -375,6 +538,84 @@ def set_field(name: str, value: Any) -> Callable[[Any], None]:
 
 NUMBERS = count()
 CASES = [
+    Case("a stale preparation", "checkpoint.stale-prepare", Broken(prepare=ends_late), "ended after the claim was"),
+    Case(
+        "remembers released claims",
+        "checkpoint.released",
+        Broken(unprepare=only_says_that_it_released),
+        "still names the claim's UID",
+    ),
+    Case("remembers deleted claims", "checkpoint.deleted", want="which was deleted", patience=QUICK),
+    Case(
+        "records devices of others",
+        "checkpoint.foreign",
+        Broken(prepare=records_all_results),
+        "of driver other.driver-test.example.com as a prepared device",
+    ),
+    Case(
+        "half of a preparation blocks",
+        "prepare.rollback",
+        Broken(prepare=remembers_failures, unprepare=remembers_failures),
+        "the claim is partially prepared",
+    ),
+    Case("prepares a missing device", "prepare.rollback", Broken(prepare=says_yes_to_everything), "does not exist"),
+    Case(
+        "refuses claims that are being deleted",
+        "unprepare.terminating",
+        Broken(unprepare=refuses_what_is_being_deleted),
+        "the claim is being deleted",
+    ),
+    Case(
+        "holds claims",
+        "unprepare.terminating",
+        Broken(prepare=holds_claims_with_a_finalizer),
+        "finalizer gpu.example.com/driver of the driver keeps the released claim",
+    ),
+    Case(
+        "always the same generation",
+        "slices.generation",
+        Broken(rewrite=always_generation_1),
+        "has generation 1",
+        patience=QUICK,
+    ),
+    Case("deletes the slices of all", "slices.other-nodes", Broken(when_running=delete_all_slices), "was deleted by"),
+    Case("publishes for others", "slices.other-nodes", Broken(when_running=publish_for_another_node), "is for node n9"),
+    Case(
+        "one share of a device",
+        "prepare.two-shares",
+        Broken(prepare=changed(one_entry_for_each_device)),
+        "1 devices for 2 shares",
+    ),
+    Case(
+        "all is well",
+        "faults.device-lost",
+        make_driver=lambda hardware, _: AlwaysHealthy(hardware),
+        want="still reported as healthy",
+        patience=QUICK,
+    ),
+    Case("says it once", "health.refresh", Broken(health=says_it_once), "is not repeated", patience=QUICK),
+    Case(
+        "partitions that never fit",
+        "partitions.counters",
+        make_driver=lambda hardware, _: TooLargePartitions(hardware),
+        want="half-0 can never be allocated: it consumes 90Gi of card/memory, which has 80Gi",
+    ),
+    Case(
+        "resets the card",
+        "partitions.neighbours",
+        Broken(prepare=forgets_shares_after_release, unprepare=releases_the_whole_device),
+        "after another partition",
+    ),
+    Case(
+        "stuck after it stood still",
+        "faults.slow-driver",
+        Broken(prepare=stuck_while_frozen),
+        "in progress",
+        patience=QUICK,
+    ),
+    Case("impatient with the API server", "faults.api-slow", Broken(prepare=gives_up_soon), "does not answer"),
+    Case("releases by the API server", "faults.api-away", Broken(unprepare=needs_the_claim), "a call failed"),
+    Case("success without files", "faults.disk-full", Broken(prepare=succeeds_without_files), "no CDI file describes"),
     Case("another type", "registration.info", Broken(get_info=changed(set_field("type", "CSIPlugin"))), "CSIPlugin"),
     Case(
         "a bad name",
@@ -526,7 +767,7 @@ CASES = [
     Case(
         "publishes something else after a restart",
         "restart.slices",
-        make_driver=lambda number: GoodDriver(f"gpu-{number}"),
+        make_driver=lambda hardware, number: GoodDriver(hardware, f"gpu-{number}"),
         want="are not the same after a restart",
         patience=QUICK,
     ),
@@ -553,6 +794,51 @@ def test_every_kind_of_violation_is_found(directory: Path, case: Case) -> None:
     )
     assert result.outcome is CheckOutcome.FAILED, f"{result.skipped or 'it passed'}"
     assert any(case.want in finding.text for finding in result.findings), result.findings
+
+
+# The checks that find a fault which real drivers have, and what else each broken driver fails.
+KNOWN_FAULTS = [check for check in ALL if check.known_fault]
+ALSO_FAILED = {"prepare.shares": {"prepare.two-shares"}}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("check", KNOWN_FAULTS, ids=lambda check: check.id)
+def test_a_known_fault_is_found_by_its_check_alone(directory: Path, check: Check) -> None:
+    case = next(case for case in CASES if case.check == check.id)
+    results = results_of(
+        directory,
+        KNOWN_FAULTS,
+        case.broken,
+        make_driver=case.make_driver,
+        settings={"vanished_after_s": 600.0 if check.id == "checkpoint.deleted" else 0.1, **(case.settings or {})},
+        patience=replace(QUICK, cleanup_s=0.5 if check.id == "checkpoint.deleted" else 10.0),
+    )
+    failed = {result.check.id for result in results if result.outcome is CheckOutcome.FAILED}
+    assert failed == {check.id} | ALSO_FAILED.get(check.id, set()), [result.findings for result in results]
+    assert all(result.findings or not result.skipped for result in results)
+
+
+def test_the_faults_of_the_field_are_all_known() -> None:
+    assert {check.known_fault for check in KNOWN_FAULTS} == {
+        "stale prepare after unprepare",
+        "deleted claims left in the checkpoint",
+        "claims of several drivers pollute the checkpoint",
+        "partial failure that blocks rollback",
+        "zombie claims with finalizers",
+        "wrong generation on republish",
+        "slices of other nodes",
+        "shareID ignored",
+        "health that lies",
+    }
+    assert {check.injects for check in ALL} >= {
+        "driver slow",
+        "driver dead and restarted",
+        "driver killed during a call",
+        "disk full",
+        "device lost",
+        "API server away",
+        "API server slow",
+    }
 
 
 def test_every_check_has_a_violation_that_it_finds() -> None:
@@ -598,7 +884,8 @@ def test_checks_without_claims_run_without_an_api_server(directory: Path) -> Non
         front = directory / "front"
         front.mkdir()
         async with bench_server() as transport:
-            tested = BrokenDriver(lambda _: GoodDriver(), Broken(), transport, bench_settings(directory / "in"), front)
+            inner = bench_settings(directory / "in")
+            tested = BrokenDriver(lambda _: GoodDriver(Hardware()), Broken(), transport, inner, front)
             async with running_broken(tested):
                 # The service socket itself.
                 subject = DriverUnderTest(place=front / "dra.sock", node_name=NODE)

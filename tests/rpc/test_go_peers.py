@@ -10,7 +10,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from dralloc.cli.main import app
 from dralloc.driver import DeviceHealth, DriverFunctions, Health, capacity, device
 from dralloc.driver_kit.claim_maker import exactly
 from dralloc.node.checkpoint import read_checkpoint
@@ -50,6 +52,17 @@ async def next_words(driver: Process) -> list[str]:
     assert driver.stdout is not None
     async with asyncio.timeout(DEADLINE_S):
         return (await driver.stdout.readline()).decode().split()
+
+
+def test_the_driver_kit_checks_a_driver_in_go(tmp_path: Path) -> None:
+    """It registers and releases as it should; that it prepares claims which do not exist is found."""
+    only = [word for name in ("registration", "prepare.unknown", "unprepare.unknown") for word in ("--only", name)]
+    sockets = ["-endpoint", "{plugins}/go.sock", "-registry", "{registry}/go-reg.sock"]
+    result = CliRunner().invoke(app, ["driver-test", "-o", "json", *only, "--", str(GO / "plugin"), *sockets])
+    assert result.exit_code == 1, result.output
+    outcomes = {check["id"]: check["outcome"] for check in json.loads(result.stdout)["checks"]}
+    assert outcomes.pop("prepare.unknown") == "failed"
+    assert set(outcomes.values()) <= {"passed", "passed with remarks"}
 
 
 def test_a_driver_in_go_registers_and_prepares_shares_for_our_node() -> None:

@@ -6,8 +6,8 @@ The tests of the driver kit use it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import grpc
 import grpc.aio
 
 from dralloc.client.async_client import AsyncClient
-from dralloc.client.transport import Transport
+from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport, TransportError
 from dralloc.driver.driver import Driver
 from dralloc.driver.plugin import Plugin
 from dralloc.driver.settings import Settings
@@ -44,6 +44,10 @@ class FrontCall:
     number: int
     channel: grpc.aio.Channel
     client: AsyncClient
+    # Of the correct driver.
+    settings: Settings
+    # Clear while the correct driver is frozen.
+    running: asyncio.Event
     # State of the proxy.
     memory: dict[str, Any]
 
@@ -53,6 +57,7 @@ class FrontCall:
 
     async def forward(self, request: Any = None) -> Any:
         """The answer of the correct driver to this or another request."""
+        await self.running.wait()
         return await self.service.callable_on(self.channel, self.method)(request or self.request)
 
     async def fail(self, text: str) -> Any:
@@ -72,6 +77,10 @@ async def honest_stream(call: FrontCall) -> AsyncIterator[Any]:
         yield message
 
 
+async def _do_nothing(_client: AsyncClient) -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broken:
     """The fault of a driver."""
@@ -85,11 +94,55 @@ class Broken:
     served: tuple[PluginService, ...] = DRA_SERVICES
     # Called at each restart with its number and the settings of the correct driver.
     at_start: Callable[[int, Settings], None] = lambda _number, _settings: None
+    # Called with a client when the correct driver runs.
+    when_running: Callable[[AsyncClient], Awaitable[None]] = _do_nothing
+    # Changes requests to the API server.
+    rewrite: Callable[[ClientRequest], ClientRequest] = lambda request: request
+
+
+@dataclass(slots=True)
+class FaultyApi:
+    """The API server as the driver sees it."""
+
+    transport: Transport
+    rewrite: Callable[[ClientRequest], ClientRequest]
+    is_away: bool = False
+    delay_s: float = 0.0
+
+    async def send(self, request: ClientRequest) -> ClientResponse:
+        await asyncio.sleep(self.delay_s)
+        if self.is_away:
+            raise TransportError("the server is away")
+        return await self.transport.send(self.rewrite(request))
+
+    def stream(self, request: ClientRequest) -> AbstractAsyncContextManager[Stream]:
+        if self.is_away:
+            raise TransportError("the server is away")
+        return self.transport.stream(request)
+
+    async def close(self) -> None:
+        pass
+
+    @asynccontextmanager
+    async def away(self) -> AsyncIterator[None]:
+        self.is_away = True
+        try:
+            yield
+        finally:
+            self.is_away = False
+
+    @asynccontextmanager
+    async def slow(self, delay_s: float) -> AsyncIterator[None]:
+        self.delay_s = delay_s
+        try:
+            yield
+        finally:
+            self.delay_s = 0.0
 
 
 @dataclass(slots=True)
 class BrokenDriver:
-    """The correct driver and its proxy; can be restarted."""
+    """The correct driver and its proxy; can be restarted, frozen, and kept from writing files."""
 
     make_driver: Callable[[int], Driver]
     broken: Broken
@@ -97,17 +150,47 @@ class BrokenDriver:
     settings: Settings
     # The sockets of the proxy.
     directory: Path
+    api: FaultyApi = field(init=False)
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+    _running: asyncio.Event = field(default_factory=asyncio.Event)
     _starts: int = 0
     _counts: dict[str, int] = field(default_factory=dict)
     _memory: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.api = FaultyApi(self.transport, self.broken.rewrite)
+        self._running.set()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        self._running.clear()
+        try:
+            yield
+        finally:
+            self._running.set()
+
+    @contextmanager
+    def full_disk(self) -> Iterator[None]:
+        """Files are where directories should be, so that nothing can be written into them."""
+        places = [self.settings.data_dir(self.make_driver(0).name) / "claims", self.settings.cdi_dir]
+        for place in places:
+            place.mkdir(parents=True, exist_ok=True)
+            place.rename(f"{place}-away")
+            place.touch()
+        try:
+            yield
+        finally:
+            for place in places:
+                place.unlink()
+                Path(f"{place}-away").rename(place)
 
     async def start(self) -> None:
         self._starts += 1
         self.broken.at_start(self._starts, self.settings)
         driver = self.make_driver(self._starts)
-        plugin = Plugin(driver, self.settings, self.transport)
+        plugin = Plugin(driver, self.settings, self.api)
         await self._stack.enter_async_context(plugin.running())
+        await self.broken.when_running(AsyncClient(self.transport))
         sockets = self.settings.sockets(driver.name)
         inner = await self._stack.enter_async_context(grpc.aio.insecure_channel(f"unix:{sockets.service}"))
         registrar = await self._stack.enter_async_context(grpc.aio.insecure_channel(f"unix:{sockets.registration}"))
@@ -185,8 +268,10 @@ class BrokenDriver:
         self, service: PluginService, method: str, request: Any, context: Any, channel: grpc.aio.Channel
     ) -> FrontCall:
         self._counts[method] = self._counts.get(method, 0) + 1
-        client = AsyncClient(self.transport)
-        return FrontCall(service, method, request, context, self._counts[method], channel, client, self._memory)
+        number, client = self._counts[method], AsyncClient(self.api)
+        return FrontCall(
+            service, method, request, context, number, channel, client, self.settings, self._running, self._memory
+        )
 
 
 class _RawHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has no types

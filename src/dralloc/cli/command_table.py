@@ -45,6 +45,7 @@ COMMANDS: Final = {
     "restore": Entry("restore", "restore", WORK),
     "record": Entry("record", "record", WORK),
     "forget": Entry("forget", "forget", WORK),
+    "new": Entry("new", "app", WORK),
     "driver-test": Entry("driver_test", "driver_test", CHECK),
     "conformance": Entry("conformance", "conformance", CHECK),
     "bench": Entry("bench", "app", CHECK),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -46,18 +46,62 @@ def driver_test(
         typer.Option(help="A manifest with the ResourceClaim to use, for drivers that need a specific one."),
     ] = None,
     cdi_dir: Annotated[list[Path] | None, typer.Option(help="The directory of the CDI files of the driver.")] = None,
+    checkpoint: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="The file or directory in which the driver remembers prepared claims; default: the plugin directory of a driver that this command starts."
+        ),
+    ] = None,
     restart_command: Annotated[str | None, typer.Option(help="A command that restarts a running driver.")] = None,
+    kill_command: Annotated[
+        str | None,
+        typer.Option(
+            help="A command that kills what the driver's command has started elsewhere, such as `podman kill NAME`."
+        ),
+    ] = None,
+    lose_device: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMAND", help="A command that takes a device away; {device} and {pool} are filled in, quoted."
+        ),
+    ] = None,
+    restore_device: Annotated[
+        str | None, typer.Option(metavar="COMMAND", help="A command that brings the lost device back.")
+    ] = None,
     only: Annotated[
         list[str] | None, typer.Option(help="Only checks whose names begin with this, such as `prepare`.")
     ] = None,
+    list_checks: Annotated[
+        bool,
+        typer.Option("--list", help="List the checks with why they matter and how to fix a driver that fails them."),
+    ] = False,
     junit: Annotated[Path | None, typer.Option(help="Write a JUnit report to this file.")] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIRECTORY", help="Write report.html, report.json, junit.xml, badge.svg and badge.json there."
+        ),
+    ] = None,
     wait: Annotated[
         float, typer.Option(metavar="SECONDS", help="The timeout for the start of the driver.", min=0.1)
     ] = 60.0,
     wait_repair: Annotated[
         float, typer.Option(metavar="SECONDS", help="The timeout for the restoration of deleted slices.", min=0.1)
     ] = 90.0,
-    strict: Annotated[bool, typer.Option("--strict", help="Also fail on remarks and on skipped checks.")] = False,
+    wait_health: Annotated[
+        float, typer.Option(metavar="SECONDS", help="The timeout for reports about the health of devices.", min=0.1)
+    ] = 35.0,
+    wait_cleanup: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="How long the driver may remember a claim that was deleted while it was away; without it this is not tested.",
+            min=0.1,
+        ),
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Also fail on remarks and on checks that were not tested.")
+    ] = False,
     show_output: Annotated[bool, typer.Option("--show-output", help="Show the driver's output.")] = False,
     output: Output = OutputFormat.TABLE,
 ) -> None:
@@ -73,11 +117,21 @@ def driver_test(
     cd /var/lib/kubelet
     dralloc driver-test --socket plugins_registry/my-reg.sock --node n7
 
-    # In continuous integration.
-    dralloc driver-test --strict --junit report.xml -- ./my-driver
+    # In continuous integration: reports and a badge.
+    dralloc driver-test --report reports -- ./my-driver
+
+    # A driver that can lose a device.
+    dralloc driver-test --lose-device 'rm devices/{device}' -- ./my-driver
+
+    # What is checked, why it matters, and how to fix it.
+    dralloc driver-test --list --only checkpoint
     """
+    from dralloc.driver_kit.check import CheckOutcome
     from dralloc.driver_kit.kit import BadSetup, KitSettings
 
+    if list_checks:
+        _list(tuple(only or ()), output)
+        return
     try:
         settings = KitSettings(
             command=tuple(command or ()),
@@ -88,30 +142,64 @@ def driver_test(
             driver_name=driver,
             claim=claim,
             cdi_dirs=tuple(cdi_dir or ()),
+            checkpoint=tuple(checkpoint or ()),
             restart_command=restart_command,
+            kill_command=kill_command,
+            lose_command=lose_device,
+            restore_command=restore_device,
             only=tuple(only or ()),
             start_s=wait,
             repair_s=wait_repair,
+            health_s=wait_health,
+            cleanup_s=wait_cleanup,
             show_output=show_output,
         )
         if socket is not None and registry is not None:
             raise BadSetup("give --socket or --registry, not both")
     except BadSetup as error:
         fail(str(error))
-    _run(settings, junit, output, strict=strict)
+    result = _run(settings, output)
+    _write(result, junit, report)
+    bad = {CheckOutcome.FAILED, CheckOutcome.REMARKED, CheckOutcome.NOT_TESTED} if strict else {CheckOutcome.FAILED}
+    if any(each.outcome in bad or not each.is_testable for each in result.results):
+        raise typer.Exit(FINDINGS)
 
 
-def _run(settings: KitSettings, junit: Path | None, output: OutputFormat, *, strict: bool) -> None:
+def _list(only: tuple[str, ...], output: OutputFormat) -> None:
+    from dralloc.cli.answers import answer
+    from dralloc.driver_kit.kit import BadSetup, checks_that_begin_with
+    from dralloc.driver_kit.report import check_values, listed
+
+    try:
+        checks = checks_that_begin_with(only)
+    except BadSetup as error:
+        fail(str(error))
+    answer(output, lambda: {"checks": [check_values(check) for check in checks]}, lambda: listed(checks))
+
+
+def _write(result: KitResult, junit: Path | None, report: Path | None) -> None:
+    from dralloc.driver_kit.report import junit_of
+    from dralloc.driver_kit.report_files import write_reports
+
+    try:
+        if junit is not None:
+            junit.write_bytes(junit_of(result.results, result.driver))
+        if report is not None:
+            write_reports(report, result)
+    except OSError as error:
+        fail(f"{error.filename or junit or report}: {error.strerror or error}")
+
+
+def _run(settings: KitSettings, output: OutputFormat) -> KitResult:
     from dralloc.apiserver.credentials.kubeconfig import UnusableKubeconfig
     from dralloc.cli.answers import answer
     from dralloc.cli.termination import run_until_terminated
     from dralloc.client.kubeconfig import BadKubeconfig
     from dralloc.client.transport import TransportError
-    from dralloc.driver_kit.check import CheckOutcome
     from dralloc.driver_kit.driver_process import CommandFailed
     from dralloc.driver_kit.driver_under_test import DriverNotFound
     from dralloc.driver_kit.kit import BadSetup, run_kit
-    from dralloc.driver_kit.report import junit_of, lines_of, summary_of
+    from dralloc.driver_kit.report import lines_of, summary_of, values_of
     from dralloc.primitives.errors import ApiError
 
     def show(result: object) -> None:
@@ -128,30 +216,5 @@ def _run(settings: KitSettings, junit: Path | None, output: OutputFormat, *, str
         fail(in_words(error))
     except UnusableKubeconfig as error:
         fail(f"{error}; choose another path with --serve-kubeconfig")
-    answer(output, lambda: _values(result), lambda: summary_of(result.results))
-    if junit is not None:
-        try:
-            junit.write_bytes(junit_of(result.results, result.driver))
-        except OSError as error:
-            fail(f"{junit}: {error.strerror or error}")
-    bad = {CheckOutcome.FAILED, CheckOutcome.REMARKED, CheckOutcome.SKIPPED} if strict else {CheckOutcome.FAILED}
-    if any(result.outcome in bad or not result.is_testable for result in result.results):
-        raise typer.Exit(FINDINGS)
-
-
-def _values(result: KitResult) -> dict[str, Any]:
-    return {
-        "driver": result.driver,
-        "checks": [
-            {
-                "id": result.check.id,
-                "title": result.check.title,
-                "outcome": result.outcome.value,
-                "findings": [finding.text for finding in result.findings],
-                "skipped": result.skipped or None,
-                "asked": result.is_testable,
-                "seconds": result.seconds,
-            }
-            for result in result.results
-        ],
-    }
+    answer(output, lambda: values_of(result.results, result.driver), lambda: summary_of(result.results))
+    return result

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from dralloc.api.meta_v1 import Condition
 from dralloc.api.request_name import RequestName
@@ -234,6 +235,21 @@ def allocated_claim(claim: ResourceClaim, driver: str) -> AllocatedClaim:
         requests={request.name: request for request in claim.spec.devices.requests or ()},
         consumers=claim.status.reserved_for,
     )
+
+
+def with_own_devices(claim: ResourceClaim, driver: str) -> ResourceClaim:
+    """The claim with the results and parameters of this driver: what belongs to other drivers must not be recorded as ours."""
+    allocation = claim.status.allocation
+    if allocation is None:
+        return claim
+    devices = replace(
+        allocation.devices,
+        results=tuple(result for result in allocation.devices.results if result.driver == driver),
+        config=tuple(
+            config for config in allocation.devices.config if config.opaque is None or config.opaque.driver == driver
+        ),
+    )
+    return replace(claim, status=replace(claim.status, allocation=replace(allocation, devices=devices)))
 
 
 def _device(result: DeviceRequestAllocationResult, configs: Iterable[DeviceAllocationConfiguration]) -> AllocatedDevice:

@@ -63,6 +63,8 @@ class Plugin:
         self._checkpoint = Checkpoint(data_dir / CLAIMS_DIR)
         self._board = HealthBoard() if driver.reports_health else None
         self._health_nudge = asyncio.Event()
+        # Pool and name of the devices that the driver has listed last.
+        self._published: frozenset[tuple[str, str]] = frozenset()
         # All background work; it ends only with the driver, or by an internal error.
         self.work: asyncio.Task[None] | None = None
         self._publisher = SlicePublisher(
@@ -85,6 +87,7 @@ class Plugin:
             lock=self._instances.serialized,
             boot_id=boot_id(),
             metrics=self.metrics,
+            published=lambda: self._published,
             on_prepared=self._status.add,
         )
         self._orphaned = OrphanedClaims(
@@ -96,7 +99,7 @@ class Plugin:
     async def republish(self) -> None:
         """Get the devices of the driver again, and publish changes."""
         try:
-            self._publisher.publish(self._pools(await call(self._driver.devices)))
+            self._publish(await call(self._driver.devices))
         except InvalidPools as error:
             self._report_problem(error)
 
@@ -135,7 +138,7 @@ class Plugin:
             self._report_problem(problem)
         try:
             # Mistakes of its author end the driver at the start.
-            self._publisher.publish(self._pools(await self._first_devices()))
+            self._publish(await self._first_devices())
             async with self._serving_and_working() as registration:
                 yield registration
         finally:
@@ -200,6 +203,11 @@ class Plugin:
             return await call(self._driver.devices)
         except Exception as error:
             raise InventoryFailed(f"devices() failed: {told(error)}") from error
+
+    def _publish(self, inventory: Iterable[Pool | Device]) -> None:
+        pools = self._pools(inventory)
+        self._publisher.publish(pools)
+        self._published = frozenset((pool.name, device.name) for pool in pools for device in pool.devices)
 
     def _pools(self, inventory: Iterable[Pool | Device]) -> list[Pool]:
         """The pools; devices without a pool form one that is named after the node. Drivers need not have types."""

@@ -5,7 +5,7 @@ A kubelet repeats calls after a lost answer, a restart or a failure, and must ge
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
 from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
@@ -65,6 +65,8 @@ class PrepareContext:
 
     driver: str
     boot_id: str
+    # Pool and name of the devices that the driver has.
+    published: Set[tuple[str, str]]
     record: PreparationRecord | None = None
     # The records of other claims.
     others: tuple[PreparationRecord, ...] = ()
@@ -90,6 +92,8 @@ def decide_prepare(reference: ClaimReference, fetched: FetchedClaim, situation: 
         return Repeat(record)
     if not results and record is None:
         return Ignore()
+    if missing := [result for result in results if (result.pool, result.device) not in situation.published]:
+        return Refuse(f"claim {reference}: device {missing[0].pool}/{missing[0].device} is not on this node (any more)")
     if conflict := _find_conflict(results, situation):
         return Refuse(f"claim {reference}: {conflict}")
     return Prepare(fetched, before=record, release=record is not None and not is_same)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
@@ -21,7 +21,14 @@ from dralloc.client.typed_resource import ObjectKey, TypedResource
 from dralloc.driver import prepare_plan
 from dralloc.driver.cdi_files import ClaimCdiFiles
 from dralloc.driver.checkpoint import Checkpoint, PreparationRecord
-from dralloc.driver.claims import AllocatedClaim, ClaimReference, PreparedDevice, allocated_claim, find_prepared_faults
+from dralloc.driver.claims import (
+    AllocatedClaim,
+    ClaimReference,
+    PreparedDevice,
+    allocated_claim,
+    find_prepared_faults,
+    with_own_devices,
+)
 from dralloc.driver.driver import Driver, call
 from dralloc.driver.metrics import DriverMetrics
 from dralloc.driver.vendor_errors import text_of
@@ -67,6 +74,7 @@ class Preparer:
         lock: Callable[[], AbstractAsyncContextManager[None]],
         boot_id: str,
         metrics: DriverMetrics,
+        published: Callable[[], Set[tuple[str, str]]],
         on_prepared: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._driver = driver
@@ -76,6 +84,7 @@ class Preparer:
         self._lock = lock
         self._boot_id = boot_id
         self._metrics = metrics
+        self._published = published
         self._on_prepared = on_prepared
         self._running: set[asyncio.Task[Any]] = set()
         # For each prepare call, the claims that were not unprepared since it began.
@@ -154,7 +163,7 @@ class Preparer:
         known = await asyncio.to_thread(self._checkpoint.all)
         others = tuple(other for other in known if other.reference.uid != reference.uid)
         situation = prepare_plan.PrepareContext(
-            driver=self._driver.name, boot_id=self._boot_id, record=record, others=others
+            driver=self._driver.name, boot_id=self._boot_id, published=self._published(), record=record, others=others
         )
         match prepare_plan.decide_prepare(reference, fetched, situation):
             case prepare_plan.Refuse(reason):
@@ -179,7 +188,8 @@ class Preparer:
         if not allocated.devices:
             return ()
         remembered = before.devices if before is not None else ()
-        begun = PreparationRecord(claim=claim, boot_id=self._boot_id, devices=remembered)
+        own = with_own_devices(claim, self._driver.name)
+        begun = PreparationRecord(claim=own, boot_id=self._boot_id, devices=remembered)
         await asyncio.to_thread(self._checkpoint.write, begun)
         told = replace(allocated, prepared=remembered, others=self._allocated(others))
         devices = _prepared_devices(await call(self._driver.prepare, told))

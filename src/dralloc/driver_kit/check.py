@@ -10,38 +10,57 @@ from dralloc.driver_kit.driver_under_test import DriverUnderTest
 from dralloc.driver_kit.findings import Finding, Violation
 
 
-@dataclass(frozen=True, slots=True)
+class Feature(Enum):
+    """What a driver can do; the report has a score for each."""
+
+    BASE = "base"
+    SHARED_CAPACITY = "shared capacity"
+    PARTITIONS = "partitions"
+    HEALTH = "health"
+    UPGRADE = "upgrade"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One rule. `title` says what the driver must do, `why` what goes wrong on a node if it does not."""
+    """One rule. `title` says what the driver must do, `why` what goes wrong on a node if it does not, `fix` what to change."""
 
     id: str
     title: str
     why: str
+    fix: str
     run: Callable[[DriverUnderTest], Awaitable[Iterable[Finding]]]
+    feature: Feature = Feature.BASE
+    # The fault of real drivers that the check finds, in a few words.
+    known_fault: str = ""
+    # The fault that the check injects, in a few words.
+    injects: str = ""
 
 
 class CheckOutcome(Enum):
     PASSED = "passed"
     REMARKED = "passed with remarks"
     FAILED = "failed"
-    SKIPPED = "skipped"
+    NOT_TESTED = "not tested"
+    NOT_APPLICABLE = "not applicable"
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The findings of a check, or why it was skipped."""
+    """The findings of a check, or why it has none."""
 
     check: Check
     findings: tuple[Finding, ...] = ()
     skipped: str = ""
     seconds: float = 0.0
-    # False if an option is missing that the check needs: the driver has not passed then.
+    # False if the driver does not have the feature.
+    is_applicable: bool = True
+    # False if an option is missing without which the driver has not passed.
     is_testable: bool = True
 
     @property
     def outcome(self) -> CheckOutcome:
         if self.skipped:
-            return CheckOutcome.SKIPPED
+            return CheckOutcome.NOT_TESTED if self.is_applicable else CheckOutcome.NOT_APPLICABLE
         if any(isinstance(finding, Violation) for finding in self.findings):
             return CheckOutcome.FAILED
         return CheckOutcome.REMARKED if self.findings else CheckOutcome.PASSED

@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Sequence
 from dralloc.client.transport import TransportError
 from dralloc.driver_kit.caller import RpcFailed
 from dralloc.driver_kit.check import Check, CheckResult
+from dralloc.driver_kit.driver_process import CommandFailed
 from dralloc.driver_kit.driver_under_test import LOOK_AGAIN_S, DriverNotFound, DriverUnderTest
-from dralloc.driver_kit.findings import Finding, NotTestable, Skip, Violation
+from dralloc.driver_kit.findings import Finding, NotApplicable, NotTestable, Skip, Violation
 from dralloc.driver_kit.slice_rules import are_complete
 from dralloc.primitives.errors import ApiError
 
@@ -39,11 +40,17 @@ async def _run(check: Check, subject: DriverUnderTest) -> CheckResult:
     loop = asyncio.get_running_loop()
     begun_s = loop.time()
     findings: tuple[Finding, ...] = ()
-    skipped, is_testable = "", True
+    skip: Skip | None = None
+    skipped = ""
     try:
-        findings = tuple(await check.run(subject))
+        async with asyncio.timeout(subject.patience.check_s):
+            findings = tuple(await check.run(subject))
     except Skip as reason:
-        skipped, is_testable = str(reason), not isinstance(reason, NotTestable)
+        skip, skipped = reason, str(reason)
+    except TimeoutError:
+        findings = (Violation(f"the check did not end within {subject.patience.check_s:g} s"),)
+    except CommandFailed as error:
+        skipped = str(error)
     except RpcFailed as error:
         findings = (Violation(f"a call failed: {error}"),)
     except DriverNotFound as error:
@@ -51,7 +58,14 @@ async def _run(check: Check, subject: DriverUnderTest) -> CheckResult:
     except (ApiError, TransportError) as error:
         skipped = f"a request to the API server failed: {error}"
     problem = await _clean_up(subject)
-    return CheckResult(check, (*findings, *problem), skipped if not problem else "", loop.time() - begun_s, is_testable)
+    return CheckResult(
+        check,
+        (*findings, *problem),
+        skipped if not problem else "",
+        loop.time() - begun_s,
+        is_applicable=not isinstance(skip, NotApplicable),
+        is_testable=not isinstance(skip, NotTestable),
+    )
 
 
 async def _clean_up(subject: DriverUnderTest) -> tuple[Finding, ...]:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
+import shlex
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
 STOP_S: Final = 10.0
+COMMAND_S: Final = 120.0
+CHUNK_BYTES: Final = 65536
 
 
 class CommandFailed(Exception):
@@ -23,31 +28,44 @@ class DriverProcess:
 
     command: Sequence[str]
     environment: Mapping[str, str]
+    # Where the output of the command goes; None for the terminal.
     output: IO[bytes] | None = None
+    # A command that ends what the command has started outside of its process group, such as a container.
+    kill_command: str | None = None
     _process: asyncio.subprocess.Process | None = None
+    _copy: asyncio.Task[None] | None = None
+    _last: bytes = b""
 
     async def start(self) -> None:
         try:
+            # Through a pipe, so that a limit on the size of files does not concern the output.
             self._process = await asyncio.create_subprocess_exec(
                 *self.command,
                 env={**os.environ, **self.environment},
-                stdout=self.output,
-                stderr=self.output,
+                stdout=None if self.output is None else asyncio.subprocess.PIPE,
+                stderr=None if self.output is None else asyncio.subprocess.STDOUT,
                 start_new_session=True,
+                # SIGXFSZ stays ignored, as in this process, so that a write to a full disk is an error and not the end.
+                restore_signals=False,
             )
         except OSError as error:
             raise CommandFailed(f"cannot run {self.command[0]}: {error.strerror or error}") from None
+        self._copy = asyncio.create_task(self._copy_output(self._process))
+
+    async def _copy_output(self, process: asyncio.subprocess.Process) -> None:
+        while process.stdout is not None and (piece := await process.stdout.read(CHUNK_BYTES)):
+            assert self.output is not None, "the pipe is for it"
+            self._last = (self._last + piece)[-CHUNK_BYTES:]
+            self.output.write(piece)
+            self.output.flush()
 
     def ended(self) -> str:
         """How the command ended; empty while it or one of its child processes runs."""
-        if self._process is None or (code := self._process.returncode) is None:
+        if self._process is None or (code := self._process.returncode) is None or self._group():
             return ""
-        try:
-            os.killpg(self._process.pid, 0)
-        except ProcessLookupError:
-            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
-            return f"the driver's command {how}"
-        return ""
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+        by_limit = " (SIGXFSZ)" if code > 0 and b"SIGXFSZ" in self._last else ""
+        return f"the driver's command {how}{by_limit}"
 
     async def restart(self) -> None:
         """Kill the driver as a crash would, and start it again."""
@@ -57,21 +75,52 @@ class DriverProcess:
     async def stop(self) -> None:
         await self._end(signal.SIGTERM)
 
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """The process is suspended inside the block, with its connections open."""
+        self.freeze()
+        try:
+            yield
+        finally:
+            self.thaw()
+
     def freeze(self) -> None:
-        """Suspend the process, with its connections open."""
         self._send(signal.SIGSTOP)
 
     def thaw(self) -> None:
         self._send(signal.SIGCONT)
 
+    @contextmanager
+    def full_disk(self) -> Iterator[None]:
+        """The processes cannot write a byte to a file inside the block."""
+        before = {number: _limit_files(number, 0) for number in self._group()}
+        try:
+            yield
+        finally:
+            for number, limit in before.items():
+                _limit_files(number, limit)
+
+    def _group(self) -> list[int]:
+        """The processes of the command that run."""
+        assert self._process is not None, "the process was started"
+        found = []
+        for name in os.listdir("/proc"):
+            with suppress(ProcessLookupError, PermissionError):
+                if name.isdecimal() and os.getpgid(int(name)) == self._process.pid and not _is_zombie(int(name)):
+                    found.append(int(name))
+        return found
+
     def _send(self, number: signal.Signals) -> None:
         assert self._process is not None, "the process is running"
-        os.killpg(self._process.pid, number)
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
 
     async def _end(self, number: signal.Signals) -> None:
         process, self._process = self._process, None
         if process is None:
             return
+        if self.kill_command is not None:
+            await run_command(self.kill_command, self.environment)
         for sent in (number, signal.SIGKILL):
             try:
                 os.killpg(process.pid, sent)
@@ -84,6 +133,66 @@ class DriverProcess:
             except TimeoutError:
                 continue
         await process.wait()
+        if self._copy is not None:
+            self._copy.cancel()
+            await asyncio.gather(self._copy, return_exceptions=True)
+
+
+def _is_zombie(number: int) -> bool:
+    with suppress(OSError):
+        return ") Z " in Path(f"/proc/{number}/stat").read_text()
+    return True
+
+
+def _limit_files(number: int, limit: int) -> int:
+    """Set the maximum size of files of a process; returns the former one. 0 if the process has ended."""
+    with suppress(ProcessLookupError):
+        soft, hard = resource.prlimit(number, resource.RLIMIT_FSIZE)
+        resource.prlimit(number, resource.RLIMIT_FSIZE, (limit, hard))
+        return soft
+    return 0
+
+
+async def run_command(command: str, environment: Mapping[str, str] | None = None) -> None:
+    """Run a shell command of the user; raises `CommandFailed`."""
+    process = await asyncio.create_subprocess_shell(
+        command,
+        env={**os.environ, **(environment or {})},
+        start_new_session=True,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        async with asyncio.timeout(COMMAND_S):
+            output, _ = await process.communicate()
+    except TimeoutError:
+        os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+        raise CommandFailed(f"{command!r} did not end within {COMMAND_S:g} s") from None
+    if process.returncode != 0:
+        said = output.decode(errors="replace").strip().rpartition("\n")[2]
+        raise CommandFailed(f"{command!r} exited with code {process.returncode}{said and f': {said}'}")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCommands:
+    """The user's commands that take a device away and bring it back; `{device}` and `{pool}` are filled in."""
+
+    lose_command: str
+    restore_command: str | None = None
+
+    async def lose(self, pool: str, device: str) -> None:
+        await run_command(_of_device(self.lose_command, pool, device))
+
+    async def restore(self, pool: str, device: str) -> bool:
+        if self.restore_command is None:
+            return False
+        await run_command(_of_device(self.restore_command, pool, device))
+        return True
+
+
+def _of_device(command: str, pool: str, device: str) -> str:
+    return filled_in([command], {"pool": shlex.quote(pool), "device": shlex.quote(device)})[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +206,7 @@ class RestartCommand:
         return ""
 
     async def restart(self) -> None:
-        process = await asyncio.create_subprocess_shell(self.command, env={**os.environ, **self.environment})
-        if await process.wait() != 0:
-            raise CommandFailed(f"{self.command!r} exited with code {process.returncode}")
+        await run_command(self.command, self.environment)
 
 
 def filled_in(command: Sequence[str], places: Mapping[str, Path | str]) -> list[str]:

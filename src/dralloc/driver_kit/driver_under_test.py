@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    suppress,
+)
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -15,6 +21,7 @@ from msgspec.structs import replace
 from dralloc.api.resource_v1 import (
     DeviceClaimConfiguration,
     DeviceRequest,
+    DeviceRequestAllocationResult,
     DeviceSubRequest,
     ResourceClaim,
     ResourceSlice,
@@ -23,8 +30,10 @@ from dralloc.client.async_client import AsyncClient
 from dralloc.driver_kit.answer_rules import services_in
 from dralloc.driver_kit.caller import Caller, ClaimName, PluginInfo, Responsiveness, RpcFailed, calling
 from dralloc.driver_kit.claim_maker import CannotAllocate, ClaimMaker, exactly
-from dralloc.driver_kit.findings import NotTestable, Skip
+from dralloc.driver_kit.driver_traces import DriverTraces
+from dralloc.driver_kit.findings import NotTestable, NotTested, Skip
 from dralloc.driver_kit.slice_rules import SliceHistory
+from dralloc.kubelet.plugin_limits import CALL_TIMEOUT_S
 from dralloc.kubelet.plugin_sockets import find_sockets
 from dralloc.rpc.plugin_services import DRA_SERVICES, DRA_V1, HEALTH_SERVICES, PluginService
 
@@ -45,6 +54,36 @@ class Restarter(Protocol):
     async def restart(self) -> None: ...
 
 
+class ProcessFaults(Protocol):
+    """InjectableFaults of the driver's process, each inside a block."""
+
+    def frozen(self) -> AbstractContextManager[None]:
+        """The process does not run, with its connections open."""
+        ...
+
+    def full_disk(self) -> AbstractContextManager[None]:
+        """The process cannot write files."""
+        ...
+
+
+class ApiFaults(Protocol):
+    """InjectableFaults of the API server as the driver sees it, each inside a block."""
+
+    def away(self) -> AbstractAsyncContextManager[None]: ...
+
+    def slow(self, delay_s: float) -> AbstractAsyncContextManager[None]: ...
+
+
+class DeviceFaults(Protocol):
+    """Takes a device away and brings it back."""
+
+    async def lose(self, pool: str, device: str) -> None: ...
+
+    async def restore(self, pool: str, device: str) -> bool:
+        """False if the device stays lost."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Patience:
     """How long to wait for the driver."""
@@ -53,7 +92,26 @@ class Patience:
     start_s: float = 60.0
     # Until a deleted slice is republished.
     repair_s: float = 90.0
-    health_s: float = 30.0
+    health_s: float = 35.0
+    # Until a claim can be prepared again after a fault.
+    recovery_s: float = 60.0
+    # How long a call may take, as for a kubelet.
+    call_s: float = CALL_TIMEOUT_S
+    # How long to look for what should not happen.
+    settle_s: float = 1.0
+    # Until a driver has released a claim that was deleted without it; None if the user does not want to wait.
+    cleanup_s: float | None = None
+    # One check at most.
+    check_s: float = 900.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InjectableFaults:
+    """The faults that can be injected into this driver."""
+
+    process: ProcessFaults | None = None
+    api: ApiFaults | None = None
+    device: DeviceFaults | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +133,10 @@ class DriverUnderTest:
     client: AsyncClient | None = None
     restarter: Restarter | None = None
     shape: ClaimShape = ClaimShape()
-    cdi_dirs: tuple[Path, ...] = ()
+    traces: DriverTraces = field(default_factory=DriverTraces)
+    faults: InjectableFaults = InjectableFaults()
+    # True if the API server is the kit's own, so that all slices of the driver come from this one.
+    is_alone: bool = False
     # Needed if the driver is reached without registration.
     driver_name: str = ""
     history: SliceHistory = field(default_factory=SliceHistory)
@@ -112,7 +173,7 @@ class DriverUnderTest:
     @property
     def registrar(self) -> Caller:
         if self._registrar is None:
-            raise Skip("the driver is reached at its service socket; its registration socket is not known")
+            raise NotTested("the driver is reached at its service socket; use --socket with its registration socket")
         return self._registrar
 
     @property
@@ -128,7 +189,7 @@ class DriverUnderTest:
     def service(self) -> PluginService:
         """The version that a kubelet would call."""
         if not self.services:
-            raise Skip("the driver advertises no version that a kubelet supports")
+            raise NotTested("the driver advertises no version that a kubelet supports")
         return DRA_V1 if DRA_V1 in self.services else self.services[0]
 
     async def connect(self) -> None:
@@ -181,7 +242,9 @@ class DriverUnderTest:
     async def restart(self) -> None:
         """Kill the driver, start it again, and reconnect."""
         if self.restarter is None:
-            raise Skip("the kit cannot restart the driver; give the driver's command after --, or --restart-command")
+            raise NotTested(
+                "the kit cannot restart the driver; give the driver's command after --, or --restart-command"
+            )
         await self.restarter.restart()
         await self.reconnect()
 
@@ -214,9 +277,20 @@ class DriverUnderTest:
         try:
             made = await self.claims.allocated(self.new_name(), requests or self.requests(), self.shape.config)
         except CannotAllocate as error:
-            raise Skip(str(error)) from None
+            raise NotTested(str(error)) from None
         self._made.append(made)
         return made
+
+    async def claim_with(self, request: str, result: DeviceRequestAllocationResult) -> ResourceClaim:
+        """Create a claim with allocated devices, to which this result of a further request is added."""
+        own = await self.claim()
+        assert own.status.allocation is not None, "it was allocated"
+        found = own.status.allocation
+        mixed = await self.unallocated_claim([*self.requests(), exactly(request, self.claims.class_name)])
+        # The devices cannot belong to two claims.
+        await self.claims.delete(own)
+        devices = replace(found.devices, results=(*found.devices.results, result))
+        return await self.claims.write_allocation(mixed, replace(found, devices=devices))
 
     async def unallocated_claim(self, requests: Sequence[DeviceRequest] | None = None) -> ResourceClaim:
         made = await self.claims.create(self.new_name(), requests or self.requests(), self.shape.config)

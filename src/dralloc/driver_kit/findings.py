@@ -23,8 +23,16 @@ Finding = Violation | Remark
 
 
 class Skip(Exception):
-    """The check does not apply to this driver; the message says why."""
+    """The check has no result; the message says why."""
 
 
-class NotTestable(Skip):
-    """The driver cannot be tested without an option that the user did not give; the message names it."""
+class NotApplicable(Skip):
+    """The driver does not have the feature that the check is about."""
+
+
+class NotTested(Skip):
+    """Something is missing that the check needs, such as an option; the message names it."""
+
+
+class NotTestable(NotTested):
+    """The driver as a whole cannot be tested without an option that the user did not give: the run is not a pass."""

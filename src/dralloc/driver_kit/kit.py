@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -20,11 +20,13 @@ from dralloc.apiserver.server_process import ServerSettings, run_server
 from dralloc.client.async_client import AsyncClient, connect_async
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.kubeconfig import BadKubeconfig, find_connection
+from dralloc.driver_kit.api_proxy import ApiProxy
 from dralloc.driver_kit.check import Check, CheckResult
 from dralloc.driver_kit.check_runner import run_checks
 from dralloc.driver_kit.checks import ALL
-from dralloc.driver_kit.driver_process import DriverProcess, RestartCommand, filled_in
-from dralloc.driver_kit.driver_under_test import ClaimShape, DriverNotFound, DriverUnderTest, Patience
+from dralloc.driver_kit.driver_process import DeviceCommands, DriverProcess, RestartCommand, filled_in
+from dralloc.driver_kit.driver_traces import DriverTraces
+from dralloc.driver_kit.driver_under_test import ClaimShape, DriverNotFound, DriverUnderTest, InjectableFaults, Patience
 from dralloc.driver_kit.findings import Skip
 from dralloc.primitives.errors import AlreadyExists, NotFound
 
@@ -48,10 +50,16 @@ class KitSettings:
     driver_name: str = ""
     claim: Path | None = None
     cdi_dirs: tuple[Path, ...] = ()
+    checkpoint: tuple[Path, ...] = ()
     restart_command: str | None = None
+    kill_command: str | None = None
+    lose_command: str | None = None
+    restore_command: str | None = None
     only: tuple[str, ...] = ()
     start_s: float = 60.0
     repair_s: float = 90.0
+    health_s: float = 35.0
+    cleanup_s: float | None = None
     show_output: bool = False
 
     def __post_init__(self) -> None:
@@ -59,13 +67,21 @@ class KitSettings:
             raise BadSetup("give the driver's command after --, or --socket or --registry of a running driver")
         if self.command and self.restart_command is not None:
             raise BadSetup("--restart-command is only for drivers that the kit does not start")
+        if self.kill_command is not None and not self.command:
+            raise BadSetup("--kill-command is only for drivers that the kit starts")
+        if self.restore_command is not None and self.lose_command is None:
+            raise BadSetup("--restore-device needs --lose-device")
         if self.kubeconfig is not None and self.serve_kubeconfig is not None:
             raise BadSetup("--kubeconfig and --serve-kubeconfig exclude each other")
-        if not self.checks():
-            raise BadSetup(f"no check begins with {' or '.join(self.only)}; the groups are {', '.join(_groups())}")
+        checks_that_begin_with(self.only)
 
-    def checks(self) -> tuple[Check, ...]:
-        return tuple(check for check in ALL if not self.only or check.id.startswith(self.only))
+
+def checks_that_begin_with(beginnings: tuple[str, ...]) -> tuple[Check, ...]:
+    """The checks with these beginnings of their IDs, or all; raises `BadSetup` if there are none."""
+    found = tuple(check for check in ALL if not beginnings or check.id.startswith(beginnings))
+    if not found:
+        raise BadSetup(f"no check begins with {' or '.join(beginnings)}; the groups are {', '.join(_groups())}")
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +99,7 @@ async def run_kit(
         await subject.connect()
         say(f"driver {subject.driver or '(unknown name)'} on node {settings.node_name}")
         results = []
-        async for result in run_checks(subject, settings.checks()):
+        async for result in run_checks(subject, checks_that_begin_with(settings.only)):
             results.append(result)
             on_result(result)
         return KitResult(subject.driver, tuple(results))
@@ -96,7 +112,8 @@ async def _subject(
     async with AsyncExitStack() as stack:
         # A short prefix, because the length of a socket path is limited.
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dt-")))
-        client, kubeconfig = await _server(settings, directory, stack, say)
+        server = await _server(settings, directory, stack, say)
+        client = server.client
         if client is not None:
             await stack.enter_async_context(
                 _created(client, (Node(metadata=ObjectMeta(name=settings.node_name)), *objects))
@@ -104,36 +121,72 @@ async def _subject(
         subject = DriverUnderTest(
             place=settings.place or directory / "registry",
             node_name=settings.node_name,
-            patience=Patience(start_s=settings.start_s, repair_s=settings.repair_s),
+            patience=Patience(
+                start_s=settings.start_s,
+                repair_s=settings.repair_s,
+                health_s=settings.health_s,
+                cleanup_s=settings.cleanup_s,
+            ),
             client=client,
             shape=_shape(objects),
-            cdi_dirs=settings.cdi_dirs or ((directory / "cdi",) if settings.command else ()),
+            traces=_traces(settings, directory),
+            faults=InjectableFaults(api=server.proxy, device=_device_faults(settings)),
+            is_alone=settings.kubeconfig is None and server.kubeconfig is not None,
             driver_name=settings.driver_name,
         )
         stack.push_async_callback(_leave, subject)
         if settings.command:
-            async with _process(settings, directory, kubeconfig) as process:
+            async with _process(settings, directory, server.kubeconfig) as process:
                 subject.restarter = process
+                subject.faults = replace(subject.faults, process=process)
                 yield subject
         else:
             subject.restarter = RestartCommand(settings.restart_command) if settings.restart_command else None
             yield subject
 
 
-async def _server(
-    settings: KitSettings, directory: Path, stack: AsyncExitStack, say: Callable[[str], None]
-) -> tuple[AsyncClient | None, Path | None]:
-    """A client for the API server that the driver uses, and its kubeconfig."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Server:
+    """The API server that the driver uses: a client of the kit, the kubeconfig for the driver, and what is between them."""
+
+    client: AsyncClient | None
+    kubeconfig: Path | None = None
+    proxy: ApiProxy | None = None
+
+
+def _traces(settings: KitSettings, directory: Path) -> DriverTraces:
+    """Where the driver keeps files; a driver that the kit starts has directories of the kit."""
+    return DriverTraces(
+        cdi_dirs=settings.cdi_dirs or ((directory / "cdi",) if settings.command else ()),
+        checkpoint=settings.checkpoint or ((directory / "plugins",) if settings.command else ()),
+    )
+
+
+def _device_faults(settings: KitSettings) -> DeviceCommands | None:
+    if settings.lose_command is None:
+        return None
+    return DeviceCommands(settings.lose_command, settings.restore_command)
+
+
+async def _server(settings: KitSettings, directory: Path, stack: AsyncExitStack, say: Callable[[str], None]) -> _Server:
     kubeconfig = settings.kubeconfig
     if kubeconfig is None:
         if not settings.command and settings.serve_kubeconfig is None:
-            return await _server_of_kubectl(stack, say), None
+            return _Server(client=await _server_of_kubectl(stack, say))
         kubeconfig = settings.serve_kubeconfig or directory / "kubeconfig"
         server = ServerSettings(data_dir=directory / "server", port=0, store="memory://", kubeconfig=kubeconfig)
         running = await stack.enter_async_context(run_server(server))
         if settings.serve_kubeconfig is not None:
             say(f"serving on {running.url}; kubeconfig: {kubeconfig}")
-    return await stack.enter_async_context(connect_async(kubeconfig)), kubeconfig
+        else:
+            proxy = ApiProxy.to(running.url)
+            await stack.enter_async_context(proxy.running())
+            # The port of the proxy instead of the server's.
+            through = directory / "driver.kubeconfig"
+            through.write_text(kubeconfig.read_text().replace(f":{proxy.port}", f":{proxy.listens_at}"))
+            client = await stack.enter_async_context(connect_async(kubeconfig))
+            return _Server(client=client, kubeconfig=through, proxy=proxy)
+    return _Server(client=await stack.enter_async_context(connect_async(kubeconfig)), kubeconfig=kubeconfig)
 
 
 async def _server_of_kubectl(stack: AsyncExitStack, say: Callable[[str], None]) -> AsyncClient | None:
@@ -156,7 +209,10 @@ async def _process(settings: KitSettings, directory: Path, kubeconfig: Path | No
     log = directory / "driver.log"
     with log.open("wb") as output:
         process = DriverProcess(
-            filled_in(settings.command, places), _environment(places), None if settings.show_output else output
+            filled_in(settings.command, places),
+            _environment(places),
+            None if settings.show_output else output,
+            settings.kill_command,
         )
         await process.start()
         try:

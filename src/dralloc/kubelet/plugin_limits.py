@@ -9,6 +9,8 @@ GET_INFO_TIMEOUT_S: Final = 1.0
 NOTIFY_TIMEOUT_S: Final = 5.0
 # NodePrepareResources and NodeUnprepareResources.
 CALL_TIMEOUT_S: Final = 45.0
+# How long a report about the health of a device counts, if it does not say so itself.
+HEALTH_TIMEOUT_S: Final = 30.0
 # Characters of a message about the health of a device; the rest is cut off.
 HEALTH_MESSAGE_LENGTH_MAX: Final = 1024
 # Characters of an error that a plugin reports; it is shown in events and logs.

@@ -3,13 +3,26 @@
 from typing import Final
 
 from dralloc.driver_kit.check import Check
-from dralloc.driver_kit.checks import health, prepare, registration, restart, slices, unprepare
+from dralloc.driver_kit.checks import (
+    checkpoint,
+    faults,
+    health,
+    partitions,
+    prepare,
+    registration,
+    restart,
+    slices,
+    unprepare,
+)
 
 ALL: Final[tuple[Check, ...]] = (
     *registration.CHECKS,
     *prepare.CHECKS,
     *unprepare.CHECKS,
+    *checkpoint.CHECKS,
+    *partitions.CHECKS,
     *health.CHECKS,
     *restart.CHECKS,
     *slices.CHECKS,
+    *faults.CHECKS,
 )

@@ -43,24 +43,28 @@ CHECKS: Final = (
         id="registration.info",
         title="GetInfo answers within a second and describes the driver",
         why="a kubelet does not register a plugin with another type, an invalid name or no version that it supports",
+        fix="answer GetInfo with type DRAPlugin, a DNS subdomain as the name, the path of the service socket, and v1.DRAPlugin first in the versions",
         run=_info,
     ),
     Check(
         id="registration.repeat",
         title="GetInfo gives the same answer every time",
         why="a kubelet calls it again after every restart",
+        fix="answer from constants; do not count calls or generate names in GetInfo",
         run=_repeat,
     ),
     Check(
         id="registration.status",
         title="NotifyRegistrationStatus can be called repeatedly",
         why="a kubelet whose notification fails removes the registration again",
+        fix="treat the notification as information: answer it every time, also if the plugin is registered already",
         run=_status,
     ),
     Check(
         id="registration.versions",
         title="every advertised version is served",
         why="a kubelet calls the first version of the list that it supports",
+        fix="advertise only what you serve on the socket, and serve both calls of each advertised version",
         run=_versions,
     ),
 )

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from dralloc.driver_kit.answer_rules import check_same
-from dralloc.driver_kit.check import Check
+from dralloc.driver_kit.check import Check, Feature
 from dralloc.driver_kit.checks.prepare import check_prepared, prepared
 from dralloc.driver_kit.checks.unprepare import released
 from dralloc.driver_kit.driver_under_test import LOOK_AGAIN_S, DriverUnderTest, name_of
@@ -66,24 +66,35 @@ CHECKS: Final = (
         id="restart.prepared",
         title="a prepared claim gets the same answer after a restart",
         why="running containers keep their devices while drivers are updated",
+        fix="write the answer to a file before you give it, and read it at the start",
         run=_prepared,
+        feature=Feature.UPGRADE,
+        injects="driver dead and restarted",
     ),
     Check(
         id="restart.middle",
         title="a claim can be prepared and unprepared after a restart during its preparation",
         why="a kubelet repeats the interrupted call, and later releases the claim",
+        fix="record a claim before you touch the device; a record that is not finished means: prepare again, or undo it when the claim is released",
         run=_middle,
+        feature=Feature.UPGRADE,
+        injects="driver killed during a call",
     ),
     Check(
         id="restart.gone",
         title="a claim that was deleted meanwhile is released after a restart",
         why="the driver can no longer read the claim; its devices would stay prepared forever",
+        fix="release by the checkpoint alone, which must survive the restart",
         run=_gone,
+        feature=Feature.UPGRADE,
+        injects="driver dead while a claim is deleted",
     ),
     Check(
         id="restart.slices",
         title="the same devices are published after a restart",
         why="pods could not be scheduled, or would be scheduled to devices that do not exist",
+        fix="name devices after what identifies them (an index, a PCI address), not after the order in which they were found",
         run=_slices,
+        feature=Feature.UPGRADE,
     ),
 )

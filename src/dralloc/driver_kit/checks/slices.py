@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final
 
-from dralloc.api.resource_v1 import ResourceSlice
-from dralloc.driver_kit.check import Check
+from dralloc.api.meta_v1 import ObjectMeta
+from dralloc.api.resource_v1 import Device, ResourcePool, ResourceSlice, ResourceSliceSpec
+from dralloc.devices.pool_generation import newest_generation
+from dralloc.driver_kit.check import Check, Feature
 from dralloc.driver_kit.driver_under_test import LOOK_AGAIN_S, DriverUnderTest
-from dralloc.driver_kit.findings import Finding, Skip, Violation
+from dralloc.driver_kit.findings import Finding, NotApplicable, Remark, Violation
 from dralloc.driver_kit.slice_rules import are_complete, check_published, pools_of
 from dralloc.primitives.errors import NotFound
+
+OTHER_NODE: Final = "driver-test-other"
+GENERATION_STEP: Final = 5
+NOT_RESTORED: Final = "the devices of the driver are not published again"
 
 
 async def _published(subject: DriverUnderTest) -> Iterable[Finding]:
@@ -26,9 +33,7 @@ async def _published(subject: DriverUnderTest) -> Iterable[Finding]:
 
 
 async def _repair(subject: DriverUnderTest) -> Iterable[Finding]:
-    slices = [item for item in await subject.slices() if item.spec.node_name]
-    if not slices:
-        raise Skip("the driver publishes no slices for this node")
+    slices = await _own_slices(subject)
     before = _devices(slices)
     for item in slices:
         try:
@@ -42,6 +47,90 @@ async def _repair(subject: DriverUnderTest) -> Iterable[Finding]:
             return []
         await asyncio.sleep(LOOK_AGAIN_S)
     return [Violation(f"deleted slices were not republished within {subject.patience.repair_s:.0f} s")]
+
+
+async def _generation(subject: DriverUnderTest) -> Iterable[Finding]:
+    """The pool as a later version of the driver left it: a higher generation, and a device less."""
+    slices = await _own_slices(subject)
+    before = _devices(slices)
+    seen = len(subject.history.violations)
+    floor = newest_generation(slices) + GENERATION_STEP
+    shortened = next((item.metadata.name for item in slices if item.spec.devices), "")
+    for item in slices:
+        fewer = {"devices": (item.spec.devices or ())[:-1]} if item.metadata.name == shortened else {}
+        change = {"spec": {"pool": {"generation": floor}, **fewer}}
+        await subject.server.patch(ResourceSlice, item.metadata.name, change)
+    await subject.restart()
+    deadline = asyncio.get_running_loop().time() + subject.patience.repair_s
+    problem = ""
+    while asyncio.get_running_loop().time() < deadline:
+        found = await _own_slices(subject)
+        problem = _behind(found, floor) or ("" if are_complete(found) and _devices(found) == before else NOT_RESTORED)
+        if not problem:
+            return subject.history.violations[seen:]
+        await asyncio.sleep(LOOK_AGAIN_S)
+    return [
+        Violation(
+            f"the pool was left with generation {floor}; {subject.patience.repair_s:.0f} s after a restart {problem}"
+        )
+    ]
+
+
+def _behind(slices: Iterable[ResourceSlice], floor: int) -> str:
+    late = [item for item in slices if item.spec.pool.generation < floor]
+    return f"slice {late[0].metadata.name} has generation {late[0].spec.pool.generation}" if late else ""
+
+
+async def _own_slices(subject: DriverUnderTest) -> list[ResourceSlice]:
+    slices = [item for item in await subject.slices() if item.spec.node_name]
+    if not slices:
+        raise NotApplicable("the driver publishes no slices for this node")
+    return slices
+
+
+async def _other_nodes(subject: DriverUnderTest) -> Iterable[Finding]:
+    """A slice of the same driver on another node."""
+    pool = ResourcePool(name=OTHER_NODE, generation=1, resource_slice_count=1)
+    spec = ResourceSliceSpec(driver=subject.driver, pool=pool, node_name=OTHER_NODE, devices=(Device(name="other"),))
+    made = await subject.server.create(
+        ResourceSlice(metadata=ObjectMeta(name=f"{subject.new_name()}-other"), spec=spec)
+    )
+    name = made.metadata.name
+    try:
+        await subject.restart()
+        await asyncio.sleep(subject.patience.settle_s)
+        found = [
+            item
+            for item in await subject.slices_of_all_nodes()
+            if item.spec.node_name not in (None, "", subject.node_name)
+        ]
+    finally:
+        with suppress(NotFound):
+            await subject.server.delete(ResourceSlice, name)
+    findings: list[Finding] = []
+    if name not in {item.metadata.name for item in found}:
+        findings.append(
+            Violation(f"slice {name} of node {OTHER_NODE} was deleted by the driver on {subject.node_name}")
+        )
+    for item in found:
+        if item.metadata.name == name and item.metadata.resource_version != made.metadata.resource_version:
+            findings.append(
+                Violation(f"slice {name} of node {OTHER_NODE} was changed by the driver on {subject.node_name}")
+            )
+        elif item.metadata.name != name and subject.is_alone:
+            findings.append(
+                Violation(
+                    f"slice {item.metadata.name} is for node {item.spec.node_name}, where the driver does not run"
+                )
+            )
+    findings += (
+        Remark(
+            f"pool {name} does not have the name of its node in it; drivers on two nodes would publish the same pool"
+        )
+        for name in sorted({item.spec.pool.name for item in await _own_slices(subject)})
+        if subject.node_name not in name
+    )
+    return findings
 
 
 def _devices(slices: Iterable[ResourceSlice]) -> dict[str, list[str]]:
@@ -62,18 +151,39 @@ CHECKS: Final = (
         id="slices.published",
         title="pools are complete and consistent",
         why="nothing is allocated from a pool with missing slices or duplicate devices",
+        fix="publish all slices of a pool with one generation and the real number of slices, each device once, for the node that the driver runs on",
         run=_published,
     ),
     Check(
         id="slices.repair",
         title="deleted slices are republished",
         why="a kubelet deletes the slices of its drivers when it starts, and those of a driver that was disconnected",
+        fix="watch your slices, and publish those that are missing again",
         run=_repair,
+    ),
+    Check(
+        id="slices.generation",
+        title="a pool that was left with a higher generation is published with at least this generation",
+        why="schedulers use the slices of the highest generation only: the devices of a driver that starts again with 1 are never seen",
+        fix="read the existing slices of the pool before you publish; continue with their highest generation, or the next one if several slices change",
+        run=_generation,
+        feature=Feature.UPGRADE,
+        known_fault="wrong generation on republish",
+        injects="driver restarted",
+    ),
+    Check(
+        id="slices.other-nodes",
+        title="slices of other nodes are left alone",
+        why="a driver that cleans up all slices of its name removes the devices of the whole cluster whenever one of its pods starts",
+        fix="list and delete slices with the field selector spec.driver=…,spec.nodeName=…, and have the node's name in the names of pools",
+        run=_other_nodes,
+        known_fault="slices of other nodes",
     ),
     Check(
         id="slices.history",
         title="generations only grow, and no mixture of two pool states looks complete",
         why="a scheduler would allocate devices from a pool state that never existed",
+        fix="read the existing slices first; change several slices only with a higher generation for all of them",
         run=_history,
     ),
 )
