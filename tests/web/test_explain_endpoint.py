@@ -144,6 +144,38 @@ def test_a_server_without_the_endpoint_has_no_such_path() -> None:
     asyncio.run(main())
 
 
+# --- The story of a claim -------------------------------------------------------------------------------------------
+
+EVENT = {
+    "metadata": {"name": "one.1", "namespace": "default"},
+    "involvedObject": {"kind": "ResourceClaim", "namespace": "default", "name": "gone", "uid": "u"},
+    "reason": "Deleted",
+    "message": "deleted",
+    "firstTimestamp": "2026-01-01T00:00:00Z",
+    "lastTimestamp": "2026-01-01T00:00:00Z",
+    "type": "Normal",
+    "count": 1,
+}
+EVENTS = "/api/v1/namespaces/default/events"
+
+
+def test_a_claims_story_is_told_as_long_as_its_events_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def talk(server: ApiServer) -> None:
+        assert (await send(server, EVENTS, "POST", EVENT)).status == 201
+        for name, want in (("one", ["Created"]), ("gone", ["Deleted"]), ("never", []), ("a,b=c", [])):
+            response = await send(server, f"/dralloc/v1/story/claims/default/{name}")
+            assert response.status == 200
+            assert [step["reason"] for step in json.loads(response.body)["steps"]] == want
+        assert (await send(server, "/dralloc/v1/story/claims/default/one", "POST")).status == 405
+        status, answer = await ask(server, "claims/default/gone")
+        assert (status, answer["explanation"]["verdict"]) == (200, "Deleted")
+        assert answer["text"].splitlines()[0] == "claim default/gone does not exist any more"
+        deny(server, monkeypatch, EVENTS)
+        assert (await send(server, "/dralloc/v1/story/claims/default/one", user=READER)).status == 403
+
+    run(talk)
+
+
 # --- Permissions ----------------------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +28,12 @@ from dralloc.whatif.manifest_cluster import UnusableManifest, add_manifests
 from dralloc.whatif.missing_kinds import missing_kinds
 
 OR_FILES: Final = "; or name files with -f"
+# From the namespace of names that come without one to a field selector.
+SelectEvents = Callable[[str], str]
+
+
+def all_events(_: str) -> str:
+    return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +55,13 @@ class ClusterSource:
         *,
         needed: Collection[type[ApiObject]] = PLACEMENT_NEEDED,
         useful: Collection[type[ApiObject]] = (),
+        events: SelectEvents = all_events,
     ) -> ClusterObjects:
-        """Reads the files, and of a cluster the needed and useful kinds.
+        """Reads the files, and of a cluster the needed and useful kinds; of events those that `events` selects.
 
         Ends the command if a file, or a needed kind of a cluster, cannot be read.
         """
-        objects, read = self.read(feature_gates, frozenset((*needed, *useful)))
+        objects, read = self.read(feature_gates, frozenset((*needed, *useful)), events=events)
         for object_type, found in read.items():
             if found.is_missing and object_type in needed:
                 fail(f"{objects.place}: {found.note}")
@@ -72,6 +79,7 @@ class ClusterSource:
         *,
         with_workload_pods: bool = True,
         with_writes: bool = False,
+        events: SelectEvents = all_events,
     ) -> tuple[ClusterObjects, dict[type[ApiObject], ReadKind]]:
         """The objects, and what is known of the kinds of a cluster or a dump. Ends the command if a file cannot be read.
 
@@ -83,7 +91,7 @@ class ClusterSource:
         try:
             headers = find_headers(records)
             if self.has_cluster:
-                read = self._add_cluster(objects, kinds, with_writes=with_writes)
+                read = self._add_cluster(objects, kinds, events, with_writes=with_writes)
             else:
                 read = _add_headers(objects, headers, kinds)
             if headers and not self.has_cluster:
@@ -102,7 +110,7 @@ class ClusterSource:
         return objects, read
 
     def _add_cluster(
-        self, objects: ClusterObjects, kinds: Collection[type[ApiObject]], *, with_writes: bool
+        self, objects: ClusterObjects, kinds: Collection[type[ApiObject]], events: SelectEvents, *, with_writes: bool
     ) -> dict[type[ApiObject], ReadKind]:
         from dralloc.cli.server_connection import ask_server, find_server
         from dralloc.whatif.live_cluster import read_cluster
@@ -112,7 +120,9 @@ class ClusterSource:
         objects.namespace = self.namespace or connection.namespace
         read = ask_server(
             connection,
-            lambda transport: read_cluster(transport, objects.namespace, kinds, with_writes=with_writes),
+            lambda transport: read_cluster(
+                transport, objects.namespace, kinds, events=events(objects.namespace), with_writes=with_writes
+            ),
             doing=f"reading {objects.place}",
             otherwise=OR_FILES,
         )

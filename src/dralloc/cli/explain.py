@@ -93,7 +93,8 @@ def explain(
     if sort is Sort.PODGROUP and node is not None:
         fail("--node asks about a pod or a claim; a group may have several nodes")
     question = SubjectQuestion(sort.value, name, node, options.scheduler_names)
-    objects = options.source(namespace).load(options.gates(), needed=question.needed, useful=question.useful)
+    source = options.source(namespace)
+    objects = source.load(options.gates(), needed=question.needed, useful=question.useful, events=question.events)
     print_assumed_nodes(objects)
     with unknown_names_fail():
         found = question.answer(objects)

@@ -25,12 +25,16 @@ from dralloc.primitives.errors import ApiError
 
 REMEMBERED_MAX: Final = 4096
 WAITING_MAX: Final = 1000
+WAITING_PACED_MAX: Final = 10_000
 MESSAGE_MAX: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Something that happened to an object. `is_latest`: it replaces the previous report with the same reason."""
+    """Something that happened to an object. `is_latest`: it replaces the previous report with the same reason.
+
+    `related` is the other object that had a part in it.
+    """
 
     about: ObjectReference
     type: str
@@ -38,11 +42,12 @@ class Report:
     message: str
     action: str = ""
     is_latest: bool = False
+    related: ObjectReference | None = None
 
     @property
     def like(self) -> Report:
         """The identity of an event: equal for reports that are counted as one."""
-        return replace(self, message="") if self.is_latest else self
+        return replace(self, message="", related=None) if self.is_latest else self
 
 
 def reference_to(item: ApiObject, api_version: str, kind: str) -> ObjectReference:
@@ -91,6 +96,7 @@ class Aggregator:
             reason=report.reason,
             message=message,
             action=report.action,
+            related=report.related,
             source=EventSource(component=self._component),
             reporting_component=self._component,
             first_timestamp=moment,
@@ -115,8 +121,9 @@ class EventRecorder:
         self._arrived = asyncio.Event()
         self.dropped = 0
 
-    def report(self, report: Report) -> None:
-        event = self._aggregator.event(report, self._clock.now())
+    def report(self, report: Report, at: datetime | None = None) -> None:
+        """`at` is the time when it happened, if that is not now."""
+        event = self._aggregator.event(report, at or self._clock.now())
         if len(self._waiting) >= WAITING_MAX:
             self._waiting.popleft()
             self.dropped += 1
@@ -142,3 +149,34 @@ class EventRecorder:
         except (ApiError, TransportError):
             # Events are best effort: a lost one does not stop the component, and the next equal one is created again.
             self._aggregator.forget(report)
+
+
+class PacedReports:
+    """Reports that can wait: passed on one after the other, so that thousands at once do not delay other writes.
+
+    A report that replaces one that still waits takes its place. Beyond `WAITING_PACED_MAX`, the oldest is dropped.
+    """
+
+    def __init__(self, recorder: EventRecorder, clock: Clock, *, per_s: float) -> None:
+        self._recorder = recorder
+        self._clock = clock
+        self._pause_s = 1 / per_s
+        self._waiting: OrderedDict[Report, tuple[Report, datetime]] = OrderedDict()
+        self._arrived = asyncio.Event()
+
+    def add(self, report: Report, at: datetime | None = None) -> None:
+        """`at` is the time when it happened, if that is not now."""
+        self._waiting[report.like] = report, at or self._clock.now()
+        if len(self._waiting) > WAITING_PACED_MAX:
+            self._waiting.popitem(last=False)
+        self._arrived.set()
+
+    async def run(self) -> None:
+        """Passes reports on until cancelled."""
+        while True:
+            while self._waiting:
+                _, (report, at) = self._waiting.popitem(last=False)
+                self._recorder.report(report, at)
+                await asyncio.sleep(self._pause_s)
+            self._arrived.clear()
+            await self._arrived.wait()

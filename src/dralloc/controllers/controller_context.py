@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from dralloc.api.core_v1 import Event
 from dralloc.client.api_calls import ApiCalls
-from dralloc.client.event_recorder import EventRecorder
+from dralloc.client.event_recorder import EventRecorder, PacedReports
 from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import Transport
 from dralloc.controllers.metrics import ControllerMetrics
@@ -26,7 +26,7 @@ class ControllerContext:
     gates: FeatureGates
     metrics: ControllerMetrics
     nodes: NodeLifecycleSettings = DEFAULT_SETTINGS
-    recorders: list[EventRecorder] = field(default_factory=list)
+    recorders: list[EventRecorder | PacedReports] = field(default_factory=list)
 
     def calls(self, field_manager: str) -> ApiCalls:
         """API calls that write under this field manager, or under none."""
@@ -36,3 +36,9 @@ class ControllerContext:
         recorder = EventRecorder(self.calls(component), resource_for(Event), component=component, clock=self.clock)
         self.recorders.append(recorder)
         return recorder
+
+    def paced(self, recorder: EventRecorder, *, per_s: float) -> PacedReports:
+        """Reports that can wait, for the recorder."""
+        reports = PacedReports(recorder, self.clock, per_s=per_s)
+        self.recorders.append(reports)
+        return reports

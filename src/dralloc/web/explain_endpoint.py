@@ -5,6 +5,9 @@
 `explanation` is what `dralloc explain -o json` prints, `text` what it prints for people, and `notes` say what the caller may
 not read. Objects are read through the API as the caller, so an answer contains nothing that the caller could not list.
 
+`GET /dralloc/v1/story/claims/NAMESPACE/NAME`: what happened to a claim, from its events and its status: `{"steps": […]}`. Unlike an
+explanation it needs no search, so it is answered at once.
+
 `GET /dralloc/v1/fragmentation`: idle and stranded devices over time, for callers who may list ResourceSlices; no samples where no scheduler
 was started with the server.
 
@@ -24,6 +27,7 @@ import msgspec
 from dralloc.access.users import User
 from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
 from dralloc.apiserver.server import HandleRequest
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.transport import ClientRequest, ClientResponse
 from dralloc.primitives.errors import ErrorDetails, MethodNotAllowed, NotFound, Timeout, TooManyRequests
@@ -57,15 +61,24 @@ class ExplainEndpoint:
             case ["dralloc", "v1", "explain", "pods" | "claims" | "podgroups" as kind, namespace, name] if (
                 namespace and name
             ):
-                pass
-            case ["dralloc", "v1", "fragmentation"] if request.method == "GET":
-                return await self._fragmentation(request, api)
+                answer = self._explain(request, api, kind, namespace, name)
+            case ["dralloc", "v1", "story", "claims", namespace, name] if namespace and name:
+                answer = _story(_CallersApi(api, request.user), namespace, name)
+            case ["dralloc", "v1", "fragmentation"]:
+                answer = self._fragmentation(request, api)
             case _:
                 raise NotFound(
-                    f"{request.path} not found: the path is {PREFIX}v1/explain/pods|claims|podgroups/NAMESPACE/NAME"
+                    f"{request.path} not found: the paths are {PREFIX}v1/explain/pods|claims|podgroups/NAMESPACE/NAME "
+                    f"and {PREFIX}v1/story/claims/NAMESPACE/NAME"
                 )
         if request.method != "GET":
+            answer.close()
             raise MethodNotAllowed(f"{request.path} only supports GET")
+        return await answer
+
+    async def _explain(
+        self, request: HttpRequest, api: HandleRequest, kind: str, namespace: str, name: str
+    ) -> HttpResponse:
         transport = _HomeLoopTransport(_CallersApi(api, request.user))
         body = await self._compute(lambda: _explain(transport, kind.removesuffix("s"), namespace, name, self._gates))
         return HttpResponse(body=body)
@@ -131,6 +144,14 @@ class _HomeLoopTransport(InProcessTransport):
 
     async def send(self, request: ClientRequest) -> ClientResponse:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(super().send(request), self._home))
+
+
+async def _story(api: _CallersApi, namespace: str, name: str) -> HttpResponse:
+    """Raises ApiError if the caller may not read the claim or events."""
+    from dralloc.whatif.claim_story import read_claim_story
+
+    steps = await read_claim_story(ApiCalls(InProcessTransport(api)), namespace, name)
+    return HttpResponse(body=msgspec.json.encode({"steps": [step.values() for step in steps]}))
 
 
 def _explain(transport: _HomeLoopTransport, kind: str, namespace: str, name: str, gates: FeatureGates) -> bytes:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dralloc.api.core_v1 import ConfigMap, Node
+from dralloc.api.core_v1 import ConfigMap, Event, Node
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.registry import Kind
@@ -53,15 +53,26 @@ async def read_cluster(
     namespace: str,
     wanted: Collection[type[ApiObject]] | None = None,
     *,
+    events: str = "",
     with_writes: bool = False,
 ) -> dict[type[ApiObject], ReadKind]:
-    """Lists the wanted kinds, or all that answers depend on, concurrently. `with_writes`: with the last write of slices and claims."""
+    """Lists the wanted kinds, or all that answers depend on, concurrently.
+
+    `events` is the field selector of the events that are read. `with_writes`: with the last write of slices and claims.
+    """
     discovery = await discover(transport)
     calls = ApiCalls(transport)
     kinds = {object_type: kind for object_type, kind in relevant_kinds() if wanted is None or object_type in wanted}
     with_schedulers = kinds.pop(ConfigMap, None) is not None
     readers = (
-        _read(calls, discovery, kind, namespace, with_writes=with_writes and object_type in _WITH_WRITES)
+        _read(
+            calls,
+            discovery,
+            kind,
+            namespace,
+            selector=events if object_type is Event else "",
+            with_writes=with_writes and object_type in _WITH_WRITES,
+        )
         for object_type, kind in kinds.items()
     )
     found = await asyncio.gather(*readers)
@@ -135,7 +146,7 @@ def why_not_served(discovery: Discovery, kind: Kind) -> str:
 
 
 async def _read(
-    calls: ApiCalls, discovery: Discovery, kind: Kind, namespace: str, *, with_writes: bool = False
+    calls: ApiCalls, discovery: Discovery, kind: Kind, namespace: str, *, selector: str, with_writes: bool
 ) -> ReadKind:
     resource = served_resource(discovery, kind, keeps_managed_fields=with_writes)
     # Most clusters do not serve taint rules and groups; then there are none.
@@ -145,7 +156,9 @@ async def _read(
         return ReadKind(note="" if is_usual else why_not_served(discovery, kind), is_missing=True)
     unreadable: list[UnreadableObject] = []
     try:
-        objects, _ = await calls.list_all(resource, page_size=PAGE_SIZE, on_unreadable=unreadable.append)
+        objects, _ = await calls.list_all(
+            resource, page_size=PAGE_SIZE, field_selector=selector, on_unreadable=unreadable.append
+        )
         return ReadKind(tuple(map(reduced, objects)), _left_out(unreadable), is_incomplete=bool(unreadable))
     except NotFound as error:
         # The gate was turned off in the meantime.
@@ -155,7 +168,11 @@ async def _read(
     if kind.namespaced:
         try:
             objects, _ = await calls.list_all(
-                resource, namespace=namespace, page_size=PAGE_SIZE, on_unreadable=unreadable.append
+                resource,
+                namespace=namespace,
+                page_size=PAGE_SIZE,
+                field_selector=selector,
+                on_unreadable=unreadable.append,
             )
             partial_note = f"{kind.plural} were read in namespace {namespace} only (no permission for others)"
             return ReadKind(

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from dralloc.api.core_v1 import Event
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.devices.identity import ClaimId, DeviceId
+from dralloc.devices.identity import ClaimId
+from dralloc.devices.result_text import text_of_result
 from dralloc.scheduler.contract import Placement, Rejection
 from dralloc.scheduler.decide.node_verdicts import Fits
 from dralloc.scheduler.state.group_members import PodGroupKey
 from dralloc.whatif.allocations import subject_of_claim, subject_of_pod
 from dralloc.whatif.blockers import Blocker, Stage
+from dralloc.whatif.claim_story import DELETED, StoryStep, claim_story
+from dralloc.whatif.cluster_objects import exists
 from dralloc.whatif.engine import Engine
 from dralloc.whatif.explanation.json_form import plain_explanation
 from dralloc.whatif.explanation.report import Explanation, FitVerdict, Question, explain
@@ -45,6 +49,8 @@ class SubjectExplanation:
     blockers: tuple[Blocker, ...] = ()
     # The pods that would be evicted for it.
     preemption: PreemptionPreview | GangPreemptionPreview | None = None
+    # Of a claim.
+    story: tuple[StoryStep, ...] = ()
 
     @property
     def is_good(self) -> bool:
@@ -64,6 +70,8 @@ class SubjectExplanation:
             yield from ("", f"It {self.preemption.summary}", *(f"  {line}" for line in self.preemption.lines()))
         if len(self.blockers) > 1:
             yield from ("", "What blocks it, in this order", *(f"  {each.message}" for each in self.blockers))
+        if self.story:
+            yield from ("", "What happened", *(f"  {step.line()}" for step in self.story))
 
     def values(self) -> dict[str, Any]:
         plain = plain_explanation(self.explanation, self.subject) if self.explanation is not None else {}
@@ -76,10 +84,29 @@ class SubjectExplanation:
         ]
         if self.preemption is not None:
             plain["preemption"] = self.preemption.values()
+        if self.story:
+            plain["story"] = [step.values() for step in self.story]
         return {**plain, "blockers": blockers}
 
 
 def explain_claim(engine: Engine, claim: ResourceClaim) -> SubjectExplanation:
+    namespace, name = claim.metadata.namespace, claim.metadata.name
+    story = claim_story(claim, namespace, name, engine.objects.all(Event).values()) if exists(claim) else ()
+    # Its creation alone is no story: the first line says what is.
+    return replace(_explain_claim(engine, claim), story=story if len(story) > 1 else ())
+
+
+def explain_deleted_claim(namespace: str, name: str, events: Iterable[Event]) -> SubjectExplanation | None:
+    """The story of a claim that does not exist any more; None if there are no events of it."""
+    story = claim_story(None, namespace, name, events)
+    if not story:
+        return None
+    subject = f"claim {namespace}/{name}"
+    blocker = Blocker(Stage.CREATION, DELETED, "it does not exist any more")
+    return SubjectExplanation(subject, DELETED, f"{subject} does not exist any more", blockers=(blocker,), story=story)
+
+
+def _explain_claim(engine: Engine, claim: ResourceClaim) -> SubjectExplanation:
     subject = subject_of_claim(claim)
     if claim.status.allocation is not None:
         held = tuple(_held_lines(claim))
@@ -188,7 +215,4 @@ def _held_lines(claim: ResourceClaim) -> Iterator[str]:
     if claim.status.allocation is None:
         return
     for result in claim.status.allocation.devices.results:
-        consumed = ",".join(f"{name}={amount}" for name, amount in result.consumed_capacity.items())
-        share = consumed or ("a share" if result.share_id else "")
-        line = f"{ClaimId.of(claim)}: request {result.request} has {DeviceId.of(result)}"
-        yield f"{line} ({share})" if share else line
+        yield f"{ClaimId.of(claim)}: request {result.request} has {text_of_result(result)}"

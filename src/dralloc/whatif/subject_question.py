@@ -17,10 +17,11 @@ from dralloc.primitives.errors import Forbidden, NotFound
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
 from dralloc.scheduler.state.group_members import PodGroupKey
+from dralloc.whatif.claim_story import events_of_claim
 from dralloc.whatif.cluster_objects import PLACEMENT_NEEDED, PLACEMENT_USEFUL, ClusterObjects, UnknownObject
 from dralloc.whatif.engine import Engine
 from dralloc.whatif.group_explanation import GroupExplanation, explain_group
-from dralloc.whatif.pod_explanation import SubjectExplanation, explain_claim, explain_pod
+from dralloc.whatif.pod_explanation import SubjectExplanation, explain_claim, explain_deleted_claim, explain_pod
 
 if TYPE_CHECKING:
     from dralloc.client.transport import Transport
@@ -42,8 +43,18 @@ class SubjectQuestion:
 
     @property
     def useful(self) -> frozenset[type[ApiObject]]:
-        # Events tell what goes wrong on a pod's node.
-        return PLACEMENT_USEFUL | (set() if self.kind == "claim" else {Event})
+        # Events tell what goes wrong on a pod's node, and what happened to a claim.
+        return PLACEMENT_USEFUL | {Event}
+
+    def events(self, namespace: str) -> str:
+        """The field selector of the events that the answer reads; `namespace` is that of names that come without one."""
+        if self.kind != "claim":
+            return "involvedObject.kind=Pod"
+        where, _, name = self._key(namespace).partition("/")
+        return events_of_claim(where, name)
+
+    def _key(self, namespace: str) -> str:
+        return self.name if "/" in self.name else f"{namespace}/{self.name}"
 
     def answer(self, objects: ClusterObjects) -> SubjectExplanation | GroupExplanation:
         """Raises UnknownObject. What the user should know about the answer is added to the notes of the objects."""
@@ -55,7 +66,13 @@ class SubjectQuestion:
         if self.kind == "podgroup":
             group = objects.find(PodGroup, "pod group", self.name).metadata
             return explain_group(engine(), PodGroupKey(group.namespace, group.name))
-        claim = objects.find(ResourceClaim, self.kind, self.name)
+        try:
+            claim = objects.find(ResourceClaim, self.kind, self.name)
+        except UnknownObject:
+            where, _, name = self._key(objects.namespace).partition("/")
+            if (found := explain_deleted_claim(where, name, objects.all(Event).values())) is not None:
+                return found
+            raise
         return explain_claim(engine(), claim)
 
 
@@ -71,7 +88,8 @@ async def ask_cluster(
 
     objects = ClusterObjects(gates, place="the cluster", namespace=namespace)
     objects.now = now or objects.now
-    for kind, found in (await read_cluster(transport, namespace, question.needed | question.useful)).items():
+    wanted = question.needed | question.useful
+    for kind, found in (await read_cluster(transport, namespace, wanted, events=question.events(namespace))).items():
         if found.is_missing and kind in question.needed:
             raise Forbidden(found.note)
         objects.add_read(found)

@@ -16,7 +16,7 @@ function explainer(...answers) {
     if (answer instanceof Error) throw answer;
     return answer.status ? Response.json({ message: answer.message }, { status: answer.status }) : Response.json(answer);
   };
-  const made = new Explainer(new Connection("", fetcher), "pods", "ns/a b", (found) => told.push(found), { restMs: REST_MS });
+  const made = new Explainer(new Connection("", fetcher), "explain/pods", "ns/a b", (found) => told.push(found), { restMs: REST_MS });
   return { made, asked, told };
 }
 

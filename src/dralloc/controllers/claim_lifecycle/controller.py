@@ -16,6 +16,7 @@ from dralloc.client.claim_patches import patch_claim, patch_claim_status
 from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey, key_of
+from dralloc.controllers.claim_lifecycle.claim_events import ClaimEvents, why_unscheduled
 from dralloc.controllers.claim_lifecycle.plan import (
     ClaimAction,
     ConsumerFacts,
@@ -59,6 +60,7 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
         self._pods = context.informers.informer_for(PODS)
         self._claim_informer = context.informers.informer_for(CLAIMS)
         self._claims = MutationCache(self._claim_informer)
+        self._events = ClaimEvents(context, context.recorder(FIELD_MANAGER))
         self._groups: Informer[PodGroup] | None = None
         # The UIDs of deleted pods and groups, so that the server need not be asked about them.
         self._gone: OrderedDict[str, None] = OrderedDict()
@@ -77,6 +79,9 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
         pod = after or before
         assert pod is not None, "a change has an object"
         self._remember(before, after)
+        if after is not None and (why := why_unscheduled(after)) and why != why_unscheduled(before):
+            used = (self._claim_informer.get(use.claim, pod.metadata.namespace) for use in claims_of(after))
+            self._events.pod_waits(after, (claim for claim in used if claim is not None))
         if after is None or is_done(after):
             for use in claims_of(pod):
                 self.queue.add(ObjectKey(pod.metadata.namespace, use.claim))
@@ -101,6 +106,7 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
                 self._gone.popitem(last=False)
 
     def _on_claim(self, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
+        self._events.claim_changed(before, after)
         if after is not None:
             self.queue.add(key_of(after))
         elif before is not None:

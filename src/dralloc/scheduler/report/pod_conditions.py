@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections import deque
 from typing import Final
 
 from msgspec import Struct
@@ -19,7 +18,7 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.api.timestamps import print_timestamp
 from dralloc.client.api_calls import ApiCalls, PatchType
-from dralloc.client.event_recorder import EventRecorder, Report, reference_to
+from dralloc.client.event_recorder import EventRecorder, PacedReports, Report, reference_to
 from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import ObjectKey
@@ -31,7 +30,6 @@ UNSCHEDULABLE: Final = "Unschedulable"
 ERROR: Final = "SchedulerError"
 SAME_AGAIN_S: Final = 60.0
 SCHEDULED_PER_S: Final = 20.0
-SCHEDULED_WAITING_MAX: Final = 10_000
 WRITERS: Final = 4
 
 PODS: Final = resource_for(Pod)
@@ -90,14 +88,13 @@ class PodConditionWriter:
         self._written: dict[str, WrittenCondition] = {}
         self._unwritten: dict[ObjectKey, _Unwritten] = {}
         self._queue: WorkQueue[ObjectKey] = WorkQueue(Backoff(first_s=1.0, most_s=60.0))
-        self._scheduled: deque[tuple[Pod, str]] = deque(maxlen=SCHEDULED_WAITING_MAX)
-        self._was_scheduled = asyncio.Event()
+        self._scheduled = PacedReports(self._events, clock, per_s=SCHEDULED_PER_S)
 
     async def run(self) -> None:
         """Writes until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._events.run())
-            tasks.create_task(self._report_scheduled())
+            tasks.create_task(self._scheduled.run())
             for _ in range(WRITERS):
                 tasks.create_task(work(self._queue, self._write, lambda *_: None))
 
@@ -141,8 +138,8 @@ class PodConditionWriter:
     def scheduled(self, pod: Pod, node: str) -> None:
         """Reports that the pod has its node."""
         self.forget(pod)
-        self._scheduled.append((pod, node))
-        self._was_scheduled.set()
+        message = f"{pod.metadata.namespace}/{pod.metadata.name} is assigned to {node}"
+        self._scheduled.add(Report(reference_to(pod, "v1", "Pod"), "Normal", "Scheduled", message, "Binding"))
 
     def forget(self, pod: Pod) -> None:
         """Writes nothing more about the pod, which has a node or is gone."""
@@ -154,16 +151,6 @@ class PodConditionWriter:
         unwritten = self._unwritten.get(key)
         if unwritten is not None and unwritten.condition.message != message:
             del self._unwritten[key]
-
-    async def _report_scheduled(self) -> None:
-        while True:
-            while self._scheduled:
-                pod, node = self._scheduled.popleft()
-                name = f"{pod.metadata.namespace}/{pod.metadata.name}"
-                self._report(pod, "Normal", "Scheduled", f"{name} is assigned to {node}", "Binding")
-                await asyncio.sleep(1 / SCHEDULED_PER_S)
-            self._was_scheduled.clear()
-            await self._was_scheduled.wait()
 
     def _report(self, pod: Pod, kind: str, reason: str, message: str, action: str, *, is_latest: bool = False) -> None:
         about = reference_to(pod, "v1", "Pod")

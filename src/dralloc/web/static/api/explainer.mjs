@@ -1,4 +1,4 @@
-// Asks the server what `dralloc explain` answers about one pod or claim, again and again while the cluster changes.
+// Asks the server a question about one object, such as what `dralloc explain` answers, again and again while the cluster changes.
 
 import { Refused } from "./connection.mjs";
 
@@ -9,10 +9,10 @@ const REST_PER_ANSWER = 10;
 const BUSY = [429, 503, 504];
 
 export class Explainer {
-  /** `kind` is pods or claims. `tell` is called with `{ answer }` or `{ message }`: why there is no answer. */
-  constructor(connection, kind, key, tell, { restMs = REST_MS } = {}) {
+  /** `question` is such as explain/pods. `tell` is called with `{ answer }` or `{ message }`: why there is no answer. */
+  constructor(connection, question, key, tell, { restMs = REST_MS } = {}) {
     this._connection = connection;
-    this._path = `/dralloc/v1/explain/${kind}/${key.split("/").map(encodeURIComponent).join("/")}`;
+    this._path = `/dralloc/v1/${question}/${key.split("/").map(encodeURIComponent).join("/")}`;
     this._tell = tell;
     this._restMs = restMs;
     this._nextAt = 0;

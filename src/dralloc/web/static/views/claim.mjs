@@ -4,7 +4,7 @@ import { collator } from "../model/names.mjs";
 import { storyOf } from "../model/story.mjs";
 import { html, useMemo } from "../vendor/htm-preact.mjs";
 import { DeviceRow, hueOf } from "./bars.mjs";
-import { Events } from "./events.mjs";
+import { ClaimStory } from "./claim_story.mjs";
 import { Explanation } from "./explanation.mjs";
 import { deviceHref, href, hrefOf } from "./routes.mjs";
 import { Cell, Name, Row, Table } from "./table.mjs";
@@ -15,9 +15,9 @@ const USERS_SHOWN = 24;
 export function ClaimView({ world, route, version, connection }) {
   const claim = world.claims.get(route.key);
   if (!claim) {
-    return html`<p class="empty" role="status">
-      There is no claim ${route.key}. It may have been deleted. <a href="#/claims">See all claims</a>
-    </p>`;
+    return html`<p class="empty" role="status">There is no claim ${route.key}. <a href="#/claims">See all claims</a></p>
+      <${Explanation} connection=${connection} kind="claims" subject=${route.key} version=${version} />
+      <${ClaimStory} connection=${connection} subject=${route.key} version=${version} />`;
   }
   const story = storyOf(claim, world);
   return html`
@@ -28,11 +28,11 @@ export function ClaimView({ world, route, version, connection }) {
       <span class="quiet">created ${age(claim.creationTimestamp)} ago${ownerText(claim)}</span>
     </p>
     <${Explanation} connection=${connection} kind="claims" subject=${claim.key} version=${version} />
+    <${ClaimStory} connection=${connection} subject=${claim.key} version=${version} />
     <ol class="story">
       <${Asked} story=${story} /><${Given} story=${story} /><${Used} story=${story} world=${world} version=${version} />
       ${story.reports.length > 0 && html`<${Reported} story=${story} />`}
     </ol>
-    <${Events} connection=${connection} kind="ResourceClaim" namespace=${claim.namespace} name=${claim.name} changed=${story.state} />
   `;
 }
 

@@ -9,18 +9,24 @@ const MEMBERS_SHOWN_MAX = 50;
 const STATES = { Placed: "placed", Fits: "would fit", Missing: "missing", Waiting: "waiting" };
 
 export function Explanation({ connection, kind, subject, version }) {
-  const [found, setFound] = useState(null);
-  const explainer = useRef(null);
-  useEffect(() => {
-    setFound(null);
-    explainer.current = new Explainer(connection, kind, subject, setFound);
-    return () => explainer.current.stop();
-  }, [connection, kind, subject]);
-  useEffect(() => explainer.current.changed(), [connection, kind, subject, version]);
+  const found = useAnswer(connection, `explain/${kind}`, subject, version);
   return html`<section class="card explanation" aria-labelledby="explanation" aria-busy=${!found}>
     <h2 id="explanation">Explanation</h2>
     ${found?.answer ? html`<${Answer} ...${found.answer} />` : html`<p class="quiet">${found ? found.message : "Asking the server …"}</p>`}
   </section>`;
+}
+
+/** The server's answer to a question about an object; asked again while the cluster changes. Null until there is one. */
+export function useAnswer(connection, question, subject, version) {
+  const [found, setFound] = useState(null);
+  const explainer = useRef(null);
+  useEffect(() => {
+    setFound(null);
+    explainer.current = new Explainer(connection, question, subject, setFound);
+    return () => explainer.current.stop();
+  }, [connection, question, subject]);
+  useEffect(() => explainer.current.changed(), [connection, question, subject, version]);
+  return found;
 }
 
 function Answer({ explanation, text, notes }) {
