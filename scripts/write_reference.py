@@ -14,6 +14,7 @@ from dralloc.allocator.diagnosis.reasons import Reason, ReasonCause
 from dralloc.api.registry import KINDS
 from dralloc.apiserver.audit.audit_metrics import AuditMetrics
 from dralloc.apiserver.description.openapi_v3 import openapi_document
+from dralloc.apiserver.http.flow_control import FlowControl
 from dralloc.apiserver.http.request_metrics import ServerMetrics
 from dralloc.cli.main import app, is_example
 from dralloc.controllers.metrics import ControllerMetrics
@@ -238,13 +239,18 @@ def type_text(schema: dict[str, Any]) -> str:
 # --- Metrics --------------------------------------------------------------------------------------------------------
 
 
-def metrics_page() -> Iterator[str]:
+def component_metrics() -> Sequence[tuple[str, str, Sequence[Metric]]]:
+    """Each component with where its metrics are, and the metrics."""
     gates = gate_metric(FeatureGates.defaults())
-    components: Sequence[tuple[str, str, Sequence[Metric]]] = (
+    return (
         (
             "API server",
             "`/metrics` of the server, for authenticated clients.",
-            (*ServerMetrics(watches=lambda: 0, gates=FeatureGates.defaults()).all(), *AuditMetrics().all()),
+            (
+                *ServerMetrics(watches=lambda: 0, gates=FeatureGates.defaults()).all(),
+                *FlowControl().metrics(),
+                *AuditMetrics().all(),
+            ),
         ),
         ("Scheduler", "`dralloc scheduler --metrics-address HOST:PORT`.", (*SchedulerMetrics().all(), gates)),
         ("Controllers", "`dralloc controllers --metrics-address HOST:PORT`.", (*ControllerMetrics().all(), gates)),
@@ -256,11 +262,14 @@ def metrics_page() -> Iterator[str]:
         ),
         ("Driver", "A driver built with `dralloc.driver`, at `DRA_METRICS_ADDRESS`.", DriverMetrics("driver").all()),
     )
+
+
+def metrics_page() -> Iterator[str]:
     yield "# Metrics"
     yield "Every component serves its metrics at `/metrics` in the Prometheus text format. If Kubernetes has a metric, its name, labels and buckets"
     yield "are used, so that existing dashboards work. Times are in seconds."
     yield ""
-    for title, where, metrics in components:
+    for title, where, metrics in component_metrics():
         yield f"## {title}"
         yield ""
         yield where

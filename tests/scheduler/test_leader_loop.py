@@ -92,6 +92,12 @@ async def test_metrics_count_attempts_pods_and_claims(cluster: ScheduledCluster)
         'scheduler_dra_claim_allocations_total{result="success",prioritized_list="true"} 1',
         'scheduler_unschedulable_pods{plugin="NodeResourcesFit",profile="dralloc"} 1',
         'scheduler_unschedulable_pods{plugin="DynamicResources",profile="dralloc"} 2',
+        'dralloc_waiting_pods{reason="Node",profile="dralloc"} 1',
+        'dralloc_waiting_pods{reason="InUse",profile="dralloc"} 1',
+        'dralloc_waiting_pods{reason="ClaimsNotReady",profile="dralloc"} 1',
+        'dralloc_devices{driver="gpu.example.com"} 2',
+        'dralloc_free_devices{driver="gpu.example.com"} 0',
+        'dralloc_device_shares{driver="gpu.example.com"} 0',
         'scheduler_pending_pods{queue="active"} 0',
         'scheduler_pending_pods{queue="backoff"} 0',
         'scheduler_pending_pods{queue="unschedulable"} 2',
@@ -109,6 +115,7 @@ async def test_metrics_count_attempts_pods_and_claims(cluster: ScheduledCluster)
     await cluster.settle()
     text = cluster.schedulers[0].counters.text()
     assert 'plugin="NodeResourcesFit"' not in text
+    assert 'dralloc_waiting_pods{reason="Node",profile="dralloc"} 0' in text.splitlines()
     assert 'scheduler_pending_pods{queue="gated"} 1' in text.splitlines()
 
 

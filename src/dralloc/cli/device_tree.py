@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from dralloc.allocator.availability import BlockCause
+from dralloc.allocator.device_capacities import CapacityReport
 from dralloc.api.resource_v1 import Device
 from dralloc.devices.taints import text_of_taint
-from dralloc.whatif.device_report import CapacityReport, DeviceReport, DeviceState, HardwareAmount, Holding, PoolReport
+from dralloc.whatif.device_report import DeviceReport, DeviceState, HardwareAmount, Holding, PoolReport
 
 BAR_WIDTH: Final = 10
 STATE_WIDTH: Final = max(len(state.value) for state in DeviceState)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from enum import StrEnum
 from typing import Final, Protocol
 
 from msgspec import Struct, field
@@ -134,6 +135,19 @@ class PreemptionPlan(Struct, frozen=True, gc=False):
     is_cheapest: bool = True
 
 
+class WaitReason(StrEnum):
+    """What a pod waits for that no node decides. Stable names, beside those of `ReasonCause`."""
+
+    # A claim, class or reservation is missing, not ready or refused.
+    CLAIMS = "ClaimsNotReady"
+    # Devices of a claim failed to get ready for the pod.
+    BINDING = "DevicesNotBound"
+    VOLUMES = "Volumes"
+    # The other pods of its group.
+    GROUP = "PodGroup"
+    NO_NODES = "NoNodes"
+
+
 class Rejection(Struct, frozen=True, gc=False):
     """No node can take the pod until one of the events in `waits_for` happens.
 
@@ -149,6 +163,8 @@ class Rejection(Struct, frozen=True, gc=False):
     delete: ClaimId | None = None
     # The Kubernetes plugins that rejected the pod.
     plugins: frozenset[str] = frozenset({DYNAMIC_RESOURCES})
+    # What the pod waits for, for metrics: a `ReasonCause` of the nodes that come nearest, or what else it lacks.
+    reason: str = WaitReason.CLAIMS
     # True if devices that match have too little capacity left.
     lacks_capacity: bool = False
     # Equal for pods that get the same decision; None where the decision is for this pod alone.

@@ -19,7 +19,7 @@ from dralloc.primitives.clock import Clock
 from dralloc.scheduler.bind.binder import Binder, BindingFailed, BindingOutcome, Bound
 from dralloc.scheduler.bind.gang_binder import GangBinder, GangBound, GangUndone, PlacedPods
 from dralloc.scheduler.bind.write_slots import WriteSlots
-from dralloc.scheduler.contract import DecisionFailure, Rejection
+from dralloc.scheduler.contract import DecisionFailure, Rejection, WaitReason
 from dralloc.scheduler.decide.cycle import Cycle
 from dralloc.scheduler.decide.gang_cycle import GangCycle, GangPlacement, GangRejection, GangRequest
 from dralloc.scheduler.decide.gang_preemption import GangPreemptionPlan
@@ -189,7 +189,7 @@ class GangAttempts:
             return
         used = {claim_id for pod in waiting.pods for claim_id in claims_used_by(pod)}
         waits_for = frozenset({group_changed(key), *map(claim_changed, used)})
-        rejection = Rejection(waiting.message, waits_for, is_early=True)
+        rejection = Rejection(waiting.message, waits_for, is_early=True, reason=WaitReason.GROUP)
         self._gate(key, [(pod, rejection) for pod in waiting.pods], waits_for)
 
     def _release_held(self, key: PodGroupKey, pods: tuple[Pod, ...], tasks: asyncio.TaskGroup) -> bool:

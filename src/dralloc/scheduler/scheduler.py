@@ -43,6 +43,7 @@ from dralloc.scheduler.queue.parked_pods import QueuedPod
 from dralloc.scheduler.queue.pending_pods import PendingPods, QueueKey, may_change_outcome, queue_key
 from dralloc.scheduler.queue.scheduling_queue import SchedulingQueue
 from dralloc.scheduler.report.decision_log import log_allocations
+from dralloc.scheduler.report.device_totals import DeviceTotals
 from dralloc.scheduler.report.group_conditions import GroupConditions
 from dralloc.scheduler.report.metrics import SchedulerMetrics
 from dralloc.scheduler.report.observed_fragmentation import ObservedFragmentation
@@ -139,6 +140,8 @@ class Scheduler:
         self.counters.queued = self._count_queued
         self.counters.rejected = self._report.rejected_counts
         self.counters.idle = self._fragmentation.by_driver
+        self.counters.waiting = self._report.waiting_counts
+        self.counters.totals = DeviceTotals(self._cluster, Features.of(self._settings.gates)).by_driver
         self._watches.pods.subscribe(self._pod_changed)
         try:
             async with asyncio.TaskGroup() as tasks:

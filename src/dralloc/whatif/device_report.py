@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from dralloc.allocator.availability import Block, PoolAvailability
+from dralloc.allocator.device_capacities import CapacityReport
 from dralloc.api.resource_v1 import ConsumerReference, Device, DeviceRequestAllocationResult, DeviceTaint, ResourceClaim
 from dralloc.devices.counters import CounterId
 from dralloc.devices.identity import ClaimId, DeviceId, PoolId
@@ -65,23 +66,6 @@ class DeviceState(Enum):
     def is_open(self) -> bool:
         """True if one more claim can get the device or a share of it."""
         return self in (DeviceState.FREE, DeviceState.SHARED)
-
-
-@dataclass(frozen=True, slots=True)
-class CapacityReport:
-    """`free` is what claims can get, nothing of a device that is blocked. `largest` is the most that one more request can get,
-    after rounding; None if none fits."""
-
-    name: str
-    value: Quantity
-    used: Quantity
-    free: Quantity
-    largest: Quantity | None
-
-    @property
-    def is_exhausted(self) -> bool:
-        """True if nothing is left; a request for nothing may still fit."""
-        return not self.free and bool(self.value)
 
 
 @dataclass(frozen=True, slots=True)

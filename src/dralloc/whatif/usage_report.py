@@ -10,8 +10,8 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from dralloc.allocator.availability import Block, BlockCause, PoolAvailability
+from dralloc.allocator.device_capacities import CapacityReport, capacities_left
 from dralloc.allocator.features import Features
-from dralloc.allocator.headroom import Room
 from dralloc.api.core_v1 import Node
 from dralloc.api.resource_v1 import Device, DeviceTaint
 from dralloc.devices.counters import CounterId
@@ -26,7 +26,6 @@ from dralloc.snapshot.pool_usage import PoolUsage
 from dralloc.snapshot.pools import Layout, PoolSlices
 from dralloc.snapshot.slices import IndexedSlice, newest_indexed
 from dralloc.whatif.device_report import (
-    CapacityReport,
     CounterReport,
     DeviceReport,
     DeviceState,
@@ -296,32 +295,5 @@ class _PoolReporter:
         key = (tuple(capacities_of(device).items()), device.remainder, is_open, used)
         known = self._capacities_known.get(key)
         if known is None:
-            known = self._capacities_known[key] = self._work_out_capacities(device, usage, is_open)
+            known = self._capacities_known[key] = capacities_left(device, usage, self._features, is_open=is_open)
         return known
-
-    def _work_out_capacities(
-        self, device: Device, usage: DeviceUsage, is_open: bool
-    ) -> tuple[tuple[CapacityReport, ...], bool]:
-        room = Room.of(device, usage, self._features)
-        has_room = self._has_room(room, usage)
-        reports: list[CapacityReport] = []
-        for (name, capacity), nanos in zip(device.capacity.items(), room.state, strict=False):
-            used = capacity.value if usage.dedicated else quantity_like(capacity.value, capacity.value.nanos - nanos)
-            free, largest = quantity_like(capacity.value, 0), None
-            if is_open and has_room:
-                largest = room.largest_request(name)
-                # No request gets any of a capacity that is not consumable.
-                is_available = largest is not None or room.terms is None
-                free = quantity_like(capacity.value, nanos if is_available else 0)
-            reports.append(CapacityReport(name, capacity.value, used, free, largest))
-        return tuple(reports), has_room
-
-    def _has_room(self, room: Room, usage: DeviceUsage) -> bool:
-        """True if a request for something, or one that names no amounts, takes no more than is left."""
-        if not self._features.consumable_capacity:
-            return True
-        if not room.accepts_something():
-            return False
-        pairs = list(zip(room.capacities.values(), room.state, strict=False))
-        is_exhausted = bool(pairs) and all(not nanos and capacity.value for capacity, nanos in pairs)
-        return not (usage.shares and is_exhausted) or room.fits_unasked()

@@ -30,6 +30,7 @@ from dralloc.scheduler.contract import (
     DecisionFailure,
     Placement,
     Rejection,
+    WaitReason,
 )
 from dralloc.scheduler.decide.claim_checks import (
     Obstacle,
@@ -194,7 +195,8 @@ class Cycle:
     def _reject_volumes(self, pod: Pod, obstacle: VolumeObstacle) -> Rejection:
         message = f"0/{len(self._view.nodes)} nodes are available: {obstacle.message}"
         waits_for = volume_events(pod) | {pod_changed(pod_key(pod))}
-        return Rejection(message, waits_for, obstacle.is_early, plugins=frozenset({obstacle.plugin}))
+        plugins = frozenset({obstacle.plugin})
+        return Rejection(message, waits_for, obstacle.is_early, plugins=plugins, reason=WaitReason.VOLUMES)
 
     def place_on(
         self, attempt: SchedulingAttempt, node_name: str, now: datetime, view: ClusterView | None = None
@@ -256,14 +258,17 @@ class Cycle:
                 frozenset({DYNAMIC_RESOURCES}),
             )
             groups: tuple[Group, ...] = ()
+            reason: str = WaitReason.BINDING
         else:
             groups, plugins = table.reasons(attempt.rules)
             message = self._message(attempt, groups)
+            reason = groups[0].reason.cause.value if groups else WaitReason.NO_NODES
         return Rejection(
             message,
             waits_for,
             deallocate=self._to_deallocate(attempt, unusable),
             plugins=plugins,
+            reason=reason,
             lacks_capacity=any(group.reason.cause is ReasonCause.CAPACITY for group in groups),
         )
 

@@ -30,6 +30,7 @@ from dralloc.scheduler.contract import (
     ExtendedClaim,
     Placement,
     Rejection,
+    WaitReason,
 )
 from dralloc.scheduler.decide.cycle import Cycle, SchedulingAttempt
 from dralloc.scheduler.decide.gang_problem import Gang, GangMember
@@ -394,7 +395,8 @@ def _for_pods(found: GangOutcome, gang: Gang, pods: Sequence[Pod]) -> GangOutcom
 
 
 def _refusal_of(message: str) -> Rejection:
-    return Rejection(message, frozenset(), plugins=frozenset({GANG_SCHEDULING, DYNAMIC_RESOURCES}))
+    plugins = frozenset({GANG_SCHEDULING, DYNAMIC_RESOURCES})
+    return Rejection(message, frozenset(), plugins=plugins, reason=WaitReason.GROUP)
 
 
 def _allocation(claim: ResourceClaim | None) -> AllocationResult | None:

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from dralloc.client.unreadable_objects import UNREADABLE_OBJECTS
-from dralloc.primitives.metrics import CounterMetric, GaugeMetric, HistogramMetric, Metric, exposition
+from dralloc.primitives.metrics import CounterMetric, GaugeMetric, HistogramMetric, LabelValues, Metric, exposition
+from dralloc.primitives.quantity import NANOS
+from dralloc.scheduler.report.device_totals import CapacityTotals, DriverTotals
 from dralloc.scheduler.report.stranded_devices import WHOLE, IdleDevices
 
 SCHEDULED: Final = "scheduled"
@@ -162,6 +165,9 @@ class SchedulerMetrics:
     rejected: Callable[[], Mapping[tuple[str, str], int]] = dict
     # By driver, in thousandths of a device. Set by the scheduler of the current term.
     idle: Callable[[], Mapping[str, IdleDevices]] = dict
+    # Waiting pods by reason and profile, devices by driver. Set by the scheduler of the current term.
+    waiting: Callable[[], Mapping[tuple[str, str], int]] = dict
+    totals: Callable[[], Mapping[str, DriverTotals]] = dict
 
     def devices_took(self, step: str, status: str, seconds: float) -> None:
         self.plugin_duration.observe("DynamicResources", step, status, value=seconds)
@@ -172,6 +178,41 @@ class SchedulerMetrics:
 
     def text(self) -> str:
         return exposition(self.all())
+
+    def _device_gauges(self) -> Iterator[GaugeMetric]:
+        counts: tuple[tuple[str, str, Callable[[DriverTotals], int]], ...] = (
+            ("dralloc_devices", "Devices of ready pools.", lambda each: each.devices),
+            (
+                "dralloc_free_devices",
+                "Devices that no claim has, and of which one more claim can get each.",
+                lambda each: each.free,
+            ),
+            ("dralloc_device_shares", "Shares of devices that claims have.", lambda each: each.shares),
+        )
+        for name, help_text, count in counts:
+            yield GaugeMetric(name, help_text, ("driver",), partial(self._by_driver, count))
+        unit = "in its unit, such as bytes. A driver has at most 100 series"
+        amounts: tuple[tuple[str, str, Callable[[CapacityTotals], int]], ...] = (
+            ("dralloc_capacity", f"What devices have of a capacity or counter, {unit}.", lambda each: each.value),
+            ("dralloc_available_capacity", f"What is available of it to claims, {unit}.", lambda each: each.free),
+            (
+                "dralloc_largest_fit",
+                f"The most of it that one more request can get of one device, {unit}.",
+                lambda each: each.largest,
+            ),
+        )
+        for name, help_text, amount in amounts:
+            yield GaugeMetric(name, help_text, ("driver", "capacity"), partial(self._by_capacity, amount))
+
+    def _by_driver(self, count: Callable[[DriverTotals], int]) -> list[tuple[LabelValues, float]]:
+        return [((driver,), count(each)) for driver, each in self.totals().items()]
+
+    def _by_capacity(self, amount: Callable[[CapacityTotals], int]) -> list[tuple[LabelValues, float]]:
+        return [
+            ((driver, name), amount(capacity) / NANOS)
+            for driver, each in self.totals().items()
+            for name, capacity in each.capacities.items()
+        ]
 
     def _gauges(self) -> Iterator[GaugeMetric]:
         yield GaugeMetric(
@@ -186,6 +227,13 @@ class SchedulerMetrics:
             ("plugin", "profile"),
             lambda: list(self.rejected().items()),
         )
+        yield GaugeMetric(
+            "dralloc_waiting_pods",
+            "Pods without a node since their last attempt, by what comes nearest: a reason of nodes, or what else they lack.",
+            ("reason", "profile"),
+            lambda: list(self.waiting().items()),
+        )
+        yield from self._device_gauges()
         yield GaugeMetric(
             "dralloc_idle_devices",
             "Idle devices; a share counts as a part of a device.",

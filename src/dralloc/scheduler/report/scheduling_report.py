@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
+from dralloc.allocator.diagnosis.reasons import ReasonCause
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.scheduler.bind.binder import BindingOutcome, Bound
@@ -28,6 +29,14 @@ _STATUSES: Final[Mapping[type[Decision], str]] = {
 }
 
 
+class _Wait(NamedTuple):
+    """Why a pod waits: the plugins that rejected it, none after a failure."""
+
+    reason: str
+    plugins: frozenset[str]
+    profile: str
+
+
 class SchedulingReport:
     """Also the binder's `BindingReporter`."""
 
@@ -37,18 +46,33 @@ class SchedulingReport:
         self._conditions = conditions
         self._counters = counters
         self._strategies = strategies
-        # The plugins that rejected a parked pod, and the pod's scheduler name.
-        self._rejected_by: dict[QueueKey, tuple[frozenset[str], str]] = {}
+        # Why pods wait since their last attempt, and how many of them do.
+        self._waiting: dict[QueueKey, _Wait] = {}
+        self._by_plugin: Counter[tuple[str, str]] = Counter()
+        self._by_reason: Counter[tuple[str, str]] = Counter()
 
     def rejected_counts(self) -> Mapping[tuple[str, str], int]:
         """The number of parked pods by plugin and scheduler name."""
-        counts: Counter[tuple[str, str]] = Counter()
-        for plugins, profile in self._rejected_by.values():
-            counts.update((plugin, profile) for plugin in plugins)
-        return counts
+        return +self._by_plugin
+
+    def waiting_counts(self) -> Mapping[tuple[str, str], int]:
+        """The number of waiting pods by reason and scheduler name; 0 for reasons that were."""
+        return self._by_reason
 
     def attempt_begins(self, key: QueueKey) -> None:
-        self._rejected_by.pop(key, None)
+        self._note(key, None)
+
+    def _note(self, key: QueueKey, wait: _Wait | None) -> None:
+        """What is known of the pod from now on; None: it does not wait."""
+        before = self._waiting.pop(key, None)
+        if wait is not None:
+            self._waiting[key] = wait
+        for each, sign in ((before, -1), (wait, 1)):
+            if each is None:
+                continue
+            self._by_reason[each.reason, each.profile] += sign
+            for plugin in each.plugins:
+                self._by_plugin[plugin, each.profile] += sign
 
     def begun(self, pod: Pod, *, is_over: bool, seconds: float) -> None:
         """What the decision needs is gathered. `is_over`: it rejects the pod before any node is judged."""
@@ -90,18 +114,19 @@ class SchedulingReport:
 
     def parked(self, pod: Pod, decision: Rejection) -> None:
         """The pod is parked; its condition may be written later or not at all."""
-        self._rejected_by[queue_key(pod)] = decision.plugins, pod.spec.scheduler_name
+        self._note(queue_key(pod), _Wait(decision.reason, decision.plugins, pod.spec.scheduler_name))
 
     def rejected(self, pod: Pod, message: str) -> bool:
         """Returns whether the message is new."""
         return self._conditions.unscheduled(pod, UNSCHEDULABLE, message)
 
     def failed(self, pod: Pod, message: str) -> None:
+        self._note(queue_key(pod), _Wait(ReasonCause.ERROR.value, frozenset(), pod.spec.scheduler_name))
         self._conditions.unscheduled(pod, ERROR, message)
 
     def removed(self, pod: Pod) -> None:
         """The pod is gone or has a node."""
-        self._rejected_by.pop(queue_key(pod), None)
+        self._note(queue_key(pod), None)
         self._conditions.forget(pod)
 
     def claim_created(self, *, is_done: bool) -> None:

@@ -31,9 +31,9 @@ from dralloc.devices.taints import repels
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.node_fit import NOT_SELECTED, WRONG_NAME, NodeRequirements
 from dralloc.scheduler.decide.typical_pods import TypicalPod, TypicalRequest
+from dralloc.scheduler.report.device_places import LocalPool
 from dralloc.scheduler.state.node_state import NodeState
 from dralloc.scheduler.state.pod_resources import PodResources
-from dralloc.snapshot.cluster import VisiblePool
 from dralloc.snapshot.node_selectors import NodeFacts
 from dralloc.snapshot.slices import IndexedSlice, bits_of
 
@@ -58,11 +58,6 @@ class IdleDevices(NamedTuple):
 # The node is not meant for the pod.
 ELSEWHERE: Final = (NOT_SELECTED, WRONG_NAME)
 ANY_POD: Final = NodeRequirements(PodResources({}, {}))
-
-
-class LocalPool(NamedTuple):
-    pool: VisiblePool
-    slices: Sequence[IndexedSlice]
 
 
 def is_for_some(pod: TypicalPod, pools: Iterable[LocalPool]) -> bool:
