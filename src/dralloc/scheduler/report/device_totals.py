@@ -17,7 +17,7 @@ from dralloc.allocator.features import Features
 from dralloc.devices.device_usage import FREE, DeviceUsage
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.node_fit import misfit_of_offer
-from dralloc.scheduler.report.device_places import DevicePlaces, PlacedPools, LocalPool, Place
+from dralloc.scheduler.report.device_places import DevicePlaces, LocalPool, Place, PlacedPools
 from dralloc.scheduler.report.stranded_devices import ANY_POD
 from dralloc.snapshot.slices import IndexedSlice, bits_of
 

@@ -10,7 +10,7 @@ from dralloc.allocator.features import Features
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.node_fit import misfit_of_offer
 from dralloc.scheduler.decide.typical_pods import TypicalPod
-from dralloc.scheduler.report.device_places import DevicePlaces, PlacedPools, LocalPool, Place
+from dralloc.scheduler.report.device_places import DevicePlaces, LocalPool, Place, PlacedPools
 from dralloc.scheduler.report.stranded_devices import (
     ANY_POD,
     ELSEWHERE,
