@@ -59,7 +59,8 @@ class ClaimTemplatesController(Controller[Key, ClaimAction]):
     """Keys are pods and PodGroups."""
 
     queue_name: ClassVar[str] = "resource_claim"
-    workers: ClassVar[int] = 20
+    # A pod takes two writes in turn, and the writes of all workers travel together (`client/batch_transport`): two full batches.
+    workers: ClassVar[int] = 128
 
     def __init__(self, context: ControllerContext) -> None:
         super().__init__(context)
