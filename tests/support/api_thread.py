@@ -21,10 +21,11 @@ from typing import Any
 from dralloc.access.users import ADMINISTRATOR
 from dralloc.api.codec import encode
 from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
-from dralloc.apiserver.http.application import ApiApplication, Scope, Send
+from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import Authenticator
-from dralloc.apiserver.http.body_reader import Receive
+from dralloc.apiserver.http.exchange import Exchange
 from dralloc.apiserver.http.listener import ListenAddress, listen
+from dralloc.apiserver.http.messages import HttpResponse
 from dralloc.apiserver.server import ApiServer
 from dralloc.client.blocking_client import Client, connect
 from dralloc.primitives.clock import Clock
@@ -96,12 +97,10 @@ class _Overheard(ApiApplication):
         self._requests = requests
         self._answers = answers
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._requests.append((scope["method"], scope["path"]))
-        said = self._answers.get(scope["path"])
+    async def serve(self, exchange: Exchange) -> None:
+        self._requests.append((exchange.method, exchange.path))
+        said = self._answers.get(exchange.path)
         if said is None:
-            await super().__call__(scope, receive, send)
+            await super().serve(exchange)
             return
-        headers = [(b"content-type", b"application/json")]
-        await send({"type": "http.response.start", "status": said.status, "headers": headers})
-        await send({"type": "http.response.body", "body": encode(said.document)})
+        await exchange.respond(HttpResponse(said.status, encode(said.document)))

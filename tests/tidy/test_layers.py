@@ -36,7 +36,6 @@ IMPURE_MODULES = frozenset(
         "aiohttp",
         "grpc",
         "sqlite3",
-        "uvicorn",
         "rich",
         "typer",
     ]

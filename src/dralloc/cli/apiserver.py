@@ -125,9 +125,8 @@ def _serve(settings: ServerSettings) -> None:
     from dralloc.store.errors import StoreError
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    # What clients send that is no HTTP, and when they disconnect, is their affair, and could fill our log.
-    for name in ("uvicorn.error", "asyncio"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+    # When clients disconnect is their affair, and could fill our log.
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve_until_told(settings))

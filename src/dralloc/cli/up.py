@@ -259,9 +259,8 @@ def _log_warnings() -> None:
     import logging
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    # What clients send that is no HTTP, and when they disconnect, is their affair, and could fill our log.
-    for name in ("uvicorn.error", "asyncio"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+    # When clients disconnect is their affair, and could fill our log.
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
 
 
 def _run(start: Start) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import stat
 import time
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,6 +24,7 @@ from dralloc.apiserver.http.authentication import (
 from dralloc.apiserver.http.flow_control import TURN_S
 from dralloc.apiserver.http.priority_levels import PriorityLevel
 from tests.support.api_server import api_server
+from tests.support.idle_connection import IdleConnection, version_request
 
 ANN = User(name="ann", groups=("devs",))
 
@@ -150,19 +150,9 @@ def test_a_flood_of_wrong_tokens_delays_no_token_that_was_right_before() -> None
             return VerifiedToken(ADMINISTRATOR) if token == "right" else None
 
     async def ask(application: ApiApplication, token: str, port: int) -> int:
-        async def receive() -> dict[str, object]:
-            return {"type": "http.request", "body": b""}
-
-        statuses: list[int] = []
-
-        async def send(message: MutableMapping[str, Any]) -> None:
-            if "status" in message:
-                statuses.append(message["status"])
-
-        headers = [(b"authorization", f"Bearer {token}".encode())]
-        scope = {"type": "http", "method": "GET", "path": "/version", "query_string": b"", "headers": headers}
-        await application({**scope, "client": ("127.0.0.1", port)}, receive, send)
-        return statuses[0]
+        connection = IdleConnection(port)
+        await application.serve(version_request(connection, token))
+        return int(connection.written.split()[1])
 
     async def main() -> None:
         verifier = Verifier()
@@ -184,29 +174,11 @@ def test_a_client_that_leaves_while_its_token_waits_to_be_verified_is_no_error()
         async def verify(self, token: str, audiences: Sequence[str] = ()) -> VerifiedToken | None:
             raise AssertionError("the client does not wait for the answer")
 
-    class Connection:
-        is_gone = True
-
     async def main() -> None:
-        async def receive() -> dict[str, object]:
-            return {"type": "http.disconnect"}
-
-        async def send(message: MutableMapping[str, Any]) -> None:
-            pass
-
         async with api_server() as server:
             application = ApiApplication(server, Authenticator({}, verifiers=(Verifier(),)))
             control = application.flow_control
             control.use(control.flow_of(ADMINISTRATOR, PriorityLevel.SYSTEM, "other"), TURN_S)
-            scope = {
-                "type": "http",
-                "method": "GET",
-                "path": "/version",
-                "query_string": b"",
-                "client": ("127.0.0.1", 1),
-            }
-            headers = [(b"authorization", b"Bearer wrong")]
-            extensions = {"connection": {"connection": Connection()}}
-            await application({**scope, "headers": headers, "extensions": extensions}, receive, send)
+            await application.serve(version_request(IdleConnection(1, is_gone=True), "wrong"))
 
     asyncio.run(main())

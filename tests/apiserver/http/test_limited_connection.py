@@ -1,33 +1,250 @@
-"""What a response is written to."""
+"""HTTP on a connection: how requests arrive, and how their responses are framed."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
 
+import pytest
 import uvloop
 
-from dralloc.apiserver.http.limited_connection import _Output
+from dralloc.access.users import ADMINISTRATOR
+from dralloc.apiserver.http.application import ApiApplication
+from dralloc.apiserver.http.authentication import Authenticator
+from dralloc.apiserver.http.connection_gate import ConnectionGate
+from dralloc.apiserver.http.exchange import Exchange
+from dralloc.apiserver.http.limited_connection import ClientSocket, ConnectionHost, LimitedConnection
+from dralloc.apiserver.http.listener import ListenAddress, listen
+from dralloc.apiserver.http.listener_limits import ListenerLimits
+from dralloc.apiserver.http.messages import HttpResponse
+from dralloc.apiserver.http.stalled_readers import StalledReaders
+from tests.support.api_server import api_server
+
+HOST = b"host: localhost\r\n"
+NAMESPACE = b'{"kind":"Namespace","apiVersion":"v1","metadata":{"generateName":"n"}}'
 
 
-def test_the_head_of_a_response_to_a_client_that_left_is_dropped() -> None:
+@dataclass(frozen=True, slots=True)
+class Case:
+    what: str
+    sent: tuple[bytes, ...]
+    # What the responses contain, in this order, and what they do not.
+    answered: tuple[bytes, ...]
+    absent: tuple[bytes, ...] = ()
+
+
+def request(line: bytes, *headers: bytes, body: bytes = b"") -> bytes:
+    return line + b"\r\n" + HOST + b"".join(header + b"\r\n" for header in headers) + b"\r\n" + body
+
+
+CLOSE = b"connection: close"
+LENGTH = b"content-length: %d" % len(NAMESPACE)
+JSON = b"content-type: application/json"
+CASES = (
+    Case(
+        "two requests, the second one ends the connection",
+        (request(b"GET /healthz HTTP/1.1") + request(b"GET /livez HTTP/1.1", CLOSE),),
+        (b"HTTP/1.1 200 OK\r\n", b"\r\n\r\nok", b"HTTP/1.1 200 OK\r\n", b"connection: close\r\n\r\nok"),
+    ),
+    Case(
+        "a request that arrives byte by byte",
+        tuple(bytes((byte,)) for byte in request(b"GET /healthz HTTP/1.1", CLOSE)),
+        (b"HTTP/1.1 200 OK\r\n", b"ok"),
+    ),
+    Case(
+        "only the head",
+        (request(b"HEAD /version HTTP/1.1", CLOSE),),
+        (b"content-length: ", b"\r\n\r\n"),
+        (b"gitVersion",),
+    ),
+    Case(
+        "a stream of which only the head is wanted has no chunks",
+        (request(b"HEAD /api/v1/namespaces?watch=1&timeoutSeconds=1 HTTP/1.1", CLOSE),),
+        (b"HTTP/1.1 ",),
+        (b"ADDED",),
+    ),
+    Case(
+        "HTTP/1.0 ends the connection",
+        (b"GET /healthz HTTP/1.0\r\nhost: localhost\r\n\r\n",),
+        (b"200 OK", b"connection: close"),
+    ),
+    Case(
+        "a stream for HTTP/1.0 has no chunks",
+        (b"GET /api/v1/namespaces?watch=1&timeoutSeconds=1 HTTP/1.0\r\nhost: localhost\r\n\r\n",),
+        (b"connection: close\r\n\r\n{", b'"type":"ADDED"'),
+        (b"chunked", b"\r\n0\r\n\r\n"),
+    ),
+    Case(
+        "a stream in chunks, then another request",
+        (
+            request(b"GET /api/v1/namespaces?watch=1&timeoutSeconds=1 HTTP/1.1"),
+            request(b"GET /healthz HTTP/1.1", CLOSE),
+        ),
+        (b"transfer-encoding: chunked", b'"type":"ADDED"', b"\r\n0\r\n\r\n", b"200 OK", b"ok"),
+    ),
+    Case(
+        "a body in chunks",
+        (
+            request(b"POST /api/v1/namespaces HTTP/1.1", JSON, CLOSE, b"transfer-encoding: chunked"),
+            b"%x\r\n%b\r\n" % (20, NAMESPACE[:20]),
+            b"%x\r\n%b\r\n0\r\n\r\n" % (len(NAMESPACE) - 20, NAMESPACE[20:]),
+        ),
+        (b"201 Created", b'"name":"n'),
+    ),
+    Case(
+        "a client that waits to be told to go on",
+        (request(b"POST /api/v1/namespaces HTTP/1.1", JSON, CLOSE, LENGTH, b"expect: 100-continue"), NAMESPACE),
+        (b"HTTP/1.1 100 Continue\r\n\r\n", b"201 Created"),
+    ),
+    Case(
+        "a body that came with its head needs no word to go on",
+        (request(b"POST /api/v1/namespaces HTTP/1.1", JSON, CLOSE, LENGTH, b"expect: 100-continue", body=NAMESPACE),),
+        (b"201 Created",),
+        (b"100 Continue",),
+    ),
+    Case(
+        "a body that is too large is refused before it arrives",
+        (request(b"POST /api/v1/namespaces HTTP/1.1", JSON, b"content-length: 99999999", b"expect: 100-continue"), b""),
+        (b"413 Request Entity Too Large", CLOSE),
+        (b"100 Continue",),
+    ),
+    Case(
+        "an upgrade to nothing",
+        (request(b"GET /healthz HTTP/1.1", b"connection: upgrade", b"upgrade: h2c"),),
+        (b"200 OK", CLOSE),
+    ),
+    Case("a method of no standard", (request(b"BREW /api/v1/namespaces HTTP/1.1", CLOSE),), (b"HTTP/1.1 405 ",)),
+    Case("no request", (b"\x16\x03\x01\r\n\r\n",), (b"HTTP/1.1 400 Bad Request", CLOSE)),
+    Case("a URL that is none", (request(b"GET healthz HTTP/1.1"),), (b"HTTP/1.1 400 Bad Request", CLOSE)),
+    Case(
+        "more requests at once than are kept",
+        (request(b"GET /healthz HTTP/1.1") * 100,),
+        (b"HTTP/1.1 400 Bad Request", CLOSE),
+    ),
+    Case("an escaped path", (request(b"GET /health%7A HTTP/1.1", CLOSE),), (b"200 OK", b"ok")),
+)
+
+
+async def answered(port: int, pieces: tuple[bytes, ...]) -> bytes:
+    """Everything that the server sends until it closes the connection; the pieces are sent one by one."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        async with asyncio.timeout(30):
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0.001)
+            if len(pieces) == 2 and not pieces[1]:
+                writer.write_eof()
+            return await reader.read()
+    finally:
+        writer.close()
+
+
+@pytest.mark.slow
+def test_requests_and_responses() -> None:
+    async def main() -> None:
+        async with (
+            api_server() as server,
+            listen(ApiApplication(server, Authenticator({}, without_credential=ADMINISTRATOR)), ListenAddress()) as url,
+        ):
+            for case in CASES:
+                heard = await answered(int(url.rsplit(":", 1)[1]), case.sent)
+                place = 0
+                for text in case.answered:
+                    assert text in heard[place:], (case.what, text, heard)
+                    place = heard.index(text, place) + len(text)
+                assert not [text for text in case.absent if text in heard], (case.what, heard)
+
+    asyncio.run(main())
+
+
+Serve = Callable[[Exchange], Awaitable[None]]
+
+
+async def with_client(serve: Serve, act: Callable[[LimitedConnection, socket.socket], Awaitable[Any]]) -> list[str]:
+    """Let a connection answer one request; returns the errors of the event loop."""
+    loop = asyncio.get_running_loop()
+    errors: list[str] = []
+    loop.set_exception_handler(lambda _, context: errors.append(context["message"]))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname())
+        ours, _ = listener.accept()
+    gate = ConnectionGate(connections_max=10, silent_max=10, report=errors.append)
+    host = ConnectionHost(serve, gate, StalledReaders(1 << 20, errors.append), ListenerLimits())
+    _, connection = await loop.create_connection(lambda: LimitedConnection(host, ClientSocket(ours)), sock=ours)
+    client.send(request(b"GET / HTTP/1.1"))
+    async with asyncio.timeout(30):
+        await act(connection, client)
+        while host.tasks or host.open:
+            await asyncio.sleep(0.001)
+    return errors
+
+
+def run(work: Awaitable[list[str]]) -> list[str]:
     async def main() -> list[str]:
-        loop = asyncio.get_running_loop()
-        errors: list[str] = []
-        loop.set_exception_handler(lambda _, context: errors.append(context["message"]))
-        ours, client = socket.socketpair()
-        transport, _ = await loop.create_connection(asyncio.Protocol, sock=ours)
-        output = _Output(transport, loop)
-        output.write(b"HTTP/1.1 200 OK\r\n\r\n")
-        client.close()
-        transport.abort()
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        output.write(b"HTTP/1.1 200 OK\r\n\r\n")
-        await asyncio.sleep(0)
-        output.write(b"piece")
-        output.close()
-        return errors
+        return await work
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        assert runner.run(main()) == []
+        return runner.run(main())
+
+
+def test_a_response_to_a_client_that_left_is_dropped() -> None:
+    left = asyncio.Event()
+
+    async def serve(exchange: Exchange) -> None:
+        await left.wait()
+        await exchange.begin(HttpResponse())
+        await exchange.send(b"piece")
+        exchange.push(b"piece")
+        exchange.end()
+
+    async def act(connection: LimitedConnection, client: socket.socket) -> None:
+        client.close()
+        while not connection.is_gone:
+            await asyncio.sleep(0.001)
+        left.set()
+
+    assert run(with_client(serve, act)) == []
+
+
+@pytest.mark.parametrize(
+    ("begins", "want"), [(False, b"HTTP/1.1 500 Internal Server Error"), (True, b"HTTP/1.1 200 OK")]
+)
+def test_a_fault_of_the_server_ends_the_connection(begins: bool, want: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    async def serve(exchange: Exchange) -> None:
+        if begins:
+            await exchange.begin(HttpResponse())
+        raise ZeroDivisionError
+
+    heard: list[bytes] = []
+
+    async def act(_: LimitedConnection, client: socket.socket) -> None:
+        client.setblocking(False)
+        while piece := await asyncio.get_running_loop().sock_recv(client, 4096):
+            heard.append(piece)
+
+    assert run(with_client(serve, act)) == []
+    assert b"".join(heard).startswith(want)
+    assert b"0\r\n\r\n" not in b"".join(heard)
+    assert "GET /" in caplog.text
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_header_that_would_be_two_is_not_sent() -> None:
+    async def serve(exchange: Exchange) -> None:
+        await exchange.respond(HttpResponse(headers=((b"warning", b"a\r\nset-cookie: b"),)))
+
+    heard: list[bytes] = []
+
+    async def act(_: LimitedConnection, client: socket.socket) -> None:
+        client.setblocking(False)
+        while piece := await asyncio.get_running_loop().sock_recv(client, 4096):
+            heard.append(piece)
+
+    assert run(with_client(serve, act)) == []
+    assert b"".join(heard).startswith(b"HTTP/1.1 500 ")
+    assert b"set-cookie" not in b"".join(heard)

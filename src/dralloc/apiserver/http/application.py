@@ -1,4 +1,4 @@
-"""The ASGI application: authenticates a request, reads its body, passes it to the API and sends the response."""
+"""The application: authenticates a request, reads its body, passes it to the API and sends the response."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from dralloc.access.users import ANONYMOUS, User
 from dralloc.apiserver.http.authentication import Authenticator
-from dralloc.apiserver.http.body_reader import BODY_BYTES_MAX, BodyReader, Message, Receive, drain, too_large
+from dralloc.apiserver.http.body_reader import BODY_BYTES_MAX, BodyReader, drain, too_large
+from dralloc.apiserver.http.exchange import ClientConnection, Exchange
 from dralloc.apiserver.http.flow_control import (
     ClientGone,
     FlowControl,
@@ -26,18 +27,10 @@ from dralloc.apiserver.http.static_pages import StaticPages
 from dralloc.apiserver.http.statuses import status_of, status_response
 from dralloc.primitives import errors
 
-Scope = Message
-Send = Callable[[Message], Awaitable[None]]
 Tunnel = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-
-_CLOSE: Final = ((b"connection", b"close"),)
 
 # Watches that one user may have open.
 WATCHES_OF_USER_MAX: Final = 8192
-
-
-# Answers depend on who asks, so no cache may keep them for others, and browsers must not guess their type.
-_PROTECTION: Final = ((b"cache-control", b"no-cache, private"), (b"x-content-type-options", b"nosniff"))
 
 
 class RequestHandler(Protocol):
@@ -54,23 +47,8 @@ class RequestHandler(Protocol):
     def end_streams(self) -> None: ...
 
 
-class ClientConnection(Protocol):
-    """A client's connection (`listener`), to which a response can be written without a task."""
-
-    is_gone: bool
-
-    @property
-    def is_paused(self) -> bool: ...
-
-    def push(self, piece: bytes) -> None: ...
-
-    def listen(self, *, on_writable: Callable[[], None] | None, on_gone: Callable[[], None] | None) -> None: ...
-
-    def take_over(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]: ...
-
-
 class ApiApplication:
-    """An ASGI application for one API server, and for static pages if there are any."""
+    """The application of one API server, and of static pages if there are any."""
 
     def __init__(self, server: RequestHandler, authenticator: Authenticator, pages: StaticPages | None = None) -> None:
         self._server = server
@@ -94,77 +72,76 @@ class ApiApplication:
         for task in self._tunnels:
             task.cancel()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        assert scope["type"] == "http", "lifespan and websockets are switched off"
-        method, path, headers = scope["method"], scope["path"], dict(scope["headers"])
-        source_ip, _ = scope.get("client") or ("", 0)
+    async def serve(self, exchange: Exchange) -> None:
+        """Answer the request of an exchange."""
+        method, path, headers, client = (
+            exchange.method,
+            exchange.path,
+            dict(exchange.headers),
+            exchange.connection.client,
+        )
+        source_ip = client[0] if client is not None else ""
         if self._checks_site:
             try:
                 check_same_site(headers)
             except errors.Forbidden as error:
                 refused = HttpRequest(method, path, {}, headers, b"", ANONYMOUS, source_ip=source_ip)
-                return await _send_early(receive, send, await self._server.refuse(refused, error))
+                return await _respond_early(exchange, await self._server.refuse(refused, error))
         if self._pages is not None and (page := self._pages.answer(method, path, headers)) is not None:
-            return await _send_whole(send, page)
-        certificate = scope.get("extensions", {}).get("user", {}).get("user")
+            return await exchange.respond(page)
         authorization = headers.get(b"authorization", b"")
-        user = self._authenticator.user_of(authorization, certificate)
-        query = parse_query(scope["query_string"])
+        user = self._authenticator.user_of(authorization, exchange.user)
+        query = parse_query(exchange.query)
         request = HttpRequest(method, path, query, headers, b"", user or ANONYMOUS, source_ip=source_ip)
-        request.raw_query = scope["query_string"]
-        connection = scope.get("extensions", {}).get("connection", {}).get("connection")
+        request.raw_query = exchange.query
         if user is None:
             try:
-                user = await self._verified_user(authorization, scope, connection)
+                user = await self._verified_user(authorization, exchange)
             except errors.TooManyRequests as error:
-                return await _send_early(receive, send, await self._server.refuse(request, error))
+                return await _respond_early(exchange, await self._server.refuse(request, error))
             except ClientGone as gone:
-                return await _send_whole(send, status_response(status_of(gone)))
+                return await exchange.respond(status_response(status_of(gone)))
             if user is None:
-                return await _send_whole(send, self._server.refuse_unauthenticated(request))
+                return await exchange.respond(self._server.refuse_unauthenticated(request))
             request.user = user
-        level = priority_level(method, path, scope["query_string"], user)
-        flow = self.flow_control.flow_of(user, level, scope.get("client"), f"{method} {path}", connection)
+        level = priority_level(method, path, exchange.query, user)
+        flow = self.flow_control.flow_of(user, level, client, f"{method} {path}", exchange.connection)
         begin(flow)
         try:
-            request.body = b"" if method == "GET" else await self._bodies.read(receive, headers, user.name)
+            request.body = b"" if method == "GET" else await self._bodies.read(exchange, headers, user.name)
         except errors.ApiError as error:
-            return await _send_early(receive, send, await self._server.refuse(request, error))
+            return await _respond_early(exchange, await self._server.refuse(request, error))
         try:
-            response = await self._respond(request, flow, scope, is_upgradable=connection is not None)
+            response = await self._respond(request, flow, exchange)
         finally:
             if request.body:
                 self._bodies.release(user.name, len(request.body))
-        if response.tunnel is not None and connection is not None:
+        if response.tunnel is not None:
             with self._counted(user):
-                return await self._tunnel(response, response.tunnel, connection)
+                return await self._tunnel(response, response.tunnel, exchange.connection)
         if response.stream is None:
             # After a request for an upgrade, the parser expects no other request.
-            return await _send_whole(send, response, *(_CLOSE if b"upgrade" in headers else ()))
+            return await exchange.respond(response, closes=b"upgrade" in headers)
         with self._counted(user):
-            if response.push is not None and connection is not None:
+            if response.push is not None:
                 await response.stream.aclose()
-                await _push_stream(send, response, response.push, connection)
+                await _push_stream(exchange, response, response.push)
             else:
-                await _send_stream(receive, send, response, response.stream, flow)
+                await _send_stream(exchange, response, response.stream, flow)
         return None
 
-    async def _verified_user(
-        self, authorization: bytes, scope: Scope, connection: ClientConnection | None
-    ) -> User | None:
+    async def _verified_user(self, authorization: bytes, exchange: Exchange) -> User | None:
         """The user of a token that must be verified. Tokens that were not right before wait their turn, as anonymous requests do:
         anyone can send one, and to verify it takes longer than many requests.
         """
         if self._authenticator.has_proven(authorization):
             return await self._authenticator.verified_user(authorization)
-        request = f"{scope['method']} {scope['path']}"
-        flow = self.flow_control.flow_of(ANONYMOUS, PriorityLevel.CATCH_ALL, scope.get("client"), request, connection)
+        connection, request = exchange.connection, f"{exchange.method} {exchange.path}"
+        flow = self.flow_control.flow_of(ANONYMOUS, PriorityLevel.CATCH_ALL, connection.client, request, connection)
         await flow.enter()
         return await flow.metered(self._authenticator.verified_user(authorization))
 
-    async def _respond(
-        self, request: HttpRequest, flow: RequestFlow, scope: Scope, *, is_upgradable: bool
-    ) -> HttpResponse:
+    async def _respond(self, request: HttpRequest, flow: RequestFlow, exchange: Exchange) -> HttpResponse:
         """The response to a complete request, when it is its turn."""
         is_upgrade = b"upgrade" in request.headers
         try:
@@ -173,9 +150,9 @@ class ApiApplication:
             await flow.enter()
         except errors.ApiError as error:
             return await self._server.refuse(request, error)
-        if is_upgrade and is_upgradable:
-            request.upgrade = tuple(scope["headers"])
-        request.impersonation = impersonation_headers(scope["headers"])
+        if is_upgrade:
+            request.upgrade = tuple(exchange.headers)
+        request.impersonation = impersonation_headers(exchange.headers)
         try:
             return await flow.metered(self._server.handle(request))
         except ClientGone as gone:
@@ -248,14 +225,6 @@ class UserApplication:
         return await self._application.answer_as(self._user, method, path, query, headers, body)
 
 
-def _head(response: HttpResponse, *extra: tuple[bytes, bytes]) -> dict[str, Any]:
-    headers = [(b"content-type", response.content_type.encode("latin-1")), *response.headers, *extra]
-    # Pages have headers of their own.
-    if not any(name == b"cache-control" for name, _ in response.headers):
-        headers += _PROTECTION
-    return {"type": "http.response.start", "status": response.status, "headers": headers}
-
-
 async def _switch_protocols(response: HttpResponse, tunnel: Tunnel, connection: ClientConnection) -> None:
     """Confirm an upgrade, and leave the connection to its protocol."""
     reader, writer = connection.take_over()
@@ -264,79 +233,47 @@ async def _switch_protocols(response: HttpResponse, tunnel: Tunnel, connection: 
     await tunnel(reader, writer)
 
 
-async def _send_whole(send: Send, response: HttpResponse, *extra: tuple[bytes, bytes]) -> None:
-    await send(_head(response, (b"content-length", b"%d" % len(response.body)), *extra))
-    await send({"type": "http.response.body", "body": response.body})
-
-
-async def _send_early(receive: Receive, send: Send, response: HttpResponse) -> None:
+async def _respond_early(exchange: Exchange, response: HttpResponse) -> None:
     """Send a response before the request is complete, and close the connection when its client has stopped sending."""
-    length = (b"content-length", b"%d" % len(response.body))
-    await send(_head(response, length, *_CLOSE))
-    await send({"type": "http.response.body", "body": response.body, "more_body": True})
-    await drain(receive)
-    await send({"type": "http.response.body", "body": b""})
+    await exchange.respond_early(response)
+    await drain(exchange)
+    exchange.end()
 
 
-class _ResponseSink:
-    """The rest of a chunked response."""
-
-    def __init__(self, connection: ClientConnection, send: Send) -> None:
-        self._connection = connection
-        self._send = send
-        self.push = connection.push
-        self.listen = connection.listen
-
-    @property
-    def is_paused(self) -> bool:
-        return self._connection.is_paused
-
-    async def send(self, piece: bytes) -> None:
-        await self._send({"type": "http.response.body", "body": piece, "more_body": True})
-
-
-async def _push_stream(
-    send: Send, response: HttpResponse, push: Callable[[Sink], Awaitable[None]], connection: ClientConnection
-) -> None:
-    # Headers are sent at once: without them, a watch without events looks like a server that hangs.
-    await send(_head(response))
+async def _push_stream(exchange: Exchange, response: HttpResponse, push: Callable[[Sink], Awaitable[None]]) -> None:
+    await exchange.begin(response)
     try:
-        await push(_ResponseSink(connection, send))
+        await push(exchange)
     finally:
-        connection.listen(on_writable=None, on_gone=None)
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
+        exchange.listen(on_writable=None, on_gone=None)
+    exchange.end()
 
 
 async def _send_stream(
-    receive: Receive, send: Send, response: HttpResponse, stream: AsyncGenerator[bytes, None], flow: RequestFlow
+    exchange: Exchange, response: HttpResponse, stream: AsyncGenerator[bytes, None], flow: RequestFlow
 ) -> None:
     """Send the stream until it ends or the client disconnects."""
-    # Headers are sent at once: without them, a watch without events looks like a server that hangs.
-    await send(_head(response))
-    sending = asyncio.ensure_future(_send_pieces(send, stream, flow))
-    leaving = asyncio.ensure_future(_disconnected(receive))
+    await exchange.begin(response)
+    sending = asyncio.ensure_future(_send_pieces(exchange, stream, flow))
+
+    def stop() -> None:
+        sending.cancel()
+
+    exchange.listen(on_writable=None, on_gone=stop)
     try:
-        await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((sending,))
     finally:
-        for task in (sending, leaving):
-            task.cancel()
-        await asyncio.gather(sending, leaving, return_exceptions=True)
+        exchange.listen(on_writable=None, on_gone=None)
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
     error = None if sending.cancelled() else sending.exception()
-    if isinstance(error, ClientGone):
-        # Ends the response for the listener, too, which otherwise logs that it is incomplete.
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-    elif error is not None:
+    if error is not None and not isinstance(error, ClientGone):
         raise error
+    exchange.end()
 
 
-async def _send_pieces(send: Send, stream: AsyncGenerator[bytes, None], flow: RequestFlow) -> None:
+async def _send_pieces(exchange: Exchange, stream: AsyncGenerator[bytes, None], flow: RequestFlow) -> None:
     async with aclosing(stream):
         while (piece := await flow.metered(anext(stream, None))) is not None:
-            await flow.metered(send({"type": "http.response.body", "body": piece, "more_body": True}))
+            await flow.metered(exchange.send(piece))
             await flow.next_turn()
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from contextlib import nullcontext, suppress
-from typing import Any, Final
+from collections.abc import Awaitable, Mapping
+from contextlib import suppress
+from typing import Final, Protocol
 
 from dralloc.primitives.errors import ApiError, BadRequest, ErrorDetails, RequestEntityTooLarge, TooManyRequests
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
+
+class Body(Protocol):
+    """A body that arrives (`exchange`)."""
+
+    def receive(self) -> Awaitable[tuple[bytes, bool]]:
+        """The next piece, and whether more may follow. Raises `BadRequest` if the client leaves before."""
+        ...
+
 
 # The limit of Kubernetes.
 BODY_BYTES_MAX: Final = 3 * 1024 * 1024
@@ -28,15 +34,17 @@ class BodyReader:
     def __init__(self) -> None:
         self._held: Counter[str] = Counter()
 
-    async def read(self, receive: Receive, headers: Mapping[bytes, bytes], user: str) -> bytes:
+    async def read(self, body: Body, headers: Mapping[bytes, bytes], user: str) -> bytes:
         """The body. It counts as held until it is released."""
         if int(headers.get(b"content-length", b"0")) > BODY_BYTES_MAX:
             raise too_large()
-        first = await receive()
+        piece, more = await body.receive()
+        if not more:
+            self._hold(len(piece), 0, user)
+            return piece
         try:
-            # Most bodies arrive in one piece and need no timer.
-            async with asyncio.timeout(BODY_TIME_MAX_S) if first.get("more_body") else nullcontext():
-                return await self._read_pieces(receive, first, user)
+            async with asyncio.timeout(BODY_TIME_MAX_S):
+                return await self._read_pieces(body, piece, user)
         except TimeoutError:
             raise BadRequest(f"the request body did not arrive within {BODY_TIME_MAX_S:.0f} seconds") from None
 
@@ -45,50 +53,42 @@ class BodyReader:
         if not self._held[user]:
             del self._held[user]
 
-    async def _read_pieces(self, receive: Receive, message: Message, user: str) -> bytes:
+    async def _read_pieces(self, body: Body, piece: bytes, user: str) -> bytes:
         pieces: list[bytes] = []
-        size = 0
+        held, more = 0, True
         try:
             while True:
-                piece = _piece(message)
+                self._hold(len(piece), held, user)
+                held += len(piece)
                 pieces.append(piece)
-                size += len(piece)
-                self._held[user] += len(piece)
-                self._check(size, user)
-                if not message.get("more_body"):
+                if not more:
                     return b"".join(pieces)
-                message = await receive()
+                piece, more = await body.receive()
         except BaseException:
-            self.release(user, size)
+            self.release(user, held)
             raise
 
-    def _check(self, size: int, user: str) -> None:
-        if size > BODY_BYTES_MAX:
+    def _hold(self, size: int, before: int, user: str) -> None:
+        """Count a piece of this size, if it is not too much with what came before it, and with other bodies."""
+        if before + size > BODY_BYTES_MAX:
             raise too_large()
-        if self._held[user] > BODIES_BYTES_OF_USER_MAX or self._held.total() > BODIES_BYTES_MAX:
+        if self._held[user] + size > BODIES_BYTES_OF_USER_MAX or self._held.total() + size > BODIES_BYTES_MAX:
             raise TooManyRequests(
                 "too many large requests at once, please try again later", details=ErrorDetails(retry_after_s=1)
             )
+        if size:
+            self._held[user] += size
 
 
-async def drain(receive: Receive) -> None:
+async def drain(body: Body) -> None:
     """Read and drop the rest of a body, within limits."""
-    left = DRAINED_BYTES_MAX
+    left, more = DRAINED_BYTES_MAX, True
     with suppress(TimeoutError, ApiError):
         async with asyncio.timeout(DRAIN_TIME_MAX_S):
-            while left > 0:
-                message = await receive()
-                left -= len(_piece(message))
-                if not message.get("more_body"):
-                    return
+            while left > 0 and more:
+                piece, more = await body.receive()
+                left -= len(piece)
 
 
 def too_large() -> RequestEntityTooLarge:
     return RequestEntityTooLarge(f"Request entity too large: limit is {BODY_BYTES_MAX}")
-
-
-def _piece(message: Message) -> bytes:
-    if message["type"] == "http.disconnect":
-        raise BadRequest("the client disconnected before the end of the body")
-    piece: bytes = message.get("body", b"")
-    return piece

@@ -1,29 +1,28 @@
-"""The listener: uvicorn in the server's own event loop, with limits that protect other clients from a bad one.
+"""The listener: accepts connections and makes TLS handshakes, with limits that protect other clients from a bad one.
 
-uvicorn bounds neither the size of a request head nor the time that a client takes to send it or to read a response, it counts connections
-after their TLS handshake, and it does not expose client certificates; the classes below add all of these. `application` bounds bodies.
+`limited_connection` reads requests from a connection, `application` answers them and bounds bodies.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import resource
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
-
-import uvicorn
 
 from dralloc.apiserver.credentials.tls_context import ServedTls
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.connection_gate import ConnectionGate
 from dralloc.apiserver.http.handshake_turns import HandshakeTurns
-from dralloc.apiserver.http.limited_connection import ClientSocket, LimitedConnection, StalledReaders
+from dralloc.apiserver.http.limited_connection import ClientSocket, ConnectionHost, LimitedConnection
 from dralloc.apiserver.http.listener_limits import ListenerLimits
 from dralloc.apiserver.http.shedding_log import SheddingLog
+from dralloc.apiserver.http.stalled_readers import StalledReaders
 
 if TYPE_CHECKING:
     from dralloc.apiserver.credentials.certificates import TlsFiles
@@ -32,17 +31,20 @@ if TYPE_CHECKING:
 ACCEPTED_PER_TURN: Final = 8
 # Certificates that are checked in one turn of the loop when an authority is retired.
 CHECKED_PER_TURN: Final = 16
-TICKS_PER_S: Final = 10
+AUTHORITIES_EVERY_S: Final = 1.0
+# How often the end of requests is looked for when the server stops.
+ENDED_EVERY_S: Final = 0.02
 # Files that are not connections: the store, logs, libraries.
 OTHER_FILES: Final = 256
 BACKLOG: Final = 4096
-KEEP_ALIVE_S: Final = 120
 # Requests in flight may finish within this time after the server is told to stop.
 GRACE_S: Final = 10
 
 _TOO_MANY: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n"
 )
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,27 +61,24 @@ class ListenAddress:
 async def listen(app: ApiApplication, endpoint: ListenAddress) -> AsyncIterator[str]:
     """Serve the application inside the block; yields the URL. At the end, watches end and requests in flight finish."""
     listener = _bind(endpoint)
-    server = _Server(_configuration(app), endpoint)
+    server = _Listener(app, endpoint, listener)
     app.metrics.connections = server.count_connections
-    running = asyncio.create_task(server.serve(sockets=[listener]))
+    server.start()
     try:
-        await server.up.wait()
         yield _url(endpoint, listener)
     finally:
         app.end_streams()
-        server.should_exit = True
-        await running
+        await server.stop()
         app.flow_control.close()
 
 
-class _Server(uvicorn.Server):
+class _Listener:
     """Accepts connections itself, to count them before their handshake."""
 
-    def __init__(self, config: uvicorn.Config, endpoint: ListenAddress) -> None:
-        super().__init__(config)
-        self.up = asyncio.Event()
+    def __init__(self, app: ApiApplication, endpoint: ListenAddress, listener: socket.socket) -> None:
+        self._listener = listener
+        self._is_stopping = False
         self._tls = ServedTls(endpoint.tls) if endpoint.tls is not None else None
-        self._authorities = self._tls.authorities() if self._tls is not None else frozenset()
         self._limits = limits = endpoint.limits
         self._log = SheddingLog("connections")
         self._gate = ConnectionGate(
@@ -87,52 +86,56 @@ class _Server(uvicorn.Server):
             silent_max=limits.silent_max,
             report=self._log.count,
         )
-        self._stalled = StalledReaders(limits.unread_bytes_max, self._log.count)
+        stalled = StalledReaders(limits.unread_bytes_max, self._log.count)
+        self._host = ConnectionHost(app.serve, self._gate, stalled, limits)
         self._handshakes = HandshakeTurns()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._checking: asyncio.Task[None] | None = None
 
     def count_connections(self) -> int:
         return len(self._gate)
 
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Do nothing: the command that runs the server handles signals."""
-        yield
+    def start(self) -> None:
+        self._listener.listen(BACKLOG)
+        self._accept_from(self._listener)
+        if self._tls is not None:
+            self._checking = asyncio.create_task(self._check_authorities(self._tls))
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await self.lifespan.startup()
-        self.servers = []
-        for listener in sockets or ():
-            listener.listen(BACKLOG)
-            self._accept_from(listener)
-        self.started = True
-        self.up.set()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        loop = asyncio.get_running_loop()
-        for listener in sockets or ():
-            loop.remove_reader(listener)
+    async def stop(self) -> None:
+        """Accept no more, and wait until requests in flight are answered."""
+        self._is_stopping = True
+        asyncio.get_running_loop().remove_reader(self._listener)
+        self._listener.close()
+        if self._checking is not None:
+            self._checking.cancel()
+            await asyncio.gather(self._checking, return_exceptions=True)
         self._gate.close_silent()
-        await super().shutdown(sockets)
+        for connection in tuple(self._host.open):
+            connection.shut_down()
+        try:
+            async with asyncio.timeout(GRACE_S):
+                # Responses are sent before their connections close.
+                while self._host.open or self._host.tasks:
+                    await asyncio.sleep(ENDED_EVERY_S)
+        except TimeoutError:
+            _logger.error("%d requests were not answered within %d s", len(self._host.tasks), GRACE_S)
+            for task in tuple(self._host.tasks):
+                task.cancel()
 
-    async def on_tick(self, counter: int) -> bool:
-        """Called ten times a second."""
-        if self._tls is not None and counter % TICKS_PER_S == 0:
-            before, self._authorities = self._authorities, self._tls.authorities()
-            if before - self._authorities:
-                await self._end_untrusted()
-        return await super().on_tick(counter)
-
-    async def _end_untrusted(self) -> None:
-        """An authority was retired: end the connections of clients whose certificates it has issued."""
-        for number, protocol in enumerate(tuple(self.server_state.connections)):
-            if isinstance(protocol, LimitedConnection):
-                protocol.end_unless_issued_by(self._authorities)
-            if number % CHECKED_PER_TURN == 0:
-                await asyncio.sleep(0)
+    async def _check_authorities(self, tls: ServedTls) -> None:
+        """End the connections of clients whose certificates a retired authority has issued."""
+        known = tls.authorities()
+        while True:
+            await asyncio.sleep(AUTHORITIES_EVERY_S)
+            before, known = known, tls.authorities()
+            if before - known:
+                for number, connection in enumerate(tuple(self._host.open)):
+                    connection.end_unless_issued_by(known)
+                    if number % CHECKED_PER_TURN == 0:
+                        await asyncio.sleep(0)
 
     def _accept_from(self, listener: socket.socket) -> None:
-        if not self.should_exit:
+        if not self._is_stopping:
             asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
     def _accept(self, listener: socket.socket) -> None:
@@ -178,17 +181,11 @@ class _Server(uvicorn.Server):
         tls = self._tls.current() if self._tls is not None else None
         handshake = {} if tls is None else {"ssl_handshake_timeout": self._limits.handshake_time_max_s}
 
-        def make_protocol() -> LimitedConnection:
-            protocol: LimitedConnection = self.config.http_protocol_class(  # type: ignore[call-arg, assignment]
-                config=self.config, server_state=self.server_state, app_state=self.lifespan.state
-            )
-            protocol.limits, protocol.gate, protocol.stalled = self._limits, self._gate, self._stalled
-            protocol.connection = connection
-            return protocol
-
         loop = asyncio.get_running_loop()
         try:
-            await loop.connect_accepted_socket(make_protocol, connection.socket, ssl=tls, **handshake)
+            await loop.connect_accepted_socket(
+                lambda: LimitedConnection(self._host, connection), connection.socket, ssl=tls, **handshake
+            )
         except (OSError, asyncio.CancelledError) as error:
             self._end_handshake(connection, error)
 
@@ -212,23 +209,6 @@ class _Server(uvicorn.Server):
             self._log.count("closed in the TLS handshake")
         self._gate.leave(connection)
         connection.close_now()
-
-
-def _configuration(app: ApiApplication) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        http=LimitedConnection,
-        loop="none",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        # There is no trusted proxy in front of this server.
-        proxy_headers=False,
-        timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=GRACE_S,
-    )
 
 
 def _bind(endpoint: ListenAddress) -> socket.socket:
