@@ -16,12 +16,10 @@ from pathlib import Path
 import uvloop
 
 from bench.measurement import Figure, benchmark
+from dralloc.assembly.benchmark_targets import measure_at
 from dralloc.assembly.benchmark_workloads import NAMESPACE, WORKLOADS, BenchmarkWorkload, ClaimSource, Document
 from dralloc.assembly.component_processes import local_cluster
-from dralloc.assembly.throughput import Scale, Throughput, measure
-from dralloc.client.api_calls import ApiCalls
-from dralloc.client.http_transport import HttpTransport
-from dralloc.client.kubeconfig import read_kubeconfig
+from dralloc.assembly.throughput import Scale, Throughput
 
 GATES = "GenericWorkload=true,DRAWorkloadResourceClaims=true"
 
@@ -76,21 +74,13 @@ def gangs_of(workload: str, size: int) -> GangWorkload:
     return GangWorkload(plain.name, plain.devices, plain.classes, plain.claim, plain.claims, size)
 
 
-async def _measure(kubeconfig: Path, workload: GangWorkload, scale: Scale) -> Throughput:
-    calls = ApiCalls(HttpTransport(read_kubeconfig(kubeconfig)), field_manager="")
-    try:
-        return await measure(calls, workload, scale)
-    finally:
-        await calls.close()
-
-
 def run(workload: GangWorkload, scale: Scale) -> Throughput:
     with (
         tempfile.TemporaryDirectory() as directory,
         local_cluster(Path(directory), with_controllers=True, gates=GATES) as kubeconfig,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        return runner.run(_measure(kubeconfig, workload, scale))
+        return runner.run(measure_at(kubeconfig, workload, scale))
 
 
 @benchmark("gangs-http")

@@ -137,8 +137,7 @@ class Samples:
 async def samples(workload: str) -> Samples:
     """The objects of a cluster with one node and one bound pod."""
     async with MemoryStore() as store, cluster_in_process(ClusterSettings(controllers=()), store=store) as cluster:
-        calls = ApiCalls(cluster.transport, field_manager="")
-        await cluster.components.guard(measure(calls, WORKLOADS[workload], Scale(nodes=1, pods=1)))
+        await cluster.components.guard(measure(cluster.transport, WORKLOADS[workload], Scale(nodes=1, pods=1)))
         page = await store.list_prefix("/registry/")
         return Samples({record.key: record.value for record in page.records})
 

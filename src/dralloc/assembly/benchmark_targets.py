@@ -10,7 +10,6 @@ from dralloc.assembly.cluster import ClusterSettings, cluster_in_process
 from dralloc.assembly.component_processes import cluster_of_up, local_cluster
 from dralloc.assembly.gc_settings import collect_rarely
 from dralloc.assembly.throughput import Scale, Throughput, clean_up, measure
-from dralloc.client.api_calls import ApiCalls
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.kubeconfig import read_kubeconfig
 from dralloc.client.transport import Transport
@@ -19,11 +18,10 @@ from dralloc.controllers.controller_set import WITHOUT_NODES
 
 async def measure_server(transport: Transport, workload: BenchmarkWorkload, scale: Scale) -> Throughput:
     """Measure an existing cluster; everything created is deleted."""
-    calls = _calls(transport)
     try:
-        return await measure(calls, workload, scale)
+        return await measure(transport, workload, scale)
     finally:
-        await clean_up(calls, workload, scale)
+        await clean_up(transport, workload, scale)
 
 
 async def measure_local_cluster(workload: BenchmarkWorkload, scale: Scale) -> Throughput:
@@ -32,26 +30,22 @@ async def measure_local_cluster(workload: BenchmarkWorkload, scale: Scale) -> Th
         tempfile.TemporaryDirectory() as directory,
         local_cluster(Path(directory), with_controllers=workload.claims is ClaimSource.TEMPLATE) as kubeconfig,
     ):
-        return await _measure_at(kubeconfig, workload, scale)
+        return await measure_at(kubeconfig, workload, scale)
 
 
 async def measure_up(workload: BenchmarkWorkload, scale: Scale) -> Throughput:
     """Measure `dralloc up`, with a SQLite store, under load from this process."""
     with tempfile.TemporaryDirectory() as directory, cluster_of_up(Path(directory)) as kubeconfig:
-        return await _measure_at(kubeconfig, workload, scale)
+        return await measure_at(kubeconfig, workload, scale)
 
 
-async def _measure_at(kubeconfig: Path, workload: BenchmarkWorkload, scale: Scale) -> Throughput:
-    calls = _calls(HttpTransport(read_kubeconfig(kubeconfig)))
+async def measure_at(kubeconfig: Path, workload: BenchmarkWorkload, scale: Scale) -> Throughput:
+    """Measure the cluster of a kubeconfig over HTTP."""
+    transport = HttpTransport(read_kubeconfig(kubeconfig))
     try:
-        return await measure(calls, workload, scale)
+        return await measure(transport, workload, scale)
     finally:
-        await calls.close()
-
-
-def _calls(transport: Transport) -> ApiCalls:
-    """Calls without a field manager, like those of most programs."""
-    return ApiCalls(transport, field_manager="")
+        await transport.close()
 
 
 async def measure_in_process(workload: BenchmarkWorkload, scale: Scale) -> Throughput:
@@ -61,4 +55,4 @@ async def measure_in_process(workload: BenchmarkWorkload, scale: Scale) -> Throu
     async with cluster_in_process(settings) as cluster:
         # As `dralloc up` does.
         collect_rarely()
-        return await cluster.components.guard(measure(_calls(cluster.transport), workload, scale))
+        return await cluster.components.guard(measure(cluster.transport, workload, scale))

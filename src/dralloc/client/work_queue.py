@@ -41,8 +41,8 @@ class WorkQueue(Generic[Key]):
         self._failures: dict[Key, int] = {}
         # When keys are added later, by the loop's clock. uvloop's handles of short delays do not say it.
         self._timers: dict[Key, tuple[float, asyncio.Handle]] = {}
-        # A permit for each waiting key, so that a key wakes one worker, and one more when the queue is closed.
-        self._permits = asyncio.Semaphore(0)
+        # Workers without a key. Each key wakes one: a semaphore would look at all that it has woken before.
+        self._idle_workers: deque[asyncio.Future[None]] = deque()
         self._closed = False
 
     def __len__(self) -> int:
@@ -78,11 +78,18 @@ class WorkQueue(Generic[Key]):
 
     async def get(self) -> Key | None:
         """Returns the next key, marked as being processed; `None` when the queue is closed."""
-        await self._permits.acquire()
-        if not self._waiting:
-            # Closed: the next worker is to know it, too.
-            self._permits.release()
-            return None
+        while not self._waiting:
+            if self._closed:
+                return None
+            woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._idle_workers.append(woken)
+            try:
+                await woken
+            except asyncio.CancelledError:
+                if not woken.cancelled():
+                    # Another worker takes the key.
+                    self._wake_one()
+                raise
         key = self._waiting.popleft()
         self._dirty.discard(key)
         self._working.add(key)
@@ -101,7 +108,8 @@ class WorkQueue(Generic[Key]):
         for _, timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        self._permits.release()
+        while self._idle_workers:
+            self._wake_one()
 
     @property
     def idle(self) -> bool:
@@ -110,7 +118,14 @@ class WorkQueue(Generic[Key]):
 
     def _append(self, key: Key) -> None:
         self._waiting.append(key)
-        self._permits.release()
+        self._wake_one()
+
+    def _wake_one(self) -> None:
+        while self._idle_workers:
+            worker = self._idle_workers.popleft()
+            if not worker.done():
+                worker.set_result(None)
+                return
 
     def _fire(self, key: Key) -> None:
         del self._timers[key]
