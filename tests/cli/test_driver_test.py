@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -273,6 +274,33 @@ def test_a_driver_that_does_not_come_is_quoted() -> None:
     assert result.exit_code == 2
     assert "no driver registered within 5 s" in result.output
     assert "output of the driver:\n  looking for hardware\n" in result.output
+
+
+# Runs the driver outside of the process group of its command, as containers do.
+APART = """
+setsid python {program} &
+echo $! > {directory}/pid
+wait
+"""
+
+
+@pytest.mark.slow
+def test_a_driver_that_runs_apart_from_its_command_is_killed_by_another(tmp_path: Path) -> None:
+    script, pid = tmp_path / "run", tmp_path / "pid"
+    script.write_text(APART.format(program=GPU / "driver.py", directory=tmp_path))
+    only = ("--only", "restart.prepared", "--only", "unprepare.answer")
+    kill = ("--kill-command", f"kill -9 $(cat {pid})")
+    environment = {
+        "GPU_MEMORY_CARDS": str(GPU / "cards.json"),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    result = run(*only, *kill, "--", "sh", script, **environment)
+    assert result.exit_code == 0, result.output
+    state = Path(f"/proc/{pid.read_text().strip()}/stat")
+    assert not state.exists() or ") Z " in state.read_text()
+    result = run(*only, "--kill-command", "echo no such container; exit 3", "--", "sh", script, **environment)
+    assert "'echo no such container; exit 3' exited with code 3: no such container" in result.output
+    os.kill(int(pid.read_text()), signal.SIGKILL)
 
 
 MANIFESTS = [

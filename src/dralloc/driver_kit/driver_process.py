@@ -33,31 +33,49 @@ class DriverProcess:
     # A command that ends what the command has started outside of its process group, such as a container.
     kill_command: str | None = None
     _process: asyncio.subprocess.Process | None = None
-    _copy: asyncio.Task[None] | None = None
+    _pipe: int | None = None
     _last: bytes = b""
 
     async def start(self) -> None:
+        written = None if self.output is None else self._open_pipe()
         try:
-            # Through a pipe, so that a limit on the size of files does not concern the output.
             self._process = await asyncio.create_subprocess_exec(
                 *self.command,
                 env={**os.environ, **self.environment},
-                stdout=None if self.output is None else asyncio.subprocess.PIPE,
-                stderr=None if self.output is None else asyncio.subprocess.STDOUT,
+                stdout=written,
+                stderr=written,
                 start_new_session=True,
                 # SIGXFSZ stays ignored, as in this process, so that a write to a full disk is an error and not the end.
                 restore_signals=False,
             )
         except OSError as error:
+            self._close_pipe()
             raise CommandFailed(f"cannot run {self.command[0]}: {error.strerror or error}") from None
-        self._copy = asyncio.create_task(self._copy_output(self._process))
+        finally:
+            if written is not None:
+                os.close(written)
 
-    async def _copy_output(self, process: asyncio.subprocess.Process) -> None:
-        while process.stdout is not None and (piece := await process.stdout.read(CHUNK_BYTES)):
-            assert self.output is not None, "the pipe is for it"
-            self._last = (self._last + piece)[-CHUNK_BYTES:]
-            self.output.write(piece)
-            self.output.flush()
+    def _open_pipe(self) -> int:
+        """The end of a new pipe for the command: a limit on the size of files must not concern its output."""
+        self._pipe, written = os.pipe()
+        asyncio.get_running_loop().add_reader(self._pipe, self._copy_output)
+        return written
+
+    def _copy_output(self) -> None:
+        assert self._pipe is not None, "the pipe is open"
+        assert self.output is not None, "the pipe is for it"
+        piece = os.read(self._pipe, CHUNK_BYTES)
+        if not piece:
+            self._close_pipe()
+        self._last = (self._last + piece)[-CHUNK_BYTES:]
+        self.output.write(piece)
+        self.output.flush()
+
+    def _close_pipe(self) -> None:
+        pipe, self._pipe = self._pipe, None
+        if pipe is not None:
+            asyncio.get_running_loop().remove_reader(pipe)
+            os.close(pipe)
 
     def ended(self) -> str:
         """How the command ended; empty while it or one of its child processes runs."""
@@ -120,7 +138,13 @@ class DriverProcess:
         if process is None:
             return
         if self.kill_command is not None:
-            await run_command(self.kill_command, self.environment)
+            try:
+                await run_command(self.kill_command, self.environment)
+            except CommandFailed:
+                # At the end there may be nothing to kill any more.
+                if number is signal.SIGKILL and process.returncode is None:
+                    self._process = process
+                    raise
         for sent in (number, signal.SIGKILL):
             try:
                 os.killpg(process.pid, sent)
@@ -133,9 +157,7 @@ class DriverProcess:
             except TimeoutError:
                 continue
         await process.wait()
-        if self._copy is not None:
-            self._copy.cancel()
-            await asyncio.gather(self._copy, return_exceptions=True)
+        self._close_pipe()
 
 
 def _is_zombie(number: int) -> bool:

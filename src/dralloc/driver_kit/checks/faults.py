@@ -39,6 +39,8 @@ async def _recovers(subject: DriverUnderTest, claim: ResourceClaim, after: str) 
     deadline = asyncio.get_running_loop().time() + subject.patience.recovery_s
     problem = "no answer"
     while asyncio.get_running_loop().time() < deadline and not subject.ended:
+        if subject.responsiveness.is_silent:
+            break
         try:
             answered = await prepared(subject, claim)
         except RpcFailed as error:
