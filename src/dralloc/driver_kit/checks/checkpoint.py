@@ -93,7 +93,7 @@ async def _foreign(subject: DriverUnderTest) -> Iterable[Finding]:
 async def _stale(subject: DriverUnderTest) -> Iterable[Finding]:
     """A kubelet gives a preparation up and releases the claim; the preparation must not end after that."""
     if not subject.traces.cdi_dirs and not subject.traces.checkpoint:
-        raise NotTested("nothing shows what is left of a claim; use --checkpoint or --cdi-dir")
+        raise NotTested("nothing shows what a claim leaves behind; use --checkpoint or --cdi-dir")
     cdi_before = subject.traces.cdi_names()
     claim = await subject.claim()
     findings: list[Finding] = []
@@ -112,7 +112,7 @@ async def _stale(subject: DriverUnderTest) -> Iterable[Finding]:
 CHECKS: Final = (
     Check(
         id="checkpoint.released",
-        title="nothing is left of a released claim",
+        title="a released claim leaves nothing behind",
         why="the devices of a claim that is remembered cannot be prepared for the next one, or a runtime finds CDI devices that are in use elsewhere",
         fix="remove the CDI file and the record of the claim in NodeUnprepareResources, also if the claim no longer exists in the API",
         run=_released,
