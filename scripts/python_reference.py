@@ -34,7 +34,7 @@ def python_page(title: str, introduction: Iterable[str], modules: Sequence[str])
         for module in modules
         for name, value in public_names(module)
     ]
-    yield "| name | |"
+    yield "| name | what it is |"
     yield "|---|---|"
     for name, value in found:
         yield f"| [`{heading(name, value)}`](#{anchor(heading(name, value))}) | {first_sentence(value)} |"
@@ -216,7 +216,7 @@ def field_table(value: type) -> Iterator[str]:
     rows = [(name, kind, comments[name]) for name, kind in fields_of(value) if comments.get(name)]
     if not rows:
         return
-    yield "| field | type | |"
+    yield "| field | type | meaning |"
     yield "|---|---|---|"
     for name, kind, comment in rows:
         escaped = annotation(kind).replace("|", "\\|")

@@ -27,6 +27,8 @@ from dralloc.snapshot.cluster import Snapshot, VisiblePool
 from dralloc.snapshot.node_selectors import NodeFacts
 from dralloc.snapshot.pools import PoolState
 
+__all__ = ["AllocationProblem", "allocate"]
+
 ALTERNATIVES_MAX: Final = 8
 
 

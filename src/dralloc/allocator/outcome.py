@@ -19,6 +19,8 @@ from dralloc.api.resource_v1 import DeviceAllocationConfiguration, DeviceTolerat
 from dralloc.devices.identity import ClaimId, DeviceId, PoolId
 from dralloc.primitives.quantity import Quantity
 
+__all__ = ["Allocated", "BudgetExhausted", "ClaimAllocation", "DeviceAllocation", "Fatal", "Impossible"]
+
 # The most results that the API lets a claim have.
 RESULTS_MAX: Final = 32
 
@@ -64,6 +66,7 @@ class Impossible:
 
     @property
     def is_node_fault(self) -> bool:
+        """True if an invalid pool of the node is the reason."""
         return bool(self.invalid_pools)
 
 

@@ -35,6 +35,8 @@ from dralloc.api.resource_v1 import (
     ResourceClaim,
 )
 
+__all__ = ["compile_demand"]
+
 _SubRequest = ExactDeviceRequest | DeviceSubRequest
 
 
@@ -109,6 +111,7 @@ class Demand:
 
 
 def compile_demand(claims: Iterable[ResourceClaim], classes: Mapping[str, DeviceClass], features: Features) -> Demand:
+    """What the claims request, with the criteria of their classes; it is the same for all nodes."""
     compiler = _Compiler(classes, features)
     return Demand(tuple(compiler.claim(index, claim.spec.devices) for index, claim in enumerate(claims)), features)
 

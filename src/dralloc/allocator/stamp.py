@@ -9,6 +9,8 @@ from dralloc.allocator.outcome import ClaimAllocation, DeviceAllocation
 from dralloc.api.resource_v1 import AllocationResult, DeviceAllocationResult, DeviceRequestAllocationResult
 from dralloc.api.timestamps import print_timestamp
 
+__all__ = ["stamp"]
+
 
 def stamp(
     allocation: ClaimAllocation, share_ids: Callable[[], str], allocated_at: datetime | None = None

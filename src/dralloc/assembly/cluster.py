@@ -50,6 +50,8 @@ from dralloc.store.interface import Store
 from dralloc.store.memory import MemoryStore
 from dralloc.system_clock import SystemClock
 
+__all__ = ["ClusterSettings", "InProcessCluster", "cluster_in_process", "fleet"]
+
 TOKEN: Final = "in-process"
 
 # How many devices are idle, by driver.
@@ -77,6 +79,7 @@ class ClusterSettings:
 
     @property
     def scheduler(self) -> SchedulerSettings:
+        """The settings of the scheduler that follow from these."""
         return SchedulerSettings(names=self.scheduler_names, gates=self.gates, strategies=self.strategies)
 
 

@@ -20,6 +20,8 @@ from dralloc.client.transport import Transport
 from dralloc.client.typed_resource import Object, ObjectKey
 from dralloc.client.unreadable_objects import report_unreadable
 
+__all__ = ["AsyncClient"]
+
 Item = ApiObject | Mapping[str, Any]
 
 # What happens to the objects that a deleted object owns.
@@ -49,6 +51,7 @@ class AsyncClient:
         await self.calls.close()
 
     async def get(self, object_type: type[Object], name: str, *, namespace: str | None = None) -> Object:
+        """The object of this name. Raises NotFound."""
         resource = resource_for(object_type)
         return await self.calls.get(resource, self._key(resource.namespaced, name, namespace))
 
@@ -62,6 +65,7 @@ class AsyncClient:
         return items
 
     async def create(self, item: Item) -> Any:
+        """Creates an object or a manifest, and returns it as stored."""
         resource = resource_of(item)
         namespace = _metadata(item, "namespace") or self.namespace
         return await self.calls.create(resource, item, namespace=namespace if resource.namespaced else "")
@@ -71,6 +75,7 @@ class AsyncClient:
         return await self.calls.replace(resource_of(item), item)
 
     async def replace_status(self, item: Item) -> Any:
+        """Replaces the status of an object."""
         return await self.calls.replace(resource_of(item), item, subresource="status")
 
     async def apply(self, item: Item, *, force: bool = False) -> Any:
@@ -89,6 +94,7 @@ class AsyncClient:
         type: PatchType = PatchType.MERGE,
         subresource: str | None = None,
     ) -> Object:
+        """Changes an object by a patch."""
         resource = resource_for(object_type)
         key = self._key(resource.namespaced, name, namespace)
         return await self.calls.patch(resource, key, patch, type=type, subresource=subresource)

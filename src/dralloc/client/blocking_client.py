@@ -16,6 +16,8 @@ from dralloc.client.api_calls import PatchType, WatchEvent
 from dralloc.client.async_client import AsyncClient, Item, Propagation, connect_async
 from dralloc.client.typed_resource import Object
 
+__all__ = ["Client"]
+
 Result = TypeVar("Result")
 
 
@@ -61,29 +63,36 @@ class Client:
         self.close()
 
     def close(self) -> None:
+        """Ends the connections; a `with` block does it."""
         if not self._is_closed:
             self._is_closed = True
             self._run(self._client.__aexit__())
             self._runner.close()
 
     def get(self, object_type: type[Object], name: str, *, namespace: str | None = None) -> Object:
+        """The object of this name. Raises NotFound."""
         return self._run(self._client.get(object_type, name, namespace=namespace))
 
     def list(
         self, object_type: type[Object], *, namespace: str | None = "", labels: str = "", fields: str = ""
     ) -> tuple[Object, ...]:
+        """The objects of a type, in a namespace or in all; selectors as for kubectl."""
         return self._run(self._client.list(object_type, namespace=namespace, labels=labels, fields=fields))
 
     def create(self, item: Item) -> Any:
+        """Creates an object or a manifest, and returns it as stored."""
         return self._run(self._client.create(item))
 
     def replace(self, item: Item) -> Any:
+        """Replaces an object; raises Conflict if it was changed since it was read."""
         return self._run(self._client.replace(item))
 
     def replace_status(self, item: Item) -> Any:
+        """Replaces the status of an object."""
         return self._run(self._client.replace_status(item))
 
     def apply(self, item: Item, *, force: bool = False) -> Any:
+        """Applies an object (server-side apply), which creates it or changes the fields that it has."""
         return self._run(self._client.apply(item, force=force))
 
     def patch(
@@ -96,6 +105,7 @@ class Client:
         type: PatchType = PatchType.MERGE,
         subresource: str | None = None,
     ) -> Object:
+        """Changes an object by a patch."""
         return self._run(
             self._client.patch(object_type, name, patch, namespace=namespace, type=type, subresource=subresource)
         )
@@ -108,6 +118,7 @@ class Client:
         namespace: str | None = None,
         propagation: Propagation = "Background",
     ) -> None:
+        """Deletes an object. Raises NotFound."""
         self._run(self._client.delete(object_type, name, namespace=namespace, propagation=propagation))
 
     def watch(

@@ -70,10 +70,12 @@ class Cluster:
 
     @property
     def nodes(self) -> tuple[Node, ...]:
+        """The nodes of the cluster."""
         return self.objects.nodes
 
     @property
     def slices(self) -> Iterable[ResourceSlice]:
+        """The slices of the cluster."""
         return self.objects.all(ResourceSlice).values()
 
     @property
@@ -91,6 +93,7 @@ class Cluster:
         return found.hexdigest()
 
     def has(self, resource: str) -> bool:
+        """True if a node has the resource."""
         return any(resource in node.status.allocatable for node in self.nodes)
 
     def nodes_for(self, trace: Trace) -> list[Node]:

@@ -66,6 +66,7 @@ class Run:
 
     @property
     def unallocated_percent(self) -> float:
+        """The part of the devices that is not allocated at the end."""
         return 100 - self.allocated_percent
 
     def _percent(self, milli: float) -> float:
@@ -126,6 +127,7 @@ class Run:
 
     @classmethod
     def of_values(cls, values: dict[str, Any]) -> Run:
+        """The run that `values` wrote."""
         setting = RunSetting(**values["setting"])
         return cls(**{**values, "setting": setting, "notes": tuple(values["notes"])})
 

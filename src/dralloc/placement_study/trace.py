@@ -35,6 +35,7 @@ class PodShape:
 
     @property
     def requested_milli(self) -> int:
+        """What the pod requests, in thousandths of a device."""
         return self.devices * self.milli
 
 
@@ -71,6 +72,7 @@ class Trace:
 
     @property
     def has_departures(self) -> bool:
+        """True if pods of the trace end."""
         return any(each.duration_s is not None for each in self.arrivals)
 
     def for_seed(self, seed: int) -> Trace:  # noqa: ARG002  # the same for every seed

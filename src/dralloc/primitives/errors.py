@@ -26,6 +26,28 @@ from typing import ClassVar
 
 from dralloc.primitives.field_errors import FieldError
 
+__all__ = [
+    "AlreadyExists",
+    "ApiError",
+    "BadRequest",
+    "Cause",
+    "Conflict",
+    "ErrorDetails",
+    "Forbidden",
+    "Gone",
+    "Invalid",
+    "MethodNotAllowed",
+    "NotAcceptable",
+    "NotFound",
+    "RequestEntityTooLarge",
+    "ResourceVersionTooLarge",
+    "ServiceUnavailable",
+    "Timeout",
+    "TooManyRequests",
+    "Unauthorized",
+    "UnsupportedMediaType",
+]
+
 
 @dataclass(frozen=True, slots=True)
 class Cause:
@@ -61,56 +83,78 @@ class ApiError(Exception):
 
 
 class BadRequest(ApiError):
+    """The request cannot be read."""
+
     code = 400
     reason = "BadRequest"
 
 
 class Unauthorized(ApiError):
+    """No valid credential."""
+
     code = 401
     reason = "Unauthorized"
 
 
 class Forbidden(ApiError):
+    """The user may not do this, or a quota forbids it."""
+
     code = 403
     reason = "Forbidden"
 
 
 class NotFound(ApiError):
+    """There is no such object."""
+
     code = 404
     reason = "NotFound"
 
 
 class MethodNotAllowed(ApiError):
+    """The resource does not support the method."""
+
     code = 405
     reason = "MethodNotAllowed"
 
 
 class NotAcceptable(ApiError):
+    """The server cannot answer in the requested format."""
+
     code = 406
     reason = "NotAcceptable"
 
 
 class AlreadyExists(ApiError):
+    """An object of this name exists."""
+
     code = 409
     reason = "AlreadyExists"
 
 
 class Conflict(ApiError):
+    """The object was changed since it was read: read it again."""
+
     code = 409
     reason = "Conflict"
 
 
 class Gone(ApiError):
+    """The resource version is too old: list again."""
+
     code = 410
     reason = "Expired"
 
 
 class RequestEntityTooLarge(ApiError):
+    """The body is too large."""
+
     code = 413
     reason = "RequestEntityTooLarge"
 
 
 class UnsupportedMediaType(ApiError):
+    """The content type is not supported."""
+
     code = 415
     reason = "UnsupportedMediaType"
 
@@ -127,16 +171,22 @@ class Invalid(ApiError):
 
 
 class TooManyRequests(ApiError):
+    """Too many requests at once: try again later."""
+
     code = 429
     reason = "TooManyRequests"
 
 
 class ServiceUnavailable(ApiError):
+    """The server cannot answer now."""
+
     code = 503
     reason = "ServiceUnavailable"
 
 
 class Timeout(ApiError):
+    """The server did not answer in time; the outcome is unknown."""
+
     code = 504
     reason = "Timeout"
 

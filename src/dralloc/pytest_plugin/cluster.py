@@ -40,6 +40,8 @@ from dralloc.system_clock import SystemClock
 if TYPE_CHECKING:
     from dralloc.pytest_plugin.driver_node import DriverNode
 
+__all__ = ["BadCluster", "DraCluster", "WaitFailed", "running_cluster"]
+
 Result = TypeVar("Result")
 
 # Much longer than anything takes that works.
@@ -121,9 +123,11 @@ class DraCluster:
     # --- Reading ----------------------------------------------------------------------------------------------------
 
     def pod(self, name: str, *, namespace: str = "default") -> Pod:
+        """The pod as it is now. Raises NotFound."""
         return self.client.get(Pod, name, namespace=namespace)
 
     def claim(self, name: str, *, namespace: str = "default") -> ResourceClaim:
+        """The claim as it is now. Raises NotFound."""
         return self.client.get(ResourceClaim, name, namespace=namespace)
 
     def claims_of(self, pod: str, *, namespace: str = "default") -> dict[str, ResourceClaim]:
@@ -199,6 +203,7 @@ class DraCluster:
         return found
 
     def wait_until_running(self, pod: str, timeout: float = TIMEOUT_S, *, namespace: str = "default") -> Pod:
+        """The pod as soon as it runs. Raises WaitFailed."""
         __tracebackhide__ = True
         return self.wait_until(
             Pod, pod, lambda read: read.status.phase == "Running", timeout, namespace=namespace, what="runs"
@@ -222,6 +227,7 @@ class DraCluster:
     def wait_until_gone(
         self, object_type: type[ApiObject], name: str, timeout: float = TIMEOUT_S, *, namespace: str = "default"
     ) -> None:
+        """Waits until the object does not exist. Raises WaitFailed."""
         __tracebackhide__ = True
 
         def is_gone() -> bool:

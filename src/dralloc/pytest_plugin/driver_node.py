@@ -18,6 +18,8 @@ from dralloc.node.agent import Agent, AgentSettings
 from dralloc.node.node_object import NodeShape
 from dralloc.node.timings import DEFAULT_TIMINGS
 
+__all__ = ["DriverNode"]
+
 # Shorter than on a real node, so that tests do not wait.
 SOON: Final = Backoff(first_s=0.05, most_s=0.5)
 TIMINGS: Final = replace(DEFAULT_TIMINGS, poll_s=0.05, register_backoff=SOON, pod_backoff=SOON, health_reopen_s=0.2)

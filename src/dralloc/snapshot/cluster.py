@@ -28,6 +28,8 @@ from dralloc.snapshot.pool_usage import PoolUsage
 from dralloc.snapshot.pools import Layout, PoolSlices, Visibility
 from dralloc.snapshot.slices import IndexedSlice, Shapes
 
+__all__ = ["Snapshot"]
+
 VIEWS_MAX: Final = 20_000
 
 # By anchor and pool: the number of slices with that anchor.
@@ -120,6 +122,8 @@ class _Caches:
 
 
 class Snapshot(Struct, frozen=True, eq=False):
+    """The cluster at one moment, with nodes, pools of devices, and what allocated claims use. Changes return a new snapshot."""
+
     nodes: PersistentMap[str, NodeFacts] = field(default_factory=PersistentMap)
     pools: PersistentMap[PoolId, PoolSlices] = field(default_factory=PersistentMap)
     # The pool of each slice, by the slice's name.
@@ -140,6 +144,7 @@ class Snapshot(Struct, frozen=True, eq=False):
         rules: Iterable[DeviceTaintRule] = (),
         nodes: Iterable[NodeFacts] = (),
     ) -> Snapshot:
+        """A snapshot of these objects."""
         snapshot = cls(nodes=PersistentMap((node.name, node) for node in nodes))
         for resource_slice in slices:
             snapshot = snapshot.with_slice(resource_slice)
@@ -152,15 +157,19 @@ class Snapshot(Struct, frozen=True, eq=False):
     # --- Nodes and rules ------------------------------------------------------------------------------------
 
     def with_node(self, node: NodeFacts) -> Snapshot:
+        """With the node, in place of one of the same name."""
         return replace(self, nodes=self.nodes.set(node.name, node))
 
     def without_node(self, name: str) -> Snapshot:
+        """Without the node."""
         return replace(self, nodes=self.nodes.remove(name))
 
     def with_rule(self, rule: DeviceTaintRule) -> Snapshot:
+        """With the DeviceTaintRule, in place of one of the same name."""
         return replace(self, rules=self.rules.with_rule(rule))
 
     def without_rule(self, name: str) -> Snapshot:
+        """Without the DeviceTaintRule."""
         return replace(self, rules=self.rules.without_rule(name))
 
     # --- Slices -----------------------------------------------------------------------------------------------
@@ -178,6 +187,7 @@ class Snapshot(Struct, frozen=True, eq=False):
         return self._with_change(known.pool_id, known, None)._with_change(added.pool_id, None, added)
 
     def without_slice(self, name: str) -> Snapshot:
+        """Without the slice."""
         known = self._slice(name)
         return self if known is None else self._with_change(known.pool_id, known, None)
 
@@ -229,6 +239,7 @@ class Snapshot(Struct, frozen=True, eq=False):
         return replace(cleared, claims=cleared.claims.set(claim_id, claim), usage=cleared._usage_after(claim, 1))
 
     def without_claim(self, claim_id: ClaimId) -> Snapshot:
+        """Without the claim: its devices are free again."""
         known = self.claims.get(claim_id)
         if known is None:
             return self

@@ -16,6 +16,26 @@ from dralloc.api.meta_v1 import NodeSelector, NodeSelectorRequirement, NodeSelec
 from dralloc.primitives.quantity import Quantity
 from dralloc.snapshot.node_selectors import NodeFacts
 
+__all__ = [
+    "allocation",
+    "alternative",
+    "claim",
+    "device",
+    "device_class",
+    "distinct",
+    "distinct_in_any",
+    "first_available",
+    "held",
+    "match",
+    "node",
+    "node_selector",
+    "request",
+    "resource_slice",
+    "taint",
+    "taint_rule",
+    "toleration",
+]
+
 DRIVER: Final = "gpu.example.com"
 POOL: Final = "pool-a"
 NODE: Final = "node-a"
@@ -96,6 +116,7 @@ def resource_slice(
 
 
 def node(name: str = NODE, **labels: str) -> NodeFacts:
+    """A node with labels, as the allocator sees it."""
     return NodeFacts(name, labels)
 
 
@@ -111,6 +132,7 @@ def node_selector(**labels: str) -> NodeSelector:
 
 
 def taint(key: str, value: str = "", effect: str = resource_v1.NO_SCHEDULE) -> resource_v1.DeviceTaint:
+    """A taint of a device."""
     return resource_v1.DeviceTaint(key=key, value=value, effect=effect)
 
 
@@ -197,6 +219,7 @@ def alternative(
     allocations: tuple[int | None, int | None] | None = None,
     together: bool = False,
 ) -> resource_v1.DeviceSubRequest:
+    """One alternative of `first_available`."""
     return resource_v1.DeviceSubRequest(
         name=name,
         device_class_name=device_class,
@@ -211,6 +234,7 @@ def alternative(
 
 
 def first_available(name: str, *alternatives: resource_v1.DeviceSubRequest) -> resource_v1.DeviceRequest:
+    """A request with alternatives."""
     return resource_v1.DeviceRequest(name=name, first_available=alternatives)
 
 
@@ -220,6 +244,7 @@ def match(attribute: str, *requests: str) -> resource_v1.DeviceConstraint:
 
 
 def distinct(attribute: str, *requests: str) -> resource_v1.DeviceConstraint:
+    """A constraint that devices have different values of the attribute."""
     return resource_v1.DeviceConstraint(distinct_attribute=attribute, requests=requests)
 
 
@@ -237,6 +262,7 @@ def claim(
     reserved_for: resource_v1.ConsumerReference | None = None,
     allocation: resource_v1.AllocationResult | None = None,
 ) -> resource_v1.ResourceClaim:
+    """A claim with requests and constraints."""
     devices = resource_v1.DeviceClaim(requests=requests, constraints=tuple(constraints), config=tuple(config))
     return resource_v1.ResourceClaim(
         metadata=ObjectMeta(name=name, namespace=namespace, uid=f"uid-of-{namespace}-{name}"),
@@ -246,6 +272,7 @@ def claim(
 
 
 def allocation(*results: resource_v1.DeviceRequestAllocationResult) -> resource_v1.AllocationResult:
+    """An allocation with these results."""
     return resource_v1.AllocationResult(devices=resource_v1.DeviceAllocationResult(results=results))
 
 

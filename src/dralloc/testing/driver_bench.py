@@ -36,6 +36,8 @@ from dralloc.primitives.features import FeatureGates
 from dralloc.store.memory import MemoryStore
 from dralloc.system_clock import SystemClock
 
+__all__ = ["DriverBench", "driver_bench"]
+
 NODE: Final = "node-a"
 
 
@@ -62,6 +64,7 @@ class DriverBench:
         return await self.claims.allocated(name, requests, config)
 
     def name_of(self, claim: ResourceClaim) -> ClaimName:
+        """The claim as a kubelet names it in its calls."""
         return ClaimName(claim.metadata.namespace, claim.metadata.name, claim.metadata.uid)
 
     def cdi_documents(self) -> dict[str, Any]:

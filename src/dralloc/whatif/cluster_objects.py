@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from dralloc.scheduler.configuration import SchedulerConfiguration
     from dralloc.scheduler.decide.placement_strategy import PlacementStrategy
 
+__all__ = ["ClusterObjects"]
+
 # What placing pods depends on. Without the first ones there is no answer.
 PLACEMENT_NEEDED: Final[frozenset[type[ApiObject]]] = frozenset({ResourceSlice, DeviceClass, ResourceClaim})
 VOLUME_KINDS: Final[frozenset[type[ApiObject]]] = frozenset(
@@ -102,10 +104,11 @@ class ClusterObjects:
     # The time that answers assume: that of a dump, else the time of reading. In whole seconds, as in a dump.
     now: datetime = field(default_factory=lambda: datetime.now(UTC).replace(microsecond=0))
     stated: StatedScheduler = field(default_factory=lambda: StatedScheduler())
-    # What is known beside objects; None if nothing was asked for.
+    # What is known beside objects; None if nothing was requested.
     facts: SideFacts | None = None
 
     def all(self, kind: type[ObjectT]) -> Mapping[ObjectKey, ObjectT]:
+        """The objects of a type, by namespace and name."""
         return self.objects.get(kind, {})  # type: ignore[return-value]  # objects are filed by their own type
 
     def add(self, obj: ApiObject) -> None:
@@ -122,6 +125,7 @@ class ClusterObjects:
 
     @property
     def features(self) -> Features:
+        """The features that the gates switch on."""
         return Features.of(self.gates)
 
     @property
@@ -137,6 +141,7 @@ class ClusterObjects:
 
     @property
     def has_nodes(self) -> bool:
+        """True if there are Node objects."""
         return bool(self.all(Node))
 
     @cached_property

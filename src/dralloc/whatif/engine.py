@@ -57,6 +57,8 @@ from dralloc.whatif.pod_groups import DecideGang, PodGroups
 from dralloc.whatif.preemption_preview import PreemptionPreview
 from dralloc.whatif.template_claims import MissingTemplate, TemplateClaims, known_group, pod_for_claim
 
+__all__ = ["Engine"]
+
 # A controller that runs has made the claims of a pod of this age.
 CLAIMS_CREATED_WITHIN: Final = timedelta(seconds=10)
 
@@ -125,7 +127,7 @@ class Engine:
             self.groups.add(obj)
 
     def pod_for(self, claim: ResourceClaim) -> Pod:
-        """A pod that uses the claim and asks for nothing else."""
+        """A pod that uses the claim and requests nothing else."""
         pod = pod_for_claim(claim)
         return replace(pod, spec=replace(pod.spec, scheduler_name=min(self._scheduler_names)))
 
@@ -301,6 +303,7 @@ class Engine:
         return UnplacedPod(pod, message, is_error=isinstance(decision, DecisionFailure))
 
     def deallocate(self, claim_id: ClaimId) -> None:
+        """Takes the devices from a claim."""
         claim = self.cluster.find_claim(claim_id)
         assert claim is not None, "the claim was just judged"
         self.cluster.claim_changed(claim, None)

@@ -45,6 +45,8 @@ from dralloc.whatif.manifest_cluster import UnusableManifest
 from dralloc.whatif.placements import PodPlacement, UnplacedPod
 from dralloc.whatif.workload_pods import add_workload_pods
 
+__all__ = ["FitReport", "fit"]
+
 COPIES_MAX: Final = 10_000
 
 Model = Pod | ResourceClaim | GangModel
@@ -121,18 +123,22 @@ class FitReport:
 
     @property
     def count(self) -> int:
+        """How many more copies fit; of a gang, how many more gangs."""
         return self.pods if self.gangs is None else self.gangs
 
     @property
     def pods(self) -> int:
+        """How many more pods fit."""
         return sum(self.by_node.values())
 
     @property
     def is_limited(self) -> bool:
+        """True if the count ended at the maximum, not because the next copy does not fit."""
         return not self.message
 
     @property
     def groups(self) -> tuple[Group, ...]:
+        """Why the next copy does not fit, with the nodes for each reason."""
         return grouped(self.reasons.items())
 
 

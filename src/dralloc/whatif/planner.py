@@ -22,6 +22,8 @@ from dralloc.whatif.engine import Engine
 from dralloc.whatif.placements import PodPlacement, UnplacedPod
 from dralloc.whatif.pod_groups import is_placed
 
+__all__ = ["GrowthPlan", "plan_pods"]
+
 
 @dataclass(frozen=True, slots=True)
 class Preference:
@@ -47,6 +49,7 @@ class GrowthPlan:
 
     @property
     def preference(self) -> Preference:
+        """How well the requests of all placed pods are served."""
         return sum(map(preference_of, self.placements), Preference())
 
 

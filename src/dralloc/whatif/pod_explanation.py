@@ -26,6 +26,8 @@ from dralloc.whatif.group_explanation import GroupRefusal, MemberStanding, for_g
 from dralloc.whatif.preemption_preview import GangPreemptionPreview, PreemptionPreview
 from dralloc.whatif.template_claims import MissingTemplate
 
+__all__ = ["SubjectExplanation", "explain_claim", "explain_pod"]
+
 ALLOCATED: Final = "Allocated"
 # The pod has its node and runs there; as the node is now, it would not get it again.
 NO_LONGER_FITS: Final = "NoLongerFits"
@@ -54,9 +56,11 @@ class SubjectExplanation:
 
     @property
     def is_good(self) -> bool:
+        """True if nothing keeps the subject from its devices."""
         return not self.blockers
 
     def lines(self) -> Iterator[str]:
+        """The answer as `dralloc explain` prints it."""
         if self.explanation is None:
             yield self.message
             yield from self.held
@@ -74,6 +78,7 @@ class SubjectExplanation:
             yield from ("", "What happened", *(f"  {step.line()}" for step in self.story))
 
     def values(self) -> dict[str, Any]:
+        """The answer as `dralloc explain -o json` prints it."""
         plain = plain_explanation(self.explanation, self.subject) if self.explanation is not None else {}
         if self.explanation is None or self.message:
             plain |= {"subject": self.subject, "verdict": self.verdict, "message": self.message}
@@ -90,6 +95,7 @@ class SubjectExplanation:
 
 
 def explain_claim(engine: Engine, claim: ResourceClaim) -> SubjectExplanation:
+    """Why the claim gets no devices and what would help, or which it has or would get."""
     namespace, name = claim.metadata.namespace, claim.metadata.name
     story = claim_story(claim, namespace, name, engine.objects.all(Event).values()) if exists(claim) else ()
     # Its creation alone is no story: the first line says what is.
@@ -115,6 +121,7 @@ def _explain_claim(engine: Engine, claim: ResourceClaim) -> SubjectExplanation:
 
 
 def explain_pod(engine: Engine, pod: Pod) -> SubjectExplanation:
+    """Why the pod gets no node and what would help, or where it is or would be."""
     subject = subject_of_pod(pod)
     if pod.is_finished:
         return SubjectExplanation(subject, FINISHED, f"{subject} has ended: {pod.status.phase}")
