@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Raw, Struct, inspect
 
 from dralloc.api.json_reader import read_json
+from dralloc.api.large_json import decode_large
 from dralloc.api.nesting_limit import LEVELS_MAX, is_nested_too_deeply
 from dralloc.api.positions import SourceError
 from dralloc.api.schema import MismatchKind, SchemaMismatch, find_mismatches, find_unknown_fields
@@ -45,13 +46,18 @@ def decode(body: bytes, wire_type: type[T]) -> T:
         if not body.isascii():
             # Raw values are not parsed, so their text is checked here.
             body.decode()
-        decoded: T = _decoder(wire_type).decode(body)
+        decoded: T = decode_large(body, wire_type, _decoder)
     except msgspec.ValidationError as error:
         # Null decodes directly where a field allows it; everywhere else it equals absent.
         return _decode_without_nulls(body, wire_type, error)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise DecodeError(_explain(body, wire_type, error)) from None
     return decoded
+
+
+def decode_tree(body: bytes) -> dict[str, Any]:
+    """Returns the JSON object as plain values; raises `msgspec.MsgspecError`."""
+    return decode_large(body, dict[str, Any], _decoder)  # type: ignore[no-any-return]
 
 
 def convert(members: Mapping[str, Any], wire_type: type[T]) -> T:
@@ -68,7 +74,7 @@ def encode(value: object) -> bytes:
 def find_stray_fields(body: bytes, wire_type: type[Struct]) -> tuple[SchemaMismatch, ...]:
     """Returns fields that the type does not have and fields that occur twice, for a body that decodes."""
     with suppress(msgspec.MsgspecError):
-        members = _TREE.decode(body)
+        members = decode_tree(body)
         if _AS_READ.encode(members) == body:
             # A field that occurs twice would be printed once. Programs print JSON like this; people do not.
             return tuple(find_unknown_fields(members, wire_type))
@@ -109,13 +115,12 @@ def _encode_custom(value: Any) -> str | Raw:
     return value.exact_text
 
 
-_TREE: Final = msgspec.json.Decoder(dict[str, Any], float_hook=ExactNumber)
 _AS_READ: Final = msgspec.json.Encoder(enc_hook=_encode_custom)
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=_encode_custom, order="deterministic")
 
 
 @cache
-def _decoder(wire_type: type[Struct]) -> msgspec.json.Decoder[Any]:
+def _decoder(wire_type: Any) -> msgspec.json.Decoder[Any]:
     return make_decoder(wire_type, dec_hook=_decode_custom, float_hook=ExactNumber)
 
 

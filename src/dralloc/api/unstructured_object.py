@@ -11,13 +11,11 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import field
 
-from dralloc.api.codec import convert, decode, encode, fill_nulls
+from dralloc.api.codec import convert, decode, decode_tree, encode, fill_nulls
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.trees import ExactNumber
 
 ViewT = TypeVar("ViewT", bound=ApiObject)
 
-_TREE: Final = msgspec.json.Decoder(dict[str, Any], float_hook=ExactNumber)
 _TYPED: Final = ("apiVersion", "kind", "metadata")
 
 
@@ -40,7 +38,7 @@ def read_unstructured(body: bytes, view_type: type[ApiObject]) -> UnstructuredOb
 def read_unstructured_and_tree(body: bytes, view_type: type[ApiObject]) -> tuple[UnstructuredObject, dict[str, Any]]:
     """Returns the object and its full JSON tree, which includes metadata fields that the type does not have."""
     known = decode(body, view_type)
-    tree = _TREE.decode(body)
+    tree = decode_tree(body)
     if b"null" in body:
         tree = _without_nulls(fill_nulls(tree, view_type))
     content = {name: value for name, value in tree.items() if name not in _TYPED}
