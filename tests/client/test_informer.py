@@ -64,6 +64,22 @@ def test_an_index_may_return_a_value_twice() -> None:
     assert not informer.by("label", "other")
 
 
+def test_two_informers_share_a_history_until_one_has_noticed_a_restore() -> None:
+    pods: Informer[DeviceClass] = Informer()
+    claims: Informer[DeviceClass] = Informer()
+    pods.reach(100, is_listed=True)
+    pods.reach(90_000_000)
+    claims.reach(90_000_000, is_listed=True)
+    assert pods.shares_history(claims), "one of them was started later"
+    restored = 1_767_225_751_058_851
+    pods.reach(restored, is_listed=True)
+    assert not pods.shares_history(claims)
+    claims.reach(restored + 7, is_listed=True)
+    assert pods.shares_history(claims)
+    claims.reach(3_000, is_listed=True)
+    assert not pods.shares_history(claims), "a server that does not raise the revisions of a restored store"
+
+
 def test_an_unchanged_list_causes_no_events() -> None:
     journal = Journal()
     informer: Informer[DeviceClass] = Informer()

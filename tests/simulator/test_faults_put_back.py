@@ -33,7 +33,7 @@ from dralloc.simulator.random_workload import RandomWorkload
 from dralloc.simulator.simulated_gates import GATES
 from dralloc.simulator.soak import SoakFailed, soak
 from dralloc.simulator.virtual_time import run_virtual
-from dralloc.store import backup, etcd, local_store, sqlite_file
+from dralloc.store import backup, etcd, etcd_history, local_store, sqlite_file
 from dralloc.store.high_water_mark import Mark
 from dralloc.store.interface import Watch
 
@@ -45,15 +45,15 @@ UNCERTAIN = Faults(lose_answer=0.2, slow=1.0, delay_max_s=2.0)
 pytestmark = pytest.mark.slow
 
 
-def found(expected: str) -> bool:
-    """True if a seed on SQLite ends in a violation of the expected kind. The first one does, until the simulation changes."""
-    return any(re.search(expected, violation) for violation in violations())
+def found(expected: str, store: str = "sqlite") -> bool:
+    """True if a seed on the store ends in a violation of the expected kind. The first one does, until the simulation changes."""
+    return any(re.search(expected, violation) for violation in violations(store))
 
 
-def violations() -> Iterator[str]:
+def violations(store: str) -> Iterator[str]:
     for seed in range(SEEDS):
         try:
-            run_virtual(soak(seed, steps=STEPS, store="sqlite", with_gangs=False))
+            run_virtual(soak(seed, steps=STEPS, store=store, with_gangs=False))
         except SoakFailed as failure:
             yield str(failure)
 
@@ -181,6 +181,14 @@ def test_a_restore_without_a_new_history(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(sqlite_file, "first_of_history", first_of_history)
     monkeypatch.setattr(local_store.LocalStore, "watch", watch)
     assert found("of the time before a restore|the store is back at revision")
+
+
+def test_a_restored_etcd_that_keeps_its_revisions(monkeypatch: pytest.MonkeyPatch) -> None:
+    def first_of_history(newest_known: int, now: datetime) -> int:
+        return 0
+
+    monkeypatch.setattr(etcd_history, "first_of_history", first_of_history)
+    assert found("a watch of .* delivered|was committed at revision|not linearizable", store="etcd")
 
 
 def test_a_log_without_a_high_water_mark(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import datetime
 import ipaddress
+import itertools
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from dralloc.store.errors import (
     Compacted,
-    FutureRevision,
     KeyExists,
     Restored,
     RevisionConflict,
@@ -125,17 +126,57 @@ def test_a_restored_etcd_ends_all_watches(own_server: EtcdServer, tmp_path: Path
                 await watch.next()
             with pytest.raises(Restored):
                 await early.next()
-            with pytest.raises(FutureRevision):
-                await store.watch("/", after_revision=lost[-1].revision)
-            with pytest.raises(Restored):
-                await store.watch("/", after_revision=first.revision - 1)
+            for before in (lost[-1].revision, first.revision - 1):
+                with pytest.raises(Restored):
+                    await store.watch("/", after_revision=before)
+                with pytest.raises(Restored):
+                    await store.list_prefix("/", revision=before)
             page = await store.list_prefix("/a")
-            assert list(page.records) == [first]
+            assert [record.value for record in page.records] == [b""]
+            assert page.records[0].revision > lost[-1].revision
             with await store.watch("/", after_revision=page.revision) as again:
                 new = await store.create("/new", b"")
                 assert [event.record for event in await read(again, 1)] == [new]
 
     asyncio.run(main())
+
+
+@pytest.mark.slow
+def test_no_write_from_before_a_restore_is_accepted_after_it(own_server: EtcdServer, tmp_path: Path) -> None:
+    """Whether the server knows of the restore, or was started after it; also when a backup is restored a second time."""
+
+    async def main() -> None:
+        async with await open_store(own_server.url("/r")) as running, await open_store(own_server.url("/r")) as idle:
+            first = await running.create("/a", b"1")
+            stale = [first]
+            etcdctl(own_server, "snapshot", "save", str(tmp_path / "snapshot"))
+            stale.append(await running.update("/a", b"2", expected_revision=first.revision))
+            for _ in range(2):
+                own_server.kill()
+                own_server.restore(tmp_path / "snapshot")
+                own_server.start()
+                async with await open_store(own_server.url("/r")) as started:
+                    for store, record in itertools.product((idle, running, started), stale):
+                        with pytest.raises(RevisionConflict):
+                            await when_reachable(
+                                lambda: store.update("/a", b"stale", expected_revision=record.revision)  # noqa: B023
+                            )
+                        with pytest.raises(RevisionConflict):
+                            await store.delete("/a", expected_revision=record.revision)
+                    now = await running.get("/a")
+                    assert now is not None
+                    assert (now, now.value) == (await started.get("/a"), b"1")
+                    assert now.revision > max(record.revision for record in stale)
+                    stale += [now, await idle.update("/a", b"3", expected_revision=now.revision)]
+
+    asyncio.run(main())
+
+
+async def when_reachable(write: Callable[[], Awaitable[Record]]) -> Record:
+    """Repeats a write whose connection breaks. None of these is committed, so a repetition shows the same."""
+    while True:
+        with suppress(StoreUnavailable):
+            return await write()
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ from dralloc.api.strategy import StatusStrategy, with_generation
 from dralloc.api.unstructured_object import UnstructuredObject, view
 from dralloc.api.validation import configuration_data, core, ephemeral_containers, installation, roles
 from dralloc.api.validation.metadata import validate_metadata, validate_metadata_update
-from dralloc.api.validation.pod import SPEC, validate_pod, validate_pod_status
+from dralloc.api.validation.pod import SPEC, validate_kept_claims, validate_pod, validate_pod_status
 from dralloc.api.validation.priority_class import validate_priority_class, validate_priority_class_update
 from dralloc.primitives import names
 from dralloc.primitives.features import FeatureGates
@@ -331,6 +331,11 @@ class PodStrategy(UnstructuredStrategy):
     def validate_part(self, part: str, new: UnstructuredObject, old: UnstructuredObject) -> Iterator[FieldError]:  # noqa: ARG002 - there is one
         yield from validate_metadata_update(new.metadata, old.metadata)
         yield from ephemeral_containers.validate_ephemeral_containers(new.member("spec"), old.member("spec"))
+
+    def validate_status(self, new: UnstructuredObject, old: UnstructuredObject) -> Iterator[FieldError]:
+        yield from super().validate_status(new, old)
+        if old.member("spec").get("nodeName"):
+            yield from validate_kept_claims(new.member("status"), old.member("status"))
 
     def validate_update(self, new: UnstructuredObject, old: UnstructuredObject) -> Iterator[FieldError]:
         yield from super().validate_update(new, old)

@@ -43,6 +43,13 @@ def claims_of(pod: Pod) -> Iterator[ClaimUse]:
         yield ClaimUse("", extended.resource_claim_name, True)
 
 
+def entry_without_claim(pod: Pod) -> str | None:
+    """The first entry for which no claim has been made yet. An entry that needs none has a status without a name."""
+    made = {entry.name for entry in pod.status.resource_claim_statuses}
+    waiting = (entry.name for entry in pod.spec.resource_claims if entry.resource_claim_name is None)
+    return next((name for name in waiting if name not in made), None)
+
+
 def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
     return next((owner for owner in metadata.owner_references if owner.controller), None)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
-from typing import Final, Generic
+from typing import Any, Final, Generic
 
 from dralloc.client.typed_resource import Object, ObjectKey, key_of
 
@@ -21,6 +21,9 @@ Handler = Callable[[Object | None, Object | None], None]
 # Called after a list replaced the contents, with the revision up to which the list is all that is true: what was learned from other
 # answers at such revisions and is not in the list was undone by a restored backup.
 ListHandler = Callable[[int], None]
+
+# Two lists that are further apart are of two histories: a restored store goes on at much higher revisions.
+HISTORY_STEP: Final = 100_000
 
 # The revision of a list after which nothing that was learned before is true: the revisions of the store went back.
 NOTHING_KNOWN: Final = sys.maxsize
@@ -37,6 +40,8 @@ class Informer(Generic[Object]):
         self._list_handlers: list[ListHandler] = []
         # The revision of the newest list: other answers at such revisions say nothing new. 0 if revisions went back.
         self.listed_at = 0
+        # The revisions of the first list and of the newest change in the present history of the store.
+        self.history = (0, 0)
         self.synced = asyncio.Event()
 
     def __len__(self) -> int:
@@ -69,6 +74,11 @@ class Informer(Generic[Object]):
         """Calls the handler after every list from now on."""
         self._list_handlers.append(handler)
 
+    def shares_history(self, other: Informer[Any]) -> bool:
+        """False if one of the two has not noticed yet that a backup was restored: together they show a state that never was."""
+        (first, newest), (others_first, others_newest) = self.history, other.history
+        return max(first, others_first) - min(newest, others_newest) < HISTORY_STEP
+
     # --- Fed by the reflector -------------------------------------------------------------------------------------
 
     def replace(self, items: Iterable[Object], *, revision: int = 0, kept: Collection[ObjectKey] = ()) -> None:
@@ -84,6 +94,12 @@ class Informer(Generic[Object]):
         for handler in self._list_handlers:
             handler(revision)
         self.synced.set()
+
+    def reach(self, revision: int, *, is_listed: bool = False) -> None:
+        """The contents are those of this revision, which is far from the one before if the store has a new history."""
+        first, newest = self.history
+        is_new = is_listed and not newest - HISTORY_STEP < revision < newest + HISTORY_STEP
+        self.history = (revision if is_new else first, revision if is_new else max(newest, revision))
 
     def put(self, item: Object) -> None:
         key = key_of(item)

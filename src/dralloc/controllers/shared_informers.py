@@ -168,6 +168,11 @@ class ControllerInformers:
         for informer in self._informers:
             await informer.synced.wait()
 
+    def agree(self) -> bool:
+        """True if all informers are of one history of the store: a plan from two of them would mix what was with what is."""
+        known = [informer for informer in self._informers if informer.history != (0, 0)]
+        return all(informer.shares_history(known[0]) for informer in known)
+
 
 def _on_problem(resource: TypedResource[Any], informer: Informer[Any], problem: Exception) -> None:
     if isinstance(problem, NotFound) and not informer.synced.is_set():

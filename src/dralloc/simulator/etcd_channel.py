@@ -31,6 +31,8 @@ class EtcdChannel:
         self._network = network
         self._source = source
         self._host = host
+        # The etcd that it is connected to, by cluster: a restored one is another process.
+        self._connected_to = host.etcd.cluster_id
 
     @property
     def _faults(self) -> Faults:
@@ -44,12 +46,14 @@ class EtcdChannel:
             sent = request_serializer(request)
 
             async def work() -> bytes:
+                self._check_sent_to(connected_to)
                 answer = getattr(self._host.etcd, method)(request_type.FromString(sent))
                 return bytes(answer.SerializeToString())
 
             # gRPC sends a request once.
             faults = replace(self._faults, duplicate=0.0)
             try:
+                connected_to = self._connect()
                 async with asyncio.timeout(timeout):
                     answer = await self._network.call(self._source, self._host.process, work, faults)
             except OutOfRange as error:
@@ -70,12 +74,25 @@ class EtcdChannel:
 
     async def open_watch(self, request: pb.WatchCreateRequest) -> EtcdWatch:
         async def work() -> EtcdWatch:
+            self._check_sent_to(connected_to)
             return self._host.etcd.watch(request)
 
         try:
+            connected_to = self._connect()
             return await self._network.call(self._source, self._host.process, work, Faults())
         except NoAnswer as error:
             raise _error(grpc.StatusCode.UNAVAILABLE, str(error)) from None
+
+    def _connect(self) -> int:
+        """The etcd that a call is sent to. The first call after a restore finds that its connection is broken; the next has a new one."""
+        before, self._connected_to = self._connected_to, self._host.etcd.cluster_id
+        self._check_sent_to(before)
+        return before
+
+    def _check_sent_to(self, cluster_id: int) -> None:
+        """What was sent to an etcd that is gone does not arrive at the next one."""
+        if cluster_id != self._host.etcd.cluster_id:
+            raise NoAnswer("the connection broke")
 
     def close_watch(self, watch: EtcdWatch) -> None:
         self._host.etcd.cancel(watch)

@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
 from msgspec import Struct
 
 from dralloc.rpc.generated import etcd_pb2 as pb
@@ -19,6 +20,8 @@ from dralloc.simulator.history import StoredVersion, StoreHistory
 COMPACTED: Final = "etcdserver: mvcc: required revision has been compacted"
 FUTURE: Final = "etcdserver: mvcc: required revision is a future revision"
 PROGRESS_EVERY_S: Final = 600.0
+# Where servers keep what they add to revisions.
+HISTORY_KEY: Final = b"/\xffhistory"
 
 
 class OutOfRange(Exception):
@@ -74,6 +77,9 @@ class SimulatedEtcd:
         self._history = history
         self.revision = 1
         self._cluster_id = 1
+        # What servers add to revisions; the history has the sums. After a restore nothing may be written until they have a new one.
+        self._base = 0
+        self._awaits_base = False
         self._compacted = 0
         self._pairs: dict[bytes, _Pair] = {}
         # The keys of the pairs, in order.
@@ -171,9 +177,14 @@ class SimulatedEtcd:
     def snapshot(self) -> EtcdSnapshot:
         return EtcdSnapshot(self.revision, dict(self._pairs))
 
-    def restore(self, snapshot: EtcdSnapshot, *, bump: int) -> None:
-        """Start again from a back-up, as `etcdctl snapshot restore --bump-revision BUMP --mark-compacted`: another cluster, in which
-        every connection breaks.
+    @property
+    def cluster_id(self) -> int:
+        """Another one after each restore; connections are to one of them."""
+        return self._cluster_id
+
+    def restore(self, snapshot: EtcdSnapshot, *, bump: int = 0) -> None:
+        """Start again from a back-up, as `etcdutl snapshot restore` with another `--initial-cluster-token`, and maybe with
+        `--bump-revision BUMP --mark-compacted`: another cluster, in which every connection breaks.
         """
         self.revision = snapshot.revision + bump
         self._cluster_id += 1
@@ -181,13 +192,20 @@ class SimulatedEtcd:
         self._keys = sorted(self._pairs)
         self._compacted = self.revision
         self._events = []
+        self._awaits_base = True
         self.break_streams()
-        state = {
-            key.decode(): StoredVersion(pair.mod_revision, pair.value)
-            for key, pair in self._pairs.items()
-            if key.startswith(b"/registry/")
-        }
-        self._history.restore(state, self.revision)
+
+    def _begin_history(self, base: int) -> None:
+        """The servers have a new base: what they read from now on is of another epoch."""
+        self._base = base
+        if self._awaits_base:
+            self._awaits_base = False
+            state = {
+                key.decode(): StoredVersion(pair.mod_revision + base, pair.value)
+                for key, pair in self._pairs.items()
+                if key.startswith(b"/registry/")
+            }
+            self._history.restore(state, self.revision + base)
 
     def break_streams(self) -> None:
         watches, self._watches = self._watches, {}
@@ -203,7 +221,15 @@ class SimulatedEtcd:
         named = sorted((event.key, event.pair) for event in events if event.key.startswith(b"/registry/"))
         assert len(named) <= 1, "the store changes one object at a time"
         key, pair = named[0] if named else (b"", None)
-        self._history.append(self.revision, key.decode(), pair.value if pair else None)
+        if (history := writes.get(HISTORY_KEY)) is not None:
+            self._begin_history(msgspec.json.decode(history)["base"])
+        elif self._awaits_base:
+            if key:
+                self._history.violations.append(
+                    f"{key.decode()} was written to a restored etcd as if it were the old one"
+                )
+        else:
+            self._history.append(self.revision + self._base, key.decode(), pair.value if pair else None)
         for watch in self._watches:
             self._deliver(watch, events)
 

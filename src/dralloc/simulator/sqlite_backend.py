@@ -18,10 +18,12 @@ from dralloc.store.errors import CorruptStore
 from dralloc.store.interface import Store
 from dralloc.store.records import StoreEvent
 from dralloc.store.sqlite import SqliteStore
-from dralloc.store.sqlite_file import HISTORY_GAP
 
 DAMAGE_PROBABILITY: Final = 0.4
 POWER_LOSS_PROBABILITY: Final = 0.5
+
+# More were never under way when a server was killed.
+WRITES_MAX: Final = 10_000
 
 
 class SqliteBackend(StoreBackend):
@@ -118,7 +120,7 @@ class SqliteBackend(StoreBackend):
         revision = await store.current_revision()
         is_restored, self._restored = self._restored, False
         # Copied files are those that the store had, unless something was written since.
-        if is_restored and revision > history.revision + HISTORY_GAP // 2:
+        if is_restored and revision > history.revision + WRITES_MAX:
             records = (await store.list_prefix("/")).records
             history.restore({record.key: StoredVersion(record.revision, record.value) for record in records}, revision)
             return

@@ -19,6 +19,7 @@ from dralloc.simulator.history import StoreHistory
 from dralloc.simulator.network import Network
 from dralloc.simulator.recorded_store import RecordedStore
 from dralloc.simulator.simulated_etcd import EtcdSnapshot, SimulatedEtcd
+from dralloc.simulator.virtual_time import VirtualClock
 from dralloc.store.etcd import EtcdStore
 from dralloc.store.etcd_api import EtcdAddress, EtcdApi
 from dralloc.store.interface import HistoryLimits, Store
@@ -27,9 +28,8 @@ from dralloc.store.records import StoreEvent
 
 # So short that a watch that was interrupted finds its revision compacted.
 SHORT_HISTORY: Final = HistoryLimits(events_max=50)
-# More than were ever written between two restores. Each restore adds it once more, so that revisions grow even if the same back-up is
-# restored twice, as etcd's documentation asks for.
-BUMP: Final = 1_000_000
+# Some operators raise etcd's own revision.
+BUMP: Final = 1_000
 ETCD: Final = EtcdAddress(endpoints=("simulated:2379",))
 
 
@@ -132,12 +132,12 @@ class EtcdBackend(StoreBackend):
         self._host = EtcdHost(SimulatedEtcd(history))
         self._background = asyncio.ensure_future(self._host.etcd.notify_progress())
         self._snapshot: EtcdSnapshot | None = None
-        self._restores = 0
 
     async def open(self, server: str) -> Store:
         channel = EtcdChannel(self._network, server, self._host)
         api = EtcdApi(ETCD, cast("grpc.aio.Channel", channel))
-        return RecordedStore(await EtcdStore.open_with(api, limits=SHORT_HISTORY), self._history)
+        clock = VirtualClock(asyncio.get_running_loop())
+        return RecordedStore(await EtcdStore.open_with(api, limits=SHORT_HISTORY, clock=clock), self._history)
 
     def faults(self) -> Sequence[tuple[str, Callable[[], str]]]:
         return (("compact", self._compact), ("break", self._break_streams), ("cut", self._cut), ("pause", self._pause))
@@ -152,8 +152,7 @@ class EtcdBackend(StoreBackend):
 
     def restore(self) -> None:
         assert self._snapshot is not None, "a back-up was taken"
-        self._restores += 1
-        self._host.etcd.restore(self._snapshot, bump=self._restores * BUMP)
+        self._host.etcd.restore(self._snapshot, bump=self._random.choice((0, BUMP)))
 
     @property
     def is_disturbed(self) -> bool:

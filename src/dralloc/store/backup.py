@@ -19,8 +19,9 @@ from dralloc.store.disk import Disk
 from dralloc.store.errors import StoreError, StoreInUse
 from dralloc.store.high_water_mark import mark_path, read_mark, write_mark
 from dralloc.store.interface import PageToken, Store
+from dralloc.store.new_history import first_of_history
 from dralloc.store.records import Record
-from dralloc.store.sqlite_file import SqliteFile, first_of_history, log_path
+from dralloc.store.sqlite_file import SqliteFile, log_path
 
 FORMAT: Final = "dralloc-backup"
 VERSION: Final = 1

@@ -2,6 +2,9 @@
 
 Reads and writes go to etcd, which answers with the newest state. Watches share one stream. Other users of the same etcd
 share its revisions and its compaction: revisions grow by more than our own writes.
+
+An etcd that was restored has another history (`etcd_history`). No write is sent to it before that is settled: after a broken call or
+stream, and after a second without an answer, the history is read first; and each write compares the history's key.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import Self
 
+from dralloc.primitives.clock import Clock
 from dralloc.rpc.generated import etcd_pb2 as pb
 from dralloc.store.errors import (
     Compacted,
@@ -22,23 +26,30 @@ from dralloc.store.errors import (
     StoreClosed,
     StoreError,
 )
-from dralloc.store.etcd_api import EtcdAddress, EtcdApi
+from dralloc.store.etcd_api import EtcdAddress, EtcdApi, OtherHistory
 from dralloc.store.etcd_feed import EtcdFeed, KeySpace, OwnFeedWatch
+from dralloc.store.etcd_history import EtcdHistory, settle_history
 from dralloc.store.interface import FIRST_REVISION, Fence, HistoryLimits, Page, PageToken, Store, Watch
 from dralloc.store.records import Record
 from dralloc.store.revisioned_map import ABSENT
+from dralloc.system_clock import SystemClock
 
 RECORDS_PER_CALL_MAX = 1000
+# No etcd is replaced by a restored one in a shorter time than this.
+HEARD_WITHIN_S = 1.0
 
 
 class EtcdStore(Store):
     """Our keys under a root in etcd."""
 
-    def __init__(self, api: EtcdApi, keys: KeySpace, *, limits: HistoryLimits) -> None:
+    def __init__(self, api: EtcdApi, keys: KeySpace, *, limits: HistoryLimits, clock: Clock) -> None:
         self._api = api
         self._keys = keys
         self._limits = limits
-        self._feed = self._feed_after("", None)
+        self._clock = clock
+        self._history: EtcdHistory | None = None
+        self._settling = asyncio.Lock()
+        self._feed: EtcdFeed | None = None
         self._own_feeds: set[EtcdFeed] = set()
         self._compaction: asyncio.Task[None] | None = None
         self._compact_above = 2 * limits.events_max
@@ -50,11 +61,12 @@ class EtcdStore(Store):
         return await cls.open_with(EtcdApi(address), root=root, limits=limits)
 
     @classmethod
-    async def open_with(cls, api: EtcdApi, *, root: str = "", limits: HistoryLimits | None = None) -> Self:
-        store = cls(api, KeySpace(root.encode()), limits=limits or HistoryLimits())
+    async def open_with(
+        cls, api: EtcdApi, *, root: str = "", limits: HistoryLimits | None = None, clock: Clock | None = None
+    ) -> Self:
+        store = cls(api, KeySpace(root.encode()), limits=limits or HistoryLimits(), clock=clock or SystemClock())
         try:
-            await store.current_revision()
-            await store._feed.start()
+            await store._feed_near(FIRST_REVISION)
         except BaseException:
             await store.close()
             raise
@@ -62,22 +74,23 @@ class EtcdStore(Store):
 
     @property
     def newest_seen(self) -> int:
-        return self._api.newest_revision
+        return self._api.newest_revision + self._keys.base
 
     async def current_revision(self) -> int:
-        self._check_open()
-        response = await self._api.range(pb.RangeRequest(key=self._keys.encode("\0"), count_only=True))
-        return response.header.revision
+        await self._settle_history()
+        keys = self._keys
+        response = await self._api.range(pb.RangeRequest(key=keys.encode("\0"), count_only=True))
+        return response.header.revision + keys.base
 
     async def get(self, key: str) -> Record | None:
-        self._check_open()
-        response = await self._api.range(pb.RangeRequest(key=self._keys.encode(key)))
-        return self._keys.record(response.kvs[0]) if response.kvs else None
+        await self._settle_history()
+        keys = self._keys
+        response = await self._api.range(pb.RangeRequest(key=keys.encode(key)))
+        return keys.record(response.kvs[0]) if response.kvs else None
 
     async def list_prefix(
         self, prefix: str, *, revision: int | None = None, limit: int | None = None, page: PageToken | None = None
     ) -> Page:
-        self._check_open()
         if limit is not None:
             return await self._list_page(prefix, revision or 0, limit, page)
         records: list[Record] = []
@@ -104,15 +117,18 @@ class EtcdStore(Store):
         return await self._swap(key, expected_revision, remove)
 
     async def settle(self, fence: str, token: bytes) -> int:
-        self._check_open()
+        await self._settle_history()
+        keys = self._keys
         # Earlier writes have another token, or have not seen this one. The marker shows the revision in the feed.
-        puts = [_put(self._keys.fence(fence), token), _put(self._keys.marker, b"")]
-        return (await self._api.txn(pb.TxnRequest(success=puts))).header.revision
+        puts = [_put(keys.fence(fence), token), _put(keys.marker, b"")]
+        response = await self._api.txn(pb.TxnRequest(compare=[self._same_history()], success=puts))
+        if not response.succeeded:
+            raise self._other_history()
+        return response.header.revision + keys.base
 
     async def watch(self, prefix: str, *, after_revision: int) -> Watch:
         feed = await self._feed_near(after_revision)
-        if after_revision < feed.restored_at:
-            raise Restored(after_revision)
+        self._check_base(after_revision)
         with contextlib.suppress(Compacted):
             return feed.subscribe(prefix, after_revision=after_revision)
         await self._check_kept(after_revision)
@@ -121,29 +137,35 @@ class EtcdStore(Store):
         return OwnFeedWatch(feed, prefix, after_revision=after_revision)
 
     async def compact(self, revision: int) -> None:
-        self._check_open()
+        feed = await self._feed_near(FIRST_REVISION)
         # Another user of the cluster may have compacted already.
         with contextlib.suppress(Compacted):
-            await self._api.compact(pb.CompactionRequest(revision=revision))
-        self._feed.forget(revision)
+            self._check_base(revision)
+            await self._api.compact(pb.CompactionRequest(revision=revision - self._keys.base))
+        feed.forget(revision)
 
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
             if self._compaction is not None:
                 self._compaction.cancel()
-            for feed in (self._feed, *self._own_feeds):
+            for feed in self._feeds():
                 feed.close()
             await self._api.close()
 
     async def _list_page(self, prefix: str, revision: int, limit: int, token: PageToken | None) -> Page:
-        start, end = self._keys.range_of(prefix)
+        await self._settle_history()
+        keys = self._keys
+        start, end = keys.range_of(prefix)
         if token is not None:
-            start = self._keys.encode(prefix + token.start_after + "\0")
+            start = keys.encode(prefix + token.start_after + "\0")
         at = token.revision if token else revision
-        response = await self._api.range(pb.RangeRequest(key=start, range_end=end, limit=limit, revision=at))
-        records = [self._keys.record(pair) for pair in response.kvs]
-        at = at or response.header.revision
+        if at:
+            self._check_base(at)
+        request = pb.RangeRequest(key=start, range_end=end, limit=limit, revision=at - keys.base if at else 0)
+        response = await self._api.range(request)
+        records = [keys.record(pair) for pair in response.kvs]
+        at = at or response.header.revision + keys.base
         if not response.more:
             return Page(records=records, revision=at)
         last = records[-1].key[len(prefix) :]
@@ -152,23 +174,27 @@ class EtcdStore(Store):
 
     async def _swap(self, key: str, expected_revision: int, change: pb.RequestOp, fences: Sequence[Fence] = ()) -> int:
         """Returns the revision of the change; raises KeyExists, RevisionConflict with the existing record, or FenceMoved."""
-        self._check_open()
-        encoded = self._keys.encode(key)
-        unchanged = pb.Compare(
-            result=pb.Compare.EQUAL, target=pb.Compare.MOD, key=encoded, mod_revision=expected_revision
-        )
-        look = pb.RequestOp(request_range=pb.RangeRequest(key=encoded))
-        request = pb.TxnRequest(compare=[unchanged], success=[change], failure=[look])
+        await self._settle_history()
+        keys, history = self._keys, self._history
+        encoded = keys.encode(key)
+        # A revision of an earlier history is below the base, and equal to none.
+        expected = ABSENT if expected_revision == ABSENT else expected_revision - keys.base or -1
+        unchanged = pb.Compare(result=pb.Compare.EQUAL, target=pb.Compare.MOD, key=encoded, mod_revision=expected)
+        looks = [pb.RequestOp(request_range=pb.RangeRequest(key=each)) for each in (encoded, keys.history)]
+        request = pb.TxnRequest(compare=[self._same_history(), unchanged], success=[change], failure=looks)
         for fence in fences:
-            fence_key = self._keys.fence(fence.name)
-            request.compare.append(_condition(fence_key, fence))
+            fence_key = keys.fence(fence.name)
+            request.compare.append(_condition(fence_key, fence, keys.base))
             request.success.append(_put(fence_key, fence.token))
         response = await self._api.txn(request)
         if response.succeeded:
             self._compact_if_overdue(response.header.revision)
-            return response.header.revision
-        found = response.responses[0].response_range.kvs
-        current = self._keys.record(found[0]) if found else None
+            return response.header.revision + keys.base
+        found, settled = (each.response_range.kvs for each in response.responses)
+        assert history is not None, "it is settled before a write"
+        if not settled or settled[0].value != history.encode():
+            raise self._other_history()
+        current = keys.record(found[0]) if found else None
         if (current.revision if current else ABSENT) == expected_revision:
             raise FenceMoved(key)
         if expected_revision == ABSENT:
@@ -181,9 +207,9 @@ class EtcdStore(Store):
     async def _feed_near(self, revision: int) -> EtcdFeed:
         """Returns the feed, started; raises FutureRevision."""
         while True:
-            self._check_open()
-            if self._feed.ended:
-                self._feed = self._feed.successor()
+            await self._settle_history()
+            if self._feed is None or self._feed.ended:
+                self._feed = self._feed_after("", None)
             feed = self._feed
             await feed.start()
             if revision > feed.revision and revision > (current := await self.current_revision()):
@@ -195,30 +221,67 @@ class EtcdStore(Store):
     async def _check_kept(self, revision: int) -> None:
         if revision < FIRST_REVISION:
             raise Compacted(revision, compacted=0)
+        at = revision - self._keys.base
         with contextlib.suppress(FutureRevision):
-            await self._api.range(pb.RangeRequest(key=self._keys.encode("\0"), revision=revision, count_only=True))
+            await self._api.range(pb.RangeRequest(key=self._keys.encode("\0"), revision=at, count_only=True))
 
-    def _compact_if_overdue(self, revision: int) -> None:
-        """Compacts etcd regularly. Several servers of one cluster may do so concurrently."""
-        if revision > self._compact_above:
-            self._compact_above = revision + self._limits.events_max
-            self._compaction = asyncio.create_task(self._try_to_compact(revision - self._limits.events_max))
+    def _compact_if_overdue(self, raw_revision: int) -> None:
+        """Compacts etcd regularly, by its own revisions. Several servers of one cluster may do so concurrently."""
+        if raw_revision > self._compact_above:
+            self._compact_above = raw_revision + self._limits.events_max
+            until = raw_revision + self._keys.base - self._limits.events_max
+            self._compaction = asyncio.create_task(self._try_to_compact(until))
 
     async def _try_to_compact(self, revision: int) -> None:
         # Whatever the failure, compaction is tried again later.
         with contextlib.suppress(StoreError):
             await self.compact(revision)
 
-    def _check_open(self) -> None:
+    async def _settle_history(self) -> None:
+        """Returns when etcd is known to have the history of our revisions; otherwise that is begun, and all watches end."""
         if self._closed:
             raise StoreClosed
+        if self._is_certain():
+            return
+        async with self._settling:
+            if self._is_certain():
+                return
+            found, header = await settle_history(self._api, self._keys.history, self._history, self._clock.now())
+            # Together with the base: an answer of this cluster is of this history.
+            self._api.follow(header, is_new=found != self._history)
+            if found != self._history:
+                is_restored, self._history = self._history is not None, found
+                self._keys = KeySpace(self._keys.root, found.base)
+                for feed in self._feeds() if is_restored else ():
+                    feed.end(Restored(feed.revision))
+
+    def _is_certain(self) -> bool:
+        silent_s = asyncio.get_running_loop().time() - self._api.heard_s
+        return self._history is not None and not self._api.is_doubtful and silent_s < HEARD_WITHIN_S
+
+    def _same_history(self) -> pb.Compare:
+        assert self._history is not None, "it is settled before a write"
+        value, key = self._history.encode(), self._keys.history
+        return pb.Compare(result=pb.Compare.EQUAL, target=pb.Compare.VALUE, key=key, value=value)
+
+    def _other_history(self) -> OtherHistory:
+        """Another server has found that etcd was restored."""
+        self._api.is_doubtful = True
+        return OtherHistory("etcd was restored from a backup")
+
+    def _check_base(self, revision: int) -> None:
+        if FIRST_REVISION <= revision <= self._keys.base:
+            raise Restored(revision)
+
+    def _feeds(self) -> list[EtcdFeed]:
+        return [feed for feed in (self._feed, *self._own_feeds) if feed is not None]
 
 
 def _put(key: bytes, value: bytes) -> pb.RequestOp:
     return pb.RequestOp(request_put=pb.PutRequest(key=key, value=value))
 
 
-def _condition(key: bytes, fence: Fence) -> pb.Compare:
+def _condition(key: bytes, fence: Fence, base: int) -> pb.Compare:
     if fence.seen is None:
         return pb.Compare(result=pb.Compare.EQUAL, target=pb.Compare.VALUE, key=key, value=fence.token)
-    return pb.Compare(result=pb.Compare.LESS, target=pb.Compare.MOD, key=key, mod_revision=fence.seen + 1)
+    return pb.Compare(result=pb.Compare.LESS, target=pb.Compare.MOD, key=key, mod_revision=fence.seen - base + 1)

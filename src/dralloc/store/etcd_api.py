@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -26,6 +27,9 @@ CHANNEL_OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 2_000),
 )
 
+# No answer: the connection may have ended.
+_BROKEN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+
 # A member without a leader must fail at once instead of serving a watch that never gets events.
 METADATA = (("hasleader", "true"),)
 
@@ -43,8 +47,8 @@ class EtcdAddress(msgspec.Struct, frozen=True, kw_only=True):
         return f"etcd at {', '.join(self.endpoints)}"
 
 
-class EtcdWentBack(errors.StoreUnavailable):
-    """The answer is older than one before it: etcd was restored from a backup."""
+class OtherHistory(errors.StoreUnavailable):
+    """The answer is of another cluster, or older than one before it: etcd was restored from a backup."""
 
 
 class EtcdApi:
@@ -54,8 +58,13 @@ class EtcdApi:
         """Simulations bring their own channel."""
         self.timeout_s = address.timeout_s
         # In any answer. Reads are linearizable, so it is at least the revision of every write that ended before the last read began.
-        # Set to 0 when watches have started over after a restore.
         self.newest_revision = 0
+        # The cluster that answers must be of; 0: any.
+        self.cluster_id = 0
+        # True after a call or a stream broke: the next connection may be to a restored etcd.
+        self.is_doubtful = True
+        # When etcd answered last, by the clock of the loop.
+        self.heard_s = float("-inf")
         self._address = address
         self._channel = channel or _channel(address)
         self._range = self._method("KV/Range", pb.RangeRequest, pb.RangeResponse)
@@ -71,8 +80,23 @@ class EtcdApi:
         response: pb.RangeResponse = await self._call(self._range, request, revision=request.revision)
         return response
 
+    async def range_of_any_history(self, request: pb.RangeRequest) -> pb.RangeResponse:
+        """Asks the etcd that is there, restored or not."""
+        response: pb.RangeResponse = await self._send(self._range, request)
+        return response
+
+    async def txn_of_any_history(self, request: pb.TxnRequest) -> pb.TxnResponse:
+        response: pb.TxnResponse = await self._send(self._txn, request, wait_for_ready=False)
+        return response
+
+    def follow(self, header: pb.ResponseHeader, *, is_new: bool) -> None:
+        """From now on, answers must be of this cluster, and not older than this answer, which may be the first of a new history."""
+        newest = header.revision if is_new else max(header.revision, self.newest_revision)
+        self.cluster_id, self.newest_revision, self.is_doubtful = header.cluster_id, newest, False
+
     async def txn(self, request: pb.TxnRequest) -> pb.TxnResponse:
-        response: pb.TxnResponse = await self._call(self._txn, request)
+        """Writes, if it can be sent at once: if it waited for a new connection, it might change a restored etcd."""
+        response: pb.TxnResponse = await self._call(self._txn, request, wait_for_ready=False)
         return response
 
     async def compact(self, request: pb.CompactionRequest) -> pb.CompactionResponse:
@@ -87,6 +111,7 @@ class EtcdApi:
             async for response in call:
                 yield response
         except grpc.aio.AioRpcError as error:
+            self.is_doubtful = True
             raise self._explain(error, request.start_revision) from error
         finally:
             call.cancel()
@@ -101,16 +126,27 @@ class EtcdApi:
             response_deserializer=response.FromString,
         )
 
-    async def _call(self, method: Any, request: Any, *, revision: int = 0) -> Any:
-        newest_before = self.newest_revision
+    async def _call(self, method: Any, request: Any, *, revision: int = 0, wait_for_ready: bool = True) -> Any:
+        cluster_id, newest_before = self.cluster_id, self.newest_revision
+        response = await self._send(method, request, revision=revision, wait_for_ready=wait_for_ready)
+        header = response.header
+        if cluster_id and header.cluster_id != cluster_id:
+            self.is_doubtful = True
+            raise OtherHistory(f"{self._address} was restored: it is another cluster")
+        if header.revision < newest_before:
+            self.is_doubtful = True
+            raise OtherHistory(f"{self._address} was restored: revision {header.revision} follows {newest_before}")
+        if header.revision > self.newest_revision and cluster_id == self.cluster_id:
+            self.newest_revision = header.revision
+        return response
+
+    async def _send(self, method: Any, request: Any, *, revision: int = 0, wait_for_ready: bool = True) -> Any:
         try:
-            response = await method(request, timeout=self.timeout_s, metadata=METADATA, wait_for_ready=True)
+            response = await method(request, timeout=self.timeout_s, metadata=METADATA, wait_for_ready=wait_for_ready)
         except grpc.aio.AioRpcError as error:
+            self.is_doubtful |= error.code() in _BROKEN
             raise self._explain(error, revision) from error
-        if response.header.revision < newest_before:
-            raise EtcdWentBack(f"{self._address}: revision {response.header.revision} follows {newest_before}")
-        if response.header.revision > self.newest_revision:
-            self.newest_revision = response.header.revision
+        self.heard_s = asyncio.get_running_loop().time()
         return response
 
     def _explain(self, error: grpc.aio.AioRpcError, revision: int) -> errors.StoreError:

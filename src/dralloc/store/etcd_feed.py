@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, suppress
 from typing import NamedTuple
 
 from dralloc.rpc.generated import etcd_pb2 as pb
 from dralloc.store.errors import Compacted, Restored, StoreError, StoreUnavailable
-from dralloc.store.etcd_api import EtcdApi, EtcdWentBack
+from dralloc.store.etcd_api import EtcdApi, OtherHistory
 from dralloc.store.event_log import SLICE_MIN, EventLog, carried_bytes
 from dralloc.store.interface import HistoryLimits, Watch
 from dralloc.store.records import Record, StoreEvent
@@ -21,13 +20,15 @@ RECONNECT_DELAY_S = 0.2
 MARK_DELAY_S = 0.01
 MARK_DELAY_MAX_S = 1.0
 
-_logger = logging.getLogger(__name__)
-
 
 class KeySpace(NamedTuple):
-    """Our part of etcd's keys: those that start with a root. Keys from `/\\xff` on are the store's own, and not its users'."""
+    """Our part of etcd's keys: those that start with a root. Keys from `/\\xff` on are the store's own, and not its users'.
+
+    Our revisions are etcd's plus the base of the store's history (`etcd_history`).
+    """
 
     root: bytes
+    base: int = 0
 
     def encode(self, key: str) -> bytes:
         return self.root + key.encode(errors="surrogateescape")
@@ -54,8 +55,13 @@ class KeySpace(NamedTuple):
         """The key that every write with a fence of that name writes, too."""
         return self.root + b"/\xfffence/" + name.encode()
 
+    @property
+    def history(self) -> bytes:
+        """The key of the store's history."""
+        return self.root + b"/\xffhistory"
+
     def record(self, pair: pb.KeyValue) -> Record:
-        return Record(key=self.decode(pair.key), value=pair.value, revision=pair.mod_revision)
+        return Record(key=self.decode(pair.key), value=pair.value, revision=pair.mod_revision + self.base)
 
 
 class EtcdFeed:
@@ -69,14 +75,10 @@ class EtcdFeed:
         prefix: str,
         after_revision: int | None,
         limits: HistoryLimits,
-        restored_at: int | None = 0,
     ) -> None:
         self._api = api
         self._keys = keys
         self._limits = limits
-        self._cluster_id = 0
-        # Revisions before this one may be from before a restore. None: the feed's first revision is the limit.
-        self._restored_at = restored_at
         self._log = EventLog(compacted=after_revision or 0, limits=limits, weigh=carried_bytes)
         self._hub = WatchHub(self._log, revision=after_revision or 0, on_wait=None if prefix else self._start_marking)
         self._marking: asyncio.Task[None] | None = None
@@ -97,22 +99,6 @@ class EtcdFeed:
         return self._hub.revision
 
     @property
-    def restored_at(self) -> int:
-        """Earlier revisions may be of a history that a restored backup has replaced."""
-        return self._restored_at or 0
-
-    def successor(self) -> EtcdFeed:
-        """Returns the feed of all changes from now on that follows this one, which has ended."""
-        return EtcdFeed(
-            self._api,
-            self._keys,
-            prefix="",
-            after_revision=None,
-            limits=self._limits,
-            restored_at=self._restored_at,
-        )
-
-    @property
     def ended(self) -> bool:
         return self._task.done()
 
@@ -125,6 +111,11 @@ class EtcdFeed:
         if revision > self._log.compacted:
             self._log.compact(revision)
             self._hub.forget(revision)
+
+    def end(self, error: StoreError) -> None:
+        """Ends all watches with the error."""
+        self._hub.end_watches(error)
+        self.close()
 
     def close(self) -> None:
         self._task.cancel()
@@ -157,18 +148,12 @@ class EtcdFeed:
             async for events, revision in self._changes(prefix, after_revision):
                 if not self._started.is_set():
                     self._log.compact(revision)
-                    if self._restored_at is None:
-                        self._restored_at = revision
                     self._started.set()
                 for event in events:
                     self._log.append(event)
                 self._hub.publish(events, revision=revision)
                 self.forget(self._log.overdue(events_max=SLICE_MIN + 2 * len(events)))
         except Compacted as error:
-            if isinstance(error, Restored):
-                _logger.warning("etcd was restored from a backup: all watches start over")
-                self._restored_at = None
-                self._api.newest_revision = 0
             self._hub.end_watches(error)
         finally:
             self._hub.end_watches(StoreUnavailable("the watch on etcd ended"))
@@ -183,7 +168,7 @@ class EtcdFeed:
                 async with aclosing(self._api.watch(self._request(prefix, after))) as responses:
                     async for response in responses:
                         if response.canceled:
-                            raise _cancellation(response, after or 0)
+                            raise self._cancellation(response, after or 0)
                         if response.created:
                             await self._check_history(response.header, after or 0)
                         events, after = self._understand(response, after)
@@ -196,16 +181,15 @@ class EtcdFeed:
 
         A restored etcd is another cluster, or behind. One member may be behind without a restore, so the newest revision is read.
         """
-        known, self._cluster_id = self._cluster_id or header.cluster_id, header.cluster_id
-        if header.cluster_id != known:
+        if header.cluster_id != self._api.cluster_id:
+            self._api.is_doubtful = True
             raise Restored(after)
-        if header.revision < after:
+        if header.revision + self._keys.base < after:
+            self._api.newest_revision = max(self._api.newest_revision, after - self._keys.base)
             try:
-                newest = await self._api.range(pb.RangeRequest(key=self._keys.encode("\0"), count_only=True))
-            except EtcdWentBack:
+                await self._api.range(pb.RangeRequest(key=self._keys.encode("\0"), count_only=True))
+            except OtherHistory:
                 raise Restored(after) from None
-            if newest.header.revision < after:
-                raise Restored(after)
 
     def _request(self, prefix: str, after: int | None) -> pb.WatchCreateRequest:
         start, end = self._keys.watched_range(prefix)
@@ -214,35 +198,41 @@ class EtcdFeed:
             range_end=end,
             # The last revision and not the next one: etcd only rejects revisions before its compaction, and no longer
             # reports a deletion at that very revision. Zero means from now on.
-            start_revision=after or 0,
+            start_revision=after - self._keys.base if after else 0,
             progress_notify=True,
             prev_kv=True,
         )
 
     def _understand(self, response: pb.WatchResponse, after: int | None) -> tuple[Sequence[StoreEvent], int]:
         """Returns the new changes in a response, and the revision up to which all changes are reported."""
+        base = self._keys.base
         if after is None:
-            after = response.header.revision
-        new = [event for event in response.events if event.kv.mod_revision > after]
+            after = response.header.revision + base
+        new = [event for event in response.events if event.kv.mod_revision + base > after]
         if new:
             marker = self._keys.marker
             # Not the header's revision, which is ahead while a watch catches up.
-            return [self._event(event) for event in new if event.kv.key != marker], new[-1].kv.mod_revision
+            return [self._event(event) for event in new if event.kv.key != marker], new[-1].kv.mod_revision + base
         is_progress = not response.created and not response.events
-        return (), max(after, response.header.revision) if is_progress else after
+        return (), max(after, response.header.revision + base) if is_progress else after
 
     def _event(self, event: pb.Event) -> StoreEvent:
         deleted = event.type == pb.Event.DELETE
         created = not deleted and event.kv.create_revision == event.kv.mod_revision
         if not created and not event.HasField("prev_kv"):
             # The previous state was compacted while the watch caught up: consumers that need it must start over.
-            raise Compacted(event.kv.mod_revision - 1, compacted=0)
+            raise Compacted(event.kv.mod_revision + self._keys.base - 1, compacted=0)
         return StoreEvent(
-            revision=event.kv.mod_revision,
+            revision=event.kv.mod_revision + self._keys.base,
             key=self._keys.decode(event.kv.key),
             record=None if deleted else self._keys.record(event.kv),
             previous=None if created else self._keys.record(event.prev_kv),
         )
+
+    def _cancellation(self, response: pb.WatchResponse, after: int) -> Compacted | StoreUnavailable:
+        if response.compact_revision:
+            return Compacted(after, compacted=response.compact_revision + self._keys.base)
+        return StoreUnavailable(f"etcd ended the watch: {response.cancel_reason or 'no reason given'}")
 
 
 class OwnFeedWatch(Watch):
@@ -271,9 +261,3 @@ class OwnFeedWatch(Watch):
     def close(self) -> None:
         self._watch.close()
         self._feed.close()
-
-
-def _cancellation(response: pb.WatchResponse, after: int) -> Compacted | StoreUnavailable:
-    if response.compact_revision:
-        return Compacted(after, compacted=response.compact_revision)
-    return StoreUnavailable(f"etcd ended the watch: {response.cancel_reason or 'no reason given'}")

@@ -19,7 +19,6 @@ import os
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
 from functools import cache
 from pathlib import Path
 
@@ -30,6 +29,7 @@ from dralloc.store.disk import Disk
 from dralloc.store.errors import CorruptStore, LostWrites, StoreError, StoreFull, StoreInUse, StoreUnavailable
 from dralloc.store.high_water_mark import Mark, MarkFile, mark_path, read_mark, write_mark
 from dralloc.store.interface import FIRST_REVISION, HistoryLimits
+from dralloc.store.new_history import first_of_history
 from dralloc.store.records import Record, StoreEvent
 from dralloc.store.revisioned_map import RevisionedMap
 from dralloc.system_clock import SystemClock
@@ -37,7 +37,6 @@ from dralloc.system_clock import SystemClock
 APPLICATION_ID = 0x64726163
 SCHEMA_VERSION = 1
 IDENTITY_BYTES = 16
-HISTORY_GAP = 1_000_000_000
 ROWS_PER_STATEMENT_MAX = 128
 WAL_PAGES_MAX = 4000
 """Pages in the write-ahead log before a checkpoint: 16 MB, so that hot pages are rarely moved."""
@@ -64,15 +63,6 @@ _logger = logging.getLogger(__name__)
 
 def log_path(database: Path) -> Path:
     return database.with_name(f"{database.name}-wal")
-
-
-def first_of_history(newest_known: int, now: datetime) -> int:
-    """Returns the first revision of a new history that follows one of which this revision is the newest known.
-
-    Revisions after it may have been given out. No store writes a million times each second from 1970 on, so the time in
-    microseconds is above all of them, also when a backup is restored a second time; the gap is for clocks that are wrong.
-    """
-    return max(newest_known + HISTORY_GAP, int(now.timestamp() * 1_000_000))
 
 
 class Compaction(msgspec.Struct, frozen=True, kw_only=True):

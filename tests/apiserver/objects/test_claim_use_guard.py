@@ -169,6 +169,34 @@ async def test_a_pod_is_not_bound_to_a_claim_that_was_not_made_for_it(api: Local
 
 
 @with_api
+async def test_a_pod_is_not_bound_before_its_claims_are_made(api: LocalApi) -> None:
+    waiting = pod_document("p")
+    waiting["spec"]["resourceClaims"] = [{"name": "own", "resourceClaimTemplateName": "t"}]
+    await api.create(PODS, waiting)
+    answer = await refusal(api.create(f"{PODS}/p/binding", await binding(api)))
+    assert (answer.code, "the claim for its entry own has not been made" in answer.document["message"]) == (409, True)
+    await api.patch(f"{PODS}/p/status", {"status": {"resourceClaimStatuses": [{"name": "own"}]}})
+    assert await bind(api) == 201, "this entry needs no claim"
+
+
+@with_api
+async def test_a_bound_pod_keeps_the_claims_that_it_was_bound_with(api: LocalApi) -> None:
+    """A controller that has not noticed a restore yet would give it other ones."""
+    made = pod_document("p")
+    made["spec"]["resourceClaims"] = [{"name": "own", "resourceClaimTemplateName": "t"}]
+    await api.create(PODS, made)
+
+    async def record(claim: str) -> int:
+        patch = {"status": {"resourceClaimStatuses": [{"name": "own", "resourceClaimName": claim}]}}
+        return (await api.call("PATCH", f"{PODS}/p/status", patch, content_type=MERGE_PATCH)).code
+
+    assert [await record("c"), await record("other"), await record("c")] == [200, 200, 200]
+    body = {"target": {"kind": "Node", "name": "n"}}
+    assert (await api.call("POST", f"{PODS}/p/binding", body)).code == 201
+    assert [await record("other"), await record("c")] == [422, 200]
+
+
+@with_api
 async def test_a_binding_without_a_uid_is_accepted_as_by_kubernetes(api: LocalApi) -> None:
     await api.create(CLAIMS, claim("c"))
     await api.create(PODS, pod())

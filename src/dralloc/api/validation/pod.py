@@ -5,8 +5,8 @@ Kubernetes has hundreds of rules for pods. Rules about fields that we do not rea
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from dralloc.api import pod_v1
 from dralloc.api.scheduling_v1 import PREEMPTION_POLICIES
@@ -232,6 +232,18 @@ def validate_pod_status(pod: pod_v1.Pod) -> Iterator[FieldError]:
     if pod.status.extended_resource_claim_status is not None:
         path = STATUS.child("extendedResourceClaimStatus")
         yield from _validate_extended_claim(pod.status.extended_resource_claim_status, pod.spec, path)
+
+
+def validate_kept_claims(status: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[FieldError]:
+    """A pod that has a node keeps the claims that it was bound with. A controller that has not noticed a restored backup would give
+    it others, which have no devices.
+    """
+    now = {each.get("name"): each.get("resourceClaimName") for each in status.get("resourceClaimStatuses") or ()}
+    for each in old.get("resourceClaimStatuses") or ():
+        claim = each.get("resourceClaimName")
+        if claim and now.get(each["name"]) != claim:
+            path = STATUS.child("resourceClaimStatuses").key(each["name"])
+            yield forbidden(path, f"the pod was bound with claim {claim}, which it keeps")
 
 
 def _validate_claim_statuses(status: pod_v1.PodStatus, spec: pod_v1.PodSpec) -> Iterator[FieldError]:

@@ -20,6 +20,7 @@ from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_claims import (
     claims_of,
     controller_of,
+    entry_without_claim,
     group_name,
     is_group,
     is_made_for_group,
@@ -98,6 +99,8 @@ class ClaimUseGuard:
 
     async def hold_binding(self, key: str, pod: bytes, *, by_scheduler: bool) -> Hold | None:
         """Hold the binding of the pod, which has its node already; refuse a scheduler's if its claims cannot be used there."""
+        if by_scheduler:
+            _check_claims_made(pod)
         use = _use_of(pod)
         if use is None:
             return None
@@ -189,6 +192,16 @@ def _use_of(stored: bytes) -> _PodUse | None:
     if not claims:
         return None
     return _PodUse(pod.metadata.uid, pod.metadata.name, pod.spec.node_name, tuple(claims.items()), group_name(pod))
+
+
+def _check_claims_made(stored: bytes) -> None:
+    """A scheduler may know claims that a restored backup does not have."""
+    if b'"resourceClaims":' not in stored:
+        return
+    pod = decode(stored, Pod)
+    if (entry := entry_without_claim(pod)) is not None:
+        why = f"pod {pod.metadata.name} cannot be bound: the claim for its entry {entry} has not been made"
+        raise conflict("", "pods/binding", pod.metadata.name, why)
 
 
 def _is_owned(claim: ResourceClaim, use: _PodUse) -> bool:
