@@ -39,7 +39,7 @@ def drawn(snapshot: Snapshot, height: int = 24) -> list[str]:
 def test_every_device_where_there_is_room() -> None:
     assert drawn(cluster(2, {1: "20Gi"})) == [
         "2 nodes, 2 devices: 1 free, 1 shared   ",
-        "gpu.example.com memory ███░░░░░░░░░░░░░░░░░ 20Gi of 160Gi  12%",
+        "gpu.example.com memory ██░░░░░░░░░░░░░░░░░░ 20Gi of 160Gi  12%",
         "",
         "node-0000",
         "  gpu.example.com/gpu-0  free     memory ░░░░░░░░░░░░░░░░░░░░ 0 of 80Gi  ",

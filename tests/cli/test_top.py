@@ -49,7 +49,7 @@ n2
 def test_wide_shows_attributes_shares_and_users() -> None:
     told = run("-f", CLUSTER, "--node", "n1", "-o", "wide").stdout
     assert "model=a100, numa=0" in told
-    assert "request r  share 6b134138-b100-4de2-a3dd-88351611f8ef  used by pods/user" in told
+    assert "request r  share 6b134138-b100-4de2-a3dd-88351611f8ef  reserved for pods/user" in told
     assert "n2" not in told
 
 
@@ -90,7 +90,7 @@ def test_bars_counters_and_capacities_side_by_side() -> None:
         "  gpu.example.com/pool-a: 0 of 1 free, 1 shared",
         "    counter card/units: 3 of 4 left",
         "    d  shared   memory █████░░░░░ 5 of 10 used, 5 available, fits up to 5",
-        "                slots ████░░░░░░ 1 of 3 used, 2 available, fits up to 2",
+        "                slots ███░░░░░░░ 1 of 3 used, 2 available, fits up to 2",
         "       default/c  memory 5, slots 1",
     ]
 

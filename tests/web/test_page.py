@@ -290,7 +290,7 @@ def test_lists_are_searched_and_paged(opened: Window) -> None:
         await page.until("document.querySelector('.found').innerText === '24 pods'")
         await page.go("#/?state=blocked")
         await page.until("document.querySelector('.found').innerText === '2 nodes'")
-        await page.go("#/?by=fake.dralloc.io/profile&sort=full")
+        await page.go("#/?by=fake.dralloc.io/profile&sort=most")
         await page.until("document.querySelector('.tile h3').innerText === 'gpu'")
         assert (await page.text(".node h3")).startswith("gpu-")
         await page.click(".tile:nth-child(3) button")

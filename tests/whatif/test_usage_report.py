@@ -20,14 +20,14 @@ from dralloc.allocator.requests import compile_demand
 from dralloc.api.core_v1 import Node, NodeSpec, Taint
 from dralloc.api.device_parts import attribute, capacity
 from dralloc.api.meta_v1 import ObjectMeta
-from dralloc.api.resource_v1 import Device, DeviceRequest, ResourceClaim, ResourceSlice
+from dralloc.api.resource_v1 import Device, DeviceCapacity, DeviceRequest, ResourceClaim, ResourceSlice
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.quantity import Quantity
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.testing import builders as build
 from dralloc.testing.builders import allocation, claim, device, held, resource_slice
 from dralloc.whatif.cluster_objects import ClusterObjects
-from dralloc.whatif.device_report import DeviceReport, DeviceState, PoolReport, hardware_by_driver
+from dralloc.whatif.device_report import DeviceReport, DeviceState, PoolReport, hardware_by_driver, portion
 from dralloc.whatif.engine import Engine
 from dralloc.whatif.placements import PodPlacement
 from dralloc.whatif.usage_report import closed_nodes, usage_report
@@ -43,6 +43,40 @@ def report(
 ) -> tuple[PoolReport, ...]:
     snapshot = Snapshot.of(slices=slices, claims=claims, nodes=[build.node()])
     return usage_report(snapshot, features or Features())
+
+
+@pytest.mark.parametrize(
+    ("memory", "used", "state"),
+    [
+        pytest.param(capacity("80Gi"), "80Gi", DeviceState.FULL, id="all consumed"),
+        pytest.param(capacity("80Gi"), "81919Mi", DeviceState.SHARED, id="nearly all consumed"),
+        pytest.param(
+            capacity("80Gi", default="1Gi", minimum="1Gi"),
+            "81000Mi",
+            DeviceState.FULL,
+            id="the rest is below the minimum",
+        ),
+        pytest.param(
+            capacity("80Gi", default="1Gi", minimum="0"), "80Gi", DeviceState.SHARED, id="the policy names zero"
+        ),
+        pytest.param(
+            capacity("80Gi", default="1Gi", valid=["0", "1Gi"]), "80Gi", DeviceState.SHARED, id="zero is a valid value"
+        ),
+        pytest.param(capacity("80Gi", default="1Gi"), "80Gi", DeviceState.FULL, id="the policy does not name zero"),
+    ],
+)
+def test_a_shared_device_is_full_only_when_no_share_fits(memory: DeviceCapacity, used: str, state: DeviceState) -> None:
+    gpu = device("gpu-0", capacity={"memory": memory}, shareable=True)
+    [pool] = report([resource_slice("s", gpu)], share("a", "gpu-0", used))
+    assert pool.devices[0].state is state
+
+
+@given(part=st.integers(0, 2000), whole=st.integers(0, 2000), of=st.integers(2, 100))
+def test_all_is_shown_only_for_the_whole(part: int, whole: int, of: int) -> None:
+    shown = portion(part, whole, of)
+    assert 0 <= shown <= of
+    assert (shown == of) == (0 < whole <= part)
+    assert (shown == 0) == (part == 0 or whole == 0)
 
 
 def share(name: str, device: str, memory: str) -> ResourceClaim:
@@ -290,6 +324,10 @@ def test_what_is_called_available_is_given_and_one_more_is_refused(seed: int) ->
             if found.state is DeviceState.GONE:
                 continue
             assert found.state.is_open or not is_given(found), found
+            if found.state is DeviceState.FULL:
+                # Not by a rounded percentage: nothing more can be allocated, not the smallest amount.
+                for each in found.capacities:
+                    assert not is_given(found, {**zeros, each.name: Quantity.parse("1n")}), found
             if not features.consumable_capacity:
                 assert found.state.is_open == is_given(found), found
                 continue

@@ -48,11 +48,11 @@ def capacities_left(
 
 
 def _has_room(room: Room, usage: DeviceUsage, features: Features) -> bool:
-    """True if a request for something, or one that names no amounts, takes no more than is left."""
+    """True if a request for something fits, or one that names no amounts, or one for nothing where a policy names zero."""
     if not features.consumable_capacity:
         return True
     if not room.accepts_something():
         return False
     pairs = list(zip(room.capacities.values(), room.state, strict=False))
     is_exhausted = bool(pairs) and all(not nanos and capacity.value for capacity, nanos in pairs)
-    return not (usage.shares and is_exhausted) or room.fits_unasked()
+    return not (usage.shares and is_exhausted) or room.fits_unasked() or room.accepts_nothing()

@@ -66,6 +66,13 @@ class Room(Struct, frozen=True, gc=False):
         """True if a request that names no amounts takes no more than is left."""
         return all(self._fits(name, None) for name in self.capacities)
 
+    def accepts_nothing(self) -> bool:
+        """True if the policy of a capacity names zero as an amount, and such a request fits."""
+        return any(
+            _names_zero(capacity.request_policy) and self._fits(name, Quantity.ZERO)
+            for name, capacity in self.capacities.items()
+        )
+
     def _accepts(self, name: str) -> bool:
         """True if a request without an amount, or with the least amount, takes no more of the capacity than is left."""
         policy = self.capacities[name].request_policy
@@ -91,6 +98,13 @@ class Room(Struct, frozen=True, gc=False):
             return charge.nanos[0] <= self.state[index]
         taken = self.terms.amount(index, tuple(self.state), charge.nanos[0], is_asked=amount is not None)
         return not isinstance(taken, Refusal)
+
+
+def _names_zero(policy: CapacityRequestPolicy | None) -> bool:
+    if policy is None:
+        return False
+    least = policy.valid_range.min if policy.valid_range is not None else None
+    return (least is not None and not least) or any(not value for value in policy.valid_values)
 
 
 def _amounts_within(capacity: DeviceCapacity, have: int) -> list[Quantity]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from dralloc.cli.device_tree import plain_amount
 from dralloc.cli.tables import table
 from dralloc.scheduler.report.stranded_devices import WHOLE, IdleDevices, StrandedCause
-from dralloc.whatif.device_report import DeviceState, HardwareAmount
+from dralloc.whatif.device_report import DeviceState, HardwareAmount, portion
 from dralloc.whatif.usage_summary import DeviceCounts, GroupSummary, UsageSummary
 
 STATES: Final = (DeviceState.FREE, DeviceState.SHARED, DeviceState.FULL, DeviceState.BLOCKED)
@@ -82,9 +82,9 @@ def _hardware_rows(group: GroupSummary) -> Iterator[tuple[str, ...]]:
             group.name,
             amount.name,
             str(amount.quantity(amount.value)),
-            f"{amount.quantity(amount.used)} ({amount.fraction:.0%})",
+            f"{amount.quantity(amount.used)} ({portion(amount.used, amount.value)}%)",
             str(amount.quantity(amount.available)),
-            f"{amount.quantity(unusable)} ({unusable / amount.available:.0%})" if amount.available else "0",
+            f"{amount.quantity(unusable)} ({portion(unusable, amount.available)}%)" if amount.available else "0",
         )
     if (hidden := len(group.hardware) - AMOUNTS_SHOWN_MAX) > 0:
         yield (group.name, f"… {hidden} more, see -o json", "", "", "", "")

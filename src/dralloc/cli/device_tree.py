@@ -10,7 +10,7 @@ from dralloc.allocator.availability import BlockCause
 from dralloc.allocator.device_capacities import CapacityReport
 from dralloc.api.resource_v1 import Device
 from dralloc.devices.taints import text_of_taint
-from dralloc.whatif.device_report import DeviceReport, DeviceState, HardwareAmount, Holding, PoolReport
+from dralloc.whatif.device_report import DeviceReport, DeviceState, HardwareAmount, Holding, PoolReport, portion
 
 BAR_WIDTH: Final = 10
 STATE_WIDTH: Final = max(len(state.value) for state in DeviceState)
@@ -73,8 +73,7 @@ def _capacity(device: DeviceReport, report: CapacityReport, *, with_bars: bool) 
 
 
 def _bar(report: CapacityReport) -> str:
-    whole = report.value.nanos
-    filled = min(BAR_WIDTH, -(-BAR_WIDTH * report.used.nanos // whole)) if whole > 0 else 0
+    filled = portion(report.used.nanos, report.value.nanos, BAR_WIDTH)
     return "█" * filled + "░" * (BAR_WIDTH - filled)
 
 
@@ -86,7 +85,7 @@ def _holding(holding: Holding, *, is_wide: bool) -> str:
         return text
     share = f"  share {holding.share_id}" if holding.share_id else ""
     users = ", ".join(f"{reference.resource}/{reference.name}" for reference in holding.consumers)
-    return f"{text}  request {holding.request}{share}  used by {users or 'no pod'}"
+    return f"{text}  request {holding.request}{share}  reserved for {users or 'no pod'}"
 
 
 def _attributes(device: Device) -> Iterator[str]:

@@ -6,13 +6,19 @@ the screen in, lines out, so that what thousands of nodes look like can be teste
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from dralloc.cli.device_tree import STATE_WIDTH
-from dralloc.whatif.device_report import DeviceReport, DeviceState, HardwareAmount, PoolReport, hardware_by_driver
+from dralloc.whatif.device_report import (
+    DeviceReport,
+    DeviceState,
+    HardwareAmount,
+    PoolReport,
+    hardware_by_driver,
+    portion,
+)
 
 BAR_WIDTH: Final = 20
 ANY_NODE: Final = "(any node)"
@@ -33,12 +39,13 @@ _USED: Final = (DeviceState.SHARED, DeviceState.FULL)
 
 def amount_bar(label: str, amount: HardwareAmount) -> Line:
     amounts = f"{amount.quantity(amount.used)} of {amount.quantity(amount.value)}"
-    return ((f"{label} ", ""), *bar(amount.fraction), (f" {amounts}", ""))
+    return ((f"{label} ", ""), *bar(amount.used, amount.value), (f" {amounts}", ""))
 
 
-def bar(fraction: float) -> Line:
-    """Full blocks for what is used; a little is never shown as nothing."""
-    filled = min(BAR_WIDTH, math.ceil(fraction * BAR_WIDTH))
+def bar(used: int, value: int) -> Line:
+    """Full blocks for what is used; a little is never shown as nothing, and only all of it as all."""
+    filled = portion(used, value, BAR_WIDTH)
+    fraction = used / value if value > 0 else 0.0
     style = "green" if fraction < 0.7 else "yellow" if fraction < 0.9 else "red"
     return (("█" * filled, style), ("░" * (BAR_WIDTH - filled), "dim"))
 
@@ -79,7 +86,7 @@ def _summary(reports: Sequence[PoolReport], heading: str) -> Iterator[Line]:
     totals = {" ".join(key): amount for key, amount in hardware_by_driver(reports).items()}
     width = max((len(label) for label in totals), default=0)
     for label, amount in totals.items():
-        yield (*amount_bar(label.ljust(width), amount), (f"  {amount.fraction:.0%}", "bold"))
+        yield (*amount_bar(label.ljust(width), amount), (f"  {portion(amount.used, amount.value)}%", "bold"))
 
 
 # --- Nodes --------------------------------------------------------------------------------------------------------------

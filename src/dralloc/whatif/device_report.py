@@ -83,6 +83,13 @@ class DeviceReport:
     source: tuple[IndexedSlice, int] | None = field(default=None, compare=False, repr=False)
 
 
+def portion(part: int, whole: int, of: int = 100) -> int:
+    """How many of `of` equal pieces the part is: rounded, but all only for the whole, and none only for nothing."""
+    if part <= 0 or whole <= 0:
+        return 0
+    return of if part >= whole else min(max(round(of * part / whole), 1), of - 1)
+
+
 @dataclass(frozen=True, slots=True)
 class CounterReport:
     counter_id: CounterId

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { parseQuantity, printQuantity, quantityLike, ratio, roughly } from "../../../src/dralloc/web/static/model/quantity.mjs";
+import { parseQuantity, percent, printQuantity, quantityLike, ratio, roughly } from "../../../src/dralloc/web/static/model/quantity.mjs";
 
 for (const [text, canonical] of [
   ["1Gi", "1Gi"], ["1024Mi", "1Gi"], ["0.5Gi", "512Mi"], ["1500m", "1500m"], ["1.5", "1500m"], ["100M", "100M"], ["1e3", "1e3"],
@@ -27,4 +27,8 @@ test("a part of nothing is nothing, and no part is more than the whole", () => {
   assert.equal(ratio(5n, 0n), 0);
   assert.equal(ratio(5n, 4n), 1);
   assert.equal(ratio(1n, 4n), 0.25);
+});
+
+test("all is said only of all, and nothing only of nothing", () => {
+  assert.deepEqual([0, 0.0001, 0.5, 0.9999, 1].map(percent), [0, 1, 50, 99, 100]);
 });

@@ -62,9 +62,10 @@ test("a claim's state", () => {
   const states = [
     [{ spec: {}, status: {} }, "pending"],
     [{ spec: {}, status: { allocation: {} } }, "allocated"],
-    [{ spec: {}, status: { allocation: {}, reservedFor: [{}] } }, "in use"],
-    [{ spec: {}, status: { allocation: { reservedForAnyPod: true } } }, "in use"],
-    [{ spec: {}, status: {}, deletionTimestamp: "2026-01-01T00:00:00Z" }, "deleting"],
+    [{ spec: {}, status: { allocation: {}, reservedFor: [{}] } }, "allocated,reserved"],
+    [{ spec: {}, status: { allocation: { reservedForAnyPod: true } } }, "allocated"],
+    [{ spec: {}, status: {}, deletionTimestamp: "2026-01-01T00:00:00Z" }, "deleted"],
+    [{ spec: {}, status: { allocation: {}, reservedFor: [{}] }, deletionTimestamp: "2026-01-01T00:00:00Z" }, "deleted,allocated,reserved"],
   ];
   for (const [each, state] of states) assert.equal(claimState(each), state);
 });

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import { grouped, groupingLabels, loadOf, nodeNames } from "../../../src/dralloc/web/static/model/grouping.mjs";
-import { placesOf, sharedWith } from "../../../src/dralloc/web/static/model/places.mjs";
+import { isFull, loadOfPlace, placesOf, sharedWith } from "../../../src/dralloc/web/static/model/places.mjs";
 import { World } from "../../../src/dralloc/web/static/model/world.mjs";
 
 const slice = (name, node, devices, generation = 1) => ({
@@ -89,4 +89,21 @@ test("a pool of several nodes is a place of its own, and each node sees what is 
   assert.deepEqual(seen("n1"), ["first", "every"]);
   assert.deepEqual(seen("n2"), ["zone-b", "every"]);
   assert.deepEqual(seen("unknown"), []);
+});
+
+test("a node is full only when all its devices are, whatever the percentage", () => {
+  const world = new World();
+  const devices = [{ name: "a", allowMultipleAllocations: true, capacity: { memory: { value: "80Gi" } } }];
+  world.put("slices", { metadata: { name: "s" }, spec: { driver: "d", nodeName: "n", pool: { name: "n", generation: 1, resourceSliceCount: 1 }, devices } });
+  const held = (amount) => ({
+    metadata: { name: "c", namespace: "ns", uid: "c" },
+    spec: {},
+    status: { allocation: { devices: { results: [{ request: "r", driver: "d", pool: "n", device: "a", shareID: "s", consumedCapacity: { memory: amount } }] } } },
+  });
+  const [place] = placesOf(world);
+  for (const [amount, want] of [["81919Mi", false], ["80Gi", true]]) {
+    world.put("claims", held(amount));
+    assert.equal(isFull(place), want, amount);
+    assert.equal(loadOfPlace(place) === 1, want);
+  }
 });

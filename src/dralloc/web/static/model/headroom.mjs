@@ -49,6 +49,11 @@ export class Room {
     return Object.keys(this.capacities).every((name) => this._fits(name, null));
   }
 
+  /** True if the policy of a capacity names zero as an amount, and such a request fits. */
+  acceptsNothing() {
+    return Object.entries(this.capacities).some(([name, { requestPolicy }]) => namesZero(requestPolicy) && this._fits(name, 0n));
+  }
+
   /** True if a request without an amount, or with the least amount, takes no more than is left. */
   _accepts(name) {
     const valid = (this.capacities[name].requestPolicy?.validValues ?? []).map((text) => parseQuantity(text).nanos);
@@ -94,6 +99,11 @@ export function capacitiesOf(device) {
       return [name, policy ? { value: capacity.value, requestPolicy: policy } : capacity];
     }),
   );
+}
+
+function namesZero(policy) {
+  const amounts = [...(policy?.validRange?.min !== undefined ? [policy.validRange.min] : []), ...(policy?.validValues ?? [])];
+  return amounts.some((text) => parseQuantity(text).nanos === 0n);
 }
 
 function strategyOf(capacity) {

@@ -72,3 +72,9 @@ export function loadOfPlace({ reports }) {
   loads.set(reports[0], { count: reports.length, last: reports.at(-1), load });
   return load;
 }
+
+/** True if no claim can get anything of the devices here, because all of them are full. */
+export function isFull({ reports }) {
+  const devices = reports.flatMap((report) => report.devices);
+  return devices.length > 0 && devices.every(({ state }) => state === "full");
+}

@@ -93,6 +93,12 @@ export function ratio(part, whole) {
   return whole > 0n ? Math.min(1, Math.max(0, Number((part * 10_000n) / whole) / 10_000)) : 0;
 }
 
+/** A fraction from 0 to 1 as a percentage: rounded, but 100 only for all of it, and 0 only for nothing. */
+export function percent(fraction) {
+  if (fraction <= 0) return 0;
+  return fraction >= 1 ? 100 : Math.min(99, Math.max(1, Math.round(fraction * 100)));
+}
+
 export function dividedUp(number, divisor) {
   const quotient = number / divisor;
   return number % divisor > 0n ? quotient + 1n : quotient;

@@ -4,11 +4,12 @@ import { capacitiesOf } from "./headroom.mjs";
 import { parseQuantity } from "./quantity.mjs";
 import { nodesOf, resultsOf } from "./world.mjs";
 
-/** One of pending, allocated, in use, deleting. */
+/** The state in the words of `kubectl get resourceclaims`: pending, or some of deleted, allocated and reserved. */
 export function claimState(claim) {
-  if (claim.deletionTimestamp) return "deleting";
-  if (!claim.status.allocation) return "pending";
-  return claim.status.reservedFor?.length || claim.status.allocation.reservedForAnyPod ? "in use" : "allocated";
+  const states = claim.deletionTimestamp ? ["deleted"] : [];
+  if (claim.status.allocation) states.push("allocated");
+  if (claim.status.allocation && claim.status.reservedFor?.length) states.push("reserved");
+  return states.join(",") || "pending";
 }
 
 export function storyOf(claim, world) {

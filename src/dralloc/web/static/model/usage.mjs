@@ -57,13 +57,13 @@ function workedOut(device, usage, isOpen) {
   return { reports, hasRoom };
 }
 
-/** True if a request for something, or one that names no amounts, takes no more than is left. */
+/** True if a request for something fits, or one that names no amounts, or one for nothing where a policy names zero. */
 function hasRoomFor(room, usage) {
   if (!room.acceptsSomething()) return false;
   const entries = Object.entries(room.capacities);
   const isExhausted =
     entries.length > 0 && entries.every(([name, { value }]) => room.left.get(name) === 0n && parseQuantity(value).nanos !== 0n);
-  return !(usage.shares && isExhausted) || room.fitsUnasked();
+  return !(usage.shares && isExhausted) || room.fitsUnasked() || room.acceptsNothing();
 }
 
 class CapacityReport {

@@ -114,7 +114,7 @@ function inWords({ state, block, holdings }) {
     const amounts = Object.entries(result.consumedCapacity ?? {}).map(([name, amount]) => `${name} ${amount}`);
     return [claim.key, ...amounts, ...(result.adminAccess ? ["admin access"] : [])].join(" ");
   });
-  return `${blockText(block) ?? state}, held by ${held.slice(0, 20).join("; ")}${held.length > 20 ? ` and ${held.length - 20} more` : ""}`;
+  return `${blockText(block) ?? state}, allocated to ${held.slice(0, 20).join("; ")}${held.length > 20 ? ` and ${held.length - 20} more` : ""}`;
 }
 
 /** Number of devices in each state. */

@@ -1,4 +1,4 @@
-// One claim: the explanation of its state; requested, allocated and rounded, used.
+// One claim: the explanation of its state, and its story; requested, allocated and rounded, reserved.
 
 import { collator } from "../model/names.mjs";
 import { storyOf } from "../model/story.mjs";
@@ -96,7 +96,7 @@ function Wish({ wish }) {
 // --- Allocated ----------------------------------------------------------------------------------------------------
 
 function Given({ story }) {
-  if (story.state === "pending") {
+  if (!story.claim.status.allocation) {
     return html`<${Step} title="Allocated" said="nothing yet"><p>Devices are allocated when a pod that uses the claim is scheduled.</p><//>`;
   }
   const given = story.requests.flatMap((request) => request.given);
@@ -135,14 +135,14 @@ function Amounts({ amounts, isShare }) {
   <//></div>`;
 }
 
-// --- Used -----------------------------------------------------------------------------------------------------------
+// --- Reserved -------------------------------------------------------------------------------------------------------
 
 function Used({ story, world, version }) {
   const { claim, consumers } = story;
   const pods = useMemo(() => podsOf(claim, world), [claim, world, version]);
   const workloads = consumers.filter(({ resource, apiGroup }) => resource !== "pods" || apiGroup);
   const query = new URLSearchParams({ q: claim.name });
-  return html`<${Step} title="Used by" said=${pods.length ? counted(pods.length, "pod") : "no pod"}>
+  return html`<${Step} title="Reserved for" said=${pods.length ? counted(pods.length, "pod") : "no pod"}>
     ${workloads.map(({ resource, name, uid }) => html`<p key=${uid}>Reserved for <strong>${resource}/${name}</strong>: all its pods may use the claim.</p>`)}
     ${story.isForAnyPod && !workloads.length && html`<p>Any pod that refers to the claim may use it.</p>`}
     ${story.workload && !workloads.length && html`<p>To be reserved for <strong>${story.workload.resource}/${story.workload.name}</strong>.</p>`}

@@ -12,7 +12,7 @@ import { Cell, Name, Row, Table } from "./table.mjs";
 import { age, counted } from "./text.mjs";
 
 const CLAIMS_PER_PAGE = 40;
-const STATES = ["pending", "allocated", "in use", "deleting"];
+const STATES = ["pending", "allocated", "reserved", "deleted"];
 
 export function ClaimsView({ world, route, version }) {
   const { q = "", state = "" } = route.parameters;
@@ -37,7 +37,7 @@ export function ClaimsView({ world, route, version }) {
 function findClaims(world, q, state) {
   const query = wordsOf(q);
   return [...world.claims.values()]
-    .filter((claim) => (!state || claimState(claim) === state) && (!query.length || matchesQuery(textOf(claim), query)))
+    .filter((claim) => (!state || claimState(claim).split(",").includes(state)) && (!query.length || matchesQuery(textOf(claim), query)))
     .sort((one, other) => collator.compare(one.key, other.key));
 }
 

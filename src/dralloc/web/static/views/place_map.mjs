@@ -3,7 +3,8 @@
 // Drawn on a canvas, because that many elements would slow the browser down. The list of nodes has the same contents
 // for keyboards and screen readers.
 
-import { loadOfPlace } from "../model/places.mjs";
+import { isFull, loadOfPlace } from "../model/places.mjs";
+import { percent } from "../model/quantity.mjs";
 import { html, useEffect, useRef, useState } from "../vendor/htm-preact.mjs";
 import { href } from "./routes.mjs";
 import { counted } from "./text.mjs";
@@ -35,17 +36,24 @@ export function PlaceMap({ places, version }) {
     const place = placeAt(event);
     if (place) location.hash = href(...place.path);
   };
-  const said = pointed ? `${pointed.title}: ${Math.round(loadOfPlace(pointed) * 100)}% allocated` : "";
+  const said = pointed ? `${pointed.title}: ${percent(loadOfPlace(pointed))}% allocated${isFull(pointed) ? ", full" : ""}` : "";
   return html`<figure class="map card">
     <div class="map-canvas">
       <canvas ref=${canvas} role="img" aria-label=${`Map of ${counted(places.length, "node")} by allocated devices`}
         onMouseMove=${(event) => setPointed(placeAt(event) ?? null)} onMouseLeave=${() => setPointed(null)} onClick=${open}></canvas>
     </div>
     <figcaption>
-      <span class="map-key" aria-hidden="true">free ${Array.from({ length: STEPS + 1 }, (_, step) => html`<span class="map-step" key=${step} data-step=${step}></span>`)} full</span>
+      <span class="map-key" aria-hidden="true">nothing allocated ${Array.from({ length: STEPS + 1 }, (_, step) => html`<span class="map-step" key=${step} data-step=${step}></span>`)} full</span>
       <span class="map-said">${said}</span>
     </figcaption>
   </figure>`;
+}
+
+/** 0 for nothing allocated, the last step only where all devices are full. */
+function stepOf(place) {
+  if (isFull(place)) return STEPS;
+  const load = loadOfPlace(place);
+  return load === 0 ? 0 : Math.min(STEPS - 1, 1 + Math.floor(load * (STEPS - 1)));
 }
 
 function draw(canvas, places, { cell, columns, rows }) {
@@ -60,8 +68,7 @@ function draw(canvas, places, { cell, columns, rows }) {
   pen.scale(scale, scale);
   const gap = cell > 10 ? 3 : 2;
   places.forEach((place, index) => {
-    const load = loadOfPlace(place);
-    pen.fillStyle = colours[load === 0 ? 0 : Math.min(STEPS, 1 + Math.floor(load * STEPS))];
+    pen.fillStyle = colours[stepOf(place)];
     pen.beginPath();
     pen.roundRect((index % columns) * cell, Math.floor(index / columns) * cell, cell - gap, cell - gap, 2);
     pen.fill();

@@ -2,6 +2,7 @@
 
 import { summaryOf } from "../model/grouping.mjs";
 import { loadOfPlace, placesOf, sharedWith } from "../model/places.mjs";
+import { percent } from "../model/quantity.mjs";
 import { html } from "../vendor/htm-preact.mjs";
 import { ClaimLink, DeviceRow } from "./bars.mjs";
 import { matchesQuery, wordsOf } from "./paging.mjs";
@@ -13,7 +14,7 @@ const CLAIMS_SHOWN = 5;
 
 // --- Finding ------------------------------------------------------------------------------------------------------
 
-export const ORDERS = [["", "name"], ["full", "most allocated"], ["free", "least allocated"]];
+export const ORDERS = [["", "name"], ["most", "most allocated"], ["least", "least allocated"]];
 
 export function findPlaces(world, { q, driver, state, sort }) {
   const query = wordsOf(q);
@@ -28,7 +29,7 @@ export function findPlaces(world, { q, driver, state, sort }) {
   const places = placesOf(world);
   const found = query.length || driver || state ? places.filter(isWanted) : places;
   if (!sort) return found;
-  const direction = sort === "full" ? -1 : 1;
+  const direction = sort === "most" ? -1 : 1;
   return found.sort((one, other) => direction * (loadOfPlace(one) - loadOfPlace(other)));
 }
 
@@ -61,7 +62,7 @@ export function PlaceCard({ place, world, driver }) {
     <div class="card-head">
       <h3><a href=${href(...place.path)}>${place.title}</a></h3>
       ${place.node === null ? html`<span class="badge">for several nodes</span>` : html`<${NodeBadges} node=${world.nodes.get(place.node)} />`}
-      ${all.length > 0 && html`<span class="load" title="allocated">${Math.round(loadOfPlace(place) * 100)}%</span>`}
+      ${all.length > 0 && html`<span class="load">${percent(loadOfPlace(place))}% allocated</span>`}
     </div>
     ${reports.map((report) => html`<${PoolDevices} key=${`${report.driver}/${report.pool}/${report.fault}`} report=${report} place=${place} />`)}
     ${!all.length && html`<${Elsewhere} place=${place} world=${world} />`}
