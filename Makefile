@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= auto
 
 .PHONY: install setup system quick test check check-format check-lint check-types check-tidy bench demo fuzz soak lock reference \
-	site screenshots dist clean
+	site screenshots dist image clean
 
 # Modules are compiled when they are first imported: compiling everything takes longer than the demo. The result is kept even if the
 # environment says otherwise, because tests start hundreds of programs, and each would compile half of the project again.
@@ -101,9 +101,20 @@ screenshots: setup system
 	$(BIN)/python -m scripts.draw_terminal
 
 # What a release consists of, in dist/: wheel, source archive, kubectl plugins with their krew manifest, checksums.
-# ARGS=--help lists what can be chosen.
+# DOWNLOADS: the address that users will download the files from; ARGS=--help lists what else can be chosen.
+DOWNLOADS ?= https://example.com/dralloc
 dist: setup
-	$(BIN)/python -m scripts.build_dist $(ARGS)
+	$(BIN)/python -m scripts.build_dist --downloads $(DOWNLOADS) $(ARGS)
+
+# The image, from the wheel in dist/, by BUILDER (podman or buildah); also as an archive in dist/.
+BUILDER ?= podman
+IMAGE ?= example.com/dralloc:$(VERSION)
+VERSION = $(shell $(BIN)/python -c 'import dralloc; print(dralloc.__version__)')
+image: setup
+	ls dist/dralloc-*.whl >/dev/null 2>&1 || $(BIN)/python -m scripts.build_dist --platform
+	$(BUILDER) build --file deploy/Containerfile --tag $(IMAGE) .
+	$(BUILDER) push --quiet $(IMAGE) oci-archive:dist/dralloc-$(VERSION)-image.tar:$(IMAGE)
+	$(BIN)/python -m scripts.build_dist --only-checksums
 
 clean:
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -27,6 +27,9 @@ CHECKSUMS: Final = "SHA256SUMS"
 def main() -> None:
     arguments = _arguments()
     directory: Path = arguments.directory
+    if arguments.only_checksums:
+        write_checksums(directory)
+        return
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     os.environ["SOURCE_DATE_EPOCH"] = epoch = _commit_time()
@@ -55,6 +58,7 @@ def _arguments() -> argparse.Namespace:
         default="https://example.com/dralloc",
         help="the address that users download the files from; in the krew manifest",
     )
+    parser.add_argument("--only-checksums", action="store_true", help="of the files that are there; build nothing")
     return parser.parse_args()
 
 
@@ -91,7 +95,8 @@ def krew_manifest(version: str, archives: Mapping[str, Path], downloads: str) ->
 
 def write_checksums(directory: Path) -> None:
     """Writes the checksums of all files, in the form that `sha256sum --check` reads."""
-    lines = [f"{_sha256(path)}  {path.name}\n" for path in sorted(directory.iterdir())]
+    files = [path for path in sorted(directory.iterdir()) if path.name != CHECKSUMS]
+    lines = [f"{_sha256(path)}  {path.name}\n" for path in files]
     (directory / CHECKSUMS).write_text("".join(lines))
 
 

@@ -17,7 +17,7 @@ import yaml
 from dralloc import __version__
 from scripts.build_dist import krew_manifest
 from scripts.plugin_archive import PLATFORMS, PYTHONS
-from tests.support.installation import build_dist, environment_of, only, run
+from tests.support.installation import PROGRAMS, build_dist, environment_of, only, run
 from tests.support.source_tree import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
@@ -25,7 +25,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.real]
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 THIS_PLATFORM = f"{platform.system().lower()}-{MACHINES.get(platform.machine())}"
 THIS_PYTHON = ".".join(platform.python_version_tuple()[:2])
-EXPLAIN_CASES = ROOT / "tests" / "cases" / "explain"
 
 
 def kubectls() -> set[str]:
@@ -56,24 +55,41 @@ def call(kubectl: str, arguments: str, home: Path, **variables: str) -> subproce
     ("arguments", "code", "says"),
     [
         ("--version", 0, f"dralloc {__version__} (commit "),
-        ("get pods -n ml", 0, "train-0"),
-        ("-n ml get pods", 0, "train-0"),
-        ("--namespace=ml get pods", 0, "train-0"),
         ("--kubeconfig .kube/config --context dralloc -nml get pods", 0, "train-0"),
         ("--context dralloc top devices --summary", 0, "gpu.example.com"),
         ("get pods --context nonsense", 2, "kubectl dra: kubeconfig .* has no context named 'nonsense'"),
-        ("explain pod gone", 1, "kubectl dra: .*gone"),
-        (f"explain claim ml/big -f {EXPLAIN_CASES}", 1, "does not fit"),
         ("explain --help", 0, "Usage: kubectl dra explain .*kubectl dra explain pod ml/train-0"),
-        ("top --help", 0, "Usage: kubectl dra top .*see kubectl dra record|Usage: kubectl dra top "),
-        ("explain", 2, "Usage: kubectl dra explain "),
-        ("explain pod/x", 2, "Did you mean: kubectl dra explain pod x"),
-        ("-n ml", 2, "No such option: -n|Missing command"),
     ],
 )
 def test_kubectl_runs_the_plugin(home: Path, arguments: str, code: int, says: str) -> None:
     done = call(min(kubectls()), arguments, home)
     assert (done.returncode, bool(re.search(says.replace("(", r"\("), done.stdout + done.stderr, re.S))) == (code, True), done  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        ("--help", 0, "Usage: kubectl dra .*kubectl dra up\\s"),
+        ("fit --help", 0, "Usage: kubectl dra fit .*see kubectl dra record"),
+        ("explain", 2, "Usage: kubectl dra explain "),
+        ("explain pod/x", 2, "Did you mean: kubectl dra explain pod x"),
+        ("version", 2, "Did you mean: kubectl dra --version"),
+        ("-n ml", 2, "No such option: -n"),
+        ("-n", 2, "No such option: -n"),
+        ("--namespace=ml top devices", 2, "No such option: --namespace"),
+        ("--kubeconfig /nonexistent get pods", 2, "kubectl dra: kubeconfig /nonexistent does not exist"),
+        ("--kubeconfig=/nonexistent -nml explain pod x", 2, "kubectl dra: kubeconfig /nonexistent does not exist"),
+    ],
+)
+def test_texts_name_commands_as_the_user_calls_them(arguments: str, code: int, says: str) -> None:
+    done = subprocess.run(
+        [str(PROGRAMS / "kubectl-dra"), *arguments.split()],
+        env={**os.environ, "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, bool(re.search(says, done.stdout + done.stderr, re.S))) == (code, True), done
 
 
 # --- The archive --------------------------------------------------------------------------------------------------
