@@ -52,7 +52,7 @@ check-lint: setup
 
 check-types: setup
 	$(BIN)/mypy
-	for driver in examples/drivers/*/; do $(BIN)/mypy --no-explicit-package-bases $$driver || exit 1; done
+	for driver in $(dir $(wildcard examples/drivers/*/driver.py)); do $(BIN)/mypy --no-explicit-package-bases $$driver || exit 1; done
 
 check-tidy: setup
 	$(BIN)/python -m pytest -q tests/tidy

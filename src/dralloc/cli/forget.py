@@ -11,7 +11,7 @@ from dralloc.cli.output import fail, in_words, say
 
 
 def forget(
-    claims: Annotated[list[str], typer.Argument(metavar="UID…", help="The UIDs of the claims.", show_default=False)],
+    claims: Annotated[list[str], typer.Argument(metavar="UID", help="The UIDs of the claims.", show_default=False)],
     checkpoint: Annotated[Path, typer.Option(metavar="FILE", help="The checkpoint: a kubelet's dra_manager_state.")],
 ) -> None:
     """Remove claims from the checkpoint of a kubelet or of dralloc node. Stop it first: it would write the file again.
