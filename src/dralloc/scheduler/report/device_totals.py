@@ -59,6 +59,7 @@ class DeviceTotals:
         self._features = features.of_scheduler()
         self._places = DevicePlaces(view, self._features)
         self._known: dict[Place, Mapping[str, _PlaceTotals]] = {}
+        self._causes_known: dict[Place, tuple[object, ...]] = {}
         self._counts: Counter[tuple[str, str]] = Counter()
         # By driver and capacity: what there is and what is left, and how many places have which largest fit.
         self._value: Counter[tuple[str, str]] = Counter()
@@ -70,11 +71,16 @@ class DeviceTotals:
     def by_driver(self) -> Mapping[str, DriverTotals]:
         """Every driver that has devices in ready pools."""
         for place in self._places.changed(self._known):
-            self._count(place, -1)
             there = self._places.devices_at(place)
-            if there is None:
-                self._known.pop(place, None)
-            else:
+            causes = self._causes(there)
+            if causes == self._causes_known.get(place, ()):
+                # Something else of the node changed, or one change concerns all places.
+                continue
+            self._count(place, -1)
+            self._known.pop(place, None)
+            self._causes_known.pop(place, None)
+            if there is not None:
+                self._causes_known[place] = causes
                 self._known[place] = {driver: self._totals(there, mine) for driver, mine in there.pools.items()}
                 self._count(place, 1)
         return {
@@ -84,6 +90,19 @@ class DeviceTotals:
             for (driver, what), devices in sorted(self._counts.items())
             if what == "devices" and devices
         }
+
+    def _causes(self, there: PlacedPools | None) -> tuple[object, ...]:
+        """What the totals of a place are made from; pools, their use and rules are compared by identity."""
+        if there is None:
+            return ()
+        usage = self._view.snapshot.usage
+        pools = [local.pool for mine in there.pools.values() for local in mine]
+        return (
+            there.place,
+            _is_closed(there),
+            self._view.snapshot.rules,
+            *(part for pool in pools for part in (pool.slices, pool.layout, usage.get(pool.pool_id))),
+        )
 
     def _capacities_of(self, driver: str) -> dict[str, CapacityTotals]:
         names = sorted(name for of, name in self._value if of == driver)[:CAPACITIES_MAX]
@@ -114,7 +133,7 @@ class DeviceTotals:
     # --- One place --------------------------------------------------------------------------------------------------
 
     def _totals(self, there: PlacedPools, mine: list[LocalPool]) -> _PlaceTotals:
-        is_closed = there.node is not None and misfit_of_offer(ANY_POD, there.node.offer) is not None
+        is_closed = _is_closed(there)
         totals = _PlaceTotals()
         for local in mine:
             availability = PoolAvailability(self._view.snapshot, there.place, local.pool, self._features)
@@ -175,6 +194,11 @@ class DeviceTotals:
             found = capacities_left(indexed.devices[bit], used, self._features, is_open=is_open)
             self._capacities[key] = found
         return found
+
+
+def _is_closed(there: PlacedPools) -> bool:
+    """True if the node takes no pod without tolerations."""
+    return there.node is not None and misfit_of_offer(ANY_POD, there.node.offer) is not None
 
 
 def _sets_of(local: LocalPool) -> frozenset[str]:
