@@ -18,6 +18,7 @@ from dralloc.apiserver.http.flow_control import FlowControl
 from dralloc.apiserver.http.request_metrics import ServerMetrics
 from dralloc.cli.main import app, is_example
 from dralloc.controllers.metrics import ControllerMetrics
+from dralloc.doctor.examination import CHECKS as FAULTS
 from dralloc.driver.metrics import DriverMetrics
 from dralloc.driver_kit.check import Check, Feature
 from dralloc.driver_kit.checks import ALL as CHECKS
@@ -28,6 +29,7 @@ from dralloc.primitives.gate_metric import gate_metric
 from dralloc.primitives.metrics import Metric
 from dralloc.primitives.quantity import Quantity
 from dralloc.scheduler.report.metrics import SchedulerMetrics
+from dralloc.whatif.cluster_objects import relevant_kinds
 from scripts.python_reference import python_page
 
 PLACE: Final = Path(__file__).parents[1] / "docs" / "reference"
@@ -41,6 +43,7 @@ def pages() -> Iterator[tuple[str, str]]:
         "cli.md": commands_page,
         "api.md": fields_page,
         "metrics.md": metrics_page,
+        "doctor.md": faults_page,
         "feature-gates.md": gates_page,
         "reasons.md": reasons_page,
         "sdk.md": sdk_page,
@@ -287,6 +290,30 @@ def metrics_page() -> Iterator[str]:
                 for each in metrics
             ),
         )
+
+
+# --- Faults ---------------------------------------------------------------------------------------------------------
+
+
+def faults_page() -> Iterator[str]:
+    names = {object_type: kind.plural for object_type, kind in relevant_kinds()}
+    yield "# Checks of doctor"
+    yield "What `dralloc doctor` looks for. Without the kinds that it needs, a check cannot look, and says so; without the others, it looks at less."
+    yield "[Find faults](../doctor.md) says what counts and what mends it."
+    yield ""
+    yield from table(
+        ["check", "finds", "why it matters", "needs", "reads"],
+        (
+            [
+                f"`{each.id}`",
+                each.title,
+                each.why,
+                ", ".join(f"`{names[kind]}`" for kind in each.needs),
+                ", ".join(f"`{names[kind]}`" for kind in each.uses),
+            ]
+            for each in FAULTS.values()
+        ),
+    )
 
 
 # --- Feature gates --------------------------------------------------------------------------------------------------
