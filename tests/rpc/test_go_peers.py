@@ -54,8 +54,24 @@ async def next_words(driver: Process) -> list[str]:
         return (await driver.stdout.readline()).decode().split()
 
 
-def test_the_driver_kit_checks_a_driver_in_go(tmp_path: Path) -> None:
-    """It registers and releases as it should; that it prepares claims which do not exist is found."""
+def test_a_driver_in_go_without_our_sdk_passes_the_driver_kit() -> None:
+    """All checks, with restarts and faults; so none of them depends on how our SDK works."""
+    words = [
+        word for name in ("node", "kubeconfig", "registry", "plugins", "cdi") for word in (f"-{name}", f"{{{name}}}")
+    ]
+    options = ["-o", "json", "--wait-cleanup", "30"]
+    result = CliRunner().invoke(app, ["driver-test", *options, "--", str(GO / "driver"), *words])
+    assert result.exit_code == 0, result.output
+    checks = {check["id"]: check["outcome"] for check in json.loads(result.stdout)["checks"]}
+    assert checks.pop("faults.device-lost") == "not tested"
+    assert {name for name, outcome in checks.items() if outcome != "passed"} == {
+        "partitions.counters",
+        "partitions.neighbours",
+    }
+
+
+def test_the_driver_kit_finds_the_fault_of_a_driver_in_go() -> None:
+    """It registers and releases as it should, and prepares claims that do not exist."""
     only = [word for name in ("registration", "prepare.unknown", "unprepare.unknown") for word in ("--only", name)]
     sockets = ["-endpoint", "{plugins}/go.sock", "-registry", "{registry}/go-reg.sock"]
     result = CliRunner().invoke(app, ["driver-test", "-o", "json", *only, "--", str(GO / "plugin"), *sockets])

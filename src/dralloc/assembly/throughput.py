@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeVar, cast
+from typing import Final, TypeVar
 
 from msgspec import field
 
@@ -27,7 +27,7 @@ from dralloc.client.known_resources import resource_for, resource_of
 from dralloc.client.reflector import Reflector
 from dralloc.client.status_errors import send_request
 from dralloc.client.transport import Transport
-from dralloc.client.typed_resource import ObjectKey, TypedResource
+from dralloc.client.typed_resource import ObjectKey
 from dralloc.primitives.errors import AlreadyExists, NotFound
 
 CONCURRENT_MAX: Final = 64
