@@ -52,13 +52,16 @@ def from_top(made: ClusterState, nodes: list[Node]) -> dict[str, DriverTotals]:
     found: dict[str, DriverTotals] = {}
     for each in summary.drivers:
         mine = [device for report in ready if report.pool_id.driver == each.driver for device in report.devices]
-        largest = {name: amount.nanos for name, amount in each.counts.largest.items()}
+        # No request names a counter; of a capacity nothing may fit.
+        named = {capacity.name for one in mine for capacity in one.capacities}
+        fits = each.counts.largest
+        largest = {name: fits[name].nanos if name in fits else 0 for name in named}
         found[each.driver] = DriverTotals(
             each.counts.total,
             each.counts.states.get(DeviceState.FREE, 0),
             sum(1 for one in mine for holding in one.holdings if holding.share_id is not None),
             {
-                amount.name: CapacityTotals(amount.value, amount.available, largest.get(amount.name, 0))
+                amount.name: CapacityTotals(amount.value, amount.available, largest.get(amount.name))
                 for amount in sorted(each.hardware, key=lambda amount: amount.name)
             },
         )
@@ -83,10 +86,10 @@ def test_nothing_can_be_had_of_devices_that_are_closed_or_in_use_as_a_whole() ->
 
 def test_partitions_count_their_counters_once() -> None:
     made = state(node("n1"), *partitions())
-    assert totals(made) == DriverTotals(4, 4, 0, {"slots": CapacityTotals(4 * 10**9, 4 * 10**9, 0)})
+    assert totals(made) == DriverTotals(4, 4, 0, {"slots": CapacityTotals(4 * 10**9, 4 * 10**9, None)})
     put(made, None, claim("c", request(), allocation=allocation(held("small", pool="cards"))))
     # A whole and two halves are left, of which one half fits beside the small one.
-    assert totals(made) == DriverTotals(4, 2, 0, {"slots": CapacityTotals(4 * 10**9, 2 * 10**9, 0)})
+    assert totals(made) == DriverTotals(4, 2, 0, {"slots": CapacityTotals(4 * 10**9, 2 * 10**9, None)})
 
 
 def test_a_counter_set_that_devices_of_several_nodes_draw_from_counts_once() -> None:

@@ -27,11 +27,12 @@ KNOWN_MAX: Final = 20_000
 
 
 class CapacityTotals(NamedTuple):
-    """In nanos. `largest` is the most that one more request can get of one device; 0 if none fits."""
+    """In nanos. `largest` is the most that one more request can get of one device: 0 if none fits, None for a counter, which no
+    request names."""
 
     value: int
     free: int
-    largest: int
+    largest: int | None
 
 
 class DriverTotals(NamedTuple):
@@ -108,7 +109,9 @@ class DeviceTotals:
         names = sorted(name for of, name in self._value if of == driver)[:CAPACITIES_MAX]
         return {
             name: CapacityTotals(
-                self._value[driver, name], self._left[driver, name], max(self._largest.get((driver, name), (0,)))
+                self._value[driver, name],
+                self._left[driver, name],
+                max(self._largest.get((driver, name), ()), default=None),
             )
             for name in names
         }

@@ -192,12 +192,12 @@ class SchedulerMetrics:
         for name, help_text, count in counts:
             yield GaugeMetric(name, help_text, ("driver",), partial(self._by_driver, count))
         unit = "in its unit, such as bytes. A driver has at most 100 series"
-        amounts: tuple[tuple[str, str, Callable[[CapacityTotals], int]], ...] = (
+        amounts: tuple[tuple[str, str, Callable[[CapacityTotals], int | None]], ...] = (
             ("dralloc_capacity", f"What devices have of a capacity or counter, {unit}.", lambda each: each.value),
             ("dralloc_available_capacity", f"What is available of it to claims, {unit}.", lambda each: each.free),
             (
                 "dralloc_largest_fit",
-                f"The most of it that one more request can get of one device, {unit}.",
+                f"The most of a capacity that one more request can get of one device, {unit}.",
                 lambda each: each.largest,
             ),
         )
@@ -207,11 +207,12 @@ class SchedulerMetrics:
     def _by_driver(self, count: Callable[[DriverTotals], int]) -> list[tuple[LabelValues, float]]:
         return [((driver,), count(each)) for driver, each in self.totals().items()]
 
-    def _by_capacity(self, amount: Callable[[CapacityTotals], int]) -> list[tuple[LabelValues, float]]:
+    def _by_capacity(self, amount: Callable[[CapacityTotals], int | None]) -> list[tuple[LabelValues, float]]:
         return [
-            ((driver, name), amount(capacity) / NANOS)
+            ((driver, name), nanos / NANOS)
             for driver, each in self.totals().items()
             for name, capacity in each.capacities.items()
+            if (nanos := amount(capacity)) is not None
         ]
 
     def _gauges(self) -> Iterator[GaugeMetric]:
