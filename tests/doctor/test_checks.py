@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -395,6 +396,30 @@ def test_a_checkpoint_is_compared_with_claims_and_pods(
     found = result_of("stale-checkpoint", facts(*objects, checkpoints=(checkpoint(**record),))).findings
     assert [want in each.message for each in found if want] == ([True] if want else [])
     assert bool(found) == (want is not None)
+
+
+def test_names_cannot_break_out_of_a_command() -> None:
+    """A dump may come from anywhere, and its reader copies what is printed."""
+    hostile = "x'; touch owned #"
+    found = [
+        *result_of("leaked-claim", facts(claim(hostile))).findings,
+        *result_of("incomplete-pool", facts(slices(hostile, of=2))).findings,
+        *result_of("stale-checkpoint", facts(checkpoints=(checkpoint(uid=hostile),))).findings,
+        *result_of(
+            "feature-gates",
+            facts(
+                components=(
+                    ComponentGates(component="apiserver", gates={GATE: True}),
+                    ComponentGates(component=hostile.replace(" ", "\t"), gates={GATE: False}),
+                )
+            ),
+        ).findings,
+    ]
+    assert len(found) == 4
+    for each in found:
+        (command,) = each.commands
+        assert any(hostile.split(";")[0] in word for word in shlex.split(command)), command
+        assert "touch" not in shlex.split(command), command
 
 
 # --- What could not be looked at -------------------------------------------------------------------------------------

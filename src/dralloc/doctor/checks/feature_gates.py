@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import Final
 
@@ -55,7 +56,7 @@ def _names(components: list[ComponentGates]) -> str:
 def _command(component: str, gate: str, value: str) -> str:
     """The start of the component; components of Kubernetes have the option, too."""
     first = component.partition(" ")[0]
-    program = f"dralloc {first}" if first in ("apiserver", "scheduler", "controllers", "node") else first
+    program = f"dralloc {first}" if first in ("apiserver", "scheduler", "controllers", "node") else shlex.quote(first)
     return f"{program} --feature-gates {gate}={value}"
 
 

@@ -71,7 +71,7 @@ def _finding(
         "for good, stop the "
         + ("kubelet or agent" if is_node else "driver")
         + ", run the command, and start it again.",
-        commands=(f"dralloc forget --checkpoint {path} {record.uid}" if is_node else f"rm {path}",),
+        commands=(f"dralloc forget --checkpoint {path} {shlex.quote(record.uid)}" if is_node else f"rm {path}",),
     )
 
 
