@@ -22,12 +22,10 @@ function plain({ driver, pool, node, fault, devices, counters, hardware }) {
     driver, pool, fault,
     nodeName: node,
     counters: counters.map(({ counterSet, name, value, left }) => ({ counterSet, name, value: printQuantity(value), left: printQuantity(left) })),
-    hardware: Object.fromEntries(
-      hardware.map((amount) => {
-        const [value, used, available] = [amount.value, amount.used, amount.available].map((nanos) => printQuantity(amountOf(amount, nanos)));
-        return [amount.name, { value, used, available }];
-      }),
-    ),
+    hardware: hardware.map((amount) => {
+      const [value, used, available] = [amount.value, amount.used, amount.available].map((nanos) => printQuantity(amountOf(amount, nanos)));
+      return { product: amount.product, name: amount.name, value, used, available };
+    }),
     devices: devices.map(({ name, state, block, isShareable, capacities, taints, holdings }) => ({
       name, state,
       blockedBy: block?.cause ?? null,

@@ -17,7 +17,7 @@ from dralloc.allocator.features import Features
 from dralloc.api import device_parts as parts
 from dralloc.api.codec import encode
 from dralloc.api.resource_v1 import DeviceCapacity, ResourceClaim, ResourceSlice
-from dralloc.cli.device_tree import plain_pool
+from dralloc.cli.device_tree import plain_amount, plain_pool
 from dralloc.primitives.quantity import Quantity
 from dralloc.pytest_plugin.cluster import running_cluster
 from dralloc.snapshot.cluster import Snapshot
@@ -78,7 +78,7 @@ def test_the_page_counts_as_the_allocator_does() -> None:
     seen = [json.loads(line) for line in run.stdout.splitlines()]
     assert len(seen) == len(worlds)
     for world, reports in zip(worlds, seen, strict=True):
-        expected = [comparable(plain_pool(report)) for report in reports_of(world)]
+        expected = [comparable(plain_pool(report) | {"hardware": hardware_of(report)}) for report in reports_of(world)]
         assert by_place(map(comparable, reports)) == by_place(expected)
 
 
@@ -98,6 +98,10 @@ def as_listed(world: World) -> dict[str, list[Any]]:
     }
 
 
+def hardware_of(report: PoolReport) -> list[dict[str, str]]:
+    return [{"product": each.product, "name": each.name, **plain_amount(each)} for each in report.hardware]
+
+
 def by_place(reports: Any) -> list[Any]:
     return sorted(reports, key=lambda report: (report["nodeName"], report["driver"], report["pool"], report["fault"]))
 
@@ -113,7 +117,8 @@ def comparable(report: dict[str, Any]) -> dict[str, Any]:
             for counter in report["counters"]
         },
         "hardware": {
-            name: {key: nanos(text) for key, text in amount.items()} for name, amount in report["hardware"].items()
+            (each["product"], each["name"]): [nanos(each[key]) for key in ("value", "used", "available")]
+            for each in report["hardware"]
         },
         "devices": [
             {

@@ -71,36 +71,59 @@ def test_devices_are_bars_of_capacity_by_claim(opened: Window, cluster: ClusterP
     opened.run(look)
 
 
-def test_totals_are_those_of_the_command_line(cluster: ClusterProcess, opened: Window) -> None:
-    asked = ["top", "devices", "--summary", "-o", "json", "--kubeconfig", str(cluster.kubeconfig)]
-    told = json.loads(CliRunner().invoke(app, asked).stdout)
+@pytest.mark.parametrize(("by", "parts"), [("", "hardware"), ("driver", "drivers")])
+def test_totals_are_those_of_the_command_line(cluster: ClusterProcess, opened: Window, by: str, parts: str) -> None:
+    command = ["top", "devices", "--summary", "-o", "json", "--kubeconfig", str(cluster.kubeconfig)]
+    told = json.loads(CliRunner().invoke(app, command).stdout)
     expected = {
-        driver["driver"]: {
-            "states": {state: f"{count:,}" for state, count in driver["states"].items() if count},
+        " ".join(filter(None, (group["driver"], group.get("product")))): {
+            "devices": f"{group['devices']} devices",
+            "states": {state: f"{count:,}" for state, count in group["states"].items() if count},
             "hardware": {
                 name: f"{amount['used']} of {amount['value']} used, {amount['available']} available"
-                for name, amount in driver["hardware"].items()
+                for name, amount in group["hardware"].items()
+            },
+            "largest": {
+                name: largest for name, largest in group["largestRequest"].items() if name in group["hardware"]
             },
         }
-        for driver in told["drivers"]
+        for group in told[parts]
     }
 
     async def look(page: Page) -> None:
-        await page.go("#/")
+        await page.go(f"#/?by={by}")
         await page.sees("gpu.example.com")
         seen = json.loads(
-            await page.run("""JSON.stringify(Object.fromEntries([...document.querySelectorAll('.tile:not(.fragmentation)')].map((tile) => [
-                tile.querySelector('h3').innerText,
-                {
+            await page.run("""JSON.stringify(Object.fromEntries([...document.querySelectorAll('.tile:not(.fragmentation)')].map((tile) => {
+                const sums = [...tile.querySelectorAll('.sum')].map((sum) => ({
+                    name: sum.querySelector('.sum-name').innerText,
+                    amount: sum.querySelector('.amount').title,
+                    largest: /largest request (.*)$/.exec(sum.querySelector('.sum-said').innerText)?.[1],
+                }));
+                return [tile.querySelector('h3').innerText, {
+                    devices: tile.querySelector('p').innerText.split(' in ')[0],
                     states: Object.fromEntries([...tile.querySelectorAll('.legend li')].map((each) => each.innerText.trim().split(' ').reverse())),
-                    hardware: Object.fromEntries([...tile.querySelectorAll('.sum')].map((sum) => [
-                        sum.querySelector('.sum-name').innerText, sum.querySelector('.amount').title,
-                    ])),
-                },
-            ])))""")
+                    hardware: Object.fromEntries(sums.map(({ name, amount }) => [name, amount])),
+                    largest: Object.fromEntries(sums.filter(({ largest }) => largest).map(({ name, largest }) => [name, largest])),
+                }];
+            })))""")
         )
         assert seen == expected
         assert seen["mig.example.com"]["hardware"]["memory"].startswith("30Gi of 160Gi used")
+        assert ("gpu.example.com x80" in seen) is (by == ""), "the model of the cards"
+
+    opened.run(look)
+
+
+def test_a_kind_of_hardware_selects_its_nodes(opened: Window) -> None:
+    async def look(page: Page) -> None:
+        await page.go("#/")
+        await page.until("document.querySelector('.tile button')?.innerText === 'gpu.example.com x80'")
+        await page.click(".tile button")
+        await page.until("document.querySelector('.found').innerText === '3 nodes'")
+        assert await page.run("location.hash") == "#/?driver=gpu.example.com&product=x80"
+        await page.click(".tile button")
+        await page.until("document.querySelector('.found').innerText === '6 nodes'")
 
     opened.run(look)
 

@@ -5,16 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dralloc.allocator.features import Features
 from dralloc.api.device_parts import capacity
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
+from dralloc.devices.product import product_of
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.testing import builders as build
 from dralloc.testing.builders import allocation, claim, device, device_class, held, request, resource_slice
 from dralloc.whatif.device_report import DeviceState
 from dralloc.whatif.usage_report import usage_report
 from dralloc.whatif.usage_summary import UsageSummarizer, UsageSummary
+from tests.support.random_worlds import random_world
 
 CLASSES = {
     "any": device_class("any"),
@@ -97,3 +101,56 @@ def test_groups_of_nodes_by_label() -> None:
     found = summary(slices, node_group="zone")
     assert [(each.name, each.counts.total) for each in found.groups] == [("(several nodes)", 1), ("x", 1), ("y", 1)]
     assert [node.name for node in found.nodes] == ["node-a", "node-b"]
+
+
+# --- By hardware --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("attributes", "product"),
+    [
+        pytest.param({}, "", id="none"),
+        pytest.param({"model": "x80"}, "x80", id="model"),
+        pytest.param(
+            {"model": "x80", "gpu.example.com/productName": "X 80 SXM"}, "X 80 SXM", id="the better one, qualified"
+        ),
+        pytest.param({"productName": ""}, "", id="empty"),
+        pytest.param({"model": 80}, "", id="a number is no name"),
+    ],
+)
+def test_the_product_of_a_device(attributes: dict[str, Any], product: str) -> None:
+    assert product_of(device("x", attributes=attributes)) == product
+
+
+def test_totals_are_by_driver_and_product() -> None:
+    memory = {"memory": capacity("80Gi")}
+    devices = [
+        device(name, capacity=memory, shareable=True, attributes={"model": name[0]}) for name in ("a-0", "a-1", "b-0")
+    ]
+    found = summary([resource_slice("s", *devices)], share("one", "a-0", "80Gi"), share("two", "b-0", "30Gi"))
+    told = {
+        group.name: (
+            group.counts.total,
+            group.counts.states[DeviceState.FULL],
+            [str(each.quantity(each.used)) for each in group.hardware],
+        )
+        for group in found.hardware
+    }
+    assert told == {"a": (2, 1, ["80Gi"]), "b": (1, 0, ["30Gi"])}
+    assert [str(group.counts.largest["memory"]) for group in found.hardware] == ["80Gi", "50Gi"]
+
+
+@pytest.mark.slow
+@given(seed=st.integers(0, 2**32))
+def test_the_products_of_a_driver_add_up_to_the_driver(seed: int) -> None:
+    world = random_world(seed)
+    snapshot = Snapshot.of(slices=world.slices, claims=world.allocated, rules=world.rules, nodes=[world.node])
+    reports = usage_report(snapshot, world.features)
+    found = UsageSummarizer(world.features, CLASSES, world.allocated).summary(reports, {})
+    for driver in found.drivers:
+        parts = [group for group in found.hardware if group.driver == driver.name]
+        assert sum(group.counts.total for group in parts) == driver.counts.total
+        for amount in driver.hardware:
+            mine = [each for group in parts for each in group.hardware if each.name == amount.name]
+            for member in ("value", "used", "available"):
+                assert sum(getattr(each, member) for each in mine) == getattr(amount, member)

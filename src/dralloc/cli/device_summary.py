@@ -29,8 +29,8 @@ def summary_lines(summary: UsageSummary, idle: Mapping[str, IdleDevices]) -> Ite
     yield from _remarks(summary)
     yield ""
     yield from table(
-        ("HARDWARE", "AMOUNT", "TOTAL", "USED", "AVAILABLE", "UNUSABLE"),
-        [row for group in summary.drivers for row in _hardware_rows(group)],
+        ("HARDWARE", "DEVICES", "FULL", "AMOUNT", "TOTAL", "USED", "AVAILABLE", "LARGEST", "UNUSABLE"),
+        [row for group in summary.hardware for row in _hardware_rows(group)],
     )
     yield f"unusable: what none of {_typical(summary)} can use of the available amount"
     if any(sum(each.stranded.values()) for each in idle.values()):
@@ -76,18 +76,27 @@ def _remarks(summary: UsageSummary) -> Iterator[str]:
 
 
 def _hardware_rows(group: GroupSummary) -> Iterator[tuple[str, ...]]:
+    counts = group.counts
+    head = (
+        f"{group.driver} {group.name}".rstrip(),
+        f"{counts.total:,}",
+        f"{counts.states.get(DeviceState.FULL, 0):,}",
+    )
     for amount in _most(group.hardware):
         unusable = group.unusable[amount.name]
         yield (
-            group.name,
+            *head,
             amount.name,
             str(amount.quantity(amount.value)),
             f"{amount.quantity(amount.used)} ({portion(amount.used, amount.value)}%)",
             str(amount.quantity(amount.available)),
+            str(counts.largest.get(amount.name, "-")),
             f"{amount.quantity(unusable)} ({portion(unusable, amount.available)}%)" if amount.available else "0",
         )
+    if not group.hardware:
+        yield (*head, *"------")
     if (hidden := len(group.hardware) - AMOUNTS_SHOWN_MAX) > 0:
-        yield (group.name, f"… {hidden} more, see -o json", "", "", "", "")
+        yield (*head, f"… {hidden} more, see -o json", "", "", "", "", "")
 
 
 def _most(hardware: Iterable[HardwareAmount]) -> list[HardwareAmount]:
@@ -130,6 +139,7 @@ def plain_summary(summary: UsageSummary, idle: Mapping[str, IdleDevices]) -> dic
         ],
         "typicalRequests": summary.typical,
         "drivers": [_plain_group(each) for each in summary.drivers],
+        "hardware": [{"product": each.name or None, **_plain_group(each)} for each in summary.hardware],
         "classes": [{"name": each.name, **_plain_counts(each.counts)} for each in summary.classes],
         "nodeGroups": [{"value": each.name, **_plain_group(each)} for each in summary.groups],
         "nodes": [

@@ -10,7 +10,15 @@ from dralloc.allocator.availability import BlockCause
 from dralloc.allocator.device_capacities import CapacityReport
 from dralloc.api.resource_v1 import Device
 from dralloc.devices.taints import text_of_taint
-from dralloc.whatif.device_report import DeviceReport, DeviceState, HardwareAmount, Holding, PoolReport, portion
+from dralloc.whatif.device_report import (
+    DeviceReport,
+    DeviceState,
+    HardwareAmount,
+    Holding,
+    PoolReport,
+    hardware_by_driver,
+    portion,
+)
 
 BAR_WIDTH: Final = 10
 STATE_WIDTH: Final = max(len(state.value) for state in DeviceState)
@@ -109,7 +117,7 @@ def plain_pool(report: PoolReport) -> dict[str, Any]:
             }
             for counter in report.counters
         ],
-        "hardware": {amount.name: plain_amount(amount) for amount in report.hardware},
+        "hardware": {name: plain_amount(amount) for (_, name), amount in hardware_by_driver([report]).items()},
         "devices": [_plain_device(device) for device in report.devices],
     }
 

@@ -57,8 +57,8 @@ def devices(
     free can be claimed. The largest request is the maximum that one more claim could get of a capacity, after rounding to the device's
     policy, if it requests the minimum of the other capacities. Devices that are not local to one node come first.
 
-    Totals count hardware once: for devices that consume counters, the counter sets; for others, their capacity. Unusable is what no
-    typical request can use of the available amount; typical are the requests of the claims that exist. Stranded is what no typical pod can
+    Totals are by hardware: the driver, and the product that an attribute of the devices names (productName, model or product). They count
+    it once: for devices that consume counters, the counter sets; for others, their capacity. Unusable is what no typical request can use of the available amount; typical are the requests of the claims that exist. Stranded is what no typical pod can
     use of the idle devices, counted in devices: because of taints, counters, a remainder that is too small, or a node without cpu or memory
     for one more pod.
 

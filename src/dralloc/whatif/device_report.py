@@ -110,10 +110,12 @@ class HardwareAmount:
     value: int = 0
     used: int = 0
     available: int = 0
+    # Of the devices; empty for a sum over several products.
+    product: str = ""
 
     def __add__(self, other: HardwareAmount) -> HardwareAmount:
         sums = (self.value + other.value, self.used + other.used, self.available + other.available)
-        return HardwareAmount(self.name, self.model, *sums)
+        return HardwareAmount(self.name, self.model, *sums, self.product if self.product == other.product else "")
 
     def quantity(self, nanos: int) -> Quantity:
         return quantity_like(self.model, nanos)

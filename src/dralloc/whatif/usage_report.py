@@ -17,6 +17,7 @@ from dralloc.api.resource_v1 import Device, DeviceTaint
 from dralloc.devices.counters import CounterId
 from dralloc.devices.device_usage import DeviceUsage
 from dralloc.devices.identity import DeviceId, PoolId
+from dralloc.devices.product import product_of
 from dralloc.devices.published_slice import draws_together
 from dralloc.devices.request_policies import capacities_of
 from dralloc.primitives.quantity import quantity_like
@@ -214,29 +215,41 @@ class _PoolReporter:
     ) -> tuple[HardwareAmount, ...]:
         drawing: list[DeviceReport] = []
         # Devices that are alike have the same capacities, as the same object.
-        alike: dict[int, tuple[int, tuple[CapacityReport, ...]]] = {}
+        alike: dict[tuple[int, str], tuple[int, tuple[CapacityReport, ...]]] = {}
         for device in devices:
             if device.device.consumes_counters and self._features.partitionable_devices:
                 drawing.append(device)
             elif device.capacities:
-                count, _ = alike.get(id(device.capacities), (0, ()))
-                alike[id(device.capacities)] = (count + 1, device.capacities)
+                key = (id(device.capacities), product_of(device.device))
+                count, _ = alike.get(key, (0, ()))
+                alike[key] = (count + 1, device.capacities)
         amounts = [
-            HardwareAmount(each.name, each.value, *(count * part.nanos for part in (each.value, each.used, each.free)))
-            for count, capacities in alike.values()
+            HardwareAmount(
+                each.name,
+                each.value,
+                count * each.value.nanos,
+                count * each.used.nanos,
+                count * each.free.nanos,
+                product,
+            )
+            for (_, product), (count, capacities) in alike.items()
             for each in capacities
         ]
         amounts += self._counter_amounts(drawing, availability) if drawing else ()
-        sums: dict[str, HardwareAmount] = {}
+        sums: dict[tuple[str, str], HardwareAmount] = {}
         for amount in amounts:
-            sums[amount.name] = sums[amount.name] + amount if amount.name in sums else amount
+            name = (amount.product, amount.name)
+            sums[name] = sums[name] + amount if name in sums else amount
         return tuple(sums.values())
 
     def _counter_amounts(
         self, devices: Sequence[DeviceReport], availability: PoolAvailability | None
     ) -> Iterator[HardwareAmount]:
-        drawn_from = {use.counter_set for device in devices for use in device.device.consumes_counters}
-        mine = drawn_from - self._sets_counted
+        # Devices of one set are parts of one card.
+        drawn_from = {
+            use.counter_set: product_of(device.device) for device in devices for use in device.device.consumes_counters
+        }
+        mine = drawn_from.keys() - self._sets_counted
         self._sets_counted |= mine
         current = self._slices.current_with_counters
         used = draws_together(current, [name for name, _ in self._usage.devices.items()])
@@ -249,7 +262,7 @@ class _PoolReporter:
                     if counter_set.name in mine and counter_id not in seen:
                         seen.add(counter_id)
                         amounts = (counter.value.nanos, used.get(counter_id, 0), available.get(counter_id, 0))
-                        yield HardwareAmount(name, counter.value, *amounts)
+                        yield HardwareAmount(name, counter.value, *amounts, drawn_from[counter_set.name])
 
     # --- Devices --------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dralloc.allocator.availability import BlockCause
@@ -17,6 +17,7 @@ from dralloc.allocator.features import Features
 from dralloc.allocator.requests import compile_demand
 from dralloc.api.codec import encode
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
+from dralloc.devices.product import product_of
 from dralloc.primitives.quantity import Quantity
 from dralloc.whatif.device_report import DeviceReport, DeviceState, HardwareAmount, PoolReport, hardware_by_driver
 
@@ -55,7 +56,7 @@ class DeviceCounts:
 
 @dataclass(frozen=True, slots=True)
 class GroupSummary:
-    """A driver, or the part of a driver in a group of nodes. `unusable` is the part of `available` that no typical request can
+    """A driver, or the part of a driver that is one product or in a group of nodes. `unusable` is the part of `available` that no typical request can
     use, by name and in nanos."""
 
     name: str
@@ -81,6 +82,8 @@ class NodeSummary:
 @dataclass(frozen=True, slots=True)
 class UsageSummary:
     drivers: tuple[GroupSummary, ...]
+    # By driver and product; a name is that of the product, empty for devices without one.
+    hardware: tuple[GroupSummary, ...]
     classes: tuple[ClassSummary, ...]
     # By the value of a node label; empty unless one was asked for.
     groups: tuple[GroupSummary, ...]
@@ -114,11 +117,17 @@ class UsageSummarizer:
         nodes = (self._node(name, pools) for name, pools in by_node.items() if name)
         return UsageSummary(
             tuple(self._group(driver, driver, pools) for driver, pools in sorted(by_driver.items())),
+            tuple(self._products(by_driver)),
             tuple(self._class(name, reports) for name in sorted(self._classes)),
             tuple(self._group(value, driver, pools) for (value, driver), pools in sorted(by_group.items())),
             tuple(sorted(nodes, key=_most_to_give)),
             len(self._typical),
         )
+
+    def _products(self, by_driver: Mapping[str, list[PoolReport]]) -> Iterator[GroupSummary]:
+        for driver, reports in sorted(by_driver.items()):
+            for product in sorted({product_of(device.device) for device in _devices(reports)}):
+                yield self._group(product, driver, [_of_product(report, product) for report in reports])
 
     def _node(self, name: str, reports: list[PoolReport]) -> NodeSummary:
         return NodeSummary(name, DeviceCounts.of(_devices(reports)), hardware_by_driver(reports))
@@ -244,6 +253,11 @@ def _criteria(features: Features, class_selectors: tuple[str, ...] | None = None
         fractional_ranges=features.fractional_ranges,
         skips_negative_amounts=features.skips_negative_amounts,
     )
+
+
+def _of_product(report: PoolReport, product: str) -> PoolReport:
+    devices = tuple(device for device in report.devices if product_of(device.device) == product)
+    return replace(report, devices=devices, hardware=tuple(each for each in report.hardware if each.product == product))
 
 
 def _devices(reports: Iterable[PoolReport]) -> Iterator[DeviceReport]:

@@ -1,4 +1,4 @@
-// Totals by driver or node label: devices by state, and what is used and available of the hardware.
+// Totals by hardware, driver or node label: devices by state, and what is used and available of the hardware.
 
 import { collator } from "./names.mjs";
 import { quantityLike } from "./quantity.mjs";
@@ -7,19 +7,29 @@ export const STATES = ["free", "shared", "full", "blocked", "gone"];
 // Labels with one value or with too many values do not form useful groups.
 const VALUES_MAX = 40;
 
-/** Returns devices by state and the hardware: by driver, or by the value of a node label. */
-export function grouped(world, label = "") {
+// What totals can be grouped by, besides node labels.
+export const BY_HARDWARE = "";
+export const BY_DRIVER = "driver";
+
+/** Returns devices by state and what there is of the hardware: by driver and product, by driver, or by the value of a node label. */
+export function grouped(world, by = BY_HARDWARE) {
   const groups = new Map();
+  const groupOf = (driver, name) => {
+    const key = `${driver}\n${name}`;
+    if (!groups.has(key)) groups.set(key, { driver, name, pools: 0, ...emptySummary() });
+    return groups.get(key);
+  };
   for (const pool of world.pools.values()) {
     for (const report of pool.reports(world.nodes, world.rules)) {
-      const name = label ? labelOf(report.node, label, world) : report.driver;
-      let group = groups.get(name);
-      if (!group) groups.set(name, (group = { name, pools: 0, ...emptySummary() }));
-      group.pools += 1;
-      add(group, summaryOf(report));
+      for (const [product, summary] of summariesOf(report)) {
+        const isProduct = by === BY_HARDWARE;
+        const group = isProduct ? groupOf(report.driver, product) : groupOf("", by === BY_DRIVER ? report.driver : labelOf(report.node, by, world));
+        if (isProduct || summary.isFirst) group.pools += 1;
+        add(group, summary);
+      }
     }
   }
-  return [...groups.values()].sort((one, other) => collator.compare(one.name, other.name));
+  return [...groups.values()].sort((one, other) => collator.compare(one.driver, other.driver) || collator.compare(one.name, other.name));
 }
 
 export const SEVERAL = "for several nodes";
@@ -40,12 +50,12 @@ export function groupingLabels(world) {
       }
     }
     const labels = [...values].filter(([, each]) => each.size > 1 && each.size <= VALUES_MAX);
-    return labels.map(([label]) => label).sort(collator.compare);
+    return labels.map(([label]) => label).filter((label) => label !== BY_DRIVER).sort(collator.compare);
   });
 }
 
 function emptySummary() {
-  return { devices: 0, tainted: 0, faults: 0, states: Object.fromEntries(STATES.map((state) => [state, 0])), hardware: new Map() };
+  return { largest: new Map(), devices: 0, tainted: 0, faults: 0, states: Object.fromEntries(STATES.map((state) => [state, 0])), hardware: new Map() };
 }
 
 function add(sum, summary) {
@@ -53,6 +63,7 @@ function add(sum, summary) {
   sum.tainted += summary.tainted;
   sum.faults += summary.faults;
   for (const state of STATES) sum.states[state] += summary.states[state];
+  for (const [name, amount] of summary.largest) enlarge(sum.largest, name, amount);
   for (const [key, amount] of summary.hardware) {
     const entry = sum.hardware.get(key);
     if (entry) {
@@ -63,26 +74,36 @@ function add(sum, summary) {
   }
 }
 
+function enlarge(largest, name, amount) {
+  if (amount !== null && !(largest.get(name)?.nanos >= amount.nanos)) largest.set(name, amount);
+}
+
 const known = new WeakMap();
 
-/** Returns devices by state and the hardware of one pool on one node; cached with its report. */
-export function summaryOf(report) {
-  let summary = known.get(report);
-  if (!summary) known.set(report, (summary = summed(report)));
-  return summary;
+/** Returns devices by state and the hardware of one pool on one node, by product; cached with its report. */
+export function summariesOf(report) {
+  let summaries = known.get(report);
+  if (!summaries) known.set(report, (summaries = summed(report)));
+  return summaries;
 }
 
 function summed({ driver, fault, devices, hardware }) {
-  const summary = emptySummary();
-  summary.devices = devices.length;
-  summary.faults = fault ? 1 : 0;
-  for (const device of devices) {
-    summary.states[device.state] += 1;
-    if (device.taints.length) summary.tainted += 1;
+  const summaries = new Map();
+  const of = (product) => {
+    if (!summaries.has(product)) summaries.set(product, { isFirst: !summaries.size, ...emptySummary() });
+    return summaries.get(product);
+  };
+  for (const { product, state, taints, capacities } of devices) {
+    const summary = of(product);
+    summary.devices += 1;
+    summary.states[state] += 1;
+    if (taints.length) summary.tainted += 1;
+    for (const { name, largest } of capacities) enlarge(summary.largest, name, largest);
   }
   // Two drivers may use one name for different amounts.
-  for (const amount of hardware) summary.hardware.set(`${driver}/${amount.name}`, { driver, ...amount });
-  return summary;
+  for (const amount of hardware) of(amount.product).hardware.set(`${driver}/${amount.name}`, { driver, ...amount });
+  if (fault) of(devices[0]?.product ?? "").faults = 1;
+  return summaries;
 }
 
 export function amountOf({ format }, nanos) {

@@ -195,18 +195,21 @@ function blockOn(slice, device, node, { offering }, left, holdings, taintsOf) {
  */
 function hardwareOf(devices, slices, holdings, counters, counted) {
   const sums = new Map();
-  const add = (name, model, value, used, available) => {
-    const sum = sums.get(name);
-    if (!sum) sums.set(name, { name, format: model.format, value, used, available });
+  const add = (product, name, model, value, used, available) => {
+    const key = `${product}/${name}`;
+    const sum = sums.get(key);
+    if (!sum) sums.set(key, { name, product, format: model.format, value, used, available });
     else [sum.value, sum.used, sum.available] = [sum.value + value, sum.used + used, sum.available + available];
   };
   const drawing = devices.filter(({ device }) => device.consumesCounters?.length);
-  for (const { device, capacities } of devices) {
+  for (const { device, product, capacities } of devices) {
     if (device.consumesCounters?.length) continue;
-    for (const { name, value, used, free } of capacities) add(name, value, value.nanos, used.nanos, free.nanos);
+    for (const { name, value, used, free } of capacities) add(product, name, value, value.nanos, used.nanos, free.nanos);
   }
   if (!drawing.length) return [...sums.values()];
-  const mine = new Set(drawing.flatMap(({ device }) => device.consumesCounters.map(({ counterSet }) => counterSet)).filter((name) => !counted.has(name)));
+  // Devices of one set are parts of one card.
+  const products = new Map(drawing.flatMap(({ device, product }) => device.consumesCounters.map(({ counterSet }) => [counterSet, product])));
+  const mine = new Set([...products.keys()].filter((name) => !counted.has(name)));
   mine.forEach((name) => counted.add(name));
   const current = newestOf(slices);
   const used = new Map();
@@ -223,7 +226,7 @@ function hardwareOf(devices, slices, holdings, counters, counted) {
       if (seen.has(key)) continue;
       seen.add(key);
       const amount = parseQuantity(value);
-      add(name, amount, amount.nanos, used.get(key) ?? 0n, available.get(key) ?? 0n);
+      add(products.get(set), name, amount, amount.nanos, used.get(key) ?? 0n, available.get(key) ?? 0n);
     }
   }
   return [...sums.values()];

@@ -5,6 +5,7 @@
 
 import { Room } from "./headroom.mjs";
 import { compared } from "./names.mjs";
+import { productOf } from "./product.mjs";
 import { parseQuantity, quantityLike } from "./quantity.mjs";
 
 const UNUSED = Object.freeze({ dedicated: 0, shares: 0, consumed: new Map(), entries: new Map() });
@@ -101,6 +102,7 @@ export function deviceReport(device, placed, holdings, taints, block) {
   return {
     name: device.name,
     device,
+    product: productOf(device),
     placed,
     state: isFull ? "full" : blocked ? "blocked" : usage.shares ? "shared" : "free",
     block: blocked,
@@ -116,6 +118,7 @@ export function goneReport(name, holdings) {
   return {
     name,
     device: { name },
+    product: "",
     placed: null,
     state: "gone",
     block: null,

@@ -3,7 +3,7 @@
 // A change only recomputes the pool that it touches. Of pods and nodes only the displayed fields are kept, because there
 // may be tens of thousands.
 
-import { summaryOf } from "./grouping.mjs";
+import { summariesOf } from "./grouping.mjs";
 import { collator } from "./names.mjs";
 import { Pool } from "./pools.mjs";
 import { podOf } from "./pods.mjs";
@@ -53,7 +53,7 @@ export class World {
 
   /** Recomputes what changed, in small steps before drawing. */
   settle() {
-    for (const pool of this._unsettled) pool.reports(this.nodes, this.rules).forEach(summaryOf);
+    for (const pool of this._unsettled) pool.reports(this.nodes, this.rules).forEach(summariesOf);
     this._unsettled.clear();
   }
 

@@ -130,15 +130,15 @@ export function StateBar({ states, devices }) {
   </div>`;
 }
 
-/** Total use of one kind of hardware. */
-export function SumBar({ sum }) {
+/** Total use of one kind of hardware; `largest` is the largest request that fits on one device, or null. */
+export function SumBar({ sum, largest }) {
   const part = ratio(sum.used, sum.value);
-  const [used, value] = [amountOf(sum, sum.used), amountOf(sum, sum.value)];
+  const [used, value, available] = [sum.used, sum.value, sum.available].map((nanos) => amountOf(sum, nanos));
+  const exact = `${printQuantity(used)} of ${printQuantity(value)} used, ${printQuantity(available)} available`;
   return html`<div class="sum">
-    <span class="sum-name" title=${sum.driver}>${sum.name}</span>
+    <span class="sum-name">${sum.name}</span>
     <span class="bar" aria-hidden="true">${sum.used > 0n && html`<span class="segment plain" style=${{ width: `${part * 100}%` }}></span>`}</span>
-    <span class="amount" title=${`${printQuantity(used)} of ${printQuantity(value)} used, ${printQuantity(amountOf(sum, sum.available))} available`}
-      ><span class="used">${roughly(used)}</span><span class="of"> / ${roughly(value)}</span></span
-    >
+    <span class="amount" title=${exact}><span class="used">${roughly(used)}</span><span class="of"> / ${roughly(value)}</span></span>
+    <span class="sum-said">${roughly(available)} available${largest !== null && `, largest request ${printQuantity(largest)}`}</span>
   </div>`;
 }

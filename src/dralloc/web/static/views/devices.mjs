@@ -1,6 +1,6 @@
-// All devices: totals by driver or node label, then node by node, each device as bars.
+// All devices: totals by hardware, driver or node label, then node by node, each device as bars.
 
-import { grouped, groupingLabels, nodeNames, SEVERAL, STATES, UNLABELLED } from "../model/grouping.mjs";
+import { BY_DRIVER, BY_HARDWARE, grouped, groupingLabels, nodeNames, SEVERAL, STATES, UNLABELLED } from "../model/grouping.mjs";
 import { claimState } from "../model/story.mjs";
 import { html, useMemo } from "../vendor/htm-preact.mjs";
 import { StateBar, SumBar } from "./bars.mjs";
@@ -16,9 +16,9 @@ const PLACES_PER_PAGE = 12;
 const MAPPED_FROM = 25;
 
 export function DevicesView({ world, route, version, connection }) {
-  const { q = "", by = "", driver = "", state = "", sort = "" } = route.parameters;
+  const { q = "", by = BY_HARDWARE, driver = "", product = "", state = "", sort = "" } = route.parameters;
   const groups = useMemo(() => grouped(world, by), [world, version, by]);
-  const found = useMemo(() => findPlaces(world, { q, driver, state, sort }), [world, version, q, driver, state, sort]);
+  const found = useMemo(() => findPlaces(world, { q, driver, product, state, sort }), [world, version, q, driver, product, state, sort]);
   if (!groups.length) return html`<${NoDevices} world=${world} />`;
   const { page, pages, shown } = pageOf(found, route.parameters, PLACES_PER_PAGE);
   return html`
@@ -26,10 +26,10 @@ export function DevicesView({ world, route, version, connection }) {
     <section aria-labelledby="groups">
       <div class="section-head">
         <h2 id="groups">Totals</h2>
-        <label class="filter">by <${Choice} name="by" value=${by} options=${[["", "driver"], ...groupingLabels(world).map((label) => [label, label])]} /></label>
+        <label class="filter">by <${Choice} name="by" value=${by} options=${[[BY_HARDWARE, "hardware"], [BY_DRIVER, "driver"], ...groupingLabels(world).map((label) => [label, label])]} /></label>
       </div>
       <ul class="tiles">
-        ${groups.map((group) => html`<${GroupTile} key=${group.name} group=${group} by=${by} driver=${driver} q=${q} />`)}
+        ${groups.map((group) => html`<${GroupTile} key=${`${group.driver}/${group.name}`} group=${group} by=${by} chosen=${{ q, driver, product }} />`)}
       </ul>
     </section>
     <${Fragmentation} connection=${connection} driver=${driver} />
@@ -45,7 +45,7 @@ export function DevicesView({ world, route, version, connection }) {
         ? html`<ul class="cards">
             ${shown.map((place) => html`<${PlaceCard} key=${place.path.join("/")} place=${place} world=${world} driver=${driver} />`)}
           </ul>`
-        : html`<p class="empty">No node matches. <button type="button" class="link" onClick=${() => setParameters({ q: "", state: "", driver: "", page: null })}>Show all nodes</button></p>`}
+        : html`<p class="empty">No node matches. <button type="button" class="link" onClick=${() => setParameters({ q: "", state: "", driver: "", product: "", page: null })}>Show all nodes</button></p>`}
       <${Pages} page=${page} pages=${pages} label="Pages of nodes" />
     </section>
   `;
@@ -90,23 +90,30 @@ function Total({ name, value, said, isBad }) {
   </div>`;
 }
 
+/** What the address has when the group is chosen; null for a group that cannot be. */
+function choiceOf({ driver, name }, by) {
+  if (by === BY_HARDWARE) return { driver, product: name };
+  if (by === BY_DRIVER) return { driver: name, product: "" };
+  return name !== SEVERAL && name !== UNLABELLED ? { q: `${by}=${name}` } : null;
+}
+
 /** One group; selecting it filters the nodes. */
-function GroupTile({ group, by, driver, q }) {
-  const word = `${by}=${group.name}`;
-  const canChoose = group.name !== SEVERAL && group.name !== UNLABELLED;
-  const isChosen = by ? q === word : driver === group.name;
-  const choose = () => setParameters({ [by ? "q" : "driver"]: isChosen ? "" : by ? word : group.name, page: null });
+function GroupTile({ group, by, chosen }) {
+  const choice = choiceOf(group, by);
+  const isChosen = choice !== null && Object.entries(choice).every(([key, value]) => chosen[key] === value);
+  const choose = () => setParameters({ ...(isChosen ? Object.fromEntries(Object.keys(choice).map((key) => [key, ""])) : choice), page: null });
+  const title = [group.driver, group.name].filter(Boolean).join(" ");
   return html`<li class="card tile">
     <h3>
-      ${canChoose
-        ? html`<button type="button" class="link" aria-pressed=${isChosen} onClick=${choose} title=${isChosen ? "Show all" : "Show only these"}>${group.name}</button>`
-        : group.name}
+      ${choice
+        ? html`<button type="button" class="link" aria-pressed=${isChosen} onClick=${choose} title=${isChosen ? "Show all" : "Show only these"}>${title}</button>`
+        : title}
     </h3>
     <p class="quiet">
       ${counted(group.devices, "device")} in ${counted(group.pools, "pool")}${group.faults > 0 && html`, <span class="bad">${counted(group.faults, "fault")}</span>`}
     </p>
     <${StateBar} states=${group.states} devices=${group.devices} />
-    ${[...group.hardware].map(([key, sum]) => html`<${SumBar} key=${key} sum=${sum} />`)}
+    ${[...group.hardware].map(([key, sum]) => html`<${SumBar} key=${key} sum=${sum} largest=${group.largest.get(sum.name) ?? null} />`)}
   </li>`;
 }
 

@@ -1,6 +1,5 @@
 // Places as cards: devices as bars, with the claims as the legend. Also the search for places.
 
-import { summaryOf } from "../model/grouping.mjs";
 import { loadOfPlace, placesOf, sharedWith } from "../model/places.mjs";
 import { percent } from "../model/quantity.mjs";
 import { html } from "../vendor/htm-preact.mjs";
@@ -16,12 +15,12 @@ const CLAIMS_SHOWN = 5;
 
 export const ORDERS = [["", "name"], ["most", "most allocated"], ["least", "least allocated"]];
 
-export function findPlaces(world, { q, driver, state, sort }) {
+export function findPlaces(world, { q, driver, product, state, sort }) {
   const query = wordsOf(q);
   const isWanted = (place) => {
     const { reports } = place;
     return (
-      (!driver || reports.some((report) => report.driver === driver)) &&
+      (!driver || reports.some((report) => report.driver === driver && (!product || report.devices.some((device) => device.product === product)))) &&
       (!state || reports.some((report) => report.devices.some((device) => device.state === state))) &&
       (!query.length || matchesQuery(textOf(place, reports, world), query))
     );
@@ -96,13 +95,13 @@ function PoolDevices({ report, place }) {
     <ul class="devices">
       ${shown.map((device) => html`<${DeviceRow} key=${device.name} report=${device} place=${report} />`)}
     </ul>
-    ${hidden > 0 && html`<p class="quiet">and <a href=${href(...place.path)}>${moreText(summaryOf(report), shown, hidden)}</a></p>`}
+    ${hidden > 0 && html`<p class="quiet">and <a href=${href(...place.path)}>${moreText(free.length, shown, hidden)}</a></p>`}
   </div>`;
 }
 
-function moreText(summary, shown, hidden) {
-  const free = summary.states.free - shown.filter(({ state }) => state === "free").length;
-  return `${counted(hidden, "more device")}, ${free} of them free`;
+function moreText(free, shown, hidden) {
+  const others = free - shown.filter(({ state }) => state === "free").length;
+  return `${counted(hidden, "more device")}, ${others} of them free`;
 }
 
 /** The claims with devices here, as the legend of the colours. */
