@@ -119,6 +119,17 @@ def test_a_driver_with_faults_ends_in_findings(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_driver_that_does_not_survive_a_check_is_started_again(tmp_path: Path) -> None:
+    program = tmp_path / "driver.py"
+    program.write_text(REFUSING.replace('raise RuntimeError("not today")', '__import__("os")._exit(3)'))
+    only = ("--only", "prepare.answer", "--only", "unprepare.unknown")
+    result = run(*only, "--", sys.executable, program)
+    assert result.exit_code == 1, result.output
+    assert "the driver did not survive the check: the driver's command exited with code 3" in result.output
+    assert "ok         unprepare.unknown" in result.output
+
+
+@pytest.mark.slow
 def test_a_claim_of_the_users_own(tmp_path: Path) -> None:
     """Classes and parameters come from a manifest."""
     manifest = tmp_path / "claim.yaml"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from typing import Final
 
 from dralloc.client.transport import TransportError
 from dralloc.driver_kit.caller import RpcFailed
@@ -13,6 +14,8 @@ from dralloc.driver_kit.driver_under_test import LOOK_AGAIN_S, DriverNotFound, D
 from dralloc.driver_kit.findings import Finding, NotApplicable, NotTestable, Skip, Violation
 from dralloc.driver_kit.slice_rules import are_complete
 from dralloc.primitives.errors import ApiError
+
+END_S: Final = 0.5
 
 
 async def run_checks(subject: DriverUnderTest, checks: Sequence[Check]) -> AsyncIterator[CheckResult]:
@@ -53,6 +56,8 @@ async def _run(check: Check, subject: DriverUnderTest) -> CheckResult:
         skipped = str(error)
     except RpcFailed as error:
         findings = (Violation(f"a call failed: {error}"),)
+        if error.code == "UNAVAILABLE":
+            await _wait_for_end(subject)
     except DriverNotFound as error:
         findings = (Violation(str(error)),)
     except (ApiError, TransportError) as error:
@@ -68,14 +73,24 @@ async def _run(check: Check, subject: DriverUnderTest) -> CheckResult:
     )
 
 
+async def _wait_for_end(subject: DriverUnderTest) -> None:
+    """A connection closes before the end of its process is known."""
+    deadline = asyncio.get_running_loop().time() + END_S
+    while asyncio.get_running_loop().time() < deadline and not subject.ended:
+        await asyncio.sleep(LOOK_AGAIN_S)
+
+
 async def _clean_up(subject: DriverUnderTest) -> tuple[Finding, ...]:
-    """Release the claims of the check, and reconnect to the driver if necessary."""
+    """Release the claims of the check, and reconnect to the driver if necessary; a driver that ended is started again."""
+    ended = (Violation(f"the driver did not survive the check: {subject.ended}"),) if subject.ended else ()
     try:
-        if not subject.is_connected:
+        if ended:
+            await subject.restart()
+        elif not subject.is_connected:
             await subject.connect()
         await subject.clean_up()
-    except DriverNotFound as error:
-        return (Violation(f"the driver is no longer available: {error}"),)
+    except (DriverNotFound, CommandFailed) as error:
+        return (*ended, Violation(f"the driver is no longer available: {error}"))
     except Skip:
-        return ()
-    return ()
+        return ended
+    return ended

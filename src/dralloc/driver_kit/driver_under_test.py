@@ -55,7 +55,7 @@ class Restarter(Protocol):
 
 
 class ProcessFaults(Protocol):
-    """InjectableFaults of the driver's process, each inside a block."""
+    """Faults of the driver's process, each inside a block."""
 
     def frozen(self) -> AbstractContextManager[None]:
         """The process does not run, with its connections open."""
@@ -67,7 +67,7 @@ class ProcessFaults(Protocol):
 
 
 class ApiFaults(Protocol):
-    """InjectableFaults of the API server as the driver sees it, each inside a block."""
+    """Faults of the API server as the driver sees it, each inside a block."""
 
     def away(self) -> AbstractAsyncContextManager[None]: ...
 
