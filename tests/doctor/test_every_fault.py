@@ -215,9 +215,14 @@ def _run(patient: Patient, command: str, is_mended: Callable[[], bool]) -> None:
         patient.run(command)
         return
     # It runs until it is stopped.
-    with child_process(command.split(), env=patient.environment, stdout=subprocess.PIPE, text=True) as process:
+    words = [*command.split(), "--metrics-address", "127.0.0.1:0"]
+    with child_process(words, env=patient.environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         process.stdout.readline()
+        metrics = process.stdout.readline().split()[-1]
+        (compared,) = patient.live("--check", "feature-gates", "--metrics", f"running={metrics}")["checks"]
+        # Until it has published its gates, those of the earlier one count, too; its own are right.
+        assert all("running, " in f"{each['message'].partition('off in')[0]}, " for each in compared["findings"])
         deadline = datetime.now(UTC) + timedelta(seconds=60)
         while not is_mended():
             assert datetime.now(UTC) < deadline

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dralloc.cli.cluster_source import ClusterSource
     from dralloc.doctor.check import HealthCheck
     from dralloc.doctor.checkpoints import CheckpointRecords
-    from dralloc.doctor.cluster_facts import ClusterFacts
+    from dralloc.doctor.cluster_facts import ClusterFacts, Fact
     from dralloc.whatif.cluster_objects import ClusterObjects, ReadKind
     from dralloc.whatif.side_facts import ComponentGates
 
@@ -129,7 +129,8 @@ def _facts(
     from dralloc.doctor.gate_sources import published_gates
 
     kinds = {kind for check in checks for kind in (*check.needs, *check.uses)}
-    objects, read = _read_live(source, kinds) if source.has_cluster else _read_files(source, kinds)
+    beside = {fact for check in checks for fact in check.facts}
+    objects, read = _read_live(source, kinds, beside) if source.has_cluster else _read_files(source, kinds)
     told = {found.note for found in read.values()}
     for note in objects.notes:
         # Of kinds that could not be read, the checks tell.
@@ -151,7 +152,7 @@ def _read_files(source: ClusterSource, kinds: set[type[ApiObject]]) -> _Read:
     return objects, read
 
 
-def _read_live(source: ClusterSource, kinds: set[type[ApiObject]]) -> _Read:
+def _read_live(source: ClusterSource, kinds: set[type[ApiObject]], beside: set[Fact]) -> _Read:
     """The cluster. If its certificate, or the user's, is not valid now, that is all there is to be said."""
     from dralloc.cli.cluster_source import OR_FILES
     from dralloc.cli.server_connection import ask_server, find_server
@@ -168,7 +169,7 @@ def _read_live(source: ClusterSource, kinds: set[type[ApiObject]]) -> _Read:
         return empty, {kind: ReadKind(note=why, is_missing=True) for kind in kinds}
     objects, read = source.read(FeatureGates.defaults(), kinds, with_workload_pods=False, with_writes=True)
     objects.server_version = ask_server(connection, server_version)
-    objects.facts = with_certificates(ask_server(connection, read_facts), shown)
+    objects.facts = with_certificates(ask_server(connection, lambda transport: read_facts(transport, beside)), shown)
     return objects, read
 
 

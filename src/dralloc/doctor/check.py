@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dralloc.api.diagnostics import Severity
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.doctor.cluster_facts import ClusterFacts
+from dralloc.doctor.cluster_facts import ClusterFacts, Fact
 from dralloc.doctor.unchecked import Unchecked
 
 
@@ -40,3 +40,5 @@ class HealthCheck:
     look: Callable[[ClusterFacts], Iterator[Observation]]
     needs: tuple[type[ApiObject], ...] = ()
     uses: tuple[type[ApiObject], ...] = ()
+    # What it reads beside objects.
+    facts: tuple[Fact, ...] = ()

@@ -62,11 +62,12 @@ class ClusterFacts:
     def why_unknown(self, kind: type[ApiObject]) -> str:
         """Why nothing is known of the kind; empty if something is. Objects prove that the kind was read."""
         known = self.read.get(kind)
-        name = next(each.plural for object_type, each in relevant_kinds() if object_type is kind)
         if known is not None and known.is_missing:
-            return known.note or f"{name} are not served"
+            return known.note or f"{_plural(kind)} are not served"
         if known is None and not self.objects.all(kind):
-            return f"there are no {name} in {self.objects.place}, and it does not say that the cluster has none"
+            return (
+                f"there are no {_plural(kind)} in {self.objects.place}, and it does not say that the cluster has none"
+            )
         return ""
 
     def knows(self, kind: type[ApiObject], namespace: str = "") -> bool:
@@ -83,6 +84,10 @@ class ClusterFacts:
     def ago(self, moment: datetime) -> str:
         """A time, and how long ago it was."""
         return f"{moment:%Y-%m-%dT%H:%M:%SZ} ({span(self.now - moment)} ago)"
+
+
+def _plural(kind: type[ApiObject]) -> str:
+    return next(each.plural for object_type, each in relevant_kinds() if object_type is kind)
 
 
 def span(time: timedelta) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ from dralloc.doctor.gate_sources import gates_of_pods
 from dralloc.primitives.errors import NotFound
 from dralloc.primitives.gate_metric import NAME, gates_in
 from dralloc.whatif.live_cluster import PAGE_SIZE, server_version
-from dralloc.whatif.side_facts import ComponentGates, SideFacts, UnreadFact
+from dralloc.whatif.side_facts import CertificateRequest, ComponentGates, SideFacts, UnreadFact
 
 REQUESTS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 SYSTEM_PODS: Final = "/api/v1/namespaces/kube-system/pods"
@@ -65,19 +66,28 @@ def nothing_read(why: str) -> SideFacts:
     return SideFacts(unread=tuple(UnreadFact(what=fact, why=why) for fact in (Fact.REQUESTS, Fact.GATES)))
 
 
-async def read_facts(transport: Transport) -> SideFacts:
-    """Everything but the certificates of the connection."""
-    version = await server_version(transport)
-    metrics, requests, pods = await asyncio.gather(
-        _gates(transport), _items(transport, REQUESTS, Fact.REQUESTS), _items(transport, SYSTEM_PODS, Fact.GATES)
-    )
-    unread = tuple(each for each in (metrics, requests) if isinstance(each, UnreadFact))
-    components = [metrics] if isinstance(metrics, ComponentGates) else []
-    if not isinstance(pods, UnreadFact):
-        components += gates_of_pods(pods, version)
-    asked = [] if isinstance(requests, UnreadFact) else requests
-    found = tuple(request for each in asked if (request := certificate_request(each)) is not None)
-    return SideFacts(certificate_requests=found, components=tuple(components), unread=unread)
+async def read_facts(transport: Transport, wanted: Collection[Fact] = tuple(Fact)) -> SideFacts:
+    """The wanted facts, without the certificates of the connection."""
+    unread: list[UnreadFact] = []
+    found: list[CertificateRequest] = []
+    components: list[ComponentGates] = []
+    if Fact.REQUESTS in wanted:
+        requests = await _items(transport, REQUESTS, Fact.REQUESTS)
+        if isinstance(requests, UnreadFact):
+            unread.append(requests)
+        else:
+            found += filter(None, map(certificate_request, requests))
+    if Fact.GATES in wanted:
+        server = await _gates(transport)
+        if isinstance(server, UnreadFact):
+            unread.append(server)
+        else:
+            components.append(server)
+        # Not every user may list these pods, and most clusters run their scheduler elsewhere.
+        pods = await _items(transport, SYSTEM_PODS, Fact.GATES)
+        if not isinstance(pods, UnreadFact):
+            components += gates_of_pods(pods, await server_version(transport))
+    return SideFacts(certificate_requests=tuple(found), components=tuple(components), unread=tuple(unread))
 
 
 async def _gates(transport: Transport) -> ComponentGates | UnreadFact:

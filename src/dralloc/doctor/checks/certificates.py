@@ -152,4 +152,5 @@ CERTIFICATES: Final = HealthCheck(
     title="certificates that expire or are not valid",
     why="A server, component or user without a valid certificate is shut out.",
     look=_look,
+    facts=(Fact.CERTIFICATES, Fact.REQUESTS),
 )

@@ -66,4 +66,5 @@ FEATURE_GATES: Final = HealthCheck(
     why="One component writes fields that another one drops or does not understand.",
     look=_look,
     uses=(ConfigMap,),
+    facts=(Fact.GATES,),
 )
