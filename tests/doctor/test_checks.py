@@ -92,8 +92,8 @@ def device_class(resource: str, expression: str = "true") -> ApiObject:
     return made(DeviceClass, "class", spec=spec)
 
 
-def rule(**selector: str) -> ApiObject:
-    spec = {"deviceSelector": selector, "taint": {"key": "k", "effect": "NoSchedule"}}
+def rule(effect: str = "NoSchedule", **selector: str) -> ApiObject:
+    spec = {"deviceSelector": selector, "taint": {"key": "k", "effect": effect}}
     return made(DeviceTaintRule, "rule", spec=spec)
 
 
@@ -284,6 +284,20 @@ CASES = [
         check="double-booking",
         objects=(slices(driver="gpu.acme.com"), node("n", acme_com__gpu="1"), rule(driver="gpu.acme.com")),
     ),
+    Case(
+        id="a rule that evicts from every device",
+        check="broad-taint-rule",
+        objects=(rule("NoExecute"), slices()),
+        want=(("error", "evicts all pods"),),
+    ),
+    Case(
+        id="a rule that closes every device",
+        check="broad-taint-rule",
+        objects=(rule(), slices()),
+        want=(("warning", "no pod gets a device"),),
+    ),
+    Case(id="a rule that only shows what it would do", check="broad-taint-rule", objects=(rule("None"),)),
+    Case(id="a rule for a driver", check="broad-taint-rule", objects=(rule("NoExecute", driver="d"),)),
     Case(
         id="both in use is an error",
         check="double-booking",

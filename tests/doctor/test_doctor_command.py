@@ -98,7 +98,7 @@ def test_a_healthy_cluster_is_quiet_and_only_read(cluster: ApiThread) -> None:
     cluster.requests.clear()
     said = run("--kubeconfig", str(cluster.kubeconfig))
     assert said.exit_code == 0, said.output
-    assert said.stdout.splitlines()[-1] == f"nothing found: 8 checks on the cluster {cluster.url}"
+    assert said.stdout.splitlines()[-1] == f"nothing found: 9 checks on the cluster {cluster.url}"
     assert {method for method, _ in cluster.requests} == {"GET"}
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from dralloc.api.diagnostics import Severity
 from dralloc.doctor.check import Finding, HealthCheck
+from dralloc.doctor.checks.broad_taint_rules import BROAD_TAINT_RULES
 from dralloc.doctor.checks.certificates import CERTIFICATES
 from dralloc.doctor.checks.dead_drivers import DEAD_DRIVERS
 from dralloc.doctor.checks.feature_gates import FEATURE_GATES
@@ -28,6 +29,7 @@ CHECKS: Final[Mapping[str, HealthCheck]] = {
         DEAD_DRIVERS,
         INCOMPLETE_POOLS,
         DOUBLE_BOOKING,
+        BROAD_TAINT_RULES,
         CERTIFICATES,
         FEATURE_GATES,
     )
