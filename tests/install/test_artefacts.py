@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tarfile
+import urllib.request
 import zipfile
 from pathlib import Path
 
@@ -14,11 +15,16 @@ import pytest
 
 from dralloc import __version__
 from dralloc.cli.product_version import RECORD, commit_of_clone
+from dralloc.web.page import CONTENT_TYPES, FIRST
+from tests.support.child_process import child_process
+from tests.support.cluster_process import ready
 from tests.support.installation import PREBUILT_ONLY, build_dist, interpreters, only, outside, run
 from tests.support.source_tree import ROOT
 
 pytestmark = pytest.mark.slow
 
+PAGE = ROOT / "src" / "dralloc" / "web" / "static"
+UV = [sys.executable, "-m", "uv", "--quiet"]
 THIS_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 # Beside `src`, what a wheel is built from and what its reader should have.
 AROUND_THE_SOURCE = {
@@ -83,28 +89,44 @@ PROFILES = "from dralloc.fleet.profiles import profile_names; print(*profile_nam
 
 @pytest.mark.parametrize("python", sorted(interpreters()))
 def test_a_wheel_in_an_empty_environment_of_each_python(dist: Path, tmp_path: Path, python: str) -> None:
-    environment = outside(tmp_path, **PREBUILT_ONLY, PIP_NO_COMPILE="1")
-    make = [sys.executable, "-m", "uv", "--quiet", "venv", "--python", str(interpreters()[python]), "empty"]
-    run(make, tmp_path, environment)
-    # With uv, and once with pip, which is slow.
-    install = ["-m", "pip", "--python", "empty/bin/python"] if python == THIS_PYTHON else ["-m", "uv", "pip"]
-    where = [] if python == THIS_PYTHON else ["--python", "empty"]
-    run([sys.executable, *install, "install", "--quiet", *where, str(only(dist, "*.whl"))], tmp_path, environment)
+    environment = outside(tmp_path, **PREBUILT_ONLY)
+    run([*UV, "venv", "--python", str(interpreters()[python]), "empty"], tmp_path, environment)
+    run([*UV, "pip", "install", "--python", "empty", str(only(dist, "*.whl"))], tmp_path, environment)
     assert run(["empty/bin/dralloc", "--version"], tmp_path, environment) == version_line()
     found = run(["empty/bin/dralloc", "validate", "-o", "json", str(ROOT / "examples" / "demo")], tmp_path, environment)
     assert json.loads(found)["errors"] == 0
     assert run(["empty/bin/python", "-c", PROFILES], tmp_path, environment).split() == ["cpu", "gpu", "mig", "nic", "tpu"]  # fmt: skip
+    if python == THIS_PYTHON:
+        check_the_page(tmp_path, environment)
 
 
-def test_pip_builds_the_source_archive(dist: Path, tmp_path: Path) -> None:
+def check_the_page(directory: Path, environment: dict[str, str]) -> None:
+    """All files of the page are served, by a cluster with a profile of the package."""
+    command = ["empty/bin/dralloc", "up", "--ephemeral", "--nodes", "mig=1", "--one-process", "--port", "0"]
+    with child_process(command, cwd=directory, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        page = f"{ready(process).url}/ui/"
+        for file in (each for each in PAGE.rglob("*") if each.suffix in CONTENT_TYPES):
+            place = "" if file.name == FIRST else str(file.relative_to(PAGE))
+            with urllib.request.urlopen(page + place) as answer:
+                assert answer.read() == file.read_bytes(), file
+        process.terminate()
+        assert process.wait(60) == 0
+
+
+@pytest.mark.nightly
+def test_pip(dist: Path, tmp_path: Path) -> None:
+    """Slower than uv by far. In every run, `make install` uses it."""
+    environment = outside(tmp_path, **PREBUILT_ONLY)
+    run([sys.executable, "-m", "venv", "empty"], tmp_path, environment)
+    run(["empty/bin/pip", "install", "--quiet", str(only(dist, "*.whl"))], tmp_path, environment)
+    assert run(["empty/bin/dralloc", "--version"], tmp_path, environment) == version_line()
+
+
+def test_the_source_archive_in_an_empty_environment(dist: Path, tmp_path: Path) -> None:
     """Only our own package is built, which needs no compiler."""
     environment = outside(tmp_path)
-    run([sys.executable, "-m", "uv", "--quiet", "venv", "empty"], tmp_path, environment)
-    run(
-        [sys.executable, "-m", "uv", "pip", "install", "--python", "empty", str(only(dist, "*.tar.gz"))],
-        tmp_path,
-        environment,
-    )
+    run([*UV, "venv", "empty"], tmp_path, environment)
+    run([*UV, "pip", "install", "--python", "empty", str(only(dist, "*.tar.gz"))], tmp_path, environment)
     assert run(["empty/bin/dralloc", "--version"], tmp_path, environment) == version_line()
 
 
@@ -123,7 +145,7 @@ def test_pipx(dist: Path, tmp_path: Path) -> None:
 
 def test_uvx(dist: Path, tmp_path: Path) -> None:
     environment = outside(tmp_path, **PREBUILT_ONLY)
-    command = [sys.executable, "-m", "uv", "tool", "run", "--from", str(only(dist, "*.whl")), "dralloc", "--version"]
+    command = [*UV, "tool", "run", "--from", str(only(dist, "*.whl")), "dralloc", "--version"]
     assert run(command, tmp_path, environment) == version_line()
 
 

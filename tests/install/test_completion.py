@@ -95,6 +95,11 @@ CASES = {
     "dralloc get pods -n m": ["ml"],
     "dralloc get pods --context ": ["dralloc"],
     "dralloc get nonsense ": [],
+    "dralloc --context ": ["dralloc"],
+    "dralloc --context dralloc -n m": ["ml"],
+    "dralloc --kubeconfig /nonexistent -n ": [],
+    "dralloc --kubeconfig /nonex": [],
+    "dralloc -n ml ex": ["explain"],
 }
 
 
@@ -127,9 +132,8 @@ def test_every_shell_completes_names(shell: str, home: Path) -> None:
         (["-n", "ml", "explain", "pod", "tr"], "train-0\n:0"),
         (["top", "dev"], "devices\tShow devices by node and pool"),
         (["validate", ""], ":0"),
-        ([""], "explain\tExplain why a pod"),
     ],
-    ids=["pods", "options first", "commands", "files", "nothing"],
+    ids=["pods", "options first", "commands", "files"],
 )
 def test_kubectl_is_told_candidates(words: list[str], wanted: str, home: Path) -> None:
     """By the program that kubectl calls, and through kubectl where it is new enough to call it."""

@@ -29,6 +29,8 @@ OF_KUBECTL: Final = frozenset({"annotate", "cordon", "create", "describe", "edit
 OPTIONS: Final = frozenset({"help", "version"})
 # Options of most commands that users of kubectl write where they like.
 BEFORE_COMMANDS: Final = frozenset({"--kubeconfig", "--context", "--namespace", "-n"})
+# Where the context of a command line has those that stand before the command.
+LEADING: Final = "dralloc.leading_options"
 # Set by the scripts that typer writes for shells.
 COMPLETION: Final = "_DRALLOC_COMPLETE"
 HELP_OPTIONS: Final = {"help_option_names": ["-h", "--help"]}
@@ -85,6 +87,7 @@ class _Commands(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         """Takes the options for a server before the command, too, as kubectl does."""
         leading, rest = _split_leading_options(args)
+        ctx.meta[LEADING] = leading
         path, inner = rest[:1], self.commands.get(rest[0]) if leading and rest else None
         for word in rest[1:]:
             if word not in getattr(inner, "commands", ()):
@@ -92,6 +95,15 @@ class _Commands(TyperGroup):
             inner = inner.commands[word]  # type: ignore[union-attr]  # a group has commands
             path.append(word)
         return super().parse_args(ctx, [*path, *leading, *rest[len(path) :]] if path else args)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Commands, or values for the last of the options before them; the command `get` has all of these options."""
+        *before, last = ctx.meta.get(LEADING) or [""]
+        if last not in BEFORE_COMMANDS:
+            return super().shell_complete(ctx, incomplete)
+        inner = self.commands["get"].make_context("get", before, parent=ctx, resilient_parsing=True)
+        option = next(each for each in inner.command.params if last in each.opts)
+        return option.shell_complete(inner, incomplete)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that is called; says what was meant where it can be told."""
