@@ -20,7 +20,8 @@ def forget(
     driver, and the node unprepares the claim by itself. `dralloc doctor` finds such claims.
 
     # On the node, with its kubelet stopped.
-    dralloc forget --checkpoint /var/lib/kubelet/dra_manager_state 7c9e6679-7425-40de-944b-e07fc1f90ae7
+    claim=7c9e6679-7425-40de-944b-e07fc1f90ae7
+    dralloc forget --checkpoint /var/lib/kubelet/dra_manager_state $claim
     """
     import os
 
