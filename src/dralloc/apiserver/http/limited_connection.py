@@ -144,6 +144,9 @@ class LimitedConnection(asyncio.Protocol):
         else:
             self._answered.stop_keeping_alive()
 
+    def abort(self) -> None:
+        self._transport.abort()
+
     # --- for exchanges ----------------------------------------------------------------------------------------
 
     @property

@@ -118,9 +118,12 @@ class _Listener:
                 while self._host.open or self._host.tasks:
                     await asyncio.sleep(ENDED_EVERY_S)
         except TimeoutError:
-            _logger.error("%d requests were not answered within %d s", len(self._host.tasks), GRACE_S)
+            if self._host.tasks:
+                _logger.error("%d requests were not answered within %d s", len(self._host.tasks), GRACE_S)
             for task in tuple(self._host.tasks):
                 task.cancel()
+            for connection in tuple(self._host.open):
+                connection.abort()
 
     async def _check_authorities(self, tls: ServedTls) -> None:
         """End the connections of clients whose certificates a retired authority has issued."""

@@ -6,6 +6,7 @@ dispatch use the same parsed path, so no spelling of a path is authorized as one
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
@@ -14,6 +15,8 @@ from msgspec import Struct
 _NAMESPACE_SUBRESOURCES: Final = frozenset({"status", "finalize"})
 # Old paths that begin with the verb: `/api/v1/watch/pods`.
 _VERBS_IN_PATHS: Final = frozenset({"watch", "proxy"})
+# As many as may be in progress; a path has at most the length of a request's head.
+PATHS_KEPT: Final = 256
 
 
 class ResourcePath(Struct, frozen=True, gc=False):
@@ -53,6 +56,8 @@ class PlainPath(Struct, frozen=True, gc=False):
 Path = ResourcePath | GroupPath | VersionPath | PlainPath
 
 
+# A request is parsed for its priority, its access, its metrics and its answer.
+@lru_cache(maxsize=PATHS_KEPT)
 def parse_path(path: str) -> Path:
     """The parsed path. The argument is not percent-encoded."""
     parts = path.strip("/").split("/")
