@@ -141,7 +141,7 @@ CASES = [
         "always the same generation",
         "slices.generation",
         Broken(rewrite=spoilt.always_generation_1),
-        "has generation 1",
+        "went back from generation",
         patience=QUICK,
     ),
     Case(

@@ -9,7 +9,7 @@ import typer
 
 from dralloc.cli.output import fail, say
 
-app = typer.Typer(no_args_is_help=True, help="Make something to start from.")
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Make something to start from.")
 
 
 @app.callback()

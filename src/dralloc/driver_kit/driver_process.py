@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
+from dralloc.driver_kit.findings import NotTested
+
 STOP_S: Final = 10.0
 COMMAND_S: Final = 120.0
 CHUNK_BYTES: Final = 65536
@@ -79,7 +81,10 @@ class DriverProcess:
 
     def ended(self) -> str:
         """How the command ended; empty while it or one of its child processes runs."""
-        if self._process is None or (code := self._process.returncode) is None or self._group():
+        if self._process is None or (code := self._process.returncode) is None:
+            return ""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, 0)
             return ""
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
         by_limit = " (SIGXFSZ)" if code > 0 and b"SIGXFSZ" in self._last else ""
@@ -111,6 +116,8 @@ class DriverProcess:
     @contextmanager
     def full_disk(self) -> Iterator[None]:
         """The processes cannot write a byte to a file inside the block."""
+        if not hasattr(resource, "prlimit"):
+            raise NotTested("this system cannot limit the files of a running process; use Linux")
         before = {number: _limit_files(number, 0) for number in self._group()}
         try:
             yield

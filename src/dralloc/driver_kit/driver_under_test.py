@@ -241,12 +241,16 @@ class DriverUnderTest:
 
     async def restart(self) -> None:
         """Kill the driver, start it again, and reconnect."""
+        await self.require_restarter().restart()
+        await self.reconnect()
+
+    def require_restarter(self) -> Restarter:
+        """Checks that change something which the driver repairs after a restart ask for it first."""
         if self.restarter is None:
             raise NotTested(
                 "the kit cannot restart the driver; give the driver's command after --, or --restart-command"
             )
-        await self.restarter.restart()
-        await self.reconnect()
+        return self.restarter
 
     # --- Claims ---------------------------------------------------------------------------------------------------
 
