@@ -5,7 +5,6 @@ from __future__ import annotations
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
 from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
 
-
 GI = 2**30
 
 
