@@ -67,16 +67,16 @@ def test_an_index_may_return_a_value_twice() -> None:
 def test_two_informers_share_a_history_until_one_has_noticed_a_restore() -> None:
     pods: Informer[DeviceClass] = Informer()
     claims: Informer[DeviceClass] = Informer()
-    pods.reach(100, is_listed=True)
-    pods.reach(90_000_000)
-    claims.reach(90_000_000, is_listed=True)
+    pods.reach(100)
+    pods.newest_revision = 90_000_000
+    claims.reach(90_000_000)
     assert pods.shares_history(claims), "one of them was started later"
     restored = 1_767_225_751_058_851
-    pods.reach(restored, is_listed=True)
+    pods.reach(restored)
     assert not pods.shares_history(claims)
-    claims.reach(restored + 7, is_listed=True)
+    claims.reach(restored + 7)
     assert pods.shares_history(claims)
-    claims.reach(3_000, is_listed=True)
+    claims.reach(3_000)
     assert not pods.shares_history(claims), "a server that does not raise the revisions of a restored store"
 
 

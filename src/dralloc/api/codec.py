@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct, inspect
 
 from dralloc.api.json_reader import read_json
-from dralloc.api.large_json import decode_large
+from dralloc.api.large_json import PIECE_BYTES, decode_large
 from dralloc.api.nesting_limit import LEVELS_MAX, is_nested_too_deeply
 from dralloc.api.positions import SourceError
 from dralloc.api.schema import MismatchKind, SchemaMismatch, find_mismatches, find_unknown_fields
@@ -46,13 +46,23 @@ def decode(body: bytes, wire_type: type[T]) -> T:
         if not body.isascii():
             # Raw values are not parsed, so their text is checked here.
             body.decode()
-        decoded: T = decode_large(body, wire_type, _decoder)
+        is_large = len(body) > PIECE_BYTES
+        decoded: T = decode_large(body, wire_type, _decoder) if is_large else _decoder(wire_type).decode(body)
     except msgspec.ValidationError as error:
         # Null decodes directly where a field allows it; everywhere else it equals absent.
         return _decode_without_nulls(body, wire_type, error)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise DecodeError(_explain(body, wire_type, error)) from None
     return decoded
+
+
+def check_types(body: bytes, wire_type: type[Struct]) -> None:
+    """Raises `DecodeError` if a body that decodes as another type does not decode as this one, too."""
+    if len(body) <= PIECE_BYTES:
+        with suppress(msgspec.MsgspecError):
+            _decoder(wire_type).decode(body)
+            return
+    decode(body, wire_type)
 
 
 def decode_tree(body: bytes) -> dict[str, Any]:
@@ -89,6 +99,8 @@ def find_stray_fields(body: bytes, wire_type: type[Struct]) -> tuple[SchemaMisma
 
 def _decode_custom(wanted: type, value: Any) -> Quantity | TimestampText:
     if wanted is TimestampText:
+        if not isinstance(value, str):
+            raise BadTimestamp("a timestamp is text")
         return _decode_timestamp(value)
     assert wanted is Quantity, f"a type that no wire type has: {wanted}"
     if isinstance(value, str):
@@ -102,9 +114,9 @@ def _decode_custom(wanted: type, value: Any) -> Quantity | TimestampText:
     raise QuantityError("a quantity is text or a number")
 
 
-def _decode_timestamp(value: Any) -> TimestampText:
-    if not isinstance(value, str):
-        raise BadTimestamp("a timestamp is text")
+# Many objects have the times of one second, and each is read at every change.
+@lru_cache(maxsize=1024)
+def _decode_timestamp(value: str) -> TimestampText:
     return TimestampText(canonical_timestamp(value))
 
 

@@ -29,10 +29,12 @@ _ITEMS: Final = msgspec.json.Decoder(list[Raw])
 
 def decode_large(body: bytes, wanted: Any, decoder_of: DecoderOf, levels: int = SPLIT_LEVELS) -> Any:
     """Returns what the decoder of the type returns for the JSON; raises what it raises."""
+    if len(body) <= PIECE_BYTES or not levels:
+        return decoder_of(wanted).decode(body)
     kind, item = _shape_of(wanted)
     if kind is Any:
         kind = _CONTAINERS.get(body[:1])
-    if len(body) <= PIECE_BYTES or not levels or kind is None:
+    if kind is None:
         return decoder_of(wanted).decode(body)
     if kind is dict:
         return {

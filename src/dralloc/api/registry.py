@@ -28,7 +28,7 @@ from dralloc.api import (
     storage_v1,
     v1beta1,
 )
-from dralloc.api.codec import decode, encode
+from dralloc.api.codec import check_types, decode, encode
 from dralloc.api.conversion import V1, V1BETA1, V1BETA2
 from dralloc.api.job_strategy import JobStrategy
 from dralloc.api.member_forms import EVENT_FORMS, MemberForms
@@ -443,8 +443,9 @@ def read_object_and_tree(kind: Kind, version: str, body: bytes) -> tuple[ApiObje
     whole = whole_type(kind, version)
     if kind.view is None:
         return cast("ApiObject", decode(body, whole)), {}
-    decode(body, whole)
-    return read_unstructured_and_tree(body, kind.view)
+    read = read_unstructured_and_tree(body, kind.view)
+    check_types(body, whole)
+    return read
 
 
 def print_object(obj: ApiObject) -> bytes:

@@ -41,7 +41,7 @@ class Informer(Generic[Object]):
         # The revision of the newest list: other answers at such revisions say nothing new. 0 if revisions went back.
         self.listed_at = 0
         # The revisions of the first list and of the newest change in the present history of the store.
-        self.history = (0, 0)
+        self.first_revision = self.newest_revision = 0
         self.synced = asyncio.Event()
 
     def __len__(self) -> int:
@@ -76,8 +76,8 @@ class Informer(Generic[Object]):
 
     def shares_history(self, other: Informer[Any]) -> bool:
         """False if one of the two has not noticed yet that a backup was restored: together they show a state that never was."""
-        (first, newest), (others_first, others_newest) = self.history, other.history
-        return max(first, others_first) - min(newest, others_newest) < HISTORY_STEP
+        first = max(self.first_revision, other.first_revision)
+        return first - min(self.newest_revision, other.newest_revision) < HISTORY_STEP
 
     # --- Fed by the reflector -------------------------------------------------------------------------------------
 
@@ -95,11 +95,11 @@ class Informer(Generic[Object]):
             handler(revision)
         self.synced.set()
 
-    def reach(self, revision: int, *, is_listed: bool = False) -> None:
-        """The contents are those of this revision, which is far from the one before if the store has a new history."""
-        first, newest = self.history
-        is_new = is_listed and not newest - HISTORY_STEP < revision < newest + HISTORY_STEP
-        self.history = (revision if is_new else first, revision if is_new else max(newest, revision))
+    def reach(self, revision: int) -> None:
+        """A list is of this revision, which is far from the newest one before it if the store has a new history."""
+        if abs(revision - self.newest_revision) >= HISTORY_STEP:
+            self.first_revision = revision
+        self.newest_revision = revision
 
     def put(self, item: Object) -> None:
         key = key_of(item)

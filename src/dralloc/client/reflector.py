@@ -99,7 +99,7 @@ class Reflector(Generic[Object]):
             label_selector=self._label_selector,
         )
         listed_at = int(revision) if revision.isdecimal() else 0
-        self._informer.reach(listed_at, is_listed=True)
+        self._informer.reach(listed_at)
         # A store whose revisions went back was restored: nothing that was known is true.
         self._informer.replace(
             items,
@@ -141,4 +141,4 @@ class Reflector(Generic[Object]):
         self._revision = event.object.metadata.resource_version
         if self._revision.isdecimal():
             self._seen = int(self._revision)
-            self._informer.reach(self._seen)
+            self._informer.newest_revision = self._seen

@@ -157,10 +157,12 @@ class ControllerInformers:
     def __init__(self, shared: SharedInformers) -> None:
         self._shared = shared
         self._informers: list[Informer[Any]] = []
+        self._agree = False
 
     def informer_for(self, resource: TypedResource[Object]) -> Informer[Object]:
         informer = self._shared.informer_for(resource)
         self._informers.append(informer)
+        informer.subscribe_to_lists(self._on_list)
         return informer
 
     async def synced(self) -> None:
@@ -170,8 +172,14 @@ class ControllerInformers:
 
     def agree(self) -> bool:
         """True if all informers are of one history of the store: a plan from two of them would mix what was with what is."""
-        known = [informer for informer in self._informers if informer.history != (0, 0)]
-        return all(informer.shares_history(known[0]) for informer in known)
+        if not self._agree:
+            known = [informer for informer in self._informers if informer.newest_revision]
+            self._agree = all(informer.shares_history(known[0]) for informer in known)
+        return self._agree
+
+    def _on_list(self, _: int) -> None:
+        # Only a list can be of another history.
+        self._agree = False
 
 
 def _on_problem(resource: TypedResource[Any], informer: Informer[Any], problem: Exception) -> None:
