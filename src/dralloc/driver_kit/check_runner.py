@@ -9,6 +9,7 @@ from typing import Final
 from dralloc.client.transport import TransportError
 from dralloc.driver_kit.caller import RpcFailed
 from dralloc.driver_kit.check import Check, CheckResult
+from dralloc.driver_kit.claim_maker import CannotAllocate
 from dralloc.driver_kit.driver_process import CommandFailed
 from dralloc.driver_kit.driver_under_test import LOOK_AGAIN_S, DriverNotFound, DriverUnderTest
 from dralloc.driver_kit.findings import Finding, NotApplicable, NotTestable, Skip, Violation
@@ -52,7 +53,7 @@ async def _run(check: Check, subject: DriverUnderTest) -> CheckResult:
         skip, skipped = reason, str(reason)
     except TimeoutError:
         findings = (Violation(f"the check did not end within {subject.patience.check_s:g} s"),)
-    except CommandFailed as error:
+    except (CommandFailed, CannotAllocate) as error:
         skipped = str(error)
     except RpcFailed as error:
         findings = (Violation(f"a call failed: {error}"),)
