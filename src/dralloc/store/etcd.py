@@ -252,6 +252,7 @@ class EtcdStore(Store):
             if found != self._history:
                 is_restored, self._history = self._history is not None, found
                 self._keys = KeySpace(self._keys.root, found.base)
+                self._compact_above = header.revision + self._limits.events_max
                 for feed in self._feeds() if is_restored else ():
                     feed.end(Restored(feed.revision))
 
