@@ -44,6 +44,7 @@ async def take(page: Page, url: str) -> None:
     await page.sees("1 pending")
     for name, fragment in VIEWS.items():
         await page.go(fragment)
+        await page.until("!document.querySelector('[aria-busy=true]')")
         await save(page, name)
     await take_film(page)
 

@@ -93,6 +93,7 @@ def test_totals_are_those_of_the_command_line(cluster: ClusterProcess, opened: W
     async def look(page: Page) -> None:
         await page.go(f"#/?by={by}")
         await page.sees("gpu.example.com")
+        await page.click(".tile summary")
         seen = json.loads(
             await page.run("""JSON.stringify(Object.fromEntries([...document.querySelectorAll('.tile:not(.fragmentation)')].map((tile) => {
                 const sums = [...tile.querySelectorAll('.sum')].map((sum) => ({

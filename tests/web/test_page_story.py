@@ -80,3 +80,35 @@ def test_a_claim_that_never_was_has_no_story(opened: Window) -> None:
         assert await page.run("document.querySelector('#story')") is None
 
     opened.run(look)
+
+
+def test_texts_of_events_stay_texts(opened: Window, client: Client) -> None:
+    hostile = "<img src=x onerror='window.taken=1'><script>window.taken=1</script>"
+    about = {
+        "kind": "ResourceClaim",
+        "apiVersion": "resource.k8s.io/v1",
+        "namespace": "serving",
+        "name": "haunted",
+        "uid": "u",
+    }
+    seen = {"firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:00:09Z", "count": -1}
+    pod = {"kind": "Pod", "name": hostile, "namespace": "serving", "uid": "v"}
+    event = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": "haunted.1", "namespace": "serving"},
+        "involvedObject": about,
+        "reason": hostile,
+        "message": hostile,
+        "related": pod,
+        **seen,
+    }
+
+    async def look(page: Page) -> None:
+        client.create(event)
+        await page.go("#/claims/serving/haunted")
+        await page.until(f"{TEXT}.includes('onerror')")
+        assert await page.run("document.querySelectorAll('main img, main script').length") == 0
+        assert await page.run("window.taken") is None
+
+    opened.run(look)

@@ -11,23 +11,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from dralloc.api.claim_event_reasons import ALLOCATED, CREATED, DEALLOCATED, DELETED, RELEASED, RESERVED, WAITS
 from dralloc.api.core_v1 import Event
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.client.known_resources import resource_for
 from dralloc.devices.result_text import text_of_result
 
 if TYPE_CHECKING:
     from dralloc.client.api_calls import ApiCalls
 
-CREATED: Final = "Created"
-WAITED: Final = "FailedScheduling"
-ALLOCATED: Final = "Allocated"
-RESERVED: Final = "Reserved"
-DEALLOCATED: Final = "Deallocated"
-DELETED: Final = "Deleted"
 DELETION_REQUESTED: Final = "DeletionRequested"
 # Things of one second happen in this order.
-_ORDER: Final = (CREATED, WAITED, ALLOCATED, RESERVED, "Released", DEALLOCATED, DELETION_REQUESTED, DELETED)
+_ORDER: Final = (CREATED, WAITS, ALLOCATED, RESERVED, RELEASED, DEALLOCATED, DELETION_REQUESTED, DELETED)
 NAMED_MAX: Final = 8
 
 
@@ -81,6 +75,9 @@ def events_of_claim(namespace: str, name: str) -> str:
 
 async def read_claim_story(calls: ApiCalls, namespace: str, name: str) -> tuple[StoryStep, ...]:
     """The story of a claim of a server. Raises ApiError if the claim or events cannot be read."""
+    # The command with -f starts faster without a client.
+    from dralloc.client.known_resources import resource_for
+
     selector = f"metadata.name={_escaped(name)}"
     claims, _ = await calls.list_all(resource_for(ResourceClaim), namespace=namespace, field_selector=selector)
     about = events_of_claim(namespace, name)

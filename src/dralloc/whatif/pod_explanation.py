@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from dralloc.api.claim_event_reasons import DELETED
 from dralloc.api.core_v1 import Event
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
@@ -16,7 +17,7 @@ from dralloc.scheduler.decide.node_verdicts import Fits
 from dralloc.scheduler.state.group_members import PodGroupKey
 from dralloc.whatif.allocations import subject_of_claim, subject_of_pod
 from dralloc.whatif.blockers import Blocker, Stage
-from dralloc.whatif.claim_story import DELETED, StoryStep, claim_story
+from dralloc.whatif.claim_story import StoryStep, claim_story
 from dralloc.whatif.cluster_objects import exists
 from dralloc.whatif.engine import Engine
 from dralloc.whatif.explanation.json_form import plain_explanation

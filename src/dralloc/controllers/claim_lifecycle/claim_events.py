@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
+from dralloc.api.claim_event_reasons import ALLOCATED, CREATED, DEALLOCATED, DELETED, RELEASED, RESERVED, WAITS
 from dralloc.api.core_v1 import ObjectReference
 from dralloc.api.pod_claims import controller_of, is_pod
 from dralloc.api.pod_v1 import Pod
@@ -21,14 +22,6 @@ from dralloc.controllers.controller_context import ControllerContext
 from dralloc.devices.result_text import text_of_result
 
 CLAIMS: Final = resource_for(ResourceClaim)
-
-CREATED: Final = "Created"
-WAITS: Final = "FailedScheduling"
-ALLOCATED: Final = "Allocated"
-RESERVED: Final = "Reserved"
-RELEASED: Final = "Released"
-DEALLOCATED: Final = "Deallocated"
-DELETED: Final = "Deleted"
 
 # A controller that starts sees all claims for the first time; the creation of older ones was reported before.
 NEW_FOR: Final = timedelta(minutes=1)

@@ -142,7 +142,7 @@ function Used({ story, world, version }) {
   const pods = useMemo(() => podsOf(claim, world), [claim, world, version]);
   const workloads = consumers.filter(({ resource, apiGroup }) => resource !== "pods" || apiGroup);
   const query = new URLSearchParams({ q: claim.name });
-  return html`<${Step} title="Reserved for" said=${pods.length ? counted(pods.length, "pod") : "no pod"}>
+  return html`<${Step} title="Used by" said=${pods.length ? counted(pods.length, "pod") : "no pod"}>
     ${workloads.map(({ resource, name, uid }) => html`<p key=${uid}>Reserved for <strong>${resource}/${name}</strong>: all its pods may use the claim.</p>`)}
     ${story.isForAnyPod && !workloads.length && html`<p>Any pod that refers to the claim may use it.</p>`}
     ${story.workload && !workloads.length && html`<p>To be reserved for <strong>${story.workload.resource}/${story.workload.name}</strong>.</p>`}

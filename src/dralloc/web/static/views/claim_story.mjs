@@ -24,8 +24,16 @@ function Step({ step, namespace }) {
     <span class="quiet">${at ? html`<time datetime=${at} title=${at}>${age(at)} ago</time>` : "now"}</span>
     <span class=${isWarning ? "badge warn" : "badge"}>${reason}</span>
     <span class="event-text">
-      ${message} ${pod && html`<a href=${href("pods", namespace, pod)}>pod ${pod}</a>`}
+      <${Message} text=${message} pod=${pod} namespace=${namespace} />
       ${count > 1 && html` <span class="quiet">reported ${count} times, last ${age(until)} ago</span>`}
     </span>
   </li>`;
+}
+
+/** The text, with the mention of the pod as a link. */
+function Message({ text, pod, namespace }) {
+  const mention = pod && [`pods/${pod}`, `pod ${pod}`].find((each) => text.includes(each));
+  if (!mention) return text;
+  const [before, ...after] = text.split(mention);
+  return html`${before}<a href=${href("pods", namespace, pod)}>${mention}</a>${after.join(mention)}`;
 }

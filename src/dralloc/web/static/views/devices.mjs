@@ -1,6 +1,7 @@
 // All devices: totals by hardware, driver or node label, then node by node, each device as bars.
 
 import { BY_DRIVER, BY_HARDWARE, grouped, groupingLabels, nodeNames, SEVERAL, STATES, UNLABELLED } from "../model/grouping.mjs";
+import { collator } from "../model/names.mjs";
 import { claimState } from "../model/story.mjs";
 import { html, useMemo } from "../vendor/htm-preact.mjs";
 import { StateBar, SumBar } from "./bars.mjs";
@@ -113,9 +114,20 @@ function GroupTile({ group, by, chosen }) {
       ${counted(group.devices, "device")} in ${counted(group.pools, "pool")}${group.faults > 0 && html`, <span class="bad">${counted(group.faults, "fault")}</span>`}
     </p>
     <${StateBar} states=${group.states} devices=${group.devices} />
-    ${[...group.hardware].map(([key, sum]) => html`<${SumBar} key=${key} sum=${sum} largest=${group.largest.get(sum.name) ?? null} />`)}
+    <${Amounts} group=${group} />
   </li>`;
 }
+
+/** The largest amounts say most; cards have counters for every slot and engine. */
+function Amounts({ group }) {
+  const sums = [...group.hardware.values()].sort((one, other) => (one.value === other.value ? collator.compare(one.name, other.name) : one.value < other.value ? 1 : -1));
+  const bars = sums.map((sum) => html`<${SumBar} key=${`${sum.driver}/${sum.name}`} sum=${sum} largest=${group.largest.get(sum.name) ?? null} />`);
+  const more = bars.slice(AMOUNTS_SHOWN);
+  return html`${bars.slice(0, AMOUNTS_SHOWN)}
+    ${more.length > 0 && html`<details><summary>${counted(more.length, "more amount")}</summary>${more}</details>`}`;
+}
+
+const AMOUNTS_SHOWN = 3;
 
 function NoDevices({ world }) {
   return html`<div class="empty card">
