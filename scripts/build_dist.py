@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -22,16 +21,18 @@ from scripts.plugin_archive import PLATFORMS, PYTHONS, PluginArchive
 
 ROOT: Final = Path(__file__).parents[1]
 CHECKSUMS: Final = "SHA256SUMS"
+MANIFEST: Final = "dra.yaml"
 
 
 def main() -> None:
     arguments = _arguments()
-    directory: Path = arguments.directory
+    directory: Path = arguments.directory.resolve()
     if arguments.only_checksums:
         write_checksums(directory)
         return
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir(parents=True)
+    directory.mkdir(parents=True, exist_ok=True)
+    for earlier in files_of_release(directory):
+        earlier.unlink()
     os.environ["SOURCE_DATE_EPOCH"] = epoch = _commit_time()
     wheel = build_wheel_and_source(directory)
     archives = {
@@ -40,13 +41,15 @@ def main() -> None:
     }
     if archives:
         manifest = krew_manifest(wheel.name.split("-")[1], archives, arguments.downloads)
-        (directory / "dra.yaml").write_text(yaml.safe_dump(manifest, sort_keys=False, width=120))
+        (directory / MANIFEST).write_text(yaml.safe_dump(manifest, sort_keys=False, width=120))
     write_checksums(directory)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m scripts.build_dist", description=__doc__)
-    parser.add_argument("--directory", type=Path, default=ROOT / "dist", help="where to write; emptied before")
+    parser.add_argument(
+        "--directory", type=Path, default=ROOT / "dist", help="where to write; removes an earlier build"
+    )
     parser.add_argument(
         "--platform", nargs="*", choices=PLATFORMS, default=list(PLATFORMS), help="of the kubectl plugin"
     )
@@ -73,13 +76,19 @@ def _commit_time() -> str:
 def build_wheel_and_source(directory: Path) -> Path:
     """Builds both with hatchling; returns the wheel."""
     subprocess.run([sys.executable, "-m", "hatchling", "build", "-d", str(directory)], cwd=ROOT, check=True)
-    (wheel,) = directory.glob("*.whl")
+    (wheel,) = directory.glob("dralloc-*.whl")
     return wheel
+
+
+def files_of_release(directory: Path) -> list[Path]:
+    """The files of a release in the directory, which may have others."""
+    names = ("dralloc-*", "kubectl-dra-*", MANIFEST, CHECKSUMS)
+    return sorted(path for name in names for path in directory.glob(name) if path.is_file())
 
 
 def krew_manifest(version: str, archives: Mapping[str, Path], downloads: str) -> dict[str, Any]:
     """The manifest with what `make dist` adds: the version, and each archive with its checksum."""
-    manifest: dict[str, Any] = yaml.safe_load((ROOT / "release" / "kubectl-plugin" / "dra.yaml").read_text())
+    manifest: dict[str, Any] = yaml.safe_load((ROOT / "release" / "kubectl-plugin" / MANIFEST).read_text())
     manifest["spec"]["version"] = f"v{version}"
     manifest["spec"]["platforms"] = [
         {
@@ -95,8 +104,7 @@ def krew_manifest(version: str, archives: Mapping[str, Path], downloads: str) ->
 
 def write_checksums(directory: Path) -> None:
     """Writes the checksums of all files, in the form that `sha256sum --check` reads."""
-    files = [path for path in sorted(directory.iterdir()) if path.name != CHECKSUMS]
-    lines = [f"{_sha256(path)}  {path.name}\n" for path in files]
+    lines = [f"{_sha256(path)}  {path.name}\n" for path in files_of_release(directory) if path.name != CHECKSUMS]
     (directory / CHECKSUMS).write_text("".join(lines))
 
 

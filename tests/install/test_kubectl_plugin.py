@@ -157,7 +157,7 @@ def check_that_it_names_the_python_that_it_needs(kubectl: str, on_path: Path, pr
         (programs / program).symlink_to(str(shutil.which(program)))
     done = call(kubectl, "--version", programs, PATH=f"{on_path}{os.pathsep}{programs}")
     assert done.returncode == 2, done
-    assert f"needs one of cpython-{THIS_PYTHON.replace('.', '')}" in done.stderr
+    assert f"install one of the versions {THIS_PYTHON} (as python3" in done.stderr
 
 
 # --- The manifest -------------------------------------------------------------------------------------------------
