@@ -204,7 +204,16 @@ CASES = [
         id="a claim whose pod does not end is stuck",
         check="stuck-deletion",
         objects=(claim(deletionTimestamp=LONG, finalizers=["f"]), pod("p", "c", node="n", deletionTimestamp=LONG)),
-        want=(("error", "1 pod that do not end"),),
+        want=(("error", "1 pod, of which 1 should have ended"),),
+    ),
+    Case(
+        id="a claim in deletion that a job has",
+        check="stuck-deletion",
+        objects=(
+            claim("c", user("j", "jobs", "batch"), deletionTimestamp=LONG, finalizers=["f"]),
+            made(Job, "j", namespace="default"),
+        ),
+        want=(("error", "reserved for jobs/j"),),
     ),
     Case(
         id="slices of a node that exists are alive",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import socket
 import ssl
 import threading
@@ -15,11 +16,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.apiserver.credentials.certificates import ensure_certificates
 from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
 from dralloc.cli.main import app
+from dralloc.client.api_calls import PatchType
 from dralloc.doctor.examination import CHECKS
 from dralloc.node.checkpoint import read_checkpoint
+from dralloc.primitives.errors import BadRequest, Invalid
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.gate_metric import gate_metric, gates_in
 from dralloc.primitives.metrics import exposition
@@ -152,6 +156,30 @@ def test_gates_are_read_from_metrics_of_any_component() -> None:
         "B": False,
     }
     assert gates_in("# TYPE kubernetes_feature_enabled gauge\nother 1\n") == {}
+
+
+@pytest.mark.slow
+def test_a_command_takes_no_devices_from_a_pod_that_came_in_between(cluster: ApiThread) -> None:
+    gone = {"resource": "pods", "name": "gone", "uid": GONE_UID}
+    document = claim_document("raced", "gpu-0", reserved=(gone,))
+    create(cluster.client, {**document})
+    options = ("--kubeconfig", str(cluster.kubeconfig), "--check", "leaked-claim", "--older-than", "0s")
+    (finding,) = answer(*options)["checks"][0]["findings"]
+    words = shlex.split(finding["commands"][0])
+    patch = json.loads(words[words.index("-p") + 1])
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "late", "namespace": "default"}}
+    uid = create(cluster.client, {**pod, "spec": {"containers": [{"name": "c", "image": "x"}]}})
+    late = {"resource": "pods", "name": "late", "uid": uid}
+    for users, error in (((gone, late), Invalid), ((late,), (Invalid, BadRequest))):
+        made = claim_document("raced", "gpu-0", reserved=users)
+        cluster.client.replace_status(made)
+        before = cluster.client.get(ResourceClaim, "raced", namespace="default")
+        with pytest.raises(error):
+            cluster.client.patch(
+                ResourceClaim, "raced", patch, namespace="default", type=PatchType.JSON, subresource="status"
+            )
+        assert cluster.client.get(ResourceClaim, "raced", namespace="default").status == before.status
+    cluster.client.delete(ResourceClaim, "raced", namespace="default")
 
 
 # --- Output of kubectl -----------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from dralloc.api.core_v1 import Node
 from dralloc.api.diagnostics import Severity
 from dralloc.api.pod_claims import CLAIM_FINALIZER
 from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.devices.identity import ClaimId
 from dralloc.doctor.check import Finding, HealthCheck, Observation
 from dralloc.doctor.checks.claim_holders import WORKLOADS, ClaimHolders, devices_text, reference_text
@@ -56,7 +56,7 @@ def _finding(facts: ClusterFacts, holders: ClaimHolders, claim: ResourceClaim, s
         names = ", ".join(map(reference_text, kept))
         message = f"being deleted, but reserved for {names}"
         advice = "The claim goes away with its users."
-        commands = [delete(each.resource, [each.name], namespace=claim.metadata.namespace) for each in kept]
+        commands = [delete(_kind(each), [each.name], namespace=claim.metadata.namespace) for each in kept]
     else:
         message = "being deleted; no pod uses it, and its finalizers stay"
         advice = (
@@ -72,6 +72,11 @@ def _finding(facts: ClusterFacts, holders: ClaimHolders, claim: ResourceClaim, s
         advice=advice,
         commands=tuple(commands),
     )
+
+
+def _kind(reference: ConsumerReference) -> str:
+    """As kubectl finds it, whatever other groups have a resource of that name."""
+    return f"{reference.resource}.{reference.api_group}" if reference.api_group else reference.resource
 
 
 def _held_by_pods(facts: ClusterFacts, claim: ResourceClaim, users: list[Pod]) -> tuple[str, str, list[str]]:
@@ -91,7 +96,7 @@ def _held_by_pods(facts: ClusterFacts, claim: ResourceClaim, users: list[Pod]) -
         advice += (
             " Make sure that the machine of a pod that is deleted by force is off, or the pod is not running there."
         )
-    ending = " that do not end" if lost else ""
+    ending = f", of which {len(lost)} should have ended" if lost else ""
     return f"being deleted, but in use by {counted(len(users), 'pod')}{ending}", advice, commands
 
 
