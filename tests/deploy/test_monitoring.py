@@ -422,7 +422,9 @@ def test_alerts_fire_when_they_should_and_not_otherwise(tmp_path: Path) -> None:
                 }
             )
     file = tmp_path / "alerts.test.yaml"
-    file.write_text(yaml.safe_dump({"rule_files": [str(MONITORING / "alerts.yaml")], "tests": tests}))
+    file.write_text(
+        yaml.safe_dump({"rule_files": [str(MONITORING / "alerts.yaml")], "evaluation_interval": "5m", "tests": tests})
+    )
     for command in (["check", "rules", str(MONITORING / "alerts.yaml")], ["test", "rules", str(file)]):
         ended = subprocess.run([PROMTOOL, *command], capture_output=True, text=True, timeout=60, check=False)
         assert ended.returncode == 0, ended.stdout + ended.stderr
