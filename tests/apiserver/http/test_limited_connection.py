@@ -248,3 +248,22 @@ def test_a_header_that_would_be_two_is_not_sent() -> None:
     assert run(with_client(serve, act)) == []
     assert b"".join(heard).startswith(b"HTTP/1.1 500 ")
     assert b"set-cookie" not in b"".join(heard)
+
+
+def test_a_connection_is_not_closed_for_others_between_two_requests_of_which_both_have_arrived() -> None:
+    hosts: list[ConnectionHost] = []
+    closed: list[bool] = []
+
+    async def serve(exchange: Exchange) -> None:
+        closed.append(hosts[0].gate.make_room())
+        await exchange.respond(HttpResponse())
+
+    async def act(connection: LimitedConnection, client: socket.socket) -> None:
+        hosts.append(connection._host)
+        client.send(request(b"GET / HTTP/1.1") * 3)
+        while len(closed) < 4:
+            await asyncio.sleep(0.001)
+        client.close()
+
+    assert run(with_client(serve, act)) == []
+    assert closed == [False] * 4

@@ -197,7 +197,8 @@ class LimitedConnection(asyncio.Protocol):
         if self._transport.is_closing():
             return
         self.resume_reading()
-        self._host.gate.end_request(self._connection)
+        if not self._pipeline:
+            self._host.gate.end_request(self._connection)
         self._idle_since_s = self._loop.time()
         if self._keep_alive is None:
             self._keep_alive = self._loop.call_later(KEEP_ALIVE_S, self._end_idle)
@@ -353,7 +354,7 @@ class LimitedConnection(asyncio.Protocol):
     def _end_idle(self) -> None:
         """One timer for many requests: it looks how long the connection was idle."""
         self._keep_alive = None
-        if self._answered is not None or self._arriving is not None or self._deadline is not None:
+        if self._answered is not None or self._deadline is not None:
             return
         left_s = self._idle_since_s + KEEP_ALIVE_S - self._loop.time()
         if left_s > 0:
