@@ -339,6 +339,35 @@ def test_faults(case: Case) -> None:
         assert each.commands
 
 
+@pytest.mark.parametrize(
+    ("server", "version"),
+    [("", "v1"), ("v1.37.0+dralloc.0.1", "v1"), ("v1.36.2", "v1beta2"), ("v1.35.0-eks", "v1alpha3"), ("v1.40.1", "v1")],
+)
+def test_a_rule_has_the_version_that_the_server_has(server: str, version: str) -> None:
+    cluster = facts(slices(driver="gpu.acme.com"), node("n", acme_com__gpu="1"))
+    cluster.objects.server_version = server
+    (finding,) = result_of("double-booking", cluster).findings
+    assert f'"apiVersion":"resource.k8s.io/{version}"' in finding.commands[0]
+
+
+def test_pods_that_use_a_device_plugin_and_the_driver_are_named() -> None:
+    container = {"name": "c", "resources": {"requests": {"example.com/gpu": "1"}}}
+    claims = [{"name": "g", "resourceClaimName": "c"}]
+    greedy = made(
+        Pod, "p", namespace="default", spec={"nodeName": "n", "containers": [container], "resourceClaims": claims}
+    )
+    cluster = facts(slices(), node("n", example_com__gpu="1"), claim("c", user("p")), greedy)
+    (finding,) = result_of("double-booking", cluster).findings
+    assert any(line.endswith("pods with both: default/p") for line in finding.evidence)
+
+
+def test_a_node_that_could_not_be_read_is_not_gone() -> None:
+    left_out = ReadKind(note="left out: node n", is_incomplete=True)
+    found = result_of("dead-driver", facts(slices(), node("other"), read={Node: left_out}))
+    assert not found.findings
+    assert found.is_failed
+
+
 # --- Certificates, gates, checkpoints --------------------------------------------------------------------------------
 
 

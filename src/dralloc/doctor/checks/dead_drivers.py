@@ -45,8 +45,8 @@ def _state_of(
     devices = sum(len(each.spec.devices or ()) for each in slices)
     if node is None:
         newest = max(slices, key=lambda each: str(each.metadata.creation_timestamp or ""))
-        if not facts.is_lasting(moment(newest.metadata.creation_timestamp)):
-            # The node may have been created after nodes were listed.
+        if not facts.knows(Node) or not facts.is_lasting(moment(newest.metadata.creation_timestamp)):
+            # The node could not be read, or may have been created after nodes were listed.
             return None
         severity, message, seen = Severity.ERROR, f"node {name} does not exist", f"there is no node {name}"
     elif (since := unready_since(node)) is not None and facts.is_lasting(since):

@@ -8,7 +8,8 @@ has the name of the resource.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from dralloc.api.extended_resources import (
     is_extended,
     served_by_devices,
 )
+from dralloc.api.pod_claims import claims_of
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.devices.identity import ClaimId, PoolId
@@ -70,7 +72,7 @@ def _look(facts: ClusterFacts) -> Iterator[Observation]:
         overlaps.setdefault((each.resource, each.driver), []).append(each)
     users = _users(facts) if overlaps else _Users()
     for _, found in sorted(overlaps.items()):
-        yield _finding(snapshot, found, users)
+        yield _finding(snapshot, found, users, facts.objects.server_version)
 
 
 def _plugins(node: Node) -> dict[str, int]:
@@ -189,7 +191,7 @@ def _users(facts: ClusterFacts) -> _Users:
     return users
 
 
-def _finding(snapshot: Snapshot, overlaps: list[_Overlap], users: _Users) -> Finding:
+def _finding(snapshot: Snapshot, overlaps: list[_Overlap], users: _Users, server_version: str) -> Finding:
     first = overlaps[0]
     evidence: list[str] = []
     is_shared = False
@@ -200,7 +202,7 @@ def _finding(snapshot: Snapshot, overlaps: list[_Overlap], users: _Users) -> Fin
             f"node {each.node}: allocatable {each.resource} is {each.plugin_count}, and slices of {each.driver} offer "
             f"{each.device_count} devices"
         )
-        evidence.append(f"node {each.node}: {_used_text(pods, list(claims))}")
+        evidence.append(f"node {each.node}: {_used_text(pods, claims)}")
     for each in overlaps:
         pods_here = users.pods.get((each.node, each.resource))
         is_shared = is_shared or bool(pods_here and any(users.claims.get(pool_id) for pool_id in each.pools))
@@ -215,45 +217,49 @@ def _finding(snapshot: Snapshot, overlaps: list[_Overlap], users: _Users) -> Fin
         evidence=tuple(evidence),
         advice="Let one of them serve a node. The command keeps new claims from the devices, until the device plugin is removed from "
         f"the node (then: kubectl delete devicetaintrule). Or remove the driver {first.driver} from it.",
-        commands=tuple(_taint_commands(snapshot, overlaps)),
+        commands=tuple(_taint_commands(snapshot, overlaps, _rule_version(server_version))),
     )
 
 
-def _used_text(pods: list[Pod], claims: list[ClaimId]) -> str:
-    through_plugin = [f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in pods]
-    through_claims = list(map(str, claims))
-    if not through_plugin and not through_claims:
-        return "it is not in use yet"
-    return (
-        f"pods through the device plugin: {_few(through_plugin)}; claims through the driver: {_few(through_claims)}"
-        if through_plugin and through_claims
-        else f"pods through the device plugin: {_few(through_plugin)}"
-        if through_plugin
-        else f"claims through the driver: {_few(through_claims)}"
-    )
+def _used_text(pods: list[Pod], claims: Collection[ClaimId]) -> str:
+    """Who has devices through which of them, and the pods that have both."""
+    both = [pod for pod in pods if any(ClaimId(pod.metadata.namespace, use.claim) in claims for use in claims_of(pod))]
+    parts = {
+        "pods through the device plugin": [f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in pods],
+        "claims through the driver": list(map(str, claims)),
+        "pods with both": [f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in both],
+    }
+    return "; ".join(f"{what}: {_few(names)}" for what, names in parts.items() if names) or "it is not in use yet"
 
 
 def _few(names: list[str]) -> str:
     return ", ".join(sorted(names)[:_NAMES_MAX]) + ("…" if len(names) > _NAMES_MAX else "")
 
 
-def _taint_commands(snapshot: Snapshot, overlaps: list[_Overlap]) -> Iterator[str]:
+def _rule_version(server_version: str) -> str:
+    """The version in which a server of this release has DeviceTaintRules."""
+    minor = re.match(r"v1\.(\d+)", server_version)
+    if minor is None or int(minor[1]) >= 37:
+        return "v1"
+    return "v1beta2" if int(minor[1]) == 36 else "v1alpha3"
+
+
+def _taint_commands(snapshot: Snapshot, overlaps: list[_Overlap], version: str) -> Iterator[str]:
     """A rule for each pool; one for all if the driver has no other pools."""
     driver = overlaps[0].driver
     pools = sorted({pool_id for each in overlaps for pool_id in each.pools})
     every = sum(pool_id.driver == driver for pool_id in snapshot.pools)
     if len(pools) == every and len(pools) > 1:
-        yield apply(_rule(f"double-booked-{driver}", {"driver": driver}))
+        yield apply(_rule(version, f"double-booked-{driver}", {"driver": driver}))
         return
     for pool_id in pools:
-        yield apply(
-            _rule(f"double-booked-{driver}-{pool_id.pool.replace('/', '-')}", {"driver": driver, "pool": pool_id.pool})
-        )
+        name = f"double-booked-{driver}-{pool_id.pool.replace('/', '-')}"
+        yield apply(_rule(version, name, {"driver": driver, "pool": pool_id.pool}))
 
 
-def _rule(name: str, selector: Mapping[str, str]) -> dict[str, Any]:
+def _rule(version: str, name: str, selector: Mapping[str, str]) -> dict[str, Any]:
     return {
-        "apiVersion": "resource.k8s.io/v1",
+        "apiVersion": f"resource.k8s.io/{version}",
         "kind": "DeviceTaintRule",
         "metadata": {"name": name},
         "spec": {"deviceSelector": selector, "taint": {"key": TAINT_KEY, "effect": "NoSchedule"}},
