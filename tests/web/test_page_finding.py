@@ -126,5 +126,10 @@ def test_a_search_without_a_match_says_so(opened: Window) -> None:
         await page.sees("Nothing has a name with <b>nobody</b>")
         await page.go("#/devices/gpu.example.com/gpu-0/gpu-99")
         await page.sees("There is no device gpu-99")
+        await page.go("#/devices/gpu.example.com/gpu-0/gpu-0?share=released")
+        await page.sees("No claim has the share released any more")
+        # Not what every object has.
+        await page.go("#/?by=__proto__")
+        await page.sees("without this label", ".tiles")
 
     opened.run(look)

@@ -36,7 +36,9 @@ export const SEVERAL = "for several nodes";
 export const UNLABELLED = "without this label";
 
 function labelOf(node, label, world) {
-  return node ? (world.nodes.get(node)?.labels[label] ?? UNLABELLED) : SEVERAL;
+  if (!node) return SEVERAL;
+  const labels = world.nodes.get(node)?.labels ?? {};
+  return Object.hasOwn(labels, label) ? String(labels[label]) : UNLABELLED;
 }
 
 /** Returns the labels that divide the nodes into a few groups. */

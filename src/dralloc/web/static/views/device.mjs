@@ -13,14 +13,17 @@ export function DeviceView({ world, route }) {
   const found = world.device(driver, pool, name);
   if (!found) return html`<p class="empty" role="status">There is no device ${name} in pool ${pool} of ${driver}. <a href="#/">See all devices</a></p>`;
   const { report, device } = found;
+  const { share = "" } = parameters;
+  const isReleased = share && !device.holdings.some(({ result }) => result.shareID === share);
   return html`
     <p class="badges">
       ${report.node ? html`<a class="badge" href=${href("nodes", report.node)}>on ${report.node}</a>` : html`<span class="badge">for several nodes</span>`}
       <a class="badge" href=${href("pools", driver, pool)}>pool ${pool}</a>
       <span class="quiet">${driver}</span>
     </p>
+    ${isReleased && html`<p class="empty" role="status">No claim has the share ${share} any more.</p>`}
     ${report.fault && html`<p class="fault">The pool ${report.fault}.</p>`}
-    <section class="card" aria-label=${`Device ${name}`}><${DeviceDetails} device=${device} world=${world} level=${2} share=${parameters.share ?? ""} place=${{ driver, pool }} /></section>
+    <section class="card" aria-label=${`Device ${name}`}><${DeviceDetails} device=${device} world=${world} level=${2} share=${share} place=${{ driver, pool }} /></section>
   `;
 }
 
