@@ -81,7 +81,10 @@ CASES = [
         "events are told once",
         a_claim("web", allocated=41),
         (CREATED, GIVEN),
-        [f"{at(1)}  Created: created", f"{at(41)}  Allocated: allocated gpu-0 for pods/web"],
+        [
+            f"{at(1)}  Created: created: request gpu of class gpu",
+            f"{at(41)}  Allocated: allocated gpu-0 for pods/web",
+        ],
     ),
     Case(
         "the status tells what events do not",
@@ -91,6 +94,17 @@ CASES = [
             f"{at(1)}  Created: created",
             f"{at(41)}  Allocated: allocated {DEVICE}",
             "at an unknown time  Reserved: reserved for pods/web, pods/other",
+        ],
+    ),
+    Case(
+        "a name is not a part of another name",
+        a_claim("web-1", allocated=41),
+        (event("Reserved", 42, "reserved for pods/web-10, pods/web-11; now reserved for 20"), GIVEN),
+        [
+            f"{at(1)}  Created: created",
+            f"{at(41)}  Allocated: allocated gpu-0 for pods/web",
+            f"{at(42)}  Reserved: reserved for pods/web-10, pods/web-11; now reserved for 20",
+            "at an unknown time  Reserved: reserved for pods/web-1",
         ],
     ),
     Case(

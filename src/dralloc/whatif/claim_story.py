@@ -62,7 +62,6 @@ def claim_story(
     uid = claim.metadata.uid if claim is not None else _last_uid(about)
     told = [_step(each) for each in about if each.involved_object.uid == uid]
     if claim is not None:
-        told = [step for step in told if step.reason != CREATED]
         told += _from_status(claim, {step.reason: step for step in sorted(told, key=_place)}, about)
     return tuple(sorted(told, key=_place))
 
@@ -123,7 +122,8 @@ def _place(step: StoryStep) -> tuple[bool, str, int]:
 
 def _from_status(claim: ResourceClaim, last: dict[str, StoryStep], events: list[Event]) -> Iterator[StoryStep]:
     """What no event tells. `last` is the last step of each reason."""
-    yield StoryStep(CREATED, str(claim.metadata.creation_timestamp or ""), "created")
+    if CREATED not in last:
+        yield StoryStep(CREATED, str(claim.metadata.creation_timestamp or ""), "created")
     allocation = claim.status.allocation
     if allocation is not None:
         known = last.get(ALLOCATED)
@@ -134,7 +134,8 @@ def _from_status(claim: ResourceClaim, last: dict[str, StoryStep], events: list[
     told = {each.related.uid for each in events if each.related is not None}
     told_of = " ".join(step.message for step in last.values())
     users = [f"{user.resource}/{user.name}" for user in claim.status.reserved_for if user.uid not in told]
-    untold = [user for user in users if user not in told_of]
+    # Not web-1 because of web-10.
+    untold = [user for user in users if re.search(rf"{re.escape(user)}(?![\w.-])", told_of) is None]
     if untold:
         yield StoryStep(RESERVED, "", f"reserved for {_listed(iter(untold))}")
     if claim.metadata.deletion_timestamp is not None:
