@@ -144,6 +144,7 @@ def test_the_site_in_a_browser(site: Path) -> None:
                     await page.resize(width, height)
                     await page.prefer(color_scheme=theme)
                     await can_be_read(page, url, theme)
+            await menu_on_a_phone(page, url)
             assert page.errors == []
             assert {sent.url for sent in page.sent if not sent.url.startswith((url, "data:"))} == set()
 
@@ -186,6 +187,17 @@ async def can_be_read(page: Page, url: str, theme: str) -> None:
         assert await page.run("document.documentElement.scrollWidth <= innerWidth"), f"{name} is wider than the screen"
         faults = [fault for fault in await accessibility_violations(page) if fault["id"] not in OF_THE_THEME]
         assert faults == [], f"{name}, {theme}"
+
+
+async def menu_on_a_phone(page: Page, url: str) -> None:
+    """The navigation is behind a button; a link of it opens its page."""
+    await page.open(f"{url}/index.html")
+    entry = "[...document.querySelectorAll('dialog[open] nav a')].find((link) => link.innerText === 'Glossary')"
+    await page.click("button.primary-toggle")
+    await page.until(f"{entry}?.checkVisibility()")
+    async with page.loading():
+        await page.run(f"{entry}.click()")
+    await page.sees("One word for each thing", "article")
 
 
 def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
