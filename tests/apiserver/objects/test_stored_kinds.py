@@ -9,7 +9,7 @@ import pytest
 from dralloc.api.protobuf_schema import message_name, messages
 from dralloc.api.registry import CERTIFICATE_SIGNING_REQUEST, KINDS, Kind
 from dralloc.api.stored_kinds import STORED_KINDS
-from tests.support.local_api import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, LocalApi, with_api
+from tests.support.local_api import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, PODS, LocalApi, pod_document, with_api
 
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 
@@ -107,6 +107,22 @@ async def test_no_way_to_write_an_object_accepts_a_value_of_another_type(api: Lo
         answer = await api.call(method, f"{path}/{where}", body, content_type=content_type, **query)
         assert (answer.code, "cannot be handled as" in answer.document["message"]) == (400, True), (where, answer)
     assert await api.get(f"{path}/a") == stored
+
+
+@pytest.mark.parametrize(
+    ("subresource", "body"),
+    [
+        ("binding", {"target": {"kind": "Node", "name": "n"}, "metadata": {"annotations": {"a": {"b": 1}}}}),
+        ("binding", {"target": {"kind": "Node", "name": "n"}, "metadata": {"uid": 7}}),
+        ("binding", {"target": "n"}),
+        ("eviction", {"deleteOptions": {"gracePeriodSeconds": "x"}}),
+    ],
+)
+@with_api
+async def test_subresources_have_types_too(api: LocalApi, subresource: str, body: dict[str, Any]) -> None:
+    created = await api.create(PODS, pod_document("p"))
+    assert (await api.call("POST", f"{PODS}/p/{subresource}", body)).code == 400
+    assert await api.get(f"{PODS}/p") == created
 
 
 @with_api

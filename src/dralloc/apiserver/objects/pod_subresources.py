@@ -78,7 +78,8 @@ def _node_of(pod: str, target: Document) -> str:
 def _bound(pod: Document, node: str, expected: Document, now: str) -> Document:
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     _check_bindable(metadata, spec, expected)
-    annotations = {**(metadata.get("annotations") or {}), **member(expected, "annotations")}
+    stated = {name: text or "" for name, text in member(expected, "annotations").items()}
+    annotations = {**(metadata.get("annotations") or {}), **stated}
     if annotations:
         metadata = {**metadata, "annotations": annotations}
     scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}

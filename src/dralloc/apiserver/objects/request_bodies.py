@@ -9,7 +9,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import Struct
 
-from dralloc.api.codec import DecodeError, decode, encode, find_stray_fields
+from dralloc.api.codec import DecodeError, check_types, decode, encode, find_stray_fields
+from dralloc.api.message_types import message_type
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.nesting_limit import LEVELS_MAX, is_nested_too_deeply
 from dralloc.api.positions import SourceError
@@ -134,9 +135,20 @@ def read_json(body: bytes) -> Any:
         raise BadRequest(f"the body is not JSON: {error}") from None
 
 
-async def read_document(request: HttpRequest) -> Document:
-    """The document in a body of a kind that is not stored, such as a binding."""
-    document = await compute(work_of(request), lambda: read_json(json_of(request) or b"{}"))
+async def read_document(request: HttpRequest, api_version: str = "", kind: str = "") -> Document:
+    """The document in a body of a kind that is not stored, such as a binding; with the types that Kubernetes gives the kind."""
+
+    def read() -> Any:
+        body = json_of(request) or b"{}"
+        document = read_json(body)
+        if kind and isinstance(document, dict):
+            check_types(body, message_type(api_version, kind))
+        return document
+
+    try:
+        document = await compute(work_of(request), read)
+    except DecodeError as error:
+        raise BadRequest(f"the body cannot be handled as a {kind}: {error}") from None
     if not isinstance(document, dict):
         raise BadRequest("the body must be an object")
     return document

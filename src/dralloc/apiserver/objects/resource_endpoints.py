@@ -85,6 +85,9 @@ _STREAMS: Final = ("exec", "attach", "portforward")
 
 Handler = Callable[[HttpRequest, ApiResource, ResourcePath], Awaitable[HttpResponse]]
 
+BINDING: Final = ("v1", "Binding")
+EVICTION: Final = ("policy/v1", "Eviction")
+
 
 class ResourceEndpoints:
     """Responds to requests for resources."""
@@ -307,7 +310,7 @@ class ResourceEndpoints:
 
     async def bind_by_body(self, request: HttpRequest, namespace: str) -> HttpResponse:
         """Handle a binding that names its pod in the body."""
-        binding = await read_document(request)
+        binding = await read_document(request, *BINDING)
         name = member(binding, "metadata").get("name")
         if not isinstance(name, str) or not name:
             raise BadRequest("metadata.name of a binding must name its pod")
@@ -319,12 +322,12 @@ class ResourceEndpoints:
     async def _bound(self, request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         self._nodes.check_write(request.user, CREATE, POD, subresource="binding", namespace=namespace, name=name)
         options = write_options(request.query, "CreateOptions")
-        await self._pods.bind(namespace, name, await read_document(request), dry_run=options.dry_run)
+        await self._pods.bind(namespace, name, await read_document(request, *BINDING), dry_run=options.dry_run)
         return status_response(success_status(201))
 
     async def _evict(self, request: HttpRequest, _: ApiResource, path: ResourcePath) -> HttpResponse:
         uid = await self._nodes.check_eviction(request.user, path.namespace, path.name)
-        await self._pods.evict(path.namespace, path.name, await read_document(request), uid=uid)
+        await self._pods.evict(path.namespace, path.name, await read_document(request, *EVICTION), uid=uid)
         return status_response(success_status(201))
 
     async def _connect(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
