@@ -138,6 +138,22 @@ def test_the_shell_completes(line: str, wanted: list[str]) -> None:
     assert told.stdout.split() == wanted
 
 
+NAMES_OF_A_CLUSTER = {"--context", "--namespace", "--node", "--without-node"}
+
+
+def test_options_that_name_something_of_a_cluster_complete_it() -> None:
+    """tests/install/test_completion.py asks real shells."""
+    silent = [
+        f"{path} {parameter.opts[0]}"
+        for path, command in ALL.items()
+        # The node of a driver under test is an invented one.
+        if path != "driver-test" and "kubeconfig" in {each.name for each in command.params}
+        for parameter in command.params
+        if NAMES_OF_A_CLUSTER & {*parameter.opts} and parameter._custom_shell_complete is None
+    ]
+    assert silent == []
+
+
 # --- Colours and progress -------------------------------------------------------------------------------------------------
 
 

@@ -114,6 +114,7 @@ def check_the_page(directory: Path, environment: dict[str, str]) -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(900)
 def test_pip(dist: Path, tmp_path: Path) -> None:
     """Slower than uv by far. In every run, `make install` uses it."""
     environment = outside(tmp_path, **PREBUILT_ONLY)

@@ -16,7 +16,7 @@ from tests.support.base_image import write_root
 from tests.support.installation import build_dist
 from tests.support.source_tree import ROOT
 
-pytestmark = [pytest.mark.slow, pytest.mark.real, pytest.mark.nightly]
+pytestmark = [pytest.mark.slow, pytest.mark.real, pytest.mark.nightly, pytest.mark.timeout(900)]
 
 # What the build reads of the project.
 CONTEXT = ("requirements/runtime.txt", ".dockerignore", "deploy/Containerfile")
@@ -32,7 +32,7 @@ class Buildah:
     def __call__(self, *arguments: str) -> str:
         environment = {**os.environ, "BUILDAH_ISOLATION": "chroot"}
         done = subprocess.run(
-            [*self._command, *arguments], env=environment, capture_output=True, text=True, check=False, timeout=280
+            [*self._command, *arguments], env=environment, capture_output=True, text=True, check=False, timeout=800
         )
         assert done.returncode == 0, f"buildah {' '.join(arguments)}\n{done.stdout}{done.stderr}"
         return done.stdout.strip()

@@ -19,7 +19,8 @@ PROGRAMS: Final = Path(sys.executable).parent
 COMPILERS: Final = {"CC": "/bin/false", "CXX": "/bin/false"}
 # No package but ours may be built on the user's machine.
 PREBUILT_ONLY: Final = {"PIP_ONLY_BINARY": ":all:", "UV_NO_BUILD": "1"}
-PATIENCE_S: Final = 250
+# pip is slow on a busy machine. Tests have a limit of their own.
+PATIENCE_S: Final = 600
 
 
 def build_dist(directory: Path, *options: str) -> Path:

@@ -17,8 +17,8 @@ import typer
 BUDGET_S: Final = 0.5
 # Seconds, for those whose server is far away.
 BUDGET_VARIABLE: Final = "DRALLOC_COMPLETION_TIMEOUT"
-# A shell shows no more than a screen of them.
-NAMES_MAX: Final = "500"
+# A server cannot search by the beginning of a name, so all of them are read, up to this number.
+NAMES_MAX: Final = "5000"
 AS_METADATA: Final = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"}
 PODS: Final = "pods"
 CLAIMS: Final = "resourceclaims.resource.k8s.io"
