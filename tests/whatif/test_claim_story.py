@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from dralloc.api.core_v1 import Event, ObjectReference
 from dralloc.api.meta_v1 import ObjectMeta
+from dralloc.api.pod_claims import CLAIM_FINALIZER
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.testing import builders as build
 from dralloc.whatif.claim_story import claim_story
@@ -37,13 +38,17 @@ def event(
     )
 
 
-def a_claim(*users: str, allocated: int = 0, deleted: int = 0) -> ResourceClaim:
+def a_claim(*users: str, allocated: int = 0, deleted: int = 0, finalizers: tuple[str, ...] = ()) -> ResourceClaim:
     held = build.allocation(build.held("gpu-0", share_id="s", consumed={"memory": "40Gi"}))
     item = build.claim(
         "c", build.request("gpu"), allocation=replace(held, allocation_timestamp=at(allocated)) if allocated else None
     )
     metadata = replace(
-        item.metadata, uid="1", creation_timestamp=at(1), deletion_timestamp=at(deleted) if deleted else None
+        item.metadata,
+        uid="1",
+        creation_timestamp=at(1),
+        deletion_timestamp=at(deleted) if deleted else None,
+        finalizers=finalizers,
     )
     reserved = tuple(ConsumerReference(resource="pods", name=name, uid=f"uid-{name}") for name in users)
     return replace(item, metadata=metadata, status=replace(item.status, reserved_for=reserved))
@@ -125,6 +130,15 @@ CASES = [
         [
             f"{at(1)}  Created: created",
             f"{at(9)}  DeletionRequested: deletion was requested; it is deleted when no pod uses it",
+        ],
+    ),
+    Case(
+        "a finalizer of others is named",
+        a_claim(deleted=9, finalizers=(CLAIM_FINALIZER, "acme.test/hold")),
+        (),
+        [
+            f"{at(1)}  Created: created",
+            f"{at(9)}  DeletionRequested: deletion was requested; it is deleted when no pod uses it and its finalizers are removed: acme.test/hold",
         ],
     ),
     Case(

@@ -176,13 +176,16 @@ def _read_live(source: ClusterSource, kinds: set[type[ApiObject]], beside: set[F
 def _checkpoints(paths: Sequence[Path]) -> tuple[CheckpointRecords, ...]:
     from datetime import UTC, datetime
 
-    from dralloc.doctor.checkpoints import read_records
+    from dralloc.doctor.checkpoints import CheckpointForm, CheckpointRecords, read_records
     from dralloc.driver.checkpoint import SUFFIX
 
     found = []
     for path in paths:
         try:
             files = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
+            if not files:
+                # A driver that has prepared nothing.
+                found.append(CheckpointRecords(file=str(path.absolute()), form=CheckpointForm.DRIVER, claims=()))
             for file in files:
                 written = datetime.fromtimestamp(file.stat().st_mtime, UTC)
                 found.append(read_records(str(file.absolute()), file.read_bytes(), written))

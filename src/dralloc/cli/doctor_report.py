@@ -12,7 +12,7 @@ from dralloc.api.diagnostics import Severity
 from dralloc.api.timestamps import print_timestamp
 from dralloc.cli.output import paint
 from dralloc.doctor.check import Finding, HealthCheck
-from dralloc.doctor.cluster_facts import ClusterFacts
+from dralloc.doctor.cluster_facts import ClusterFacts, span
 from dralloc.doctor.examination import HealthCheckResult
 
 
@@ -65,12 +65,14 @@ def result_lines(facts: ClusterFacts, results: Sequence[HealthCheckResult]) -> I
         for unchecked in result.unchecked:
             yield f"not checked  {result.check.id}: {unchecked.reason}"
     errors, warnings = _count(results, Severity.ERROR), _count(results, Severity.WARNING)
-    checks = f"{counted(len(results), 'check')} on {facts.objects.place}"
+    incomplete = sum(bool(result.unchecked) for result in results)
+    parts = f" ({incomplete} not complete)" if incomplete else ""
+    checks = f"{counted(len(results), 'check')}{parts} on {facts.objects.place}"
     if errors or warnings:
         counts = [counted(count, noun) for count, noun in ((errors, "error"), (warnings, "warning")) if count]
         yield f"{', '.join(counts)}: {checks}"
     else:
-        yield f"nothing found: {checks}"
+        yield f"nothing found: {checks}; a fault that may pass counts after {span(facts.older_than)} (--older-than)"
 
 
 def _finding_lines(check: HealthCheck, finding: Finding) -> Iterator[str]:

@@ -81,7 +81,8 @@ def _kubeconfig_files(kubeconfig: str | Path | None) -> list[Path]:
     if listed := os.environ.get("KUBECONFIG"):
         existing = [path for part in listed.split(os.pathsep) if part and (path := Path(part)).is_file()]
         if not existing:
-            raise BadKubeconfig(f"KUBECONFIG names {listed}, which does not exist")
+            reason = "is a directory" if Path(listed).is_dir() else "does not exist"
+            raise BadKubeconfig(f"KUBECONFIG names {listed}, which {reason}")
         return existing
     return [Path.home() / ".kube" / "config"]
 

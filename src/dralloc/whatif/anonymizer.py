@@ -34,7 +34,7 @@ _KEPT: Final = _fields("""
     creationTimestamp deletionTimestamp startTime completionTime timeAdded allocationTimestamp lastProbeTime lastTransitionTime
     lastHeartbeatTime firstTimestamp lastTimestamp lastObservedTime eventTime
     type status reason phase effect operator protocol hostIP restartPolicy preemptionPolicy schedulerName priorityClassName
-    whenUnsatisfiable nodeAffinityPolicy nodeTaintsPolicy completionMode completedIndexes managedBy finalizers
+    whenUnsatisfiable nodeAffinityPolicy nodeTaintsPolicy completionMode completedIndexes managedBy
     declaredFeatures scopes source action component
     reportingComponent driver device deviceClassName extendedResourceName resourceName counterSet compatibilityGroups
     allocationMode matchAttribute distinctAttribute partitionTypeAttribute bindingConditions bindingFailureConditions
@@ -61,7 +61,7 @@ _QUANTITIES: Final = _fields("""
 # Kinds whose names administrators chose for all users.
 _KEPT_NAMES: Final = frozenset({"CSIDriver", "DeviceClass", "PriorityClass"})
 _LABEL_MAPS: Final = frozenset({"labels", "annotations", "matchLabels", "nodeSelector"})
-_LABEL_KEYS: Final = frozenset({"key", "topologyKey", "matchLabelKeys", "mismatchLabelKeys"})
+_LABEL_KEYS: Final = frozenset({"key", "topologyKey", "matchLabelKeys", "mismatchLabelKeys", "finalizers"})
 _TAINTS: Final = frozenset({"taint", "taints", "tolerations"})
 # Only drivers and people read these.
 _DROPPED: Final = {"parameters": {}, "description": "", "disruptedPods": {}}

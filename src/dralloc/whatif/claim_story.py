@@ -7,12 +7,13 @@ event is kept, because it says for whom.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from dralloc.api.claim_event_reasons import ALLOCATED, CREATED, DEALLOCATED, DELETED, RELEASED, RESERVED, WAITS
 from dralloc.api.core_v1 import Event
+from dralloc.api.pod_claims import CLAIM_FINALIZER
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.devices.result_text import text_of_result
 
@@ -139,8 +140,16 @@ def _from_status(claim: ResourceClaim, last: dict[str, StoryStep], events: list[
     if untold:
         yield StoryStep(RESERVED, "", f"reserved for {_listed(iter(untold))}")
     if claim.metadata.deletion_timestamp is not None:
-        message = "deletion was requested; it is deleted when no pod uses it"
-        yield StoryStep(DELETION_REQUESTED, str(claim.metadata.deletion_timestamp), message)
+        yield StoryStep(DELETION_REQUESTED, str(claim.metadata.deletion_timestamp), _awaited(claim.metadata.finalizers))
+
+
+def _awaited(finalizers: Sequence[str]) -> str:
+    """What the deletion of a claim waits for."""
+    others = [each for each in finalizers if each != CLAIM_FINALIZER]
+    message = "deletion was requested; it is deleted when no pod uses it"
+    if others:
+        message += f" and its finalizers are removed: {_listed(iter(others))}"
+    return message
 
 
 def _listed(names: Iterator[str]) -> str:

@@ -95,9 +95,13 @@ class PodConnections:
             raise NotFound(f"node {name} of pod {pod['metadata']['name']} does not exist")
         address = _address_of(name, read_document(record.value))
         if address is None:
+            # Agents serve them only to an API server that can prove who it is.
+            other = (
+                "its agent has no streaming server" if self._credentials is not None else "this API server has no TLS"
+            )
             raise BadRequest(
-                f"pod {pod['metadata']['name']} is on node {name}, which serves neither logs nor commands: its pods are simulated, or its "
-                "agent has no streaming server. Run the pod on a node of `dralloc node` without --fake, where containers are processes"
+                f"pod {pod['metadata']['name']} is on node {name}, which serves neither logs nor commands: its pods are simulated, or {other}. "
+                "Use `dralloc apiserver` without --insecure-http, and a node of `dralloc node` without --fake, where containers are processes"
             )
         if self._credentials is None:
             raise BadRequest(
