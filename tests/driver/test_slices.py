@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.api.device_parts import capacity, version
-from dralloc.api.resource_v1 import Device, DeviceTaint, ResourceSliceSpec
+from dralloc.api.device_parts import capacity, request_policy, version
+from dralloc.api.resource_v1 import CapacityRequestPolicy, Device, DeviceCapacity, DeviceTaint, ResourceSliceSpec
 from dralloc.driver.devices import Pool, counter_set, device, taint
 from dralloc.driver.slices import InvalidPools, check_pools, slices_of
 
@@ -87,6 +88,10 @@ def test_a_pool_with_another_placement_has_no_node_name() -> None:
     assert [(spec.all_nodes, spec.node_name) for spec in slices_of(here, DRIVER, NODE)] == [(None, NODE)]
 
 
+def shared(memory: DeviceCapacity, policies: Mapping[str, CapacityRequestPolicy] | None = None) -> Pool:
+    return Pool(name="p", devices=(device("d", capacity={"memory": memory}, shareable=True, policies=policies),))
+
+
 @dataclass(frozen=True)
 class FaultCase:
     id: str
@@ -131,6 +136,26 @@ FAULTS = [
             Pool(name="p", devices=(device("d", capacity={"memory": capacity("8Gi", default="1Gi", step="1Gi")}),)),
         ),
         want="pool p, slice 0: spec.devices[0].capacity[memory]",
+    ),
+    FaultCase(
+        id="a range without its beginning, with the argument of the builder",
+        pools=(shared(capacity("8Gi", default="1Gi", step="1Gi")),),
+        want="requestPolicy.validRange.min: Required value: required when validRange is set (device d: capacity(minimum=...))",
+    ),
+    FaultCase(
+        id="a default outside the steps, with the argument of the builder",
+        pools=(shared(capacity("8Gi", default="1500Mi", minimum="1Gi", step="1Gi")),),
+        want="the step, 1Gi (device d: capacity(step=...))",
+    ),
+    FaultCase(
+        id="a default that never fits",
+        pools=(shared(capacity("16Gi", default="32Gi")),),
+        want="pool p: device d, capacity memory: the default, 32Gi, is more than the whole amount, 16Gi",
+    ),
+    FaultCase(
+        id="a default of a named policy that never fits",
+        pools=(shared(capacity("16Gi", policy_name="half"), policies={"half": request_policy(default="32Gi")}),),
+        want="the default, 32Gi, is more than the whole amount, 16Gi",
     ),
     FaultCase(
         id="a time that is none",

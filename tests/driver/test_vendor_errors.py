@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dralloc.driver import AllocatedDevice, DeviceHealth, DeviceKey, Health, Pool, capacity, device, taint, version
+import dralloc.driver as driver_sdk
+import dralloc.driver.devices as devices_module
+from dralloc.api.resource_v1 import DeviceCapacity
+from dralloc.driver import (
+    AllocatedDevice,
+    DeviceHealth,
+    DeviceKey,
+    Health,
+    Pool,
+    capacity,
+    device,
+    taint,
+    version,
+)
+from dralloc.driver.slices import check_pools
 from dralloc.driver.vendor_errors import UnknownArgument, text_of
 
+# Drivers need not have types.
+UNTYPED: Any = driver_sdk
 SHARE = AllocatedDevice(key=DeviceKey("pool", "gpu-0"), request="gpu")
 
 
@@ -33,6 +52,56 @@ def test_an_argument_that_does_not_exist_is_answered_with_those_that_do(call: Ca
     with pytest.raises(UnknownArgument) as raised:
         call()
     assert want in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "want"),
+    [
+        (lambda: UNTYPED.device("d", attributes={"speed": 1.5}), "device d, attribute speed: 1.5 is a float; use a str, an int, a bool or version(...)"),
+        (lambda: UNTYPED.device("d", attributes={"links": ["a"]}), "attribute links: ['a'] is a list; use a str"),
+        (lambda: UNTYPED.device("d", attributes={"model": None}), "attribute model: None is a NoneType; use a str"),
+        (lambda: UNTYPED.device("d", attributes={"firmware": UNTYPED.version(1.2)}), "version(): 1.2 is a float; use a str"),
+        (lambda: UNTYPED.device("d", attributes=["model"]), "device d: attributes is a list; use a dict by name"),
+        (lambda: UNTYPED.device("d", capacity={"memory": 1.5}), "device d, capacity memory: 1.5 is a float; use an int or a str such as '1500m' or '10Gi'"),
+        (lambda: UNTYPED.device("d", capacity={"memory": "8GiB"}), "device d, capacity memory: '8GiB' is not a quantity"),
+        (lambda: UNTYPED.device("d", capacity={"memory": None}), "device d, capacity memory: None is a NoneType; use an int or a str"),
+        (lambda: UNTYPED.device("d", capacity="80Gi"), "device d: capacity is a str; use a dict by name"),
+        (lambda: UNTYPED.device("d", draws={"card": {"memory": 1.5}}), "device d, draws card: 1.5 is a float; use an int or a str"),
+        (lambda: UNTYPED.device("d", draws={"card": "80Gi"}), "device d, draws card: '80Gi' is a str; use a dict by name"),
+        (lambda: UNTYPED.device("d", taints="hot"), "device d: taints is a str; use a list of taint(...)"),
+        (lambda: UNTYPED.device("d", taints=UNTYPED.taint("hot")), "device d: taints is a DeviceTaint; use a list of taint(...)"),
+        (lambda: UNTYPED.device("d", taints=["hot"]), "device d: taints has 'hot'; use a list of taint(...)"),
+        (lambda: UNTYPED.device(7), "device(): the name 7 is not a str"),
+        (lambda: UNTYPED.capacity("80Gi", default=1.5), "1.5 is a float; use an int or a str"),
+        (lambda: UNTYPED.capacity("80Gi", valid="10Gi"), "capacity(): valid is a str; use a list of amounts"),
+        (lambda: UNTYPED.counter_set("card", memory=1.5), "1.5 is a float; use an int or a str"),
+    ],
+)  # fmt: skip
+def test_a_value_of_another_type_is_answered_with_those_that_can_be_given(
+    call: Callable[[], object], want: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(want)):
+        call()
+
+
+EXAMPLES = [
+    paragraph.strip()
+    for described in (devices_module, *(getattr(driver_sdk, name) for name in driver_sdk.__all__))
+    for paragraph in re.split(r"\n\s*\n", inspect.getdoc(described) or "")
+    if re.match(r"\s*(device|capacity|counter_set|taint|version|Pool)\(", paragraph)
+]
+
+
+@pytest.mark.parametrize("example", [line for lines in EXAMPLES for line in lines.splitlines()])
+def test_examples_of_the_sdk_are_accepted_by_an_api_server(example: str) -> None:
+    made = eval(example, vars(driver_sdk))
+    if isinstance(made, DeviceCapacity):
+        made = device("d", capacity={"memory": made}, shareable=True)
+    check_pools([made if isinstance(made, Pool) else Pool(name="n", devices=(made,))], "gpu.example.com", "n")
+
+
+def test_there_are_examples() -> None:
+    assert any(example.startswith("device(") for example in EXAMPLES)
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,16 @@
 """Builders for devices and pools: plain numbers and texts in, API objects out.
 
-device("gpu-0", attributes={"model": "a100"}, shareable=True, capacity={"memory": capacity("80Gi", default="10Gi", step="1Gi")})
+device("gpu-0", attributes={"model": "a100"}, shareable=True, capacity={"memory": capacity("80Gi", default="10Gi", minimum="1Gi")})
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from dralloc.api import device_parts as parts
-from dralloc.api.device_parts import Amount, AttributeValue
+from dralloc.api.device_parts import Amount, AttributeValue, BadArgument
 from dralloc.api.meta_v1 import NodeSelector
 from dralloc.api.resource_v1 import (
     CapacityRequestPolicy,
@@ -20,6 +21,8 @@ from dralloc.api.resource_v1 import (
     DeviceTaint,
 )
 from dralloc.driver.vendor_errors import made_with_known_arguments, with_known_arguments
+
+Part = TypeVar("Part")
 
 
 @made_with_known_arguments
@@ -67,18 +70,20 @@ def device(
     `taints` keep pods away (see `taint`). `policies` are request policies for `capacity(..., policy_name=...)`. With
     `remainder="GiveToLast"`, the share that uses up one capacity gets what is available of the others.
 
-    device("gpu-0", attributes={"model": "a100"}, shareable=True, capacity={"memory": capacity("80Gi", default="10Gi", step="1Gi")})
+    device("gpu-0", attributes={"model": "a100"}, shareable=True, capacity={"memory": capacity("80Gi", default="10Gi", minimum="1Gi")})
     """
+    if not isinstance(name, str):
+        raise BadArgument(f"device(): the name {name!r} is not a str")
+    drawn = _by_name(draws, parts.counters, name, "draws", "draws")
     return Device(
         name=name,
-        attributes={key: parts.attribute(value) for key, value in (attributes or {}).items()},
-        capacity=parts.capacities(capacity or {}),
+        attributes=_by_name(attributes, parts.attribute, name, "attributes", "attribute"),
+        capacity=_by_name(capacity, parts.capacity_of, name, "capacity", "capacity"),
         allow_multiple_allocations=True if shareable else None,
         consumes_counters=tuple(
-            DeviceCounterConsumption(counter_set=key, counters=parts.counters(amounts))
-            for key, amounts in (draws or {}).items()
+            DeviceCounterConsumption(counter_set=key, counters=counters) for key, counters in drawn.items()
         ),
-        taints=tuple(taints),
+        taints=_taints(taints, name),
         request_policies=dict(policies or {}),
         remainder=remainder,
     )
@@ -99,3 +104,28 @@ def taint(key: str, value: str = "", *, effect: str = "NoSchedule") -> DeviceTai
     Pods whose request tolerates the taint are not affected.
     """
     return DeviceTaint(key=key, value=value, effect=effect)
+
+
+def _by_name(
+    given: Mapping[str, Any] | None, make: Callable[[Any], Part], device: str, argument: str, one: str
+) -> dict[str, Part]:
+    """The parts of the device by name; a value that cannot be one is told with its name. Drivers need not have types."""
+    if given is not None and not isinstance(given, Mapping):
+        raise BadArgument(f"device {device}: {argument} is a {type(given).__name__}; use a dict by name")
+    made = {}
+    for name, value in (given or {}).items():
+        try:
+            made[name] = make(value)
+        except ValueError as error:
+            raise BadArgument(f"device {device}, {one} {name}: {error}") from None
+    return made
+
+
+def _taints(given: Any, device: str) -> tuple[DeviceTaint, ...]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise BadArgument(f"device {device}: taints is a {type(given).__name__}; use a list of taint(...)")
+    taints = tuple(given)
+    for each in taints:
+        if not isinstance(each, DeviceTaint):
+            raise BadArgument(f"device {device}: taints has {each!r}; use a list of taint(...)")
+    return taints

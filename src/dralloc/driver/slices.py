@@ -6,8 +6,10 @@ counters or lists; counter sets have slices of their own.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -23,11 +25,24 @@ from dralloc.api.validation.resource_slice import (
     is_advanced,
     validate_resource_slice,
 )
+from dralloc.devices.request_policies import capacities_of
 from dralloc.driver.devices import Pool
 from dralloc.primitives.features import GATES, FeatureGates
+from dralloc.primitives.field_errors import FieldError
 
 # Fields of disabled features are dropped by the server and reported; they are not errors here.
 EVERY_GATE = FeatureGates.only(GATES)
+# The arguments of the builders by the end of the field that they set; the first one counts.
+ARGUMENTS: Final = {
+    "validRange.min": "capacity(minimum=...)",
+    "validRange.max": "capacity(maximum=...)",
+    "validRange.step": "capacity(step=...)",
+    "requestPolicy.default": "capacity(default=...)",
+    "validValues": "capacity(valid=...)",
+    "requestPolicy": "device(shareable=True)",
+    "requestPolicyName": "capacity(policy_name=...)",
+    "consumesCounters": "device(draws=...)",
+}
 
 
 class InvalidPools(ValueError):
@@ -108,12 +123,25 @@ def _find_faults(pool: Pool, driver: str, node_name: str | None) -> Iterator[str
         except BadTimestamp as error:
             yield f"pool {pool.name}, slice {index}: {error}"
         else:
-            yield from (f"pool {pool.name}, slice {index}: {fault}" for fault in faults)
+            yield from (f"pool {pool.name}, slice {index}: {fault}{_hint(fault, spec)}" for fault in faults)
     yield from (f"pool {pool.name}: {fault}" for fault in _find_faults_across(pool))
 
 
+def _hint(fault: FieldError, spec: ResourceSliceSpec) -> str:
+    """The device and the argument that the fault is about, for those who know the builders rather than the fields."""
+    inside = re.match(r"spec\.devices\[(\d+)\]\.(.+)", str(fault.path))
+    if inside is None:
+        return ""
+    field = re.sub(r"\[[^\]]*\]", "", inside[2])
+    argument = next((argument for end, argument in ARGUMENTS.items() if field.endswith(end)), "")
+    name = (spec.devices or ())[int(inside[1])].name
+    return f" (device {name}: {argument})" if argument else f" (device {name})"
+
+
 def _find_faults_across(pool: Pool) -> Iterator[str]:
-    """Faults that no single slice shows: duplicate names and missing counters."""
+    """Faults that no single slice shows: duplicate names, missing counters, and defaults that never fit."""
+    for device in pool.devices:
+        yield from _find_large_defaults(device)
     for name, count in Counter(device.name for device in pool.devices).items():
         if count > 1:
             yield f"device {name} is listed {count} times"
@@ -128,3 +156,14 @@ def _find_faults_across(pool: Pool) -> Iterator[str]:
                 continue
             for name in sorted(drawn.counters.keys() - sets[drawn.counter_set].keys()):
                 yield f"device {device.name} consumes counter {name}, which counter set {drawn.counter_set} does not have"
+
+
+def _find_large_defaults(device: Device) -> Iterator[str]:
+    """A server accepts them, but a request that names no amount is never satisfied."""
+    for name, capacity in capacities_of(device).items():
+        policy = capacity.request_policy
+        if policy is not None and policy.default is not None and policy.default > capacity.value:
+            yield (
+                f"device {device.name}, capacity {name}: the default, {policy.default}, is more than the whole amount, {capacity.value}: "
+                "no request that names no amount would fit; lower capacity(default=...)"
+            )

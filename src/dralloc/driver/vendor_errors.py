@@ -1,4 +1,4 @@
-"""Errors in the vendor's part of a driver: arguments that do not exist, and exceptions as text for those who run the driver."""
+"""Errors in the vendor's part of a driver: arguments that do not exist or have no such value, and exceptions as text for those who run the driver."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, ParamSpec, TypeVar
+
+from dralloc.api.device_parts import BadArgument
+from dralloc.primitives.quantity import QuantityError
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -87,14 +90,14 @@ def _is_vendors(filename: str) -> bool:
     return not filename.startswith(("<frozen", _OWN_CODE, sys.base_prefix))
 
 
-def _tell_unknown_argument(
+def _tell_argument(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None, *, otherwise: Callable[..., Any]
 ) -> None:
-    if isinstance(error, UnknownArgument):
+    if isinstance(error, UnknownArgument | BadArgument | QuantityError):
         sys.stderr.write(f"{told(error)}\n")
     else:
         otherwise(kind, error, trace)
 
 
 # Devices are often described at the top of a program, before the driver runs: the message is all that its user needs.
-sys.excepthook = functools.partial(_tell_unknown_argument, otherwise=sys.excepthook)
+sys.excepthook = functools.partial(_tell_argument, otherwise=sys.excepthook)

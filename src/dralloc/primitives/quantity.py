@@ -12,7 +12,7 @@ import math
 import re
 from enum import Enum
 from functools import lru_cache
-from typing import ClassVar, Final, NamedTuple, NoReturn
+from typing import Any, ClassVar, Final, NamedTuple, NoReturn
 
 NANOS: Final = 10**9
 NANOS_PER_MILLI: Final = 10**6
@@ -294,7 +294,11 @@ def _read_exponent(text: str) -> int:
     return _wrap(exponent, 32)
 
 
-def _digits_of(number: int) -> str:
+def _digits_of(number: Any) -> str:
+    # Callers need not have types, and a float may be another amount than the one that was written.
+    if not isinstance(number, int):
+        kind = type(number).__name__
+        raise QuantityError(f"{number!r} is a {kind}; use an int or a str such as '1500m' or '10Gi'")
     if number.bit_length() > 3 * DIGITS_MAX:
         raise QuantityError(f"quantity is larger than 10^{DIGITS_MAX}")
     return str(number)
