@@ -28,7 +28,7 @@ from dralloc.store.errors import (
 from dralloc.store.interface import HistoryLimits, Store, Watch
 from dralloc.store.records import Record, StoreEvent
 from dralloc.store.store_url import open_store
-from tests.support.etcd_server import EtcdServer, etcd_program
+from tests.support.etcd_server import CALL_TIMEOUT_S, EtcdServer, etcd_program
 from tests.support.ports import free_port
 
 TEST_TIMEOUT_S = 60.0
@@ -191,6 +191,24 @@ def test_a_call_to_a_stopped_server_is_a_clear_error(own_server: EtcdServer) -> 
                 await store.get("/a")
 
     asyncio.run(run())
+
+
+@pytest.mark.slow
+def test_many_calls_to_a_stopped_server_fail_after_one_timeout(own_server: EtcdServer) -> None:
+    """Each of them reads the history first, and they do so together."""
+
+    async def main() -> None:
+        url = own_server.url("/r").replace(f"timeout={CALL_TIMEOUT_S}", "timeout=1")
+        async with await open_store(url) as store:
+            own_server.stop()
+            async with asyncio.timeout(20):
+                for _ in range(2):
+                    reads = (store.get("/a") for _ in range(50))
+                    writes = (store.create(f"/{number}", b"") for number in range(50))
+                    failed = await asyncio.gather(*reads, *writes, return_exceptions=True)
+                    assert {isinstance(each, StoreUnavailable) for each in failed} == {True}
+
+    asyncio.run(main())
 
 
 @pytest.mark.slow

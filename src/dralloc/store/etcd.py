@@ -48,7 +48,7 @@ class EtcdStore(Store):
         self._limits = limits
         self._clock = clock
         self._history: EtcdHistory | None = None
-        self._settling = asyncio.Lock()
+        self._settling: asyncio.Task[None] | None = None
         self._feed: EtcdFeed | None = None
         self._own_feeds: set[EtcdFeed] = set()
         self._compaction: asyncio.Task[None] | None = None
@@ -147,8 +147,9 @@ class EtcdStore(Store):
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
-            if self._compaction is not None:
-                self._compaction.cancel()
+            for task in (self._compaction, self._settling):
+                if task is not None:
+                    task.cancel()
             for feed in self._feeds():
                 feed.close()
             await self._api.close()
@@ -241,20 +242,23 @@ class EtcdStore(Store):
         """Returns when etcd is known to have the history of our revisions; otherwise that is begun, and all watches end."""
         if self._closed:
             raise StoreClosed
-        if self._is_certain():
-            return
-        async with self._settling:
-            if self._is_certain():
-                return
-            found, header = await settle_history(self._api, self._keys.history, self._history, self._clock.now())
-            # Together with the base: an answer of this cluster is of this history.
-            self._api.follow(header, is_new=found != self._history)
-            if found != self._history:
-                is_restored, self._history = self._history is not None, found
-                self._keys = KeySpace(self._keys.root, found.base)
-                self._compact_above = header.revision + self._limits.events_max
-                for feed in self._feeds() if is_restored else ():
-                    feed.end(Restored(feed.revision))
+        while not self._is_certain():
+            # All calls wait for one attempt, and share its failure: one after the other, they would wait for each other's timeouts.
+            if self._settling is None or self._settling.done():
+                self._settling = asyncio.create_task(self._settle_once())
+                self._settling.add_done_callback(_retrieve)
+            await asyncio.shield(self._settling)
+
+    async def _settle_once(self) -> None:
+        found, header = await settle_history(self._api, self._keys.history, self._history, self._clock.now())
+        # Together with the base: an answer of this cluster is of this history.
+        self._api.follow(header, is_new=found != self._history)
+        if found != self._history:
+            is_restored, self._history = self._history is not None, found
+            self._keys = KeySpace(self._keys.root, found.base)
+            self._compact_above = header.revision + self._limits.events_max
+            for feed in self._feeds() if is_restored else ():
+                feed.end(Restored(feed.revision))
 
     def _is_certain(self) -> bool:
         silent_s = asyncio.get_running_loop().time() - self._api.heard_s
@@ -276,6 +280,12 @@ class EtcdStore(Store):
 
     def _feeds(self) -> list[EtcdFeed]:
         return [feed for feed in (self._feed, *self._own_feeds) if feed is not None]
+
+
+def _retrieve(task: asyncio.Task[None]) -> None:
+    """No call may wait any more for the failure."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _put(key: bytes, value: bytes) -> pb.RequestOp:
