@@ -18,7 +18,7 @@ from dralloc.cli.product_version import RECORD, commit_of_clone
 from dralloc.web.page import CONTENT_TYPES, FIRST
 from tests.support.child_process import child_process
 from tests.support.cluster_process import ready
-from tests.support.installation import PREBUILT_ONLY, build_dist, interpreters, only, outside, run
+from tests.support.installation import PREBUILT_ONLY, build_dist, interpreters, only, outside, run, version_line
 from tests.support.source_tree import ROOT
 
 pytestmark = pytest.mark.slow
@@ -46,15 +46,12 @@ def sources() -> set[str]:
     return {path for path in run(command, ROOT).splitlines() if (ROOT / path).exists()}
 
 
-def version_line() -> str:
-    return f"dralloc {__version__} (commit {commit_of_clone(ROOT)})\n"
-
-
 # --- Contents -----------------------------------------------------------------------------------------------------
 
 
 def test_a_wheel_has_every_file_of_the_package_and_nothing_else(dist: Path, sources: set[str]) -> None:
     names = set(zipfile.ZipFile(only(dist, "*.whl")).namelist())
+    assert commit_of_clone(ROOT) in version_line(dist)
     packaged = {name for name in names if not name.startswith(f"dralloc-{__version__}.dist-info/")}
     assert packaged == {path.removeprefix("src/") for path in sources} | {f"dralloc/{RECORD}"}
     assert f"dralloc-{__version__}.dist-info/licenses/LICENSE" in names
@@ -92,7 +89,7 @@ def test_a_wheel_in_an_empty_environment_of_each_python(dist: Path, tmp_path: Pa
     environment = outside(tmp_path, **PREBUILT_ONLY)
     run([*UV, "venv", "--python", str(interpreters()[python]), "empty"], tmp_path, environment)
     run([*UV, "pip", "install", "--python", "empty", str(only(dist, "*.whl"))], tmp_path, environment)
-    assert run(["empty/bin/dralloc", "--version"], tmp_path, environment) == version_line()
+    assert run(["empty/bin/dralloc", "--version"], tmp_path, environment) == version_line(dist)
     found = run(["empty/bin/dralloc", "validate", "-o", "json", str(ROOT / "examples" / "demo")], tmp_path, environment)
     assert json.loads(found)["errors"] == 0
     assert run(["empty/bin/python", "-c", PROFILES], tmp_path, environment).split() == ["cpu", "gpu", "mig", "nic", "tpu"]  # fmt: skip
@@ -120,7 +117,7 @@ def test_pip(dist: Path, tmp_path: Path) -> None:
     environment = outside(tmp_path, **PREBUILT_ONLY)
     run([sys.executable, "-m", "venv", "empty"], tmp_path, environment)
     run(["empty/bin/pip", "install", "--quiet", str(only(dist, "*.whl"))], tmp_path, environment)
-    assert run(["empty/bin/dralloc", "--version"], tmp_path, environment) == version_line()
+    assert run(["empty/bin/dralloc", "--version"], tmp_path, environment) == version_line(dist)
 
 
 def test_the_source_archive_in_an_empty_environment(dist: Path, tmp_path: Path) -> None:
@@ -128,7 +125,7 @@ def test_the_source_archive_in_an_empty_environment(dist: Path, tmp_path: Path) 
     environment = outside(tmp_path)
     run([*UV, "venv", "empty"], tmp_path, environment)
     run([*UV, "pip", "install", "--python", "empty", str(only(dist, "*.tar.gz"))], tmp_path, environment)
-    assert run(["empty/bin/dralloc", "--version"], tmp_path, environment) == version_line()
+    assert run(["empty/bin/dralloc", "--version"], tmp_path, environment) == version_line(dist)
 
 
 def test_pipx(dist: Path, tmp_path: Path) -> None:
@@ -141,13 +138,13 @@ def test_pipx(dist: Path, tmp_path: Path) -> None:
         "kubectl-dra",
         "kubectl_complete-dra",
     ]
-    assert run(["bin/dralloc", "--version"], tmp_path, environment) == version_line()
+    assert run(["bin/dralloc", "--version"], tmp_path, environment) == version_line(dist)
 
 
 def test_uvx(dist: Path, tmp_path: Path) -> None:
     environment = outside(tmp_path, **PREBUILT_ONLY)
     command = [*UV, "tool", "run", "--from", str(only(dist, "*.whl")), "dralloc", "--version"]
-    assert run(command, tmp_path, environment) == version_line()
+    assert run(command, tmp_path, environment) == version_line(dist)
 
 
 # --- The commit ---------------------------------------------------------------------------------------------------

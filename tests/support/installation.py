@@ -7,10 +7,13 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from functools import cache
 from pathlib import Path
 from typing import Final
 
+from dralloc import __version__
+from dralloc.cli.product_version import RECORD
 from tests.support.source_tree import ROOT
 
 # Where our own programs are.
@@ -32,6 +35,13 @@ def build_dist(directory: Path, *options: str) -> Path:
 def only(directory: Path, pattern: str) -> Path:
     (found,) = directory.glob(pattern)
     return found
+
+
+def version_line(dist: Path) -> str:
+    """What `dralloc --version` prints once the wheel is installed."""
+    with zipfile.ZipFile(only(dist, "*.whl")) as wheel:
+        commit = wheel.read(f"dralloc/{RECORD}").decode().strip()
+    return f"dralloc {__version__} (commit {commit})\n"
 
 
 @cache
