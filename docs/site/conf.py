@@ -63,10 +63,11 @@ def linked_pages(page: Path, text: str) -> list[Path]:
     return [(page.parent / target).resolve() for target in re.findall(r"\]\(([^)#:]+\.md)\)", text)]
 
 
-def add_navigation(_app: Any, name: str, source: list[str]) -> None:
+def add_navigation(app: Any, name: str, source: list[str]) -> None:
     """Each section of docs/README.md is one of the site; each page of another folder is below the README of the folder."""
     page = ROOT / f"{name}.md"
     if name == root_doc:
+        app.env.note_dependency(str(INDEX))
         source[0] += table_of_contents([INDEX])
         _, *sections = re.split(r"^## ", INDEX.read_text(), flags=re.M)
         for section in sections:
