@@ -112,10 +112,28 @@ def test_a_driver_with_faults_ends_in_findings(tmp_path: Path) -> None:
     program.write_text(REFUSING)
     result = run("--only", "prepare.answer", "--junit", report, "--", sys.executable, program)
     assert result.exit_code == 1, result.output
-    assert "violation: preparing claim default/driver-test-1 failed: RuntimeError: not today" in result.output
+    assert (
+        "violation: preparing claim default/driver-test-1 failed: driver.py, line 7: RuntimeError: not today"
+        in result.output
+    )
     assert "why it matters:" in result.output
+    assert (
+        "how to fix it: the driver itself answered with this error; find its cause in the code of the driver"
+        in result.output
+    )
+    assert "driver.py, line 7" in report.read_text()
     assert "0 of 1 checks passed (0 with remarks), 1 failed, 0 not tested, 0 not applicable" in result.output
     assert ElementTree.parse(report).getroot().get("failures") == "1"
+
+
+@pytest.mark.slow
+def test_a_driver_of_which_nothing_can_be_allocated_has_not_passed(tmp_path: Path) -> None:
+    program = tmp_path / "driver.py"
+    program.write_text(REFUSING.replace('device("d")', ""))
+    result = run("--only", "registration", "--only", "prepare.answer", "--wait", "2", "--", sys.executable, program)
+    assert result.exit_code == 1, result.output
+    assert "this is not a pass: 1 checks did not run because no devices of bad.example.com fit claim" in result.output
+    assert "publish a device that fits, or describe another claim with --claim" in result.output
 
 
 @pytest.mark.slow
@@ -244,6 +262,12 @@ BAD = [
     (["--only", "nonsense", "--list"], "no check begins with nonsense"),
     (["--kill-command", "x", "--socket", "/a"], "--kill-command is only for drivers"),
     (["--restore-device", "x", "--", "x"], "--restore-device needs --lose-device"),
+    (["--", "x", "--config={kubecfg}"], "{kubecfg} is not filled in; did you mean {kubeconfig}?"),
+    (["--lose-device", "rm {devices}", "--", "x"], "did you mean {device}?"),
+    (["--report", __file__, "--", "x"], "is not a directory; choose another one with --report"),
+    (["--report", f"{__file__}/new", "--", "x"], "is not a directory; choose another one with --report"),
+    (["--junit", "/proc", "--", "x"], "/proc is a directory; choose a file with --junit"),
+    (["--junit", "/nonexistent/a.xml", "--", "x"], "/nonexistent is not a directory; choose another one with --junit"),
     (["--wait-cleanup", "soon", "--", "x"], "'soon' is not a valid float"),
     (["--only", "nonsense", "--", "x"], "no check begins with nonsense; the groups are registration, prepare"),
     (["--claim", "/proc/nonexistent", "--", "x"], "No such file"),

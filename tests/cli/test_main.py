@@ -55,11 +55,12 @@ def test_wrong_use_ends_with_two(arguments: list[str]) -> None:
         (["convert", "old.yaml", "--to", "v1"], "Did you mean: dralloc convert -f old.yaml --to v1"),
         (["describe", "pod", "train-0"], "kubectl describe works with the same kubeconfig"),
         (["aply"], "Did you mean 'apply'?"),
+        (["new", "fpga.acme.test"], "Did you mean: dralloc new driver fpga.acme.test"),
         (["version"], "Did you mean: dralloc --version"),
         (["explain", "pod/train-0"], "Did you mean: dralloc explain pod train-0"),
         (["explain", "resourceclaim/c", "-n", "ml"], "Did you mean: dralloc explain claim c"),
     ],
-    ids=["apply", "convert", "kubectl", "typing error", "version", "pod/name", "claim/name"],
+    ids=["apply", "convert", "kubectl", "typing error", "new", "version", "pod/name", "claim/name"],
 )
 def test_wrong_use_is_told_what_was_meant(arguments: list[str], says: str) -> None:
     result = run(*arguments, env={"COLUMNS": "250"})

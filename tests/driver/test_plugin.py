@@ -138,7 +138,7 @@ def test_a_bad_claim_does_not_fail_the_others_of_the_call(directory: Path) -> No
         replaced = ClaimName("default", "good", "00000000-0000-4000-8000-000000000001")
         answers = await bench.caller.prepare([bad, missing, good, waiting, replaced])
         assert {claim.name: answers[claim.uid].error for claim in (bad, missing, waiting)} == {
-            "bad": "RuntimeError: the card is on fire",
+            "bad": f"test_plugin.py, line {fail_bad.__code__.co_firstlineno + 2}: RuntimeError: the card is on fire",
             "missing": "claim default/missing does not exist",
             "unallocated": "claim default/unallocated is not allocated",
         }

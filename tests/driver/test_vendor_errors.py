@@ -27,7 +27,7 @@ from dralloc.driver import (
     version,
 )
 from dralloc.driver.slices import check_pools
-from dralloc.driver.vendor_errors import UnknownArgument, text_of
+from dralloc.driver.vendor_errors import UnknownArgument, place_of, text_of
 
 # Drivers need not have types.
 UNTYPED: Any = driver_sdk
@@ -115,6 +115,22 @@ def test_there_are_examples() -> None:
 )
 def test_an_exception_is_shown_with_its_type(error: Exception, want: str) -> None:
     assert text_of(error) == want
+
+
+@pytest.mark.parametrize(
+    ("file", "want"),
+    [
+        ("/srv/driver.py", "driver.py, line 1"),
+        (f"{sys.base_prefix}/lib/python3.11/site-packages/driver.py", "driver.py, line 1"),
+        (f"{sys.base_prefix}/lib/python3.11/json/decoder.py", "test_vendor_errors.py"),
+        (driver_sdk.__file__, "test_vendor_errors.py"),
+    ],
+    ids=["a file", "installed in an image", "the standard library", "the SDK"],
+)
+def test_the_place_of_an_exception_is_in_the_code_of_the_vendor(file: str, want: str) -> None:
+    with pytest.raises(ZeroDivisionError) as raised:
+        exec(compile("1 / 0", file, "exec"))
+    assert place_of(raised.value).startswith(want)
 
 
 PROGRAM = """

@@ -53,6 +53,15 @@ def test_a_name_that_no_driver_can_have_is_refused(tmp_path: Path, name: str) ->
     assert not (tmp_path / "new").exists()
 
 
+def test_a_name_without_a_domain_is_refused(tmp_path: Path) -> None:
+    result = new("fpga", "--directory", tmp_path / "new")
+    assert (result.exit_code, (tmp_path / "new").exists()) == (2, False)
+    assert (
+        "'fpga' has no domain, so another driver may have the same name; use fpga.example.com with a domain of yours"
+        in " ".join(result.output.split())
+    )
+
+
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("precious")
     result = new(NAME, "--directory", tmp_path)

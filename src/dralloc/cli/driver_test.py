@@ -156,6 +156,7 @@ def driver_test(
         )
         if socket is not None and registry is not None:
             raise BadSetup("give --socket or --registry, not both")
+        _check_targets(junit, report)
     except BadSetup as error:
         fail(str(error))
     result = _run(settings, output)
@@ -175,6 +176,18 @@ def _list(only: tuple[str, ...], output: OutputFormat) -> None:
     except BadSetup as error:
         fail(str(error))
     answer(output, lambda: {"checks": [check_values(check) for check in checks]}, lambda: listed(checks))
+
+
+def _check_targets(junit: Path | None, report: Path | None) -> None:
+    """Refuse places that cannot be written to before the driver is tested, not afterwards."""
+    if junit is not None and junit.is_dir():
+        fail(f"{junit} is a directory; choose a file with --junit")
+    if junit is not None and not junit.absolute().parent.is_dir():
+        fail(f"{junit.parent} is not a directory; choose another one with --junit")
+    if report is not None:
+        existing = next(place for place in (report, *report.absolute().parents) if place.exists())
+        if not existing.is_dir():
+            fail(f"{existing} is not a directory; choose another one with --report")
 
 
 def _write(result: KitResult, junit: Path | None, report: Path | None) -> None:

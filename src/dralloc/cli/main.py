@@ -118,6 +118,8 @@ class _Commands(TyperGroup):
             if name == "explain" and rest and (meant := re.fullmatch(r"(pods?|po|\w*claims?)/(\S+)", rest[0])):
                 sort = "claim" if "claim" in meant[1] else "pod"
                 ctx.fail(f"explain takes kind and name separately. Did you mean: {program} explain {sort} {meant[2]}")
+            if name == "new" and rest and "." in rest[0]:
+                ctx.fail(f"Did you mean: {program} new driver {shlex.join(rest)}")
             if name in WITH_FILES_ONLY and rest and not rest[0].startswith("-"):
                 ctx.fail(f"{name} takes files with -f. Did you mean: {program} {name} -f {shlex.join(rest)}")
         return super().resolve_command(ctx, args)

@@ -31,7 +31,7 @@ from dralloc.driver.claims import (
 )
 from dralloc.driver.driver import Driver, call
 from dralloc.driver.metrics import DriverMetrics
-from dralloc.driver.vendor_errors import text_of
+from dralloc.driver.vendor_errors import text_of, told
 from dralloc.kubelet.checkpoint_file import BadCheckpoint
 from dralloc.primitives.errors import ApiError, NotFound
 
@@ -240,7 +240,7 @@ class Preparer:
             _logger.warning("%s %s: %s", operation, reference, error)
             return Failure(str(error))
         _logger.error("%s %s: %s", operation, reference, text_of(error), exc_info=error)
-        return Failure(text_of(error))
+        return Failure(told(error))
 
     def _count(self, operation: str, outcome: str) -> None:
         self._metrics.claims.add(self._driver.name, operation, outcome)

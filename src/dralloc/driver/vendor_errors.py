@@ -87,7 +87,11 @@ def _check_names(function: str, named: Iterable[str], known: tuple[str, ...]) ->
 
 
 def _is_vendors(filename: str) -> bool:
-    return not filename.startswith(("<frozen", _OWN_CODE, sys.base_prefix))
+    if filename.startswith(("<frozen", _OWN_CODE)):
+        return False
+    # A driver that is installed in an image is below the interpreter's own directory, too.
+    is_installed = not {"site-packages", "dist-packages"}.isdisjoint(Path(filename).parts)
+    return is_installed or not filename.startswith(sys.base_prefix)
 
 
 def _tell_argument(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 from dralloc.api.request_name import RequestName
 from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
@@ -14,6 +15,8 @@ from dralloc.kubelet.cdi import is_cdi_name
 from dralloc.kubelet.plugin_sockets import SOCKET_PATH_LENGTH_MAX
 from dralloc.primitives.field_errors import FieldPath
 from dralloc.rpc.plugin_services import DRA_PLUGIN_TYPE, DRA_SERVICES, DRA_V1, PluginService
+
+ITS_OWN_ERROR: Final = "the driver itself answered with this error; find its cause in the code of the driver"
 
 
 def check_info(info: PluginInfo) -> Iterator[Finding]:
@@ -59,7 +62,7 @@ def check_success(claim: ClaimName, answered: Mapping[str, AnsweredClaim], doing
     """The entry of the claim is not an error."""
     entry = answered.get(claim.uid)
     if entry is not None and entry.error:
-        yield Violation(f"{doing} claim {claim.namespace}/{claim.name} failed: {entry.error}")
+        yield Violation(f"{doing} claim {claim.namespace}/{claim.name} failed: {entry.error}", ITS_OWN_ERROR)
 
 
 def check_devices(

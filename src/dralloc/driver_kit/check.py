@@ -54,7 +54,7 @@ class CheckResult:
     seconds: float = 0.0
     # False if the driver does not have the feature.
     is_applicable: bool = True
-    # False if an option is missing without which the driver has not passed.
+    # False if the driver has not passed without this check: an option or a device is missing.
     is_testable: bool = True
 
     @property
@@ -64,3 +64,9 @@ class CheckResult:
         if any(isinstance(finding, Violation) for finding in self.findings):
             return CheckOutcome.FAILED
         return CheckOutcome.REMARKED if self.findings else CheckOutcome.PASSED
+
+    @property
+    def fix(self) -> str:
+        """What to change, in the order in which to try it."""
+        first = (finding.first for finding in self.findings if isinstance(finding, Violation) and finding.first)
+        return "; otherwise ".join((*dict.fromkeys(first), self.check.fix))

@@ -29,6 +29,10 @@ def skeleton_files(driver: str) -> Mapping[str, str]:
             f"{driver!r} cannot be the name of a driver: use at most 63 lower case letters, digits, '-' and '.', "
             "such as card.example.com"
         )
+    if "." not in driver:
+        raise BadSkeleton(
+            f"{driver!r} has no domain, so another driver may have the same name; use {driver}.example.com with a domain of yours"
+        )
     words = {"@DRIVER@": driver, "@PROJECT@": project_name(driver)}
     root = resources.files("dralloc.driver_kit") / "skeleton"
     return {PLACES.get(path, path): _filled(text, words) for path, text in _templates(root, "").items()}

@@ -281,6 +281,10 @@ class DriverUnderTest:
         try:
             made = await self.claims.allocated(self.new_name(), requests or self.requests(), self.shape.config)
         except CannotAllocate as error:
+            if requests is None and not self._made:
+                raise NotTestable(
+                    f"{error}; publish a device that fits, or describe another claim with --claim"
+                ) from None
             raise NotTested(str(error)) from None
         self._made.append(made)
         return made

@@ -10,6 +10,8 @@ class Violation:
     """The driver breaks its contract with kubelets."""
 
     text: str
+    # What to do before the advice of the check, if this is about something else.
+    first: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,4 +37,4 @@ class NotTested(Skip):
 
 
 class NotTestable(NotTested):
-    """The driver as a whole cannot be tested without an option that the user did not give: the run is not a pass."""
+    """The driver as a whole cannot be tested as it is, or without an option that the user did not give: the run is not a pass."""

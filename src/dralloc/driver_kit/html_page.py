@@ -58,7 +58,7 @@ def _article(result: CheckResult) -> str:
     check = result.check
     return (
         f'<article id="{check.id}"><h3><code>{check.id}</code> {escape(check.title)}</h3><ul>{found}</ul>'
-        f"<dl><dt>Why it matters</dt><dd>{escape(check.why)}.</dd><dt>How to fix it</dt><dd>{escape(check.fix)}.</dd></dl></article>"
+        f"<dl><dt>Why it matters</dt><dd>{escape(check.why)}.</dd><dt>How to fix it</dt><dd>{escape(result.fix)}.</dd></dl></article>"
     )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +33,9 @@ from dralloc.driver_kit.findings import Skip
 from dralloc.primitives.errors import AlreadyExists, NotFound
 
 LAST_LINES: Final = 10
+# What is filled in, between braces.
+PLACES: Final = ("node", "kubeconfig", "registry", "plugins", "cdi")
+DEVICE_PLACES: Final = ("device", "pool")
 
 
 class BadSetup(ValueError):
@@ -73,7 +78,16 @@ class KitSettings:
             raise BadSetup("--restore-device needs --lose-device")
         if self.kubeconfig is not None and self.serve_kubeconfig is not None:
             raise BadSetup("--kubeconfig and --serve-kubeconfig exclude each other")
+        refuse_misspelt(self.command, PLACES)
+        refuse_misspelt([self.lose_command or "", self.restore_command or ""], DEVICE_PLACES)
         checks_that_begin_with(self.only)
+
+
+def refuse_misspelt(words: Iterable[str], places: Sequence[str]) -> None:
+    """Raise `BadSetup` for a placeholder that resembles a known one; other words in braces belong to the command."""
+    for found in (found for word in words for found in re.findall(r"(?<!\$)\{(\w+)\}", word)):
+        if found not in places and (meant := difflib.get_close_matches(found, places, n=1)):
+            raise BadSetup(f"{{{found}}} is not filled in; did you mean {{{meant[0]}}}?")
 
 
 def checks_that_begin_with(beginnings: tuple[str, ...]) -> tuple[Check, ...]:
@@ -95,6 +109,8 @@ async def run_kit(
 ) -> KitResult:
     """Run the whole kit. `say` gets progress messages for the user."""
     objects = _read_claim(settings.claim) if settings.claim is not None else ()
+    if settings.lose_command is not None and settings.restore_command is None:
+        say("the device that --lose-device takes away stays lost; --restore-device brings it back")
     async with _subject(settings, objects, say) as subject:
         await subject.connect()
         say(f"driver {subject.driver or '(unknown name)'} on node {settings.node_name}")

@@ -34,7 +34,7 @@ def lines_of(result: CheckResult) -> Iterator[str]:
         yield f"{indent}{'violation' if isinstance(finding, Violation) else 'remark'}: {finding.text}"
     if result.outcome is CheckOutcome.FAILED:
         yield f"{indent}why it matters: {result.check.why}"
-        yield f"{indent}how to fix it: {result.check.fix}"
+        yield f"{indent}how to fix it: {result.fix}"
 
 
 def summary_of(results: Sequence[CheckResult]) -> Iterator[str]:
@@ -93,6 +93,7 @@ def values_of(results: Sequence[CheckResult], driver: str) -> dict[str, Any]:
 def _result_values(result: CheckResult) -> dict[str, Any]:
     return {
         **check_values(result.check),
+        "fix": result.fix,
         "outcome": result.outcome.value,
         "findings": [finding.text for finding in result.findings],
         "reason": result.skipped or None,
@@ -152,7 +153,7 @@ def _add_result(case: ElementTree.Element, result: CheckResult) -> None:
     texts = [finding.text for finding in result.findings if isinstance(finding, Violation)]
     if result.outcome is CheckOutcome.FAILED:
         failure = ElementTree.SubElement(case, "failure", message=_printable(texts[0]))
-        advice = (f"Why it matters: {result.check.why}.", f"How to fix it: {result.check.fix}.")
+        advice = (f"Why it matters: {result.check.why}.", f"How to fix it: {result.fix}.")
         failure.text = _printable("\n".join((*texts, *advice)))
     if result.skipped:
         message = f"{result.outcome.value}: {result.skipped}"
