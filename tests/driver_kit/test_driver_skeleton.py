@@ -37,6 +37,22 @@ def test_everything_that_a_driver_needs_is_there() -> None:
     assert f'name = "{NAME}"' in files["driver.py"]
 
 
+def test_where_dralloc_comes_from_is_said_once_for_image_and_workflow() -> None:
+    """An index may not have it."""
+    files = skeleton_files(NAME)
+    assert 'pip install --no-cache-dir "$DRALLOC" .' in files["Containerfile"]
+    job = yaml.safe_load(files[".github/workflows/driver.yml"])["jobs"]["test"]
+    assert job["env"]["DRALLOC"] == "${{ vars.DRALLOC || 'dralloc' }}"
+    (installs,) = [step["run"] for step in job["steps"] if "pip install" in step.get("run", "")]
+    assert installs == "pip install \"$DRALLOC\" --editable '.[test]'"
+    assert any("driver-test --strict " in step.get("run", "") for step in job["steps"])
+
+
+def test_the_pod_to_try_it_with_keeps_running() -> None:
+    pod = list(yaml.safe_load_all(skeleton_files(NAME)["manifests/pod.yaml"]))[-1]
+    assert pod["spec"]["containers"][0]["command"] == ["sh", "-c", "env; exec sleep infinity"]
+
+
 @pytest.mark.parametrize(
     ("driver", "want"),
     [(NAME, "card-driver"), ("driver.example.com", "driver"), ("3d", "3d-driver"), ("a" * 63, "a" * 50 + "-driver")],
@@ -80,6 +96,8 @@ def test_a_new_driver_passes_its_tests_and_the_kit(tmp_path: Path) -> None:
     assert (result.exit_code, "dralloc driver-test --report reports -- python driver.py" in result.output) == (0, True)
     validated = CliRunner().invoke(app, ["validate", str(directory / "manifests")])
     assert validated.exit_code == 0, validated.output
+    # Its author has other cards.
+    (directory / "cards" / "card-0").rename(directory / "cards" / "fpga-0")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "DRA_"))}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error"],
