@@ -130,7 +130,7 @@ def test_a_driver_with_faults_ends_in_findings(tmp_path: Path) -> None:
 def test_a_driver_of_which_nothing_can_be_allocated_has_not_passed(tmp_path: Path) -> None:
     program = tmp_path / "driver.py"
     program.write_text(REFUSING.replace('device("d")', ""))
-    result = run("--only", "registration", "--only", "prepare.answer", "--wait", "2", "--", sys.executable, program)
+    result = run("--only", "registration", "--only", "prepare.answer", "--", sys.executable, program)
     assert result.exit_code == 1, result.output
     assert "this is not a pass: 1 checks did not run because no devices of bad.example.com fit claim" in result.output
     assert "publish a device that fits, or describe another claim with --claim" in result.output
