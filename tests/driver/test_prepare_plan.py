@@ -35,6 +35,7 @@ def record(held_claim: ResourceClaim, *, prepared: bool = True, boot: str = "boo
 
 PUBLISHED = {("pool-a", "gpu-0"), ("pool-a", "gpu-1")}
 CLAIM = having("gpu-0")
+FABRIC = claim("c", request(), allocation=allocation(held("port-1", pool="fabric")))
 DONE = record(CLAIM)
 BEGUN = record(CLAIM, prepared=False)
 ASKED = ClaimReference("default", "c", CLAIM.metadata.uid)
@@ -57,6 +58,7 @@ CASES = [
         fetched=having("gpu-7"),
         want=Refuse("claim default/c: device pool-a/gpu-7 is not on this node (any more)"),
     ),
+    Case(id="a device of a pool that another program publishes for all nodes", fetched=FABRIC, want=Prepare(FABRIC)),
     Case(id="asked again", known=DONE, want=Repeat(DONE)),
     Case(id="interrupted", known=BEGUN, want=Prepare(CLAIM, before=BEGUN)),
     Case(

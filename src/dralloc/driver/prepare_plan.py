@@ -92,7 +92,10 @@ def decide_prepare(reference: ClaimReference, fetched: FetchedClaim, situation: 
         return Repeat(record)
     if not results and record is None:
         return Ignore()
-    if missing := [result for result in results if (result.pool, result.device) not in situation.published]:
+    # Pools of devices that all nodes reach are published elsewhere.
+    pools = {pool for pool, _ in situation.published}
+    own = [result for result in results if result.pool in pools]
+    if missing := [result for result in own if (result.pool, result.device) not in situation.published]:
         return Refuse(f"claim {reference}: device {missing[0].pool}/{missing[0].device} is not on this node (any more)")
     if conflict := _find_conflict(results, situation):
         return Refuse(f"claim {reference}: {conflict}")
