@@ -20,8 +20,8 @@ from tests.support.server_process import ServerProcess, server_process
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 DRIVERS = sorted(path.parent for path in (ROOT / "examples" / "drivers").glob("*/manifests"))
-# Files of programs, not objects of a cluster.
-NO_OBJECTS = {"kustomization.yaml", "audit-policy.yaml"}
+# Files of programs, not objects of a cluster; and an object of the Prometheus operator, whose kind is a custom resource.
+NO_OBJECTS = {"kustomization.yaml", "audit-policy.yaml", "alerts.yaml", "prometheus-rule.yaml"}
 FOLDERS = [DEPLOY, *(driver / "manifests" for driver in DRIVERS)]
 # Templates, and links to the manifests.
 CHART = DEPLOY / "chart"

@@ -198,10 +198,10 @@ def test_many_calls_to_a_stopped_server_fail_after_one_timeout(own_server: EtcdS
     """Each of them reads the history first, and they do so together."""
 
     async def main() -> None:
-        url = own_server.url("/r").replace(f"timeout={CALL_TIMEOUT_S}", "timeout=1")
+        url = own_server.url("/r").replace(f"timeout={CALL_TIMEOUT_S}", "timeout=3")
         async with await open_store(url) as store:
             own_server.stop()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(40):
                 for _ in range(2):
                     reads = (store.get("/a") for _ in range(50))
                     writes = (store.create(f"/{number}", b"") for number in range(50))

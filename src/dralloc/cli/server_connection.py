@@ -94,7 +94,7 @@ def what_to_do(error: Exception, server: str) -> str:
         case TransportError():
             return _unreached(error, server)
         case DecodeError() | MsgspecError():
-            return f"{server} sent a response that this version of dralloc cannot decode: {error}"
+            return _undecodable(error, server)
         case _:
             return f"{server}: {error}"
 
@@ -121,7 +121,13 @@ def _unreached(error: TransportError, server: str) -> str:
                 return f"the host name of {server} cannot be resolved; check the kubeconfig and the network"
             case TimeoutError():
                 return f"timeout waiting for {server}; check network, firewall and VPN"
+            case MsgspecError():
+                return _undecodable(cause, server)
     return str(error)
+
+
+def _undecodable(error: BaseException, server: str) -> str:
+    return f"{server} sent a response that this version of dralloc cannot decode: {error}"
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -281,7 +281,7 @@ def _decoded(decoder: msgspec.json.Decoder[AnswerT], body: bytes) -> AnswerT:
     try:
         return decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise TransportError(f"the answer is no answer of an API server: {error}") from None
+        raise TransportError(f"the answer is no answer of an API server: {error}") from error
 
 
 def _filled(**parameters: str) -> dict[str, str]:
