@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from random import Random
 from typing import Any, Final
 
@@ -244,13 +245,11 @@ class RandomWorkload:
             await self._client.calls.delete(
                 resource_for(Job), ObjectKey(NAMESPACE, job.metadata.name), propagation="Background"
             )
-        for pod in await self._client.list(Pod):
-            try:
-                await self._client.delete(Pod, pod.metadata.name, namespace=pod.metadata.namespace)
-            except NotFound:
-                continue
-        for group in await self._client.list(PodGroup):
-            await self._client.delete(PodGroup, group.metadata.name, namespace=NAMESPACE)
+        # The garbage collector deletes pods and groups of jobs at the same time.
+        for kind in (Pod, PodGroup):
+            for each in await self._client.list(kind):
+                with suppress(NotFound):
+                    await self._client.delete(kind, each.metadata.name, namespace=each.metadata.namespace)
         for rule in await self._client.list(DeviceTaintRule):
             await self._client.delete(DeviceTaintRule, rule.metadata.name)
 
