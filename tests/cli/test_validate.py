@@ -194,6 +194,29 @@ def test_directories_are_searched_and_unreadable_files_are_told(tmp_path: Path) 
     assert (nothing.exit_code, nothing.stderr.count("\n")) == (2, 1)
 
 
+EMPTY = ["", "# Nothing yet.\n---\n", "---\n---\n", '{"apiVersion": "v1", "kind": "List", "items": []}']
+
+
+@pytest.mark.parametrize("text", EMPTY)
+def test_no_objects_at_all_is_wrong_input(text: str, tmp_path: Path) -> None:
+    (tmp_path / "claims.yaml").write_text(text)
+    for name, stdin in (("-", text), (str(tmp_path), None), (str(tmp_path / "claims.yaml"), None)):
+        result = run(name, stdin=stdin)
+        said = f"{name if stdin is None else '<stdin>'}: error: no objects here: empty, or only comments\n"
+        assert (result.exit_code, result.stdout, result.stderr) == (2, "", said)
+    report = json.loads(run("-", "-o", "json", stdin=text).stdout)
+    assert (report["objects"], [entry["file"] for entry in report["diagnostics"]]) == (0, ["<stdin>"])
+
+
+@pytest.mark.parametrize("text", EMPTY)
+def test_an_empty_file_among_others_is_no_fault(text: str, tmp_path: Path) -> None:
+    (tmp_path / "empty.yaml").write_text(text)
+    (tmp_path / "claim.yaml").write_text(GOOD)
+    for names in ([tmp_path], [tmp_path / "empty.yaml", tmp_path / "claim.yaml"]):
+        result = run(*map(str, names))
+        assert (result.exit_code, result.stderr) == (0, "1 object in 2 files: 0 errors, 0 warnings\n")
+
+
 @pytest.mark.slow
 def test_large_files_are_judged_in_parts_and_told_as_one(tmp_path: Path) -> None:
     file = tmp_path / "many.yaml"

@@ -26,7 +26,7 @@ def read_sources(names: list[str]) -> Iterator[Source]:
     for name in names:
         path = Path(name)
         if name == STANDARD_INPUT:
-            yield Source("<stdin>", sys.stdin.buffer.read())
+            yield Source(shown_name(name), sys.stdin.buffer.read())
         elif path.is_dir():
             found = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
             if not found:
@@ -34,6 +34,11 @@ def read_sources(names: list[str]) -> Iterator[Source]:
             yield from map(_read, found)
         else:
             yield _read(path)
+
+
+def shown_name(name: str) -> str:
+    """How messages call what the user named."""
+    return "<stdin>" if name == STANDARD_INPUT else name
 
 
 def _read(path: Path) -> Source:

@@ -45,7 +45,7 @@ def validate(
     """
     from dralloc.cli.file_parts import cut
     from dralloc.cli.manifest_checks import CheckOptions, check_parts
-    from dralloc.cli.manifest_files import read_sources
+    from dralloc.cli.manifest_files import read_sources, shown_name
     from dralloc.cli.progress import progress
 
     report = _Report(output, output_version)
@@ -53,12 +53,15 @@ def validate(
     sources = list(read_sources(files))
     for source in sources:
         if source.error:
-            report.tell_unreadable(source)
+            report.tell_unusable(source.name, source.error)
     parts = list(cut(source for source in sources if not source.error))
     judged = zip(parts, check_parts(parts, options), strict=True)
     for part, judgement in progress(judged, total=len(parts), what="checking"):
         report.tell(part, judgement)
     report.tell_about_names([source for source in sources if not source.error])
+    if report.is_empty and report.is_usable:
+        for name in files:
+            report.tell_unusable(shown_name(name), "no objects here: empty, or only comments")
     report.conclude()
 
 
@@ -69,7 +72,7 @@ class _Report:
         self.output = output
         self.version = version
         self.files = self.objects = self.errors = self.warnings = 0
-        self.all_readable = True
+        self.is_usable = True
         self.entries: list[dict[str, Any]] = []
         self.stored: list[ApiObject] = []
 
@@ -82,11 +85,16 @@ class _Report:
         """Findings go to standard error if standard output has the objects."""
         return self.version is not None
 
-    def tell_unreadable(self, source: Source) -> None:
-        self.all_readable = False
-        self.entries.append({"file": source.name, "severity": "error", "message": source.error})
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to judge, and no fault is found. One empty file among others is no fault, as for kubectl."""
+        return not self.objects and not self.errors
+
+    def tell_unusable(self, name: str, reason: str) -> None:
+        self.is_usable = False
+        self.entries.append({"file": name, "severity": "error", "message": reason})
         if not self.is_for_machines:
-            say(f"{source.name}: error: {source.error}", err=True)
+            say(f"{name}: error: {reason}", err=True)
 
     def tell(self, part: Part, judgement: ManifestDiagnosis) -> None:
         self.files += not part.lines_before
@@ -139,10 +147,10 @@ class _Report:
             self._print_values(stored)
         else:
             say(to_yaml(stored), newline=False)
-            if self.files:
+            if self.files and not self.is_empty:
                 counts = f"{_count(self.objects, 'object')} in {_count(self.files, 'file')}"
                 say(f"{counts}: {_count(self.errors, 'error')}, {_count(self.warnings, 'warning')}", err=True)
-        if not self.all_readable:
+        if not self.is_usable:
             raise typer.Exit(BAD_INPUT)
         if self.errors:
             raise typer.Exit(FINDINGS)
