@@ -155,6 +155,26 @@ def test_options_that_name_something_of_a_cluster_complete_it() -> None:
     assert silent == []
 
 
+@pytest.mark.parametrize("option", ["--install-completion", "--show-completion"])
+@pytest.mark.parametrize("words", [["tcsh"], ["=tcsh"], ["bash", "zsh"], ["bash", "--help"], ["pwsh"]])
+def test_shells_without_completion_are_refused_and_nothing_is_installed(
+    option: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    arguments = [option + words[0]] if words[0].startswith("=") else [option, *words]
+    result = run(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert all(shell in result.stderr for shell in ("bash", "zsh", "fish"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_completion_is_for_the_shell_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert "#compdef dralloc" in run("--show-completion", "zsh").stdout
+    assert run("--install-completion=fish").exit_code == 0
+    assert [file.name for file in tmp_path.rglob("*") if file.is_file()] == ["dralloc.fish"]
+
+
 # --- Colours and progress -------------------------------------------------------------------------------------------------
 
 

@@ -20,6 +20,7 @@ from typer.main import get_command
 from dralloc.cli.command_table import COMMANDS
 from dralloc.cli.output import fail
 from dralloc.cli.program_name import PLUGIN, PRODUCT, as_called, is_plugin, program_name
+from dralloc.cli.shell_completion import set_up_completion
 
 # Take manifests with -f and nothing without a dash, as kubectl does.
 WITH_FILES_ONLY: Final = frozenset({"allocate", "apply", "convert"})
@@ -87,6 +88,8 @@ class _Commands(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         """Takes the options for a server before the command, too, as kubectl does."""
         leading, rest = _split_leading_options(args)
+        if not is_plugin():
+            set_up_completion(ctx, rest)
         ctx.meta[LEADING] = leading
         path, inner = rest[:1], self.commands.get(rest[0]) if leading and rest else None
         for word in rest[1:]:
