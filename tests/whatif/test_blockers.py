@@ -283,6 +283,58 @@ def test_what_the_node_says(message: str, reason: str) -> None:
     assert explained(running, reserved, newest, older).is_good
 
 
+def crashing(state: dict[str, Any], phase: str = "Running", last: dict[str, Any] | None = None, **spec: Any) -> Pod:
+    status = {"name": "main", "state": state, "lastState": last or {}, "restartCount": 4}
+    made = placed(**spec)
+    return replace(made, status=read({"phase": phase, "containerStatuses": [status]}, type(made.status)))
+
+
+CRASHED = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
+LOGS = "kubectl logs -n default p -c main --previous shows its output"
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason", "message"),
+    [
+        (
+            crashing({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m0s"}}, last=CRASHED),
+            "CrashLoopBackOff",
+            "container main: CrashLoopBackOff: back-off 5m0s; its last run ended with exit code 137 (OOMKilled), "
+            f"restarts: 4; {LOGS}",
+        ),
+        (
+            crashing({"waiting": {"reason": "ImagePullBackOff"}}, phase="Pending"),
+            "ImagePullBackOff",
+            "container main: ImagePullBackOff",
+        ),
+        (
+            crashing(CRASHED, restartPolicy="OnFailure"),
+            "OOMKilled",
+            "container main: it is about to be restarted; its last run ended with exit code 137 (OOMKilled), "
+            f"restarts: 4; {LOGS}",
+        ),
+    ],
+)
+def test_containers_that_do_not_run(asked: Pod, reason: str, message: str) -> None:
+    """Their states are newer than any event."""
+    found = explained(asked, _reserved_for_pod(), event("Failed", "an older problem"))
+    assert [(each.stage, each.reason, each.message) for each in found.blockers] == [(Stage.NODE, reason, message)]
+    assert next(found.lines()) == f"pod default/p is on node n1 already and does not run: {message}"
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        crashing({"running": {}}, last=CRASHED),
+        crashing({"waiting": {"reason": "ContainerCreating"}}, phase="Pending"),
+        crashing({"terminated": {"exitCode": 0}}),
+        crashing(CRASHED, restartPolicy="Never"),
+    ],
+)
+def test_containers_that_run_start_or_have_ended(asked: Pod) -> None:
+    assert explained(asked, _reserved_for_pod()).is_good
+
+
 def _reserved_for_pod() -> ResourceClaim:
     made = full_claim()
     status = {"reservedFor": [{"resource": "pods", "name": "p", "uid": "uid-p"}]}

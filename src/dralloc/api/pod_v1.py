@@ -279,25 +279,50 @@ class PodExtendedResourceClaimStatus(Wire):
     resource_claim_name: str = printed("")
 
 
+class ContainerStateWaiting(Wire):
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerStateRunning(Wire):
+    started_at: Time | None = None
+
+
+class ContainerStateTerminated(Wire):
+    UNREAD: ClassVar = ("containerID", "signal")
+
+    exit_code: Int32 = printed(0)
+    reason: str = ""
+    message: str = ""
+    started_at: Time | None = None
+    finished_at: Time | None = None
+
+
+class ContainerState(Wire):
+    waiting: ContainerStateWaiting | None = None
+    running: ContainerStateRunning | None = None
+    terminated: ContainerStateTerminated | None = None
+
+
 class ContainerStatus(Wire):
-    """The resources that a container has on the node; after a resize they may differ from its request."""
+    """Whether a container runs, and the resources that it has on the node; after a resize they may differ from its request."""
 
     UNREAD: ClassVar = (
         "allocatedResourcesStatus",
         "containerID",
         "image",
         "imageID",
-        "lastState",
         "ready",
-        "restartCount",
         "started",
-        "state",
         "stopSignal",
         "user",
         "volumeMounts",
     )
 
     name: str = printed("")
+    state: ContainerState = printed(ContainerState())
+    last_state: ContainerState = printed(ContainerState())
+    restart_count: Int32 = printed(0)
     allocated_resources: dict[str, Quantity] = field(default_factory=dict)
     resources: ResourceRequirements | None = None
 

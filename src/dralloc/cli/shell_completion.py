@@ -37,7 +37,7 @@ def _alternatives() -> str:
 
 
 def _running_shell() -> str:
-    import shellingham
+    import shellingham  # type: ignore[import-untyped]
 
     try:
         name: str = shellingham.detect_shell()[0]

@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from dralloc.api.pod_v1 import FAILED, PENDING, SUCCEEDED, PodCondition
-from dralloc.api.timestamps import parse_timestamp, print_timestamp
-from dralloc.node.pod_plan import NEVER_RUN, ContainerRun, Exit, Runs, has_failed_to_initialize, is_done, is_initialized
-from dralloc.node.pod_view import (
+from dralloc.api.pod_v1 import (
+    FAILED,
+    PENDING,
+    SUCCEEDED,
     ContainerState,
     ContainerStateRunning,
     ContainerStateTerminated,
     ContainerStateWaiting,
-    NodeContainer,
-    NodeContainerStatus,
-    NodePod,
-    ResourceStatus,
+    PodCondition,
 )
+from dralloc.api.timestamps import parse_timestamp, print_timestamp
+from dralloc.node.pod_plan import NEVER_RUN, ContainerRun, Exit, Runs, has_failed_to_initialize, is_done, is_initialized
+from dralloc.node.pod_view import NodeContainer, NodeContainerStatus, NodePod, ResourceStatus
 
 RUNNING: Final = "Running"
 

@@ -1,4 +1,4 @@
-"""Pods with the fields that only a node reads: commands and environment of containers, and their states."""
+"""Pods with the fields that only a node reads: commands and environment of containers, and their whole status."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 from msgspec import field
 
 from dralloc.api.pod_v1 import Container, ContainerStatus, Pod, PodSpec, PodStatus
-from dralloc.api.wire import Int32, Time, Wire, printed
+from dralloc.api.wire import Wire, printed
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import TypedResource
 
@@ -54,29 +54,6 @@ class NodePodSpec(PodSpec):
         return (*self.init_containers, *self.containers, *self.ephemeral_containers)
 
 
-class ContainerStateWaiting(Wire):
-    reason: str = ""
-    message: str = ""
-
-
-class ContainerStateRunning(Wire):
-    started_at: Time | None = None
-
-
-class ContainerStateTerminated(Wire):
-    exit_code: Int32 = printed(0)
-    reason: str = ""
-    message: str = ""
-    started_at: Time | None = None
-    finished_at: Time | None = None
-
-
-class ContainerState(Wire):
-    waiting: ContainerStateWaiting | None = None
-    running: ContainerStateRunning | None = None
-    terminated: ContainerStateTerminated | None = None
-
-
 class ResourceHealth(Wire):
     resource_id: str = field(default="", name="resourceID")
     health: str = ""
@@ -91,10 +68,7 @@ class ResourceStatus(Wire):
 
 
 class NodeContainerStatus(ContainerStatus):
-    state: ContainerState = printed(ContainerState())
-    last_state: ContainerState = printed(ContainerState())
     ready: bool = printed(False)
-    restart_count: Int32 = printed(0)
     image: str = printed("")
     image_id: str = field(default_factory=lambda: "", name="imageID")
     container_id: str = field(default="", name="containerID")

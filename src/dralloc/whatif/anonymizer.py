@@ -31,7 +31,7 @@ def _fields(listed: str) -> frozenset[str]:
 # Terms of the API and of drivers, quantities, times, and identifiers that name nothing.
 _KEPT: Final = _fields("""
     apiVersion kind apiGroup resource uid shareID resourceVersion fieldPath time dralloc kubernetes
-    creationTimestamp deletionTimestamp startTime completionTime timeAdded allocationTimestamp lastProbeTime lastTransitionTime
+    creationTimestamp deletionTimestamp startTime startedAt finishedAt completionTime timeAdded allocationTimestamp lastProbeTime lastTransitionTime
     lastHeartbeatTime firstTimestamp lastTimestamp lastObservedTime eventTime
     type status reason phase effect operator protocol hostIP restartPolicy preemptionPolicy schedulerName priorityClassName
     whenUnsatisfiable nodeAffinityPolicy nodeTaintsPolicy completionMode completedIndexes managedBy

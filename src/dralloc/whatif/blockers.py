@@ -23,6 +23,8 @@ CLAIM_CREATION_EVENT: Final = "FailedResourceClaimCreation"
 SCHEDULING_EVENT: Final = "FailedScheduling"
 NOT_ALLOCATED: Final = "NotAllocated"
 PREPARED: Final = "PodReadyToStartContainers"
+# What a container that is not blocked waits for.
+STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 # How nodes say that a driver is missing: ours, and a kubelet.
 UNREGISTERED: Final = ("is not registered", "not found in the list of registered")
 
@@ -90,12 +92,34 @@ def node_blockers(pod: Pod, node: Node | None, events: Iterable[Event]) -> Itera
         yield Blocker(Stage.NODE, "NodeMissing", f"node {pod.spec.node_name} does not exist")
     elif (unready := _unready(node)) is not None:
         yield Blocker(Stage.NODE, "NodeNotReady", unready)
+    containers = tuple(container_blockers(pod))
+    yield from containers
     is_prepared = any(each.type == PREPARED and each.status == "True" for each in pod.status.conditions)
     event = latest_warning(pod, events)
-    if event is None or is_prepared or event.reason in (SCHEDULING_EVENT, CLAIM_CREATION_EVENT):
+    if event is None or containers or is_prepared or event.reason in (SCHEDULING_EVENT, CLAIM_CREATION_EVENT):
         return
     is_unregistered = any(words in event.message for words in UNREGISTERED)
     yield Blocker(Stage.NODE, "DriverNotRegistered" if is_unregistered else event.reason, event.message)
+
+
+def container_blockers(pod: Pod) -> Iterator[Blocker]:
+    """Why containers of a pod on its node do not run, by the states that the node reports: a crash loop, an image that is missing."""
+    name, namespace = pod.metadata.name, pod.metadata.namespace
+    for each in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        waiting, ended = each.state.waiting, each.state.terminated
+        if waiting is not None and waiting.reason not in STARTING:
+            told = f"{waiting.reason}: {waiting.message}" if waiting.message else waiting.reason
+            reason = waiting.reason
+        elif ended is not None and ended.exit_code and pod.spec.restart_policy != "Never":
+            told, reason = "it is about to be restarted", ended.reason or "Error"
+        else:
+            continue
+        message = f"container {each.name}: {told}"
+        if (last := ended or each.last_state.terminated) is not None:
+            why = f" ({last.reason})" if last.reason else ""
+            message += f"; its last run ended with exit code {last.exit_code}{why}, restarts: {each.restart_count}"
+            message += f"; kubectl logs -n {namespace} {name} -c {each.name} --previous shows its output"
+        yield Blocker(Stage.NODE, reason, message)
 
 
 def is_starting(pod: Pod) -> bool:

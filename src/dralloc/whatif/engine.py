@@ -43,6 +43,7 @@ from dralloc.whatif.blockers import (
     Blocker,
     Stage,
     binding_blockers,
+    container_blockers,
     is_starting,
     latest_warning,
     node_blockers,
@@ -134,7 +135,7 @@ class Engine:
     def blockers(self, pod: Pod) -> tuple[Blocker, ...]:
         """What keeps the pod from running besides the scheduler's decision, in the order of the pod's life."""
         if pod.spec.node_name and not is_starting(pod):
-            return ()
+            return tuple(container_blockers(pod))
         before = tuple(self._waiting_blockers(pod))
         node = self._node_blockers(pod) if pod.spec.node_name else ()
         return (*before, *self._binding_blockers(pod), *node)

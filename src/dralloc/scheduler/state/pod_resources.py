@@ -83,7 +83,9 @@ def resize_fields(pod: Pod) -> tuple[object, ...]:
     """The fields that a resize of a placed pod changes."""
     spec, status = pod.spec, pod.status
     stated = (spec.containers, spec.init_containers, spec.resources)
-    return (*stated, status.container_statuses, status.init_container_statuses, _is_resize_refused(pod))
+    statuses = (*status.container_statuses, *status.init_container_statuses)
+    granted = tuple((each.name, each.allocated_resources, each.resources) for each in statuses)
+    return (*stated, granted, _is_resize_refused(pod))
 
 
 def _is_resize_refused(pod: Pod) -> bool:
