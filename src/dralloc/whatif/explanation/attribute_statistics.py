@@ -76,7 +76,7 @@ def shapes_on(views: Iterable[NodeView]) -> Shapes:
 
 def selector_statistics(alternative: Alternative, shapes: Shapes) -> SelectorStatistics | None:
     """About the first selector of the request or its class that leaves no device, or that fails on devices."""
-    for source, expression in _selectors(alternative):
+    for source, expression in selectors_of(alternative):
         if not shapes:
             return None
         answers = {shape: holds(expression, shape) for shape in shapes}
@@ -88,7 +88,8 @@ def selector_statistics(alternative: Alternative, shapes: Shapes) -> SelectorSta
     return None
 
 
-def _selectors(alternative: Alternative) -> Iterator[tuple[str, str]]:
+def selectors_of(alternative: Alternative) -> Iterator[tuple[str, str]]:
+    """The selectors of the class and of the request, each with where it is written."""
     for expression in alternative.criteria.class_selectors:
         yield f"class {alternative.device_class.metadata.name}", expression
     for expression in alternative.criteria.request_selectors:

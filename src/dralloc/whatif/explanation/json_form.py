@@ -43,6 +43,10 @@ def plain_explanation(explanation: Explanation, subject: str) -> Plain:
             ],
             "blockingClaims": [str(claim_id) for claim_id in explanation.blocking],
             "details": [_detail(detail) for detail in explanation.details],
+            "absentDrivers": [
+                _without_empty({"source": each.source, "driver": each.driver, "likely": each.likely})
+                for each in explanation.absent_drivers
+            ],
             "selectors": [_selector(found) for found in explanation.statistics],
             "choice": _choice(explanation.choice) if explanation.choice is not None else None,
         }

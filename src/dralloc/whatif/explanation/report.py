@@ -33,6 +33,7 @@ from dralloc.snapshot.node_selectors import NodeFacts
 from dralloc.whatif.cluster_objects import place_of
 from dralloc.whatif.device_report import Holding, holdings
 from dralloc.whatif.engine import Engine
+from dralloc.whatif.explanation.absent_drivers import AbsentDriver, absent_drivers
 from dralloc.whatif.explanation.attribute_statistics import (
     SelectorStatistics,
     Shapes,
@@ -153,6 +154,7 @@ class Explanation:
     choice: ExplainedChoice | None = None
     details: tuple[NodeDetail, ...] = ()
     statistics: tuple[SelectorStatistics, ...] = ()
+    absent_drivers: tuple[AbsentDriver, ...] = ()
     remedies: tuple[Remedy, ...] = ()
     # One for each claim, where there are several.
     standings: tuple[Standing, ...] = ()
@@ -196,6 +198,7 @@ class _Investigation:
             groups=groups,
             details=tuple(self._details(groups)),
             statistics=tuple(self._statistics()),
+            absent_drivers=tuple(self._absent_drivers()),
             remedies=self._remedies(groups),
             standings=tuple(self._standings()),
         )
@@ -290,6 +293,10 @@ class _Investigation:
             if found is not None and (found.source, found.expression) not in told:
                 told.add((found.source, found.expression))
                 yield found
+
+    def _absent_drivers(self) -> Iterator[AbsentDriver]:
+        alternatives = [each for each in self._demand.alternatives if each.fault is None]
+        return absent_drivers(alternatives, {pool_id.driver for pool_id in self._question.snapshot.pools})
 
     def _remedies(self, groups: Sequence[Group]) -> tuple[Remedy, ...]:
         question = self._question

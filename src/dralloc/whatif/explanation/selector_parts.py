@@ -6,7 +6,7 @@ from dralloc.cel.errors import CelError
 from dralloc.cel.library.text_format import go_quoted
 from dralloc.cel.printer import print_node
 from dralloc.cel.program import Selector, compile_selector
-from dralloc.cel.syntax import Call, Expression
+from dralloc.cel.syntax import Call, Expression, Identifier, Literal, Select, logical_terms
 from dralloc.snapshot.slices import DeviceShape
 
 _AND = "_&&_"
@@ -18,15 +18,35 @@ def conditions(expression: str) -> tuple[str, ...]:
     if selector is None:
         return (expression,)
     parsed = selector.checked.typed.parsed
-    found: list[str] = []
-    waiting: list[Expression] = [parsed.root]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, Call) and node.function == _AND:
-            waiting.extend(reversed(node.arguments))
-        else:
-            found.append(print_node(node, parsed.macros))
-    return tuple(found) if len(found) > 1 else (expression,)
+    terms = _terms(parsed.root)
+    return tuple(print_node(term, parsed.macros) for term in terms) if len(terms) > 1 else (expression,)
+
+
+def required_drivers(expression: str) -> tuple[str, ...]:
+    """The drivers that a condition of the expression names, as in `device.driver == "gpu.example.com"`."""
+    selector = compiled(expression)
+    terms = _terms(selector.checked.typed.parsed.root) if selector is not None else ()
+    return tuple(driver for term in terms if (driver := _driver_in(term)) is not None)
+
+
+def _terms(root: Expression) -> tuple[Expression, ...]:
+    return logical_terms(root) if isinstance(root, Call) and root.function == _AND else (root,)
+
+
+def _driver_in(term: Expression) -> str | None:
+    match term:
+        case Call(
+            function="_==_",
+            arguments=(Select(operand=Identifier(name="device"), field="driver"), Literal(value=str(name))),
+        ):
+            return name
+        case Call(
+            function="_==_",
+            arguments=(Literal(value=str(name)), Select(operand=Identifier(name="device"), field="driver")),
+        ):
+            return name
+        case _:
+            return None
 
 
 def joined(parts: tuple[str, ...]) -> str:

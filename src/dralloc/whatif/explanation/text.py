@@ -34,6 +34,7 @@ def lines(explanation: Explanation, subject: str) -> Iterator[str]:
     sections = [
         ("Nodes", _node_lines(explanation)),
         ("Claims", _claim_lines(explanation)),
+        ("Drivers", (each.line() for each in explanation.absent_drivers)),
         (_REMEDIES, _remedy_lines(explanation)),
         *((_detail_title(explanation, detail), _detail_lines(detail)) for detail in explanation.details),
         ("Selectors", _selector_lines(explanation.statistics)),
