@@ -386,6 +386,23 @@ def test_reservations_of_pods_and_workloads_are_removed_one_by_one() -> None:
     play(scenario)
 
 
+def test_a_pod_with_a_claim_of_its_own_is_no_work_until_it_ends() -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        keys = cluster.controllers.metrics.queues.adds
+        await cluster.client.create(claim("own", request()))
+        await cluster.client.create(pod("p", {"gpu": existing("own")}))
+        await cluster.settle()
+        await cluster.schedule("p", "own")
+        await cluster.settle()
+        assert keys.value("resource_claim") == 0
+        await cluster.end_pod("p")
+        await cluster.settle()
+        assert keys.value("resource_claim") > 0
+        assert (await cluster.claim("own")).status.allocation is None
+
+    play(scenario)
+
+
 # --- metrics --------------------------------------------------------------------------------------------------------
 
 

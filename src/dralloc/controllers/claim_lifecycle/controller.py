@@ -107,11 +107,22 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
 
     def _on_claim(self, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
         self._events.claim_changed(before, after)
-        if after is not None:
-            self.queue.add(key_of(after))
-        elif before is not None:
+        if after is None:
+            assert before is not None, "a change has an object"
             for consumer in before.status.reserved_for:
                 self._checked_s.pop((before.metadata.namespace, consumer), None)
+        elif not self._is_settled(after):
+            self.queue.add(key_of(after))
+
+    def _is_settled(self, claim: ResourceClaim) -> bool:
+        """True if the informers show that the plan is empty, as at most changes: the claim is new, or used by pods that are not done."""
+        if claim.status.reserved_for:
+            return all(self._is_working(claim.metadata.namespace, each) for each in claim.status.reserved_for)
+        return controller_of(claim.metadata) is None and not plan_claim(claim, ConsumerFacts())
+
+    def _is_working(self, namespace: str, consumer: ConsumerReference) -> bool:
+        pod = self._shown(namespace, consumer)
+        return isinstance(pod, Pod) and not is_done(pod)
 
     # --- Plan and apply -------------------------------------------------------------------------------------------
 
@@ -128,18 +139,18 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
             owner_is_done=await self._owner_is_done(claim),
         )
         is_checked = any(
-            consumer.uid not in gone and not self._is_shown(key.namespace, consumer) for consumer in listed
+            consumer.uid not in gone and self._shown(key.namespace, consumer) is None for consumer in listed
         )
         return PlannedActions(plan_claim(claim, consumers), CHECK_S if is_checked else None)
 
-    def _is_shown(self, namespace: str, consumer: ConsumerReference) -> bool:
-        """True if an informer has the consumer, and thus reports its end."""
+    def _shown(self, namespace: str, consumer: ConsumerReference) -> Pod | PodGroup | None:
+        """The consumer, if an informer has it, and thus reports its end."""
         found: Pod | PodGroup | None = None
         if is_pod(consumer):
             found = self._pods.get(consumer.name, namespace)
         elif self._groups is not None and is_group(consumer):
             found = self._groups.get(consumer.name, namespace)
-        return found is not None and found.metadata.uid == consumer.uid
+        return found if found is not None and found.metadata.uid == consumer.uid else None
 
     async def _is_gone(self, claim: ResourceClaim, consumer: ConsumerReference) -> bool:
         namespace = claim.metadata.namespace

@@ -27,6 +27,7 @@ from dralloc.controllers.claim_templates.plan import (
     PodContext,
     RecordClaims,
     Reserve,
+    may_get_claims,
     needs_reservation,
     plan_group,
     plan_pod,
@@ -91,8 +92,18 @@ class ClaimTemplatesController(Controller[Key, ClaimAction]):
     # --- Events ---------------------------------------------------------------------------------------------------
 
     def _on_pod(self, before: Pod | None, after: Pod | None) -> None:  # noqa: ARG002
-        if after is not None and (after.spec.resource_claims or after.status.extended_resource_claim_status):
+        if after is not None and (may_get_claims(after) or self._lacks_reservation(after)):
             self.queue.add(key_of(after))
+
+    def _lacks_reservation(self, pod: Pod) -> bool:
+        """True if the pod has a node and a claim that is not reserved for it. A claim that is not shown yet queues the pod later."""
+        if not pod.spec.node_name or pod.is_finished:
+            return False
+        claims = (self._claim_informer.get(use.claim, pod.metadata.namespace) for use in claims_of(pod))
+        return any(claim is not None and self._must_reserve(claim, pod) for claim in claims)
+
+    def _must_reserve(self, claim: ResourceClaim, pod: Pod) -> bool:
+        return needs_reservation(claim, pod, self._gates, self._group_of(pod))
 
     def _on_claim(self, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
         claim = after or before
@@ -108,11 +119,7 @@ class ClaimTemplatesController(Controller[Key, ClaimAction]):
             return
         # A claim may have thousands of users; only those that lack a reservation are queued.
         for pod in self._pod_informer.by("claim", (claim.metadata.namespace, claim.metadata.name)):
-            if (
-                pod.spec.node_name
-                and not pod.is_finished
-                and needs_reservation(after, pod, self._gates, self._group_of(pod))
-            ):
+            if pod.spec.node_name and not pod.is_finished and self._must_reserve(after, pod):
                 self.queue.add(key_of(pod))
 
     def _on_group(self, before: PodGroup | None, after: PodGroup | None) -> None:

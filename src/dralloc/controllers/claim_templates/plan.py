@@ -83,6 +83,14 @@ def plan_pod(pod: Pod, context: PodContext) -> PlannedActions[ClaimAction]:
     return PlannedActions((*actions, *reservations))
 
 
+def may_get_claims(pod: Pod) -> bool:
+    """True if the plan for the pod depends on more than reservations: it has templates, or is in a group, which may have them."""
+    entries = pod.spec.resource_claims
+    return bool(entries) and (
+        bool(pod_claims.group_name(pod)) or any(entry.resource_claim_template_name is not None for entry in entries)
+    )
+
+
 def plan_group(group: PodGroup, objects: ClaimObjects) -> PlannedActions[ClaimAction]:
     """The actions for the group: its claims are created with it, not with its pods."""
     if group.metadata.deletion_timestamp is not None or "DRAWorkloadResourceClaims" not in objects.gates:
