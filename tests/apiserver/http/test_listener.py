@@ -341,13 +341,37 @@ def test_clients_that_connect_and_are_silent_do_not_keep_others_out(tmp_path: Pa
     asyncio.run(main())
 
 
-def test_a_handshake_has_a_time_limit(tmp_path: Path) -> None:
+def test_a_handshake_has_a_time_limit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with running(tmp_path, ListenerLimits(handshake_time_max_s=0.2), plain=False) as site:
             reader, _ = await site.connect()
             assert await closed(reader) == b""
 
     asyncio.run(main())
+    assert [record.getMessage() for record in caplog.records] == [
+        "shed connections: 1 (closed in the TLS handshake: 1)"
+    ]
+
+
+@pytest.mark.parametrize("begun", [b"", b"\x16\x03\x01\x02\x00\x01"])
+def test_a_client_that_leaves_in_its_handshake_is_not_shed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, begun: bytes
+) -> None:
+    """A driver that is killed, a command that is interrupted: nothing that an administrator must know."""
+
+    async def main() -> None:
+        async with running(tmp_path, plain=False) as site:
+            tls = ssl.create_default_context(cafile=str(tmp_path / "tls" / "ca.crt"))
+            bearer = f"Bearer {site.server.token}"
+            _, leaving = await site.connect()
+            leaving.write(begun)
+            # Whole requests, so that the server has seen the beginning, and then the end, of the other connection.
+            assert (await send(await site.connect(tls), "GET", "/healthz", authorization=bearer))[0] == 200
+            leaving.transport.abort()
+            assert (await send(await site.connect(tls), "GET", "/healthz", authorization=bearer))[0] == 200
+
+    asyncio.run(main())
+    assert caplog.records == []
 
 
 @on_sockets(ListenerLimits(unread_bytes_max=2_000_000))

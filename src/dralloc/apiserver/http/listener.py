@@ -208,7 +208,8 @@ class _Listener:
         return False
 
     def _end_handshake(self, connection: ClientSocket, error: BaseException) -> None:
-        if not connection.is_closed and not isinstance(error, asyncio.CancelledError):
+        # A client that leaves is not shed: a driver was killed, or a command interrupted.
+        if not connection.is_closed and not isinstance(error, (asyncio.CancelledError, ConnectionResetError)):
             self._log.count("closed in the TLS handshake")
         self._gate.leave(connection)
         connection.close_now()

@@ -30,6 +30,6 @@ class SheddingLog:
         if not self._counts:
             return
         shed = "; ".join(f"{subject}: {count}" for subject, count in self._counts.most_common(3))
-        _logger.warning("shed %d %s (%s)", self._counts.total(), self._what, shed)
+        _logger.warning("shed %s: %d (%s)", self._what, self._counts.total(), shed)
         self._counts.clear()
         self._due = asyncio.get_running_loop().call_later(LOG_EVERY_S, self._print)
