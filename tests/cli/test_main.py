@@ -130,6 +130,10 @@ def test_a_help_can_be_read_and_copied_from_on_a_narrow_terminal(path: str) -> N
         ("dralloc get pods,resourceq", ["pods,resourcequotas"]),
         ("dralloc plan --shape m", ["mig"]),
         ("dralloc bench throughput sh", ["shared"]),
+        ("dralloc driver-test --only re", ["registration", "restart"]),
+        ("dralloc driver-test --list --only unprepare.un", ["unprepare.unknown"]),
+        ("dralloc driver-test --only prep", ["prepare"]),
+        ("dralloc doctor --check leaked", ["leaked-claim"]),
     ],
 )
 def test_the_shell_completes(line: str, wanted: list[str]) -> None:

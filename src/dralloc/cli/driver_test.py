@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     from dralloc.driver_kit.kit import KitResult, KitSettings
 
 
+def _checks_starting_with(incomplete: str) -> list[str]:
+    """Groups of checks; the checks of a group once its name is typed."""
+    from dralloc.driver_kit.checks import ALL
+
+    groups = dict.fromkeys(check.id.partition(".")[0] for check in ALL)
+    candidates = [check.id for check in ALL] if "." in incomplete or incomplete in groups else groups
+    return [name for name in candidates if name.startswith(incomplete)]
+
+
 def driver_test(
     command: Annotated[
         list[str] | None,
@@ -69,7 +78,10 @@ def driver_test(
         str | None, typer.Option(metavar="COMMAND", help="A command that brings the lost device back.")
     ] = None,
     only: Annotated[
-        list[str] | None, typer.Option(help="Only checks whose names begin with this, such as `prepare`.")
+        list[str] | None,
+        typer.Option(
+            help="Only checks whose names begin with this, such as `prepare`.", autocompletion=_checks_starting_with
+        ),
     ] = None,
     list_checks: Annotated[
         bool,
