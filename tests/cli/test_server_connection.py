@@ -171,7 +171,10 @@ def test_http_where_tls_is_expected(tmp_path: Path, api: ApiThread) -> None:
 @pytest.mark.parametrize("command", [("top", "devices"), ("explain", "pod", "p"), ("allocate",)], ids=" ".join)
 def test_no_kubeconfig_at_all(tmp_path: Path, command: tuple[str, ...]) -> None:
     told = run(*command, HOME=str(tmp_path), KUBECONFIG="")
-    assert_one_line(told, "kubeconfig", "does not exist", "--kubeconfig or KUBECONFIG", "or name files with -f")
+    assert_one_line(
+        told,
+        "config does not exist; choose a kubeconfig with --kubeconfig or KUBECONFIG, name files with -f, or start a cluster",
+    )
 
 
 def test_an_unknown_context(tmp_path: Path) -> None:
@@ -185,8 +188,8 @@ def test_an_unknown_context(tmp_path: Path) -> None:
 @pytest.mark.parametrize("named", ["", "absent"])
 def test_who_names_no_cluster_is_led_to_that_of_up(tmp_path: Path, named: str) -> None:
     places = {"HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path), "KUBECONFIG": named and str(tmp_path / named)}
-    assert_one_line(run("get", "pods", **places), "; dralloc up starts a cluster")
+    assert_one_line(run("get", "pods", **places), ", or start a cluster: dralloc up")
     left = tmp_path / "dralloc" / "kubeconfig"
     left.parent.mkdir()
     left.touch()
-    assert_one_line(run("get", "pods", **places), f"; for the cluster of dralloc up: export KUBECONFIG={left}")
+    assert_one_line(run("get", "pods", **places), f", or use that of dralloc up: export KUBECONFIG={left}")

@@ -27,7 +27,7 @@ from dralloc.whatif.dump import ClusterDump, find_headers
 from dralloc.whatif.manifest_cluster import UnusableManifest, add_manifests
 from dralloc.whatif.missing_kinds import missing_kinds
 
-OR_FILES: Final = "; or name files with -f"
+NAME_FILES: Final = "name files with -f"
 # From the namespace of names that come without one to a field selector.
 SelectEvents = Callable[[str], str]
 
@@ -115,7 +115,7 @@ class ClusterSource:
         from dralloc.cli.server_connection import ask_server, find_server
         from dralloc.whatif.live_cluster import read_cluster
 
-        connection = find_server(self.kubeconfig, self.context, otherwise=OR_FILES)
+        connection = find_server(self.kubeconfig, self.context, otherwise=NAME_FILES)
         objects.place = f"the cluster {connection.server}"
         objects.namespace = self.namespace or connection.namespace
         read = ask_server(
@@ -124,7 +124,7 @@ class ClusterSource:
                 transport, objects.namespace, kinds, events=events(objects.namespace), with_writes=with_writes
             ),
             doing=f"reading {objects.place}",
-            otherwise=OR_FILES,
+            otherwise=NAME_FILES,
         )
         for found in read.values():
             objects.add_read(found)

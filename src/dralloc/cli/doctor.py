@@ -35,11 +35,22 @@ def _span(text: str | timedelta) -> timedelta:
     return timedelta(seconds=int(found[1]) * _UNITS[found[2]])
 
 
+def _checks_starting_with(incomplete: str) -> list[str]:
+    from dralloc.doctor.examination import CHECKS
+
+    return [name for name in CHECKS if name.startswith(incomplete)]
+
+
 def doctor(
     files: Files = None,
     check: Annotated[
         list[str] | None,
-        typer.Option("--check", metavar="ID", help="Only this check (see --list); may be given several times."),
+        typer.Option(
+            "--check",
+            metavar="ID",
+            help="Only this check (see --list); may be given several times.",
+            autocompletion=_checks_starting_with,
+        ),
     ] = None,
     list_checks: Annotated[bool, typer.Option("--list", help="List the checks, and do nothing else.")] = False,
     older_than: Annotated[
@@ -154,14 +165,14 @@ def _read_files(source: ClusterSource, kinds: set[type[ApiObject]]) -> _Read:
 
 def _read_live(source: ClusterSource, kinds: set[type[ApiObject]], beside: set[Fact]) -> _Read:
     """The cluster. If its certificate, or the user's, is not valid now, that is all there is to be said."""
-    from dralloc.cli.cluster_source import OR_FILES
+    from dralloc.cli.cluster_source import NAME_FILES
     from dralloc.cli.server_connection import ask_server, find_server
     from dralloc.doctor.live_facts import nothing_read, read_certificates, read_facts, unusable, with_certificates
     from dralloc.primitives.features import FeatureGates
     from dralloc.whatif.cluster_objects import ClusterObjects, ReadKind
     from dralloc.whatif.live_cluster import server_version
 
-    connection = find_server(source.kubeconfig, source.context, otherwise=OR_FILES)
+    connection = find_server(source.kubeconfig, source.context, otherwise=NAME_FILES)
     shown = ask_server(connection, lambda _: read_certificates(connection))
     empty = ClusterObjects(FeatureGates.defaults(), place=f"the cluster {connection.server}")
     if why := unusable(shown, empty.now, verifies=connection.verify):

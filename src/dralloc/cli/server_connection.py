@@ -24,6 +24,7 @@ from dralloc.primitives.errors import ApiError, Forbidden, Unauthorized
 
 Answer = TypeVar("Answer")
 
+CHOOSE: Final = "choose a kubeconfig with --kubeconfig or KUBECONFIG"
 # Chains of causes are short; this only keeps a circle from holding us.
 _CAUSES_MAX: Final = 10
 
@@ -33,7 +34,10 @@ def find_server(kubeconfig: Path | None, context: str | None, *, otherwise: str 
     try:
         return find_connection(kubeconfig, context=context)
     except BadKubeconfig as error:
-        fail(f"{error}{otherwise}{'' if kubeconfig or context else _cluster_of_ours()}")
+        is_named = kubeconfig is not None or context is not None
+        ways = list(filter(None, (otherwise,) if is_named else (CHOOSE, otherwise, _cluster_of_ours())))
+        *others, last = ways or [""]
+        fail(f"{error}{'; ' if ways else ''}{', '.join(others)}{', or ' if others else ''}{last}")
 
 
 def _cluster_of_ours() -> str:
@@ -41,11 +45,7 @@ def _cluster_of_ours() -> str:
     from dralloc.cli.up import default_directory
 
     left = default_directory() / "kubeconfig"
-    return (
-        f"; for the cluster of dralloc up: export KUBECONFIG={left}"
-        if left.is_file()
-        else "; dralloc up starts a cluster"
-    )
+    return f"use that of dralloc up: export KUBECONFIG={left}" if left.is_file() else "start a cluster: dralloc up"
 
 
 def ask_server(
@@ -74,7 +74,8 @@ def ask_server(
     try:
         return run_until_terminated(run(), loop_factory)
     except (ApiError, TransportError, DecodeError, MsgspecError, UnknownKind) as error:
-        fail(what_to_do(error, connection.server) + (otherwise if isinstance(error, TransportError) else ""))
+        also = f", or {otherwise}" if otherwise and isinstance(error, TransportError) else ""
+        fail(what_to_do(error, connection.server) + also)
     except KeyboardInterrupt:
         if is_endless:
             sys.exit(0)

@@ -111,7 +111,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         manifest = read_manifest(path.read_bytes())
     except FileNotFoundError:
-        raise BadKubeconfig(f"kubeconfig {path} does not exist; specify one with --kubeconfig or KUBECONFIG") from None
+        raise BadKubeconfig(f"kubeconfig {path} does not exist") from None
     except OSError as error:
         raise BadKubeconfig(f"cannot read kubeconfig {path}: {' '.join(str(error).split())}") from error
     if manifest.error is not None:

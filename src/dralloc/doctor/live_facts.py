@@ -30,7 +30,7 @@ SYSTEM_PODS: Final = "/api/v1/namespaces/kube-system/pods"
 async def read_certificates(connection: ConnectionConfig) -> SideFacts:
     """The certificates of the connection."""
     if not connection.server.startswith("https"):
-        why = "the connection has no certificates: it is without TLS"
+        why = "the API server was reached without TLS, so it shows no certificates"
         return SideFacts(unread=(UnreadFact(what=Fact.CERTIFICATES, why=why, expected=True),))
     try:
         return SideFacts(certificates=await connection_certificates(connection))
