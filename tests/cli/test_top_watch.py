@@ -21,27 +21,31 @@ from tests.support.child_process import child_process
 
 pytestmark = pytest.mark.slow
 
-SLICE = {
-    "apiVersion": "resource.k8s.io/v1",
-    "kind": "ResourceSlice",
-    "metadata": {"name": "cards"},
-    "spec": {
-        "driver": "gpu.example.com",
-        "nodeName": "n1",
-        "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1},
-        "devices": [{"name": "gpu-0", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "40Gi"}}}],
-    },
-}
-
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiThread]:
     with api_thread(tmp_path_factory.mktemp("api")) as running:
-        running.client.create(SLICE)
         yield running
 
 
-def allocate(api: ApiThread, name: str, amount: str) -> None:
+@pytest.fixture
+def node(api: ApiThread) -> str:
+    """A node of this test alone, with one device: a worker may run any of these tests, in any order."""
+    name = f"n{len(api.requests)}"
+    card = {"name": "gpu-0", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "40Gi"}}}
+    spec = {
+        "driver": "gpu.example.com",
+        "nodeName": name,
+        "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
+        "devices": [card],
+    }
+    api.client.create(
+        {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec}
+    )
+    return name
+
+
+def allocate(api: ApiThread, node: str, name: str, amount: str) -> None:
     document: dict[str, Any] = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
@@ -52,7 +56,7 @@ def allocate(api: ApiThread, name: str, amount: str) -> None:
     share = {
         "request": "r",
         "driver": "gpu.example.com",
-        "pool": "n1",
+        "pool": node,
         "device": "gpu-0",
         "shareID": f"6b134138-b100-4de2-a3dd-8835161{len(api.requests):05}",
         "consumedCapacity": {"memory": amount},
@@ -60,22 +64,22 @@ def allocate(api: ApiThread, name: str, amount: str) -> None:
     api.client.replace_status({**document, "status": {"allocation": {"devices": {"results": [share]}}}})
 
 
-def command(api: ApiThread, *options: str) -> list[str]:
-    words = ["top", "devices", "--watch", "--kubeconfig", str(api.kubeconfig), *options]
+def command(api: ApiThread, node: str, *options: str) -> list[str]:
+    words = ["top", "devices", "--watch", "--node", node, "--kubeconfig", str(api.kubeconfig), *options]
     return [sys.executable, "-m", "dralloc", *words]
 
 
-def test_in_a_pipe_changes_are_lines_until_interrupted(api: ApiThread) -> None:
-    with child_process(command(api), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as following:
+def test_in_a_pipe_changes_are_lines_until_interrupted(api: ApiThread, node: str) -> None:
+    with child_process(command(api, node), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as following:
         assert following.stdout is not None
         assert following.stderr is not None
         try:
-            assert following.stdout.readline() == "n1\n"
-            assert following.stdout.readline() == "  gpu.example.com/n1: 1 of 1 free\n"
+            assert following.stdout.readline() == f"{node}\n"
+            assert following.stdout.readline() == f"  gpu.example.com/{node}: 1 of 1 free\n"
             assert "memory 0 of 40Gi used" in following.stdout.readline()
-            allocate(api, "in-a-pipe", "8Gi")
+            allocate(api, node, "in-a-pipe", "8Gi")
             line = following.stdout.readline()
-            assert "n1  gpu.example.com/n1/gpu-0  shared  memory 8Gi of 40Gi used  default/in-a-pipe" in line
+            assert f"{node}  gpu.example.com/{node}/gpu-0  shared  memory 8Gi of 40Gi used  default/in-a-pipe" in line
             following.send_signal(signal.SIGINT)
             assert following.wait(timeout=60) == 0
             assert following.stderr.read() == ""
@@ -83,12 +87,12 @@ def test_in_a_pipe_changes_are_lines_until_interrupted(api: ApiThread) -> None:
             following.kill()
 
 
-def test_for_programs_each_change_is_a_document(api: ApiThread) -> None:
-    with child_process(command(api, "-o", "json"), stdout=subprocess.PIPE, text=True) as following:
+def test_for_programs_each_change_is_a_document(api: ApiThread, node: str) -> None:
+    with child_process(command(api, node, "-o", "json"), stdout=subprocess.PIPE, text=True) as following:
         assert following.stdout is not None
         try:
             first = json.loads(following.stdout.readline())
-            allocate(api, "for-programs", "4Gi")
+            allocate(api, node, "for-programs", "4Gi")
             second = json.loads(following.stdout.readline())
             before, after = (told["pools"][0]["devices"][0]["capacity"]["memory"]["used"] for told in (first, second))
             assert before != after
@@ -96,14 +100,15 @@ def test_for_programs_each_change_is_a_document(api: ApiThread) -> None:
             following.kill()
 
 
-def test_on_a_terminal_bars_are_drawn_until_interrupted(api: ApiThread) -> None:
+def test_on_a_terminal_bars_are_drawn_until_interrupted(api: ApiThread, node: str) -> None:
+    allocate(api, node, "from-before", "8Gi")
     terminal, inner = pty.openpty()
     environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "200", "LINES": "24"}
-    with child_process(command(api), stdout=inner, stderr=inner, env=environment) as following:
+    with child_process(command(api, node), stdout=inner, stderr=inner, env=environment) as following:
         os.close(inner)
         try:
             assert "█" in _read_until(terminal, "gpu.example.com/gpu-0")
-            allocate(api, "on-a-terminal", "2Gi")
+            allocate(api, node, "on-a-terminal", "2Gi")
             _read_until(terminal, "on-a-terminal")
             following.send_signal(signal.SIGINT)
             _read_to_the_end(terminal)
