@@ -50,7 +50,10 @@ class Driver(ABC):
         return None
 
     async def monitor(self, plugin: Any) -> None:  # noqa: B027 - most drivers need none
-        """Runs concurrently: watch the hardware, and call `republish` or `check_health` of the `Plugin` that is passed."""
+        """Runs concurrently: watch the hardware, and call `republish` or `check_health` of the `Plugin` that is passed.
+
+        Called again, some seconds later, if it raises an exception.
+        """
 
     @property
     def reports_health(self) -> bool:

@@ -29,7 +29,7 @@ from dralloc.driver.publisher import SlicePublisher
 from dralloc.driver.services import Listen, Registration, listening, serving
 from dralloc.driver.settings import BadDriverSettings, Settings, boot_id
 from dralloc.driver.slices import InvalidPools
-from dralloc.driver.vendor_errors import InventoryFailed, told
+from dralloc.driver.vendor_errors import InventoryFailed, MonitorFailed, told
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.field_errors import FieldPath
 from dralloc.system_clock import SystemClock
@@ -97,10 +97,10 @@ class Plugin:
     # --- For drivers ----------------------------------------------------------------------------------------------
 
     async def republish(self) -> None:
-        """Get the devices of the driver again, and publish changes."""
+        """Get the devices of the driver again, and publish changes. If that fails, it is reported, and what is published stays."""
         try:
-            self._publish(await call(self._driver.devices))
-        except InvalidPools as error:
+            self._publish(await self._devices())
+        except (InvalidPools, InventoryFailed) as error:
             self._report_problem(error)
 
     async def published(self) -> None:
@@ -138,7 +138,7 @@ class Plugin:
             self._report_problem(problem)
         try:
             # Mistakes of its author end the driver at the start.
-            self._publish(await self._first_devices())
+            self._publish(await self._devices())
             async with self._serving_and_working() as registration:
                 yield registration
         finally:
@@ -185,10 +185,12 @@ class Plugin:
                 )
 
     async def _monitor(self) -> None:
-        try:
-            await self._driver.monitor(self)
-        except Exception as error:  # noqa: BLE001 - the driver goes on without its monitor
-            self._report_problem(error)
+        while True:
+            try:
+                return await self._driver.monitor(self)
+            except Exception as error:  # noqa: BLE001 - one failure to read the hardware must not end the monitor for good
+                self._report_problem(MonitorFailed(f"monitor() failed: {told(error)}"))
+            await asyncio.sleep(self._settings.monitor_restart_s)
 
     async def _ask_health(self) -> Iterable[DeviceHealth] | None:
         try:
@@ -198,9 +200,12 @@ class Plugin:
             return None
         return [replace(device, pool=device.pool or self._settings.node_name) for device in devices or ()]
 
-    async def _first_devices(self) -> Iterable[Pool | Device]:
+    async def _devices(self) -> Iterable[Pool | Device]:
+        """Raises InventoryFailed."""
         try:
-            return await call(self._driver.devices)
+            found = await call(self._driver.devices)
+            # A generator fails only here.
+            return list(found) if isinstance(found, Iterable) else found
         except Exception as error:
             raise InventoryFailed(f"devices() failed: {told(error)}") from error
 

@@ -43,6 +43,8 @@ class Settings:
     metrics_address: str = ""
     # How often `Driver.health` is called.
     health_interval_s: float = 5.0
+    # The delay before `Driver.monitor` is called again after it raised an exception.
+    monitor_restart_s: float = 5.0
     # The delay before foreign changes of slices are repaired; long enough for a cleanup to finish.
     repair_delay_s: float = 30.0
     # How long a claim must be missing before the driver releases it by itself.

@@ -27,7 +27,11 @@ class UnknownArgument(TypeError):
 
 
 class InventoryFailed(Exception):
-    """`devices` of the driver raised an exception at the start; the message has its type and place."""
+    """`devices` of the driver raised an exception; the message has its type and place."""
+
+
+class MonitorFailed(Exception):
+    """`monitor` of the driver raised an exception; the message has its type and place."""
 
 
 def with_known_arguments(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
