@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from dralloc.apiserver.http.exchange import Exchange
+from dralloc.apiserver.http.request_parser import RequestHead
 
 
 class IdleConnection:
@@ -45,4 +46,4 @@ class IdleConnection:
 
 def version_request(connection: IdleConnection, token: str) -> Exchange:
     """`GET /version` with the token."""
-    return Exchange(connection, "GET", "/version", b"", [(b"authorization", f"Bearer {token}".encode())])
+    return Exchange(connection, RequestHead("GET", "/version", b"", [(b"authorization", f"Bearer {token}".encode())]))

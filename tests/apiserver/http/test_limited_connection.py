@@ -112,9 +112,44 @@ CASES = (
         (b"100 Continue",),
     ),
     Case(
-        "an upgrade to nothing",
-        (request(b"GET /healthz HTTP/1.1", b"connection: upgrade", b"upgrade: h2c"),),
+        "an upgrade of a path that has none",
+        (request(b"GET /healthz HTTP/1.1", b"connection: upgrade", b"upgrade: websocket"),),
         (b"200 OK", CLOSE),
+    ),
+    Case(
+        "an upgrade to a protocol that is not spoken",
+        (
+            request(b"GET /healthz HTTP/1.1", b"connection: upgrade", b"upgrade: h2c"),
+            request(b"GET /livez HTTP/1.1", CLOSE),
+        ),
+        (b"200 OK", b"ok", b"200 OK", CLOSE),
+    ),
+    Case(
+        "what is no request does not replace the answer to the request before it",
+        (request(b"POST /api/v1/namespaces HTTP/1.1", JSON, LENGTH, body=NAMESPACE) + b"\x00",),
+        (b"201 Created", b"HTTP/1.1 400 Bad Request", CLOSE),
+    ),
+    Case(
+        "a body in wrong chunks",
+        (request(b"POST /api/v1/namespaces HTTP/1.1", JSON, b"transfer-encoding: chunked"), b"x\r\n"),
+        (b"HTTP/1.1 400 Bad Request", CLOSE),
+        (b"201 Created",),
+    ),
+    Case(
+        "a trailer that ends the connection",
+        (
+            request(b"POST /api/v1/namespaces HTTP/1.1", JSON, b"transfer-encoding: chunked"),
+            b"%x\r\n%b\r\n0\r\nconnection: close\r\n\r\n" % (len(NAMESPACE), NAMESPACE)
+            + request(b"GET /healthz HTTP/1.1"),
+        ),
+        (b"201 Created", CLOSE),
+        (b"200 OK",),
+    ),
+    Case(
+        "HTTP/1.0 knows no word to go on",
+        (b"POST /api/v1/namespaces HTTP/1.0\r\nexpect: 100-continue\r\n%b%b\r\n\r\n" % (HOST, LENGTH), NAMESPACE),
+        (b"HTTP/1.1 ", CLOSE),
+        (b"100 Continue",),
     ),
     Case("a method of no standard", (request(b"BREW /api/v1/namespaces HTTP/1.1", CLOSE),), (b"HTTP/1.1 405 ",)),
     Case("no request", (b"\x16\x03\x01\r\n\r\n",), (b"HTTP/1.1 400 Bad Request", CLOSE)),

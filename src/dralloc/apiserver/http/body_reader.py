@@ -14,6 +14,11 @@ from dralloc.primitives.errors import ApiError, BadRequest, ErrorDetails, Reques
 class Body(Protocol):
     """A body that arrives (`exchange`)."""
 
+    @property
+    def has_arrived(self) -> bool:
+        """True when nothing is left to wait for."""
+        ...
+
     def receive(self) -> Awaitable[tuple[bytes, bool]]:
         """The next piece, and whether more may follow. Raises `BadRequest` if the client leaves before."""
         ...
@@ -38,13 +43,13 @@ class BodyReader:
         """The body. It counts as held until it is released."""
         if int(headers.get(b"content-length", b"0")) > BODY_BYTES_MAX:
             raise too_large()
-        piece, more = await body.receive()
-        if not more:
+        if body.has_arrived:
+            piece, _ = await body.receive()
             self._hold(len(piece), 0, user)
             return piece
         try:
             async with asyncio.timeout(BODY_TIME_MAX_S):
-                return await self._read_pieces(body, piece, user)
+                return await self._read_pieces(body, user)
         except TimeoutError:
             raise BadRequest(f"the request body did not arrive within {BODY_TIME_MAX_S:.0f} seconds") from None
 
@@ -53,17 +58,16 @@ class BodyReader:
         if not self._held[user]:
             del self._held[user]
 
-    async def _read_pieces(self, body: Body, piece: bytes, user: str) -> bytes:
+    async def _read_pieces(self, body: Body, user: str) -> bytes:
         pieces: list[bytes] = []
         held, more = 0, True
         try:
-            while True:
+            while more:
+                piece, more = await body.receive()
                 self._hold(len(piece), held, user)
                 held += len(piece)
                 pieces.append(piece)
-                if not more:
-                    return b"".join(pieces)
-                piece, more = await body.receive()
+            return b"".join(pieces)
         except BaseException:
             self.release(user, held)
             raise

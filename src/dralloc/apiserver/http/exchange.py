@@ -18,9 +18,8 @@ from typing import Final, Protocol
 
 from dralloc.access.users import User
 from dralloc.apiserver.http.messages import HttpResponse
+from dralloc.apiserver.http.request_parser import RequestHead
 from dralloc.primitives.errors import BadRequest
-
-Headers = list[tuple[bytes, bytes]]
 
 # A body that is not read yet; the connection is not read any more meanwhile.
 BODY_WAITING_MAX: Final = 64 * 1024
@@ -93,32 +92,20 @@ class Exchange:
         "user",
     )
 
-    def __init__(
-        self,
-        connection: ClientConnection,
-        method: str,
-        path: str,
-        query: bytes,
-        headers: Headers,
-        *,
-        user: User | None = None,
-        keeps_alive: bool = True,
-        is_old: bool = False,
-        expects_continue: bool = False,
-    ) -> None:
+    def __init__(self, connection: ClientConnection, head: RequestHead, *, user: User | None = None) -> None:
         self.connection = connection
-        self.method = method
-        self.path = path
-        self.query = query
-        self.headers = headers
+        self.method = head.method
+        self.path = head.path
+        self.query = head.query
+        self.headers = head.headers
         # That of the client's certificate.
         self.user = user
         self.task: asyncio.Task[None] | None = None
         # The response has begun; it is complete, or no client waits for it.
         self.is_started = self.is_over = False
-        self._keeps_alive = keeps_alive
-        self._is_old = is_old
-        self._expects_continue = expects_continue
+        self._keeps_alive = head.keeps_alive
+        self._is_old = head.is_old
+        self._expects_continue = head.expects_continue
         self._arrived: deque[bytes] = deque()
         self._waiting_bytes = 0
         self._has_arrived = False
@@ -135,6 +122,11 @@ class Exchange:
             if self._waiting_bytes > BODY_WAITING_MAX:
                 self.connection.pause_reading()
             self._wake()
+
+    @property
+    def has_arrived(self) -> bool:
+        """True when all of the body is here."""
+        return self._has_arrived
 
     def feed_end(self) -> None:
         """All of the body has arrived."""

@@ -5,42 +5,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 import socket
-import ssl
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import unquote
 
-import httptools
-
-from dralloc.access.users import User, authenticated
+from dralloc.access.users import User
+from dralloc.apiserver.credentials.certificate_user import user_of_certificate
 from dralloc.apiserver.credentials.tls_context import is_issued_by
+from dralloc.apiserver.http.body_reader import DRAIN_TIME_MAX_S, DRAINED_BYTES_MAX
 from dralloc.apiserver.http.connection_gate import ConnectionGate
 from dralloc.apiserver.http.exchange import Exchange
 from dralloc.apiserver.http.listener_limits import ListenerLimits
 from dralloc.apiserver.http.messages import TEXT, HttpResponse
+from dralloc.apiserver.http.refusals import TOO_MANY, HttpRefusal, NotARequest
+from dralloc.apiserver.http.request_parser import RequestHead, RequestParser
 from dralloc.apiserver.http.stalled_readers import StalledReaders
 
 # Requests that a client may send on one connection before it reads the response to the first.
 PIPELINED_MAX: Final = 64
 # A connection without a request is closed after this time.
 KEEP_ALIVE_S: Final = 120
+# A client that sends nothing for so long after its connection was refused has read why.
+QUIET_S: Final = 0.05
 
-_METHODS: Final = tuple(f"{name} ".encode() for name in ("GET", "PUT", "POST", "PATCH", "DELETE", "HEAD", "OPTIONS"))
-_METHOD: Final = re.compile(rb"([A-Z]{1,32}) /")
-# Known to the parser, and without a meaning for it or for the API.
-_STAND_IN: Final = b"SOURCE"
-_HEAD_TOO_LARGE: Final = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
-)
-_NO_REQUEST: Final = (
-    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\ncontent-length: 31\r\n\r\n"
-    b"Invalid HTTP request received.\n"
-)
 _INTERNAL_ERROR: Final = HttpResponse(500, b"Internal Server Error\n", TEXT)
 
 _logger = logging.getLogger(__name__)
@@ -100,23 +90,16 @@ class LimitedConnection(asyncio.Protocol):
         self._host = host
         self._connection = connection
         self._loop = asyncio.get_running_loop()
-        self._parser = httptools.HttpRequestParser(self)
-        # Answer the first of several requests even if it closes the connection.
-        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._parser = RequestParser(self, host.limits.head_bytes_max)
         self.client: tuple[str, int] | None = None
         self.is_gone = False
         # The request that arrives, the one that is answered, and those that wait for their answer.
         self._arriving: Exchange | None = None
         self._answered: Exchange | None = None
         self._pipeline: deque[Exchange] = deque()
-        self._url = b""
-        self._headers: list[tuple[bytes, bytes]] = []
-        self._expects_continue = False
-        self._head_bytes = 0
-        self._in_head = True
-        self._between_requests = True
-        # A method that the parser does not know.
-        self._unknown_method = ""
+        # What arrived is no request; the connection ends when the requests before it are answered.
+        self._refusal: HttpRefusal | None = None
+        self._dropped = 0
         self._idle_since_s = 0.0
         self._keep_alive: asyncio.TimerHandle | None = None
         self._deadline: asyncio.TimerHandle | None = None
@@ -140,7 +123,7 @@ class LimitedConnection(asyncio.Protocol):
     def shut_down(self) -> None:
         """Close the connection, after the response that it waits for."""
         if self._answered is None:
-            self._transport.close()
+            self.close()
         else:
             self._answered.stop_keeping_alive()
 
@@ -205,7 +188,11 @@ class LimitedConnection(asyncio.Protocol):
         self._answer_next()
 
     def close(self) -> None:
+        """Close when the client has read everything, within the time that it has for that."""
+        self._expect_nothing()
         self._transport.close()
+        if not self.is_gone:
+            self._deadline = self._loop.call_later(self._host.limits.stalled_reader_s, self._transport.abort)
 
     # --- events of the transport ------------------------------------------------------------------------------
 
@@ -215,7 +202,7 @@ class LimitedConnection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self.client = (str(peer[0]), int(peer[1])) if isinstance(peer, tuple) else None
         _detect_vanished_peers(transport.get_extra_info("socket"))
-        self._user, self._user_until = _certificate_user(transport.get_extra_info("ssl_object"))
+        self._user, self._user_until = user_of_certificate(transport.get_extra_info("ssl_object"))
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
@@ -234,26 +221,17 @@ class LimitedConnection(asyncio.Protocol):
             self._on_gone()
 
     def data_received(self, data: bytes) -> None:
-        if self._transport.is_closing():
+        if self._refusal is not None or self._transport.is_closing():
+            self._dropped += len(data)
             return
-        if self._between_requests and not data.startswith(_METHODS):
-            data = self._with_known_method(data)
-        self._head_bytes += len(data)
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            # Decided after its request is authorized; most are refused there.
-            pass
-        except httptools.HttpParserError:
-            self._refuse()
+            self._parser.feed(data)
+        except NotARequest as error:
+            self._refuse(error.refusal)
             return
         self._answer_next()
-        if self._in_head and not self._transport.is_closing():
-            if self._head_bytes > self._host.limits.head_bytes_max:
-                self._transport.write(_HEAD_TOO_LARGE)
-                self._transport.close()
-            elif self._deadline is None:
-                self._expect_head()
+        if self._parser.in_head and self._deadline is None and not self._transport.is_closing():
+            self._expect_head()
 
     def pause_writing(self) -> None:
         self._host.stalled.add(self._transport)
@@ -270,58 +248,32 @@ class LimitedConnection(asyncio.Protocol):
         if self._on_writable is not None:
             self._on_writable()
 
-    # --- events of the parser ---------------------------------------------------------------------------------
+    # --- what the parser has read -----------------------------------------------------------------------------
 
-    def on_message_begin(self) -> None:
-        self._url = b""
-        self._headers = []
-        self._expects_continue = False
-        self._in_head, self._between_requests = True, False
-
-    def on_url(self, url: bytes) -> None:
-        self._url += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        name = name.lower()
-        if name == b"expect" and value.lower() == b"100-continue":
-            self._expects_continue = True
-        self._headers.append((name, value))
-
-    def on_headers_complete(self) -> None:
+    def begin_request(self, head: RequestHead) -> None:
         if len(self._pipeline) >= PIPELINED_MAX:
-            raise ValueError("too many requests at once on one connection")
-        self._in_head, self._head_bytes = False, 0
+            raise NotARequest(TOO_MANY)
         self._expect_nothing()
         self._host.gate.start_request(self._connection)
-        url = httptools.parse_url(self._url)
-        path = url.path.decode("ascii")
-        is_old = self._parser.get_http_version() == "1.0"
-        exchange = Exchange(
-            self,
-            self._unknown_method or self._parser.get_method().decode("ascii"),
-            unquote(path) if "%" in path else path,
-            url.query or b"",
-            self._headers,
-            user=self._user if self._user is not None and time.time() < self._user_until else None,
-            keeps_alive=not is_old and self._parser.should_keep_alive(),
-            is_old=is_old,
-            expects_continue=self._expects_continue,
-        )
-        self._unknown_method = ""
-        self._arriving = exchange
+        user = self._user if self._user is not None and time.time() < self._user_until else None
+        self._arriving = exchange = Exchange(self, head, user=user)
         if self._answered is not None or self._pipeline:
             self.pause_reading()
         self._pipeline.append(exchange)
 
-    def on_body(self, body: bytes) -> None:
+    def feed_body(self, piece: bytes) -> None:
         if self._arriving is not None:
-            self._arriving.feed(body)
+            self._arriving.feed(piece)
 
-    def on_message_complete(self) -> None:
-        self._between_requests = True
-        if self._arriving is not None:
-            self._arriving.feed_end()
-            self._arriving = None
+    def end_request(self, *, is_last: bool) -> None:
+        exchange, self._arriving = self._arriving, None
+        if exchange is None:
+            return
+        exchange.feed_end()
+        if is_last:
+            exchange.stop_keeping_alive()
+            if exchange.is_over:
+                self.close()
 
     # --- one request after the other --------------------------------------------------------------------------
 
@@ -330,6 +282,8 @@ class LimitedConnection(asyncio.Protocol):
             self._answered = exchange = self._pipeline.popleft()
             exchange.task = self._loop.create_task(self._answer(exchange))
             self._host.tasks.add(exchange.task)
+        elif self._answered is None and self._refusal is not None:
+            self._send_refusal(self._refusal)
 
     async def _answer(self, exchange: Exchange) -> None:
         try:
@@ -345,11 +299,35 @@ class LimitedConnection(asyncio.Protocol):
             if exchange.task is not None:
                 self._host.tasks.discard(exchange.task)
 
-    def _refuse(self) -> None:
-        """What arrived is no request. Nothing is written into a response that has begun."""
-        if self._answered is None or not self._answered.is_started:
-            self._transport.write(_NO_REQUEST)
-        self._transport.close()
+    def _refuse(self, refusal: HttpRefusal) -> None:
+        """What arrived is no request. The requests before it are answered first."""
+        self._refusal = refusal
+        self._expect_nothing()
+        broken, self._arriving = self._arriving, None
+        if self._answered is not None and (self._answered is broken or self._answered.is_started):
+            # Nothing is written into a response that has begun.
+            if self._answered.is_started:
+                self.close()
+            else:
+                self._answered.disconnect()
+                self._send_refusal(refusal)
+            return
+        if broken is not None:
+            self._pipeline.remove(broken)
+        self._answer_next()
+
+    def _send_refusal(self, refusal: HttpRefusal) -> None:
+        self.write(refusal.wire)
+        self._close_when_quiet(-1, self._loop.time() + DRAIN_TIME_MAX_S)
+
+    def _close_when_quiet(self, dropped: int, until_s: float) -> None:
+        """A connection that is closed while its client sends is reset, and the response lost."""
+        if self.is_gone:
+            return
+        if self._dropped == dropped or self._dropped > DRAINED_BYTES_MAX or self._loop.time() >= until_s:
+            self.close()
+        else:
+            self._loop.call_later(QUIET_S, self._close_when_quiet, self._dropped, until_s)
 
     def _end_idle(self) -> None:
         """One timer for many requests: it looks how long the connection was idle."""
@@ -363,16 +341,15 @@ class LimitedConnection(asyncio.Protocol):
             # Closing would wait until the client has read everything, without a limit.
             self._transport.abort()
 
-    def _with_known_method(self, data: bytes) -> bytes:
-        """The request under a method that the parser accepts: an unknown one is refused by the API, after the user is known."""
-        method = _METHOD.match(data)
-        if method is None:
-            return data
-        self._unknown_method = method[1].decode("ascii")
-        return _STAND_IN + data[method.end(1) :]
-
     def _expect_head(self) -> None:
-        self._deadline = self._loop.call_later(self._host.limits.head_time_max_s, self._transport.abort)
+        self._deadline = self._loop.call_later(self._host.limits.head_time_max_s, self._end_head)
+
+    def _end_head(self) -> None:
+        if self._reading_paused:
+            # It is not the client that is slow.
+            self._expect_head()
+        else:
+            self._transport.abort()
 
     def _expect_nothing(self) -> None:
         if self._deadline is not None:
@@ -388,20 +365,3 @@ def _detect_vanished_peers(connection: socket.socket | None) -> None:
     for option, seconds in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, option):
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), seconds)
-
-
-def _certificate_user(connection: ssl.SSLObject | None) -> tuple[User | None, float]:
-    """The user of a verified client certificate, and when it expires: CN is the name, each O a group."""
-    encoded = connection.getpeercert(binary_form=True) if connection is not None else None
-    if not encoded:
-        return None, 0.0
-    # Slow to import, and only needed for client certificates.
-    from cryptography import x509
-    from cryptography.x509.oid import NameOID
-
-    certificate = x509.load_der_x509_certificate(encoded)
-    subject = certificate.subject
-    names = [str(attribute.value) for attribute in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
-    groups = tuple(str(attribute.value) for attribute in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME))
-    user = authenticated(User(name=names[0], groups=groups)) if names else None
-    return user, certificate.not_valid_after_utc.timestamp()
