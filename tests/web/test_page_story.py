@@ -49,6 +49,7 @@ def test_a_claims_whole_story(opened: Window, client: Client, cluster: ClusterPr
         client.create(late)
         await told(page, "Allocated")
         assert re.search(r"allocated nic.example.com/nic-\d/eth\d.* for pods/life", await page.run(TEXT))
+        await told(page, "Prepared")
         await page.click("#story ~ .events a[href='#/pods/serving/life']")
         await page.sees("is on node nic-")
         client.delete(Pod, "life", namespace="serving")

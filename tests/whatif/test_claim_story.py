@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from dralloc.api.core_v1 import Event, ObjectReference
 from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.api.pod_claims import CLAIM_FINALIZER
+from dralloc.api.pod_v1 import Pod, PodCondition, PodSpec, PodStatus
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.testing import builders as build
 from dralloc.whatif.claim_story import claim_story
@@ -164,6 +165,40 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_the_story(case: Case) -> None:
     assert [step.line() for step in claim_story(case.claim, "default", "c", case.events)] == case.want
+
+
+def user(name: str, second: int, *, node: str = "n1", ready: str = "True", uid: str = "") -> Pod:
+    condition = PodCondition(type="PodReadyToStartContainers", status=ready, last_transition_time=at(second))
+    return Pod(
+        metadata=ObjectMeta(name=name, namespace="default", uid=uid or f"uid-{name}"),
+        spec=PodSpec(node_name=node),
+        status=PodStatus(conditions=(condition,)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("pods", "want"),
+    [
+        ([user("web", 45)], [f"{at(45)}  Prepared: prepared on node n1 for pods/web"]),
+        ([user("web", 45, ready="False")], []),
+        ([user("web", 45, uid="of another pod of this name")], []),
+        (
+            [user("web", 45), user("other", 43)],
+            [f"{at(43)}  Prepared: prepared on node n1 for pods/other"],
+        ),
+        (
+            [user("web", 45), user("other", 46, node="n2"), user("stranger", 44)],
+            [
+                f"{at(45)}  Prepared: prepared on node n1 for pods/web",
+                f"{at(46)}  Prepared: prepared on node n2 for pods/other",
+            ],
+        ),
+    ],
+)
+def test_nodes_tell_by_pods_that_devices_are_prepared(pods: list[Pod], want: list[str]) -> None:
+    reserved = event("Reserved", 42, "reserved for pods/web, pods/other")
+    told = claim_story(a_claim("web", "other", allocated=41), "default", "c", [CREATED, GIVEN, reserved], pods)
+    assert [step.line() for step in told][3:] == want
 
 
 @given(st.permutations([CREATED, WAITS, GIVEN, BACK, GONE]))

@@ -94,9 +94,13 @@ def node_blockers(pod: Pod, node: Node | None, events: Iterable[Event]) -> Itera
         yield Blocker(Stage.NODE, "NodeNotReady", unready)
     containers = tuple(container_blockers(pod))
     yield from containers
-    is_prepared = any(each.type == PREPARED and each.status == "True" for each in pod.status.conditions)
     event = latest_warning(pod, events)
-    if event is None or containers or is_prepared or event.reason in (SCHEDULING_EVENT, CLAIM_CREATION_EVENT):
+    if (
+        event is None
+        or containers
+        or prepared_since(pod) is not None
+        or event.reason in (SCHEDULING_EVENT, CLAIM_CREATION_EVENT)
+    ):
         return
     is_unregistered = any(words in event.message for words in UNREGISTERED)
     yield Blocker(Stage.NODE, "DriverNotRegistered" if is_unregistered else event.reason, event.message)
@@ -120,6 +124,14 @@ def container_blockers(pod: Pod) -> Iterator[Blocker]:
             message += f"; its last run ended with exit code {last.exit_code}{why}, restarts: {each.restart_count}"
             message += f"; kubectl logs -n {namespace} {name} -c {each.name} --previous shows its output"
         yield Blocker(Stage.NODE, reason, message)
+
+
+def prepared_since(pod: Pod) -> str | None:
+    """When its node had prepared everything that its containers need, devices included; None if it has not. May be empty."""
+    for each in pod.status.conditions:
+        if each.type == PREPARED and each.status == "True":
+            return str(each.last_transition_time or "")
+    return None
 
 
 def is_starting(pod: Pod) -> bool:

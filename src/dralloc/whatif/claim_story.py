@@ -1,28 +1,34 @@
-"""The story of a claim, from its events and its status: created, waited and why, allocated, reserved, released, deallocated, deleted.
+"""The story of a claim: created, waited and why, allocated, reserved, prepared, released, deallocated, deleted.
 
 Events tell what has been, also of a claim that is gone, as long as the server keeps them. The status tells what is; where both do, the
-event is kept, because it says for whom.
+event is kept, because it says for whom. Only nodes know when devices were prepared; what they tell is a condition of the pods that use
+the claim, so this step is known as long as such a pod exists.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from dralloc.api.claim_event_reasons import ALLOCATED, CREATED, DEALLOCATED, DELETED, RELEASED, RESERVED, WAITS
 from dralloc.api.core_v1 import Event
 from dralloc.api.pod_claims import CLAIM_FINALIZER
-from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.api.pod_v1 import Pod
+from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.devices.result_text import text_of_result
+from dralloc.primitives.errors import Forbidden, NotFound
+from dralloc.whatif.blockers import prepared_since
 
 if TYPE_CHECKING:
     from dralloc.client.api_calls import ApiCalls
 
 DELETION_REQUESTED: Final = "DeletionRequested"
+PREPARED: Final = "Prepared"
 # Things of one second happen in this order.
-_ORDER: Final = (CREATED, WAITS, ALLOCATED, RESERVED, RELEASED, DEALLOCATED, DELETION_REQUESTED, DELETED)
+_ORDER: Final = (CREATED, WAITS, ALLOCATED, RESERVED, PREPARED, RELEASED, DEALLOCATED, DELETION_REQUESTED, DELETED)
 NAMED_MAX: Final = 8
 
 
@@ -56,14 +62,18 @@ class StoryStep:
 
 
 def claim_story(
-    claim: ResourceClaim | None, namespace: str, name: str, events: Iterable[Event]
+    claim: ResourceClaim | None, namespace: str, name: str, events: Iterable[Event], pods: Iterable[Pod] = ()
 ) -> tuple[StoryStep, ...]:
-    """What happened to the claim, the oldest first. `claim` is None if none exists: then it is the last one of this name."""
+    """What happened to the claim, the oldest first. `claim` is None if none exists: then it is the last one of this name.
+
+    Of the pods, those count that the claim is reserved for.
+    """
     about = [each for each in events if _names(each, namespace, name)]
     uid = claim.metadata.uid if claim is not None else _last_uid(about)
     told = [_step(each) for each in about if each.involved_object.uid == uid]
     if claim is not None:
         told += _from_status(claim, {step.reason: step for step in sorted(told, key=_place)}, about)
+        told += _prepared(claim, pods)
     return tuple(sorted(told, key=_place))
 
 
@@ -77,12 +87,19 @@ async def read_claim_story(calls: ApiCalls, namespace: str, name: str) -> tuple[
     """The story of a claim of a server. Raises ApiError if the claim or events cannot be read."""
     # The command with -f starts faster without a client.
     from dralloc.client.known_resources import resource_for
+    from dralloc.client.typed_resource import ObjectKey
 
     selector = f"metadata.name={_escaped(name)}"
     claims, _ = await calls.list_all(resource_for(ResourceClaim), namespace=namespace, field_selector=selector)
     about = events_of_claim(namespace, name)
     events, _ = await calls.list_all(resource_for(Event), namespace=namespace, field_selector=about)
-    return claim_story(next(iter(claims), None), namespace, name, events)
+    claim = next(iter(claims), None)
+    pods: list[Pod] = []
+    for user in _pods_of(claim)[:NAMED_MAX] if claim is not None else ():
+        # Its story is told without the pods that are gone, or that the caller may not read.
+        with suppress(NotFound, Forbidden):
+            pods.append(await calls.get(resource_for(Pod), ObjectKey(namespace, user.name)))
+    return claim_story(claim, namespace, name, events, pods)
 
 
 def _escaped(text: str) -> str:
@@ -141,6 +158,22 @@ def _from_status(claim: ResourceClaim, last: dict[str, StoryStep], events: list[
         yield StoryStep(RESERVED, "", f"reserved for {_listed(iter(untold))}")
     if claim.metadata.deletion_timestamp is not None:
         yield StoryStep(DELETION_REQUESTED, str(claim.metadata.deletion_timestamp), _awaited(claim.metadata.finalizers))
+
+
+def _pods_of(claim: ResourceClaim) -> tuple[ConsumerReference, ...]:
+    return tuple(user for user in claim.status.reserved_for if user.resource == "pods" and not user.api_group)
+
+
+def _prepared(claim: ResourceClaim, pods: Iterable[Pod]) -> Iterator[StoryStep]:
+    """On each node once: for the first pod there whose containers could start."""
+    users = {user.uid for user in _pods_of(claim)}
+    first: dict[str, StoryStep] = {}
+    for pod in pods:
+        since = prepared_since(pod) if pod.metadata.uid in users else None
+        node, name = pod.spec.node_name, pod.metadata.name
+        if since is not None and node and (node not in first or since < first[node].at):
+            first[node] = StoryStep(PREPARED, since, f"prepared on node {node} for pods/{name}", pod=name)
+    yield from list(first.values())[:NAMED_MAX]
 
 
 def _awaited(finalizers: Sequence[str]) -> str:

@@ -98,7 +98,8 @@ class SubjectExplanation:
 def explain_claim(engine: Engine, claim: ResourceClaim) -> SubjectExplanation:
     """Why the claim gets no devices and what would help, or which it has or would get."""
     namespace, name = claim.metadata.namespace, claim.metadata.name
-    story = claim_story(claim, namespace, name, engine.objects.all(Event).values()) if exists(claim) else ()
+    events, pods = engine.objects.all(Event).values(), engine.objects.all(Pod).values()
+    story = claim_story(claim, namespace, name, events, pods) if exists(claim) else ()
     # Its creation alone is no story: the first line says what is.
     return replace(_explain_claim(engine, claim), story=story if len(story) > 1 else ())
 
