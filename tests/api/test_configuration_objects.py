@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from dralloc.api.codec import DecodeError
-from dralloc.api.registry import CONFIG_MAP, SECRET, read_object
+from dralloc.api.kind_codec import read_object
+from dralloc.api.registry import CONFIG_MAP, SECRET
 from tests.support.admission import Causes, causes, create, document_of, stored, update
 
 

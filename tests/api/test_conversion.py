@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from dralloc.api.codec import decode, encode
 from dralloc.api.conversion import V1BETA1, VERSIONS, from_hub, to_hub
+from dralloc.api.kind import Kind
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.registry import KINDS, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, RESOURCE_SLICE, Kind
+from dralloc.api.registry import KINDS, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, RESOURCE_SLICE
 from dralloc.api.resource_v1 import DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimTemplate
 from tests.support.admission import document_of, stored
 from tests.support.wire_objects import wire_objects

@@ -13,9 +13,10 @@ import pytest
 
 from dralloc.api import large_json
 from dralloc.api.codec import DecodeError, _decoder, decode, encode
+from dralloc.api.kind_codec import whole_type
 from dralloc.api.large_json import PIECE_BYTES, decode_large
 from dralloc.api.manifests import read_manifest
-from dralloc.api.registry import find_kind, whole_type
+from dralloc.api.registry import find_kind
 from dralloc.api.resource_v1 import ResourceSlice
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 from msgspec import inspect
 
-from dralloc.api.registry import KINDS, Kind
+from dralloc.api.kind import Kind
+from dralloc.api.registry import KINDS
 
 
 def module_of(kind: Kind) -> str:

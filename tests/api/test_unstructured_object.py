@@ -14,9 +14,10 @@ from msgspec import inspect
 from dralloc.api.admission import Admitted, Refused
 from dralloc.api.codec import DecodeError
 from dralloc.api.core_v1 import Event
+from dralloc.api.kind import Kind
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.rbac_v1 import ClusterRoleBinding
-from dralloc.api.registry import KINDS, Kind, find_kind
+from dralloc.api.registry import KINDS, find_kind
 from dralloc.api.unstructured_object import UnstructuredObject, print_unstructured, read_unstructured, view
 from tests.support.admission import causes, create, document_of, stored, update, update_status
 

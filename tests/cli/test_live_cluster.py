@@ -11,7 +11,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from dralloc.api.registry import KINDS, Kind
+from dralloc.api.kind import Kind
+from dralloc.api.registry import KINDS
 from dralloc.api.resource_v1 import GROUP
 from dralloc.apiserver.description.discovery import aggregated_discovery, api_group_list, api_versions
 from dralloc.cli.main import app

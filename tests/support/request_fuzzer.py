@@ -22,7 +22,8 @@ from urllib.parse import quote, quote_from_bytes, unquote
 import yaml
 from msgspec import inspect
 
-from dralloc.api.registry import KINDS, Kind
+from dralloc.api.kind import Kind
+from dralloc.api.registry import KINDS
 
 T = TypeVar("T")
 

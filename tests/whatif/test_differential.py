@@ -22,9 +22,10 @@ from msgspec.structs import replace
 
 from dralloc.api.codec import decode, encode
 from dralloc.api.core_v1 import Node, ResourceQuota
+from dralloc.api.kind import Kind
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_v1 import Pod
-from dralloc.api.registry import KINDS, Kind
+from dralloc.api.registry import KINDS
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 from dralloc.apiserver.objects.api_resources import key_of
 from dralloc.apiserver.objects.stored_form import to_stored

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from dralloc.api.admission_warnings import warn_of_zero_counts
 from dralloc.api.canonical_form import canonicalize, with_canonical_times
 from dralloc.api.conversion import V1BETA1, to_hub
+from dralloc.api.kind import Kind
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
-from dralloc.api.registry import Kind
 from dralloc.api.strategy import AdmissionContext, StatusStrategy, Strategy
 from dralloc.api.timestamps import BadTimestamp, print_timestamp
 from dralloc.api.unstructured_object import UnstructuredObject

@@ -20,10 +20,12 @@ from dralloc.api.admission import Admitted, Refused, Verb, WriteRequest, admit
 from dralloc.api.codec import DecodeError
 from dralloc.api.conversion import V1BETA1, to_hub
 from dralloc.api.gate_warnings import warn_of_dropped_fields
+from dralloc.api.kind import Kind
+from dralloc.api.kind_codec import read_object, whole_type
 from dralloc.api.manifests import Document, Manifest, read_manifest
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.positions import Position, Steps, nearest
-from dralloc.api.registry import KINDS, Kind, find_in_other_versions, find_kind, read_object, whole_type
+from dralloc.api.registry import KINDS, find_in_other_versions, find_kind
 from dralloc.api.schema import MismatchKind, find_mismatches
 from dralloc.api.strategy import AdmissionContext
 from dralloc.primitives.errors import BadRequest

@@ -9,9 +9,10 @@ from dralloc.api.codec import DecodeError
 from dralloc.api.conversion import to_hub
 from dralloc.api.diagnostics import Diagnostic, Severity
 from dralloc.api.inventory import Inventory, find_unknown_names, take_inventory
+from dralloc.api.kind_codec import read_object
 from dralloc.api.manifests import Document, Manifest
 from dralloc.api.positions import Steps, nearest
-from dralloc.api.registry import find_kind, read_object
+from dralloc.api.registry import find_kind
 from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.cel.compiler import compile_selector_expression
 from dralloc.cel.errors import CelCompileError

@@ -113,7 +113,8 @@ def cel(
 def _read_slices(files: list[str]) -> Iterator[ResourceSlice]:
     from dralloc.api.codec import DecodeError
     from dralloc.api.conversion import to_hub
-    from dralloc.api.registry import find_in_other_versions, find_kind, read_object
+    from dralloc.api.kind_codec import read_object
+    from dralloc.api.registry import find_in_other_versions, find_kind
     from dralloc.api.resource_v1 import ResourceSlice
     from dralloc.cli.manifest_records import fail_unread, read_records
 

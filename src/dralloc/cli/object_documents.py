@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from dralloc.api.codec import encode
 from dralloc.api.conversion import from_hub
 from dralloc.api.json_reader import read_json
+from dralloc.api.kind_codec import print_object
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.registry import find_kind, print_object
+from dralloc.api.registry import find_kind
 from dralloc.api.resource_v1 import GROUP
 from dralloc.api.yaml_writer import write_yaml
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from dralloc.api.codec import decode
 from dralloc.api.conversion import to_hub
+from dralloc.api.kind import Kind
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.registry import KINDS, Kind, find_kind
+from dralloc.api.registry import KINDS, find_kind
 from dralloc.client.typed_resource import Object, TypedResource
 
 

@@ -17,8 +17,10 @@ from urllib.parse import urlsplit
 from dralloc.api.admission import Admitted, Refused, Verb, WriteRequest, admit
 from dralloc.api.codec import DecodeError, encode
 from dralloc.api.conversion import from_hub
+from dralloc.api.kind import Kind
+from dralloc.api.kind_codec import read_object
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.registry import Kind, find_kind, find_resource, read_object
+from dralloc.api.registry import find_kind, find_resource
 from dralloc.api.strategy import AdmissionContext
 from dralloc.conformance.api_over_http import compare_over_http
 from dralloc.conformance.server_connection import ServerConnection, connect

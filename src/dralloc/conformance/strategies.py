@@ -16,8 +16,10 @@ from dralloc.api.admission import Admitted, Refused, Verb, WriteRequest, admit
 from dralloc.api.canonical_form import canonicalize
 from dralloc.api.codec import DecodeError, encode
 from dralloc.api.conversion import V1BETA1, from_hub, to_hub
+from dralloc.api.kind import Kind
+from dralloc.api.kind_codec import read_object
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.registry import Kind, find_kind, read_object
+from dralloc.api.registry import find_kind
 from dralloc.api.strategy import AdmissionContext, Strategy
 from dralloc.conformance.vector_family import BadVectors
 from dralloc.conformance.write_outcome import WriteOutcome, compare_outcome

@@ -14,9 +14,10 @@ from typing import Final
 from dralloc.api.codec import DecodeError
 from dralloc.api.conversion import to_hub
 from dralloc.api.core_v1 import Node
+from dralloc.api.kind_codec import read_object
 from dralloc.api.manifests import read_manifest
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
-from dralloc.api.registry import find_kind, read_object
+from dralloc.api.registry import find_kind
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.apiserver.server_process import ServerSettings, run_server
 from dralloc.client.async_client import AsyncClient, connect_async

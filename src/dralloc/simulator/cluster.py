@@ -21,6 +21,7 @@ from dralloc.access.users import ADMINISTRATOR
 from dralloc.api.batch_v1 import Job
 from dralloc.api.codec import decode
 from dralloc.api.core_v1 import Node
+from dralloc.api.kind import Kind
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.registry import (
     DEVICE_CLASS,
@@ -32,7 +33,6 @@ from dralloc.api.registry import (
     POD_GROUP,
     RESOURCE_CLAIM,
     RESOURCE_SLICE,
-    Kind,
 )
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.api.scheduling_v1beta1 import PodGroup

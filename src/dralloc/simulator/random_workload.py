@@ -9,10 +9,11 @@ from typing import Any, Final
 
 from dralloc.api.batch_v1 import Job
 from dralloc.api.core_v1 import Node
+from dralloc.api.kind import Kind
 from dralloc.api.pod_claims import claims_of, is_pod
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.quota import CLAIM_COUNT
-from dralloc.api.registry import DEVICE_TAINT_RULE, JOB, POD, RESOURCE_CLAIM, Kind
+from dralloc.api.registry import DEVICE_TAINT_RULE, JOB, POD, RESOURCE_CLAIM
 from dralloc.api.resource_v1 import DeviceTaintRule, ResourceClaim
 from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.apiserver.objects.api_resources import name_of, namespace_of

@@ -22,10 +22,11 @@ from dralloc.api.batch_v1 import Job
 from dralloc.api.codec import decode
 from dralloc.api.conversion import V1BETA1, to_hub
 from dralloc.api.core_v1 import ConfigMap, Event, Namespace, Node, ResourceQuota
+from dralloc.api.kind import Kind
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.policy_v1 import PodDisruptionBudget
-from dralloc.api.registry import KINDS, Kind
+from dralloc.api.registry import KINDS
 from dralloc.api.resource_defaults import default_resource_claim, default_resource_claim_template
 from dralloc.api.resource_v1 import (
     DeviceClass,

@@ -15,9 +15,9 @@ from typing import Any, Final
 import msgspec
 
 from dralloc.api.core_v1 import ConfigMap, Event, Node
+from dralloc.api.kind import Kind
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_v1 import Pod
-from dralloc.api.registry import Kind
 from dralloc.api.resource_v1 import GROUP, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.client.api_calls import ApiCalls

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from dralloc.api.kind import Kind
 from dralloc.api.protobuf_schema import message_name, messages
-from dralloc.api.registry import CERTIFICATE_SIGNING_REQUEST, KINDS, Kind
+from dralloc.api.registry import CERTIFICATE_SIGNING_REQUEST, KINDS
 from dralloc.api.stored_kinds import STORED_KINDS
 from tests.support.local_api import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, PODS, LocalApi, pod_document, with_api
 

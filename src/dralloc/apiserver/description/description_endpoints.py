@@ -9,7 +9,7 @@ from typing import Final
 
 from dralloc import __version__
 from dralloc.api.codec import encode
-from dralloc.api.registry import Kind
+from dralloc.api.kind import Kind
 from dralloc.apiserver.description import discovery
 from dralloc.apiserver.description.openapi_v2 import CONTENT_TYPE as OPENAPI_V2
 from dralloc.apiserver.description.openapi_v2 import openapi_v2_protobuf

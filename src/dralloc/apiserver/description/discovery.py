@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
-from dralloc.api.registry import Kind
+from dralloc.api.kind import Kind
 from dralloc.api.review_kinds import REVIEW_KINDS, ReviewKind
 from dralloc.apiserver.documents.json_documents import Document
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from dralloc.api.registry import Kind
+from dralloc.api.kind import Kind
 from dralloc.api.review_kinds import ReviewKind
 from dralloc.apiserver.description.discovery import SUBRESOURCES, group_versions, reviews_of
 from dralloc.apiserver.description.field_descriptions import describe_type

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dralloc.api.registry import Kind
+from dralloc.api.kind import Kind
 from dralloc.apiserver.http.warning_headers import warning_headers
 from dralloc.apiserver.objects.stored_form import Presentation
 

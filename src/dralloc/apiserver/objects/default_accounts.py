@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from dralloc.api.registry import NAMESPACE, SERVICE_ACCOUNT, Kind
+from dralloc.api.kind import Kind
+from dralloc.api.registry import NAMESPACE, SERVICE_ACCOUNT
 from dralloc.apiserver.objects.api_resources import name_of, namespace_of
 from dralloc.apiserver.objects.change_loop import ChangeLoop
 from dralloc.apiserver.objects.store_view import KindIndex

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from dralloc.api.registry import PRIORITY_CLASS, Kind
+from dralloc.api.kind import Kind
+from dralloc.api.registry import PRIORITY_CLASS
 from dralloc.api.scheduling_v1 import SYSTEM_CLASSES
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.http.flow_control import give_way

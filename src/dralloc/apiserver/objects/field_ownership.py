@@ -8,8 +8,8 @@ from functools import cache
 from msgspec.structs import replace
 
 from dralloc.api.codec import encode
+from dralloc.api.kind import Kind
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.registry import Kind
 from dralloc.api.timestamps import print_timestamp
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.documents.merge_rules import merge_rule

@@ -14,8 +14,9 @@ from enum import Enum
 from itertools import islice
 from typing import Final
 
+from dralloc.api.kind import Kind
 from dralloc.api.meta_v1 import ObjectMeta, OwnerReference
-from dralloc.api.registry import KINDS, NAMESPACE, Kind, find_kind
+from dralloc.api.registry import KINDS, NAMESPACE, find_kind
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.objects.api_resources import key_of, name_of, namespace_of, prefix_of
 from dralloc.apiserver.objects.background_task import BackgroundTask

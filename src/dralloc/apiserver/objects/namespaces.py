@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Final
 
-from dralloc.api.registry import NAMESPACE, Kind
+from dralloc.api.kind import Kind
+from dralloc.api.registry import NAMESPACE
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.http.statuses import forbidden, not_found
 from dralloc.apiserver.objects.api_resources import key_of

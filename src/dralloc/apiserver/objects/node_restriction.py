@@ -12,9 +12,10 @@ from dralloc.access.node_restriction import (
 )
 from dralloc.access.users import User, node_of
 from dralloc.api.authentication_v1 import TokenRequestSpec
+from dralloc.api.kind import Kind
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_references import token_audiences
-from dralloc.api.registry import NODE, POD, SERVICE_ACCOUNT, Kind
+from dralloc.api.registry import NODE, POD, SERVICE_ACCOUNT
 from dralloc.api.unstructured_object import UnstructuredObject
 from dralloc.apiserver.http.statuses import forbidden, not_found
 from dralloc.apiserver.objects.access_control import AccessControl

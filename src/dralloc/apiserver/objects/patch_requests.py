@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from dralloc.api.registry import Kind
+from dralloc.api.kind import Kind
 from dralloc.apiserver.documents.json_documents import Document, Json
 from dralloc.apiserver.documents.json_patch import apply_json_patch, apply_merge_patch, copied_bytes_max
 from dralloc.apiserver.documents.merge_rules import merge_rule

@@ -16,11 +16,12 @@ from typing import Final
 
 from dralloc.api.codec import decode
 from dralloc.api.core_v1 import ResourceQuota
+from dralloc.api.kind import Kind
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_claims import controller_of
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.quota import QuotaCharge, QuotaFacts, charge_of_pod, explain_excess, find_excess, usage_of_claim
-from dralloc.api.registry import DEVICE_CLASS, POD, RESOURCE_QUOTA, Kind
+from dralloc.api.registry import DEVICE_CLASS, POD, RESOURCE_QUOTA
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.api.unstructured_object import UnstructuredObject, view
 from dralloc.apiserver.documents.json_documents import Document

@@ -9,8 +9,8 @@ from typing import Any, Final
 import msgspec
 
 from dralloc.api.codec import encode
+from dralloc.api.kind import Kind
 from dralloc.api.protobuf_writer import has_message
-from dralloc.api.registry import Kind
 from dralloc.apiserver.description.tables import (
     API_VERSION,
     IncludeObject,

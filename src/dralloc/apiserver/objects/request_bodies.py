@@ -10,12 +10,12 @@ import msgspec
 from msgspec import Struct
 
 from dralloc.api.codec import DecodeError, check_types, decode, encode, find_stray_fields
+from dralloc.api.kind_codec import read_object_and_tree, whole_type
 from dralloc.api.message_types import message_type
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.nesting_limit import LEVELS_MAX, is_nested_too_deeply
 from dralloc.api.positions import SourceError
 from dralloc.api.protobuf_reader import protobuf_to_json
-from dralloc.api.registry import read_object_and_tree, whole_type
 from dralloc.api.schema import SchemaMismatch, find_unknown_fields
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.http.flow_control import compute

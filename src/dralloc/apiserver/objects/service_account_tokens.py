@@ -18,8 +18,9 @@ from dralloc.access.service_accounts import (
 )
 from dralloc.access.users import AUTHENTICATED, User
 from dralloc.api.authentication_v1 import GROUP, BoundObjectReference, TokenRequest, TokenRequestSpec
+from dralloc.api.kind import Kind
 from dralloc.api.meta_v1 import ObjectMeta
-from dralloc.api.registry import NODE, POD, SECRET, SERVICE_ACCOUNT, Kind
+from dralloc.api.registry import NODE, POD, SECRET, SERVICE_ACCOUNT
 from dralloc.api.timestamps import parse_timestamp, print_timestamp
 from dralloc.apiserver.credentials.signed_tokens import (
     Claims,

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-from dralloc.api.registry import Kind
+from dralloc.api.kind import Kind
 from dralloc.apiserver.objects.api_resources import prefix_of
 from dralloc.apiserver.objects.record_lists import read_all
 from dralloc.store.errors import Compacted, StoreClosed, StoreError, StoreUnavailable, WatcherTooSlow

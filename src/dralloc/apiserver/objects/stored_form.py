@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from dralloc.api.codec import decode, encode
 from dralloc.api.conversion import from_hub
+from dralloc.api.kind import Kind
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
-from dralloc.api.registry import Kind
 from dralloc.api.trees import ExactNumber
 from dralloc.api.unstructured_object import UnstructuredObject
 from dralloc.apiserver.documents.json_documents import Document

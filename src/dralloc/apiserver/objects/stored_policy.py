@@ -8,8 +8,9 @@ from dralloc.access.access_request import AccessRequest
 from dralloc.access.authorizer import Decision
 from dralloc.access.rbac import RbacAuthorizer, RulesOfUser
 from dralloc.access.users import User
+from dralloc.api.kind import Kind
 from dralloc.api.rbac_v1 import ClusterRole, Role, RoleBinding
-from dralloc.api.registry import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING, Kind
+from dralloc.api.registry import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING
 from dralloc.api.unstructured_object import UnstructuredObject, view
 from dralloc.apiserver.objects.store_view import KindIndex
 from dralloc.apiserver.objects.stored_form import from_stored

@@ -22,8 +22,9 @@ from dralloc.access.node_restriction import CREATE, UPDATE
 from dralloc.access.service_accounts import bound_node
 from dralloc.api.admission import Admitted, Refused, Verb, WriteRequest, admit
 from dralloc.api.authorization import Permission, StatusRequester
+from dralloc.api.kind import Kind
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
-from dralloc.api.registry import POD, RESOURCE_QUOTA, Kind
+from dralloc.api.registry import POD, RESOURCE_QUOTA
 from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.api.strategy import AdmissionContext
 from dralloc.api.timestamps import print_timestamp
