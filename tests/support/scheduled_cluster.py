@@ -8,6 +8,8 @@ from functools import partial
 from typing import Any
 
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
+from dralloc.client.api_calls import ApiCalls
+from dralloc.client.batch_transport import BatchTransport
 from dralloc.client.transport import Transport
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.scheduler import Scheduler
@@ -74,15 +76,17 @@ def in_cluster(
 
 
 class ScheduledCluster(TestCluster):
-    """A cluster whose only components are schedulers."""
+    """A cluster whose only components are schedulers. They send writes together if it `is_batched`, as those of a process do."""
 
-    def __init__(self, transport: Transport, **network: Any) -> None:
+    def __init__(self, transport: Transport, *, is_batched: bool = False, **network: Any) -> None:
         super().__init__(transport, **network)
+        self._is_batched = is_batched
         self.schedulers: list[Scheduler] = []
         self._running: list[str] = []
 
     def start(self, settings: SchedulerSettings) -> None:
-        scheduler = Scheduler(self.calls(), self.clock, settings)
+        calls = ApiCalls(BatchTransport(self.network), field_manager="") if self._is_batched else self.calls()
+        scheduler = Scheduler(calls, self.clock, settings)
         name = f"scheduler {len(self.schedulers)}"
         self.components.start(name, scheduler.run)
         self.schedulers.append(scheduler)
@@ -111,7 +115,7 @@ class ScheduledCluster(TestCluster):
 async def scheduled_cluster(
     *, schedulers: int = 1, gates: FeatureGates | None = None, **network: Any
 ) -> AsyncIterator[ScheduledCluster]:
-    """A cluster with schedulers that run inside the block; `network` are `seed` and `wrap` of `TestCluster`.
+    """A cluster with schedulers that run inside the block; `network` are `seed` and `wrap` of `TestCluster`, and `is_batched`.
 
     The server has the gates of the schedulers if it is to serve PodGroups, and otherwise its defaults.
     """

@@ -136,6 +136,8 @@ class ApiServer:
         quotas = {kind.resource: QuotaGuard(store, kind, limits, classes, gates) for kind in limited}
         quotas[POD.resource].charge_with(quotas[RESOURCE_CLAIM.resource])
         guards: dict[str, tuple[WriteGuard, ...]] = {name: (quota,) for name, quota in quotas.items()}
+        # An order of writes needs the guards.
+        self._batch_paths = write_batches.PATHS if guards_devices else frozenset[str]()
         if guards_devices:
             guards[RESOURCE_CLAIM.resource] += (devices, uses)
         guards[PRIORITY_CLASS.resource] = (priorities,)
@@ -287,7 +289,7 @@ class ApiServer:
         """True for paths of extensions: they act as the caller, so that each of their requests is authorized."""
         if not isinstance(path, PlainPath):
             return False
-        return path.path in write_batches.PATHS or path.path.strip("/").partition("/")[0] in self._extensions
+        return path.path in self._batch_paths or path.path.strip("/").partition("/")[0] in self._extensions
 
     async def _impersonate(self, request: HttpRequest, path: Path) -> None:
         """Serve the request as the user that its headers name, or refuse it: they are never ignored."""
@@ -327,7 +329,7 @@ class ApiServer:
             return response
 
     async def _on_plain(self, request: HttpRequest, path: str) -> HttpResponse | None:
-        if request.path in write_batches.PATHS:
+        if request.path in self._batch_paths:
             return await write_batches.answer(request, self.handle)
         if (extension := self._extensions.get(request.path.removeprefix("/").partition("/")[0])) is not None:
             return await extension.answer(request, self.handle)

@@ -2,6 +2,9 @@
 
 A write is sent at once if few batches are under way; otherwise it waits for the answer to one, together with others. So batches grow with the
 load, and a single write is not delayed. If a batch gets no answer, each of its writes has none: the outcome of all is unknown.
+
+A write that is to run `after` others is sent in one batch with them, and the server tries it when they have succeeded. If that cannot be,
+because the server does not have the extension, or they are not sent together, it is answered as not tried: its sender sends it later.
 """
 
 from __future__ import annotations
@@ -13,15 +16,21 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from dralloc.api.dralloc_v1 import BATCH, BATCH_PATH, BatchedWrite, WriteBatch
+from dralloc.api.dralloc_v1 import BATCH, BATCH_AFTER, BATCH_PATH, BatchedWrite, WriteBatch
 from dralloc.client.server_extensions import ServerExtensions
-from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport, TransportError
+from dralloc.client.transport import ClientRequest, ClientResponse, EarlierWrites, Stream, Transport, TransportError
+from dralloc.primitives.errors import FailedDependency
 
 WRITES_MAX: Final = 64
+# With those that follow others. A server takes no more.
+WRITES_IN_ALL_MAX: Final = 128
 # A server takes bodies of 3 MiB; a larger write than this is sent alone, as it would be without batches.
 BYTES_MAX: Final = 1024 * 1024
 UNDER_WAY_MAX: Final = 2
 _JSON_TYPES: Final = frozenset({"application/json", "application/merge-patch+json"})
+_NOT_TRIED: Final = ClientResponse(
+    status=FailedDependency.code, body=b'{"reason":"FailedDependency","message":"not sent with the writes before it"}'
+)
 # Answers of servers without the extension, which wrote nothing.
 _NOT_SERVED: Final = frozenset({403, 404, 405})
 
@@ -48,10 +57,14 @@ class BatchTransport:
         self._transport = transport
         self._extensions = ServerExtensions(transport)
         self._waiting: list[_Waiting] = []
+        # Those that are sent with the writes that they follow.
+        self._held: dict[asyncio.Future[ClientResponse], tuple[ClientRequest, EarlierWrites]] = {}
         self._under_way: set[asyncio.Task[None]] = set()
         self._will_send = False
 
     async def send(self, request: ClientRequest) -> ClientResponse:
+        if request.after is not None:
+            return await self._send_after(request, request.after)
         if not _is_write(request) or self._extensions.is_known_to_lack(BATCH):
             return await self._transport.send(request)
         loop = asyncio.get_running_loop()
@@ -63,14 +76,27 @@ class BatchTransport:
             loop.call_soon(self._send_waiting)
         return await answered
 
+    async def _send_after(self, request: ClientRequest, earlier: EarlierWrites) -> ClientResponse:
+        if not await self._extensions.has(BATCH_AFTER):
+            return _NOT_TRIED
+        answered: asyncio.Future[ClientResponse] = asyncio.get_running_loop().create_future()
+        self._held[answered] = (request, earlier)
+        earlier.ended.add_done_callback(lambda _: self._give_up(answered))
+        return await answered
+
+    def _give_up(self, answered: asyncio.Future[ClientResponse]) -> None:
+        if self._held.pop(answered, None) is not None and not answered.done():
+            answered.set_result(_NOT_TRIED)
+
     def stream(self, request: ClientRequest) -> AbstractAsyncContextManager[Stream]:
         return self._transport.stream(request)
 
     async def abandon(self) -> None:
         """Wait for no answer any more. What was sent may still be done; what waits is not sent."""
         waiting, self._waiting = self._waiting, []
-        for _, answered in waiting:
+        for answered in (*(answered for _, answered in waiting), *self._held):
             answered.cancel()
+        self._held.clear()
         for task in tuple(self._under_way):
             task.cancel()
         await asyncio.gather(*self._under_way, return_exceptions=True)
@@ -87,9 +113,25 @@ class BatchTransport:
             count = _batch_length(waiting)
             writes, self._waiting = waiting[:count], waiting[count:]
             if writes:
+                writes += self._followers(writes)
                 task = asyncio.get_running_loop().create_task(self._send_together(writes))
                 self._under_way.add(task)
                 task.add_done_callback(self._was_sent)
+
+    def _followers(self, writes: list[_Waiting]) -> list[_Waiting]:
+        """The held writes that follow only these, as many as there is room for."""
+        if not self._held:
+            return []
+        paths = {request.path for request, _ in writes}
+        followers = [
+            (request, answered)
+            for answered, (request, earlier) in self._held.items()
+            if earlier.paths <= paths and not answered.done()
+        ]
+        followers = followers[: WRITES_IN_ALL_MAX - len(writes)]
+        for _, answered in followers:
+            del self._held[answered]
+        return followers
 
     def _was_sent(self, task: asyncio.Task[None]) -> None:
         self._under_way.discard(task)
@@ -121,7 +163,7 @@ class BatchTransport:
 
     async def _send_alone(self, request: ClientRequest, answered: asyncio.Future[ClientResponse]) -> None:
         try:
-            answer = await self._transport.send(request)
+            answer = await self._transport.send(request) if request.after is None else _NOT_TRIED
         except Exception as error:  # noqa: BLE001  # the sender handles the error
             if not answered.done():
                 answered.set_exception(error)
@@ -145,9 +187,15 @@ def _batch_length(writes: list[_Waiting]) -> int:
 
 
 def _batch_of(requests: list[ClientRequest]) -> ClientRequest:
+    places = {each.path: place for place, each in enumerate(requests) if each.after is None}
     writes = tuple(
         BatchedWrite(
-            each.method, each.path, dict(each.query), each.headers["Content-Type"], msgspec.Raw(each.body or b"{}")
+            each.method,
+            each.path,
+            dict(each.query),
+            each.headers["Content-Type"],
+            msgspec.Raw(each.body or b"{}"),
+            tuple(places[path] for path in each.after.paths) if each.after is not None else (),
         )
         for each in requests
     )

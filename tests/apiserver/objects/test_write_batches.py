@@ -50,9 +50,20 @@ async def statuses(api: LocalApi, *writes: dict[str, Any]) -> list[int]:
 
 @with_api
 async def test_extensions_are_listed(api: LocalApi) -> None:
-    assert await api.get("/dralloc/v1/extensions") == {"extensions": ["allocation-finalizer", "batch"]}
+    assert await api.get("/dralloc/v1/extensions") == {"extensions": ["allocation-finalizer", "batch", "batch-after"]}
     assert (await refusal(api.create("/dralloc/v1/extensions", {}))).code == 405
     assert (await api.call("GET", BATCH)).code == 405
+
+
+def test_a_server_without_guards_has_no_extensions() -> None:
+    """It stands for one of Kubernetes."""
+
+    async def main() -> None:
+        async with api_server(guards_devices=False) as server:
+            assert (await LocalApi(server).call("GET", "/dralloc/v1/extensions")).code == 404
+            assert (await LocalApi(server).call("POST", BATCH, {"requests": []})).code == 404
+
+    run_virtual(main())
 
 
 @with_api
@@ -101,8 +112,17 @@ async def test_only_writes_of_objects_are_carried(api: LocalApi) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b"[]", b"{", b'{"requests":[{}]}', b'{"requests":' + b"[" * 100_000, {"requests": [write("POST", CLAIMS)] * 129}],
-    ids=["list", "incomplete", "without method", "deep", "too many"],
+    [
+        b"[]",
+        b"{",
+        b'{"requests":[{}]}',
+        b'{"requests":' + b"[" * 100_000,
+        {"requests": [write("POST", CLAIMS)] * 129},
+        {"requests": [write("POST", CLAIMS) | {"after": [0]}]},
+        {"requests": [write("POST", CLAIMS) | {"after": [1]}, write("POST", CLAIMS)]},
+        {"requests": [write("POST", CLAIMS), write("POST", CLAIMS) | {"after": [-1]}]},
+    ],
+    ids=["list", "incomplete", "without method", "deep", "too many", "after itself", "after a later one", "negative"],
 )
 def test_what_is_no_batch_is_refused(body: Any) -> None:
     async def main() -> None:
@@ -110,6 +130,29 @@ def test_what_is_no_batch_is_refused(body: Any) -> None:
             assert (await LocalApi(server).call("POST", BATCH, body)).code == 400
 
     run_virtual(main())
+
+
+@with_api
+async def test_a_write_is_tried_only_after_those_that_it_follows_have_succeeded(api: LocalApi) -> None:
+    """Each of the second writes would succeed if its first one did not decide: a claim can be created once, and then labelled."""
+    label = {"metadata": {"labels": {"a": "b"}}}
+
+    def labelled(name: str, *after: int) -> dict[str, Any]:
+        return write("PATCH", f"{CLAIMS}/{name}", label, MERGE_PATCH) | {"after": after}
+
+    await api.create(CLAIMS, claim_document("there"))
+    codes = await statuses(
+        api,
+        write("POST", CLAIMS, claim_document("new")),
+        labelled("new", 0),
+        write("POST", CLAIMS, claim_document("there")),
+        labelled("there", 2),
+        labelled("there", 3),
+        labelled("there", 0, 2),
+        labelled("new", 0, 1),
+        labelled("there"),
+    )
+    assert codes == [201, 200, 409, 424, 424, 424, 200, 200]
 
 
 class OnlyClaims:

@@ -1,11 +1,12 @@
 """Extensions for clients with many writes: `GET /dralloc/v1/extensions` lists them, `POST /dralloc/v1/batch` carries many writes.
 
-    {"requests": [{"method": "PATCH", "path": "/api/…", "query": {…}, "contentType": "…", "body": {…}}, …]}
+    {"requests": [{"method": "PATCH", "path": "/api/…", "query": {…}, "contentType": "…", "body": {…}}, {…, "after": [0]}, …]}
     {"responses": [{"status": 200, "body": {…}}, …]}
 
 Each write is a request of its own: authorized, audited, admitted, guarded and stored as if it had come alone, with a response of its
-own. They run at the same time, so their order is not defined, and one that fails does not stop the others. If the objects in the
-responses are large together, writes that have not begun get 429.
+own. They run at the same time, so their order is not defined, and one that fails does not stop the others, except those that are to
+run `after` it: a write begins when those that it names have succeeded, and gets 424 if one has failed. If the objects in the responses
+are large together, writes that have not begun get 429.
 """
 
 from __future__ import annotations
@@ -17,15 +18,30 @@ from typing import Final
 import msgspec
 
 from dralloc.api.codec import encode
-from dralloc.api.dralloc_v1 import ALLOCATION_FINALIZER, BATCH, BATCH_PATH, EXTENSIONS_PATH, BatchedWrite, WriteBatch
+from dralloc.api.dralloc_v1 import (
+    ALLOCATION_FINALIZER,
+    BATCH,
+    BATCH_AFTER,
+    BATCH_PATH,
+    EXTENSIONS_PATH,
+    BatchedWrite,
+    WriteBatch,
+)
 from dralloc.apiserver.http.flow_control import compute, metered, next_turn
 from dralloc.apiserver.http.messages import JSON, HttpRequest, HttpResponse
 from dralloc.apiserver.http.statuses import status_of, status_response
 from dralloc.apiserver.http.url_paths import ResourcePath, parse_path
-from dralloc.primitives.errors import ApiError, BadRequest, ErrorDetails, MethodNotAllowed, TooManyRequests
+from dralloc.primitives.errors import (
+    ApiError,
+    BadRequest,
+    ErrorDetails,
+    FailedDependency,
+    MethodNotAllowed,
+    TooManyRequests,
+)
 
 PATHS: Final = frozenset({EXTENSIONS_PATH, BATCH_PATH})
-EXTENSIONS: Final = (ALLOCATION_FINALIZER, BATCH)
+EXTENSIONS: Final = (ALLOCATION_FINALIZER, BATCH, BATCH_AFTER)
 
 WRITES_MAX: Final = 128
 # A few bytes can ask for a large object. Longer answers are sent in pieces, and with so many bytes in them nothing more is begun.
@@ -50,9 +66,13 @@ async def answer(request: HttpRequest, handle: HandleRequest) -> HttpResponse:
     if request.method != "POST":
         raise MethodNotAllowed(f"{request.path} only supports POST")
     batch = await compute(len(request.body), _read, request.body)
-    answered = _Answered()
-    responses = await asyncio.gather(*(_answer_one(write, request, handle, answered) for write in batch.requests))
-    if answered.size > WHOLE_BYTES_MAX:
+    running = _RunningBatch(request, handle)
+    writes: list[asyncio.Task[HttpResponse]] = []
+    for write in batch.requests:
+        earlier = [writes[place] for place in write.after]
+        writes.append(asyncio.ensure_future(running.answer_one(write, earlier)))
+    responses = await asyncio.gather(*writes)
+    if running.answered_bytes > WHOLE_BYTES_MAX:
         return HttpResponse(stream=_pieces(responses))
     return HttpResponse(body=b'{"responses":[%b]}' % b",".join(map(_print, responses)))
 
@@ -64,52 +84,57 @@ def _read(body: bytes) -> WriteBatch:
         raise BadRequest(f"the body is not a batch of requests: {error}") from None
     if len(batch.requests) > WRITES_MAX:
         raise BadRequest(f"a batch has at most {WRITES_MAX} requests, and this one has {len(batch.requests)}")
+    for place, write in enumerate(batch.requests):
+        if any(not 0 <= earlier < place for earlier in write.after):
+            raise BadRequest(f"requests[{place}].after: must be the places, from 0, of earlier requests of the batch")
     return batch
 
 
-class _Answered:
-    """The bytes of the responses so far."""
+class _RunningBatch:
+    def __init__(self, batch: HttpRequest, handle: HandleRequest) -> None:
+        self._batch = batch
+        self._handle = handle
+        # In the responses so far.
+        self.answered_bytes = 0
 
-    def __init__(self) -> None:
-        self.size = 0
+    async def answer_one(self, write: BatchedWrite, earlier: Sequence[asyncio.Task[HttpResponse]]) -> HttpResponse:
+        try:
+            response = await self._answer_one(write, earlier)
+        except ApiError as error:
+            response = status_response(status_of(error))
+        self.answered_bytes += len(response.body)
+        return response
 
-
-async def _answer_one(
-    write: BatchedWrite, batch: HttpRequest, handle: HandleRequest, answered: _Answered
-) -> HttpResponse:
-    """The response to a write, which waits for its own turn: what it takes counts before the next one begins."""
-    try:
+    async def _answer_one(self, write: BatchedWrite, earlier: Sequence[asyncio.Task[HttpResponse]]) -> HttpResponse:
+        """The response to a write, which waits for its own turn: what it takes counts before the next one begins."""
+        for task in earlier:
+            if (await task).status >= 400:
+                raise FailedDependency("not tried: a request of the batch that had to succeed before it failed")
         await next_turn()
-    except ApiError as error:
-        return status_response(status_of(error))
-    if answered.size > ANSWERS_BYTES_MAX:
-        why = "the responses to this batch are large, please try again later"
-        return status_response(status_of(TooManyRequests(why, details=ErrorDetails(retry_after_s=1))))
-    path = parse_path(write.path)
-    if not isinstance(path, ResourcePath) or not _may_contain(write.method, path):
-        refused = MethodNotAllowed(f"a batch cannot contain {write.method} {write.path}")
-        return status_response(status_of(refused))
-    headers = {
-        b"accept": b"application/json",
-        b"content-type": write.content_type.encode(),
-        b"user-agent": batch.headers.get(b"user-agent", b""),
-    }
-    request = HttpRequest(
-        write.method,
-        write.path,
-        write.query,
-        headers,
-        bytes(write.body),
-        batch.user,
-        impersonator=batch.impersonator,
-        source_ip=batch.source_ip,
-    )
-    try:
-        response = await metered(handle(request))
-    except ApiError as error:
-        response = status_response(status_of(error))
-    answered.size += len(response.body)
-    return response
+        if self.answered_bytes > ANSWERS_BYTES_MAX:
+            why = "the responses to this batch are large, please try again later"
+            raise TooManyRequests(why, details=ErrorDetails(retry_after_s=1))
+        path = parse_path(write.path)
+        if not isinstance(path, ResourcePath) or not _may_contain(write.method, path):
+            raise MethodNotAllowed(f"a batch cannot contain {write.method} {write.path}")
+        return await metered(self._handle(self._request_of(write)))
+
+    def _request_of(self, write: BatchedWrite) -> HttpRequest:
+        headers = {
+            b"accept": b"application/json",
+            b"content-type": write.content_type.encode(),
+            b"user-agent": self._batch.headers.get(b"user-agent", b""),
+        }
+        return HttpRequest(
+            write.method,
+            write.path,
+            write.query,
+            headers,
+            bytes(write.body),
+            self._batch.user,
+            impersonator=self._batch.impersonator,
+            source_ip=self._batch.source_ip,
+        )
 
 
 async def _pieces(responses: Sequence[HttpResponse]) -> AsyncGenerator[bytes, None]:

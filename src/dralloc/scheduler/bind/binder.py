@@ -8,6 +8,9 @@
 5. The pod's status names the claim for extended resources, or none.
 6. The pod is bound.
 
+If there is nothing to do between the writes of the claims and the binding, a server with the extension `BATCH_AFTER` gets them in one request, and
+tries the binding when the claims are written. Its guards do what the second step is for. Everything else is as if they were sent one by one.
+
 A scheduler that stops between two steps leaves no device without an owner: the claim lists the pod, so the next attempt for
 the pod continues with the same devices, and the claim controller releases them when the pod goes.
 """
@@ -20,16 +23,18 @@ from datetime import datetime
 from typing import Any, Final, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.api_calls import ApiCalls
+from dralloc.client.claim_patches import CLAIMS
 from dralloc.client.known_resources import resource_for
-from dralloc.client.transport import TransportError
+from dralloc.client.transport import EarlierWrites, TransportError
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.devices.identity import ClaimId
 from dralloc.primitives.clock import Clock
-from dralloc.primitives.errors import ApiError, Conflict, NotFound
+from dralloc.primitives.errors import ApiError, Conflict, FailedDependency, NotFound
 from dralloc.scheduler.bind.claim_writer import ClaimLost, ClaimWriter, Collision
 from dralloc.scheduler.bind.collisions import Holder, beaten_by
 from dralloc.scheduler.bind.extended_claims import ExtendedClaimWriter
@@ -67,12 +72,13 @@ class BindingFailed(Struct, frozen=True, gc=False):
 
     `reserved` are the claims whose `reservedFor` this attempt added the pod to, and the claim that it made, which must be undone. It is empty once the
     binding was sent: the pod may be bound even if the response is an error, and if it is not, the next attempt continues
-    with the same claims.
+    with the same claims. `is_tried` is false if it is certain that the server did not try the binding.
     """
 
     message: str
     is_collision: bool = False
     reserved: frozenset[ClaimId] = frozenset()
+    is_tried: bool = True
 
 
 BindingOutcome = Bound | PodGone | BindingFailed
@@ -136,8 +142,20 @@ class Binder:
 
     async def bind(self, pod: Pod, place: CommittedPlacement) -> BindingOutcome:
         """Writes a decision that the cluster state has assumed."""
-        prepared = await self.prepare(pod, place)
-        return prepared if isinstance(prepared, BindingFailed) else await self.bind_pod(pod, place.node)
+        paths = self._writes_before_binding(pod, place)
+        if not paths:
+            prepared = await self.prepare(pod, place)
+            return prepared if isinstance(prepared, BindingFailed) else await self.bind_pod(pod, place.node)
+        async with asyncio.TaskGroup() as tasks:
+            preparing = tasks.create_task(self.prepare(pod, place))
+            outcome = await self.bind_pod(pod, place.node, after=EarlierWrites(paths, preparing))
+        if not isinstance(outcome, BindingFailed):
+            return outcome
+        prepared = preparing.result()
+        if not isinstance(prepared, BindingFailed):
+            return await self.bind_pod(pod, place.node)
+        # A binding whose outcome is unknown may still arrive.
+        return replace(prepared, reserved=frozenset()) if outcome.is_tried else prepared
 
     async def prepare(self, pod: Pod, place: CommittedPlacement) -> BindingFailed | frozenset[ClaimId]:
         """Writes everything but the binding; returns the claims whose `reservedFor` the pod was added to."""
@@ -154,12 +172,12 @@ class Binder:
             return BindingFailed(str(error) or type(error).__name__, reserved=frozenset(reserved))
         return frozenset(reserved)
 
-    async def bind_pod(self, pod: Pod, node: str) -> BindingOutcome:
-        """Writes the binding of a pod whose claims are written."""
+    async def bind_pod(self, pod: Pod, node: str, *, after: EarlierWrites | None = None) -> BindingOutcome:
+        """Writes the binding of a pod whose claims are written, or will be by the earlier writes."""
         try:
-            outcome = await self._bind_pod(pod, node)
+            outcome = await self._bind_pod(pod, node, after)
         except (ApiError, TransportError) as error:
-            return BindingFailed(str(error))
+            return BindingFailed(str(error), is_tried=not isinstance(error, FailedDependency))
         if not isinstance(outcome, BindingFailed):
             self._extended_writer.forget(pod.metadata.uid)
         return outcome
@@ -216,6 +234,19 @@ class Binder:
         except NotFound:
             return True
         return found.metadata.uid != pod.metadata.uid or not found.spec.node_name
+
+    def _writes_before_binding(self, pod: Pod, place: CommittedPlacement) -> frozenset[str]:
+        """The paths of the claims to write before the pod is bound; none if that is not all, or others are writing one of them."""
+        if place.volumes or place.extended is not None or not self._extended_writer.is_written(pod, None):
+            return frozenset()
+        paths: list[str] = []
+        for claim_id in place.allocations:
+            claim = self._cluster.find_claim(claim_id)
+            if claim is None or self._writer.is_writing(claim_id) or any(results_with_conditions(claim)):
+                return frozenset()
+            if self._cluster.claims.is_unwritten(claim_id, pod.metadata.uid):
+                paths.append(CLAIMS.path(namespace=claim_id.namespace, name=claim_id.name, subresource="status"))
+        return frozenset(paths)
 
     # --- Claims -----------------------------------------------------------------------------------------------------
 
@@ -332,7 +363,7 @@ class Binder:
 
     # --- The pod ----------------------------------------------------------------------------------------------------
 
-    async def _bind_pod(self, pod: Pod, node: str) -> BindingOutcome:
+    async def _bind_pod(self, pod: Pod, node: str, after: EarlierWrites | None) -> BindingOutcome:
         key = ObjectKey(pod.metadata.namespace, pod.metadata.name)
         binding = {
             "apiVersion": "v1",
@@ -341,7 +372,7 @@ class Binder:
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
         try:
-            await self._calls.post(PODS, key, "binding", binding)
+            await self._calls.post(PODS, key, "binding", binding, after=after)
         except (Conflict, NotFound, TransportError) as error:
             return await self._read_outcome(pod, key, node, error)
         return Bound()

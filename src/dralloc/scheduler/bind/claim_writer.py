@@ -65,6 +65,9 @@ class ClaimWriter:
             if pod_uid in await self._write(claim_id):
                 reserved.add(claim_id)
 
+    def is_writing(self, claim_id: ClaimId) -> bool:
+        return claim_id in self._writing
+
     async def release(self, claim_id: ClaimId, pod_uid: str) -> None:
         """Removes the pod from `reservedFor`, and deallocates the claim if no other pod or workload uses it."""
         for _ in range(ATTEMPTS_MAX):
