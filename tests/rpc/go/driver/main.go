@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -30,6 +29,7 @@ import (
 	dra "dralloc/dra_v1"
 	beta "dralloc/dra_v1beta1"
 	registration "dralloc/plugin_registration"
+	"dralloc/socket"
 )
 
 const (
@@ -218,8 +218,10 @@ type driver struct {
 	released map[string]int
 }
 
-func (d *driver) recordPath(uid string) string { return filepath.Join(*plugins, name, "claims", uid+".json") }
-func (d *driver) cdiPath(uid string) string    { return filepath.Join(*cdi, name+"-"+uid+".json") }
+func (d *driver) recordPath(uid string) string {
+	return filepath.Join(*plugins, name, "claims", uid+".json")
+}
+func (d *driver) cdiPath(uid string) string { return filepath.Join(*cdi, name+"-"+uid+".json") }
 
 func (d *driver) recorded(uid string) (*record, error) {
 	content, err := os.ReadFile(d.recordPath(uid))
@@ -467,17 +469,6 @@ func (registrationService) NotifyRegistrationStatus(
 	return &registration.RegistrationStatusResponse{}, nil
 }
 
-func serve(socket string, register func(*grpc.Server)) {
-	os.Remove(socket)
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		log.Fatal(err)
-	}
-	server := grpc.NewServer()
-	register(server)
-	log.Fatal(server.Serve(listener))
-}
-
 func main() {
 	flag.Parse()
 	connection, err := connect(*config)
@@ -491,12 +482,12 @@ func main() {
 	}
 	own := &driver{api: connection, released: map[string]int{}}
 	endpoint := filepath.Join(*plugins, name, "dra.sock")
-	go serve(endpoint, func(server *grpc.Server) {
+	go socket.Serve(endpoint, func(server *grpc.Server) {
 		dra.RegisterDRAPluginServer(server, v1Service{driver: own})
 		beta.RegisterDRAPluginServer(server, betaService{driver: own})
 		health.RegisterDRAResourceHealthServer(server, healthService{})
 	})
-	go serve(filepath.Join(*registry, name+"-reg.sock"), func(server *grpc.Server) {
+	go socket.Serve(filepath.Join(*registry, name+"-reg.sock"), func(server *grpc.Server) {
 		registration.RegisterRegistrationServer(server, registrationService{endpoint: endpoint})
 	})
 	for {

@@ -7,8 +7,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"log"
-	"net"
 	"time"
 
 	"google.golang.org/grpc"
@@ -18,6 +16,7 @@ import (
 	dra "dralloc/dra_v1"
 	beta "dralloc/dra_v1beta1"
 	registration "dralloc/plugin_registration"
+	"dralloc/socket"
 )
 
 var (
@@ -125,19 +124,9 @@ func (plugin) NodeWatchResources(
 	return err
 }
 
-func serve(socket string, register func(*grpc.Server)) {
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		log.Fatal(err)
-	}
-	server := grpc.NewServer()
-	register(server)
-	log.Fatal(server.Serve(listener))
-}
-
 func main() {
 	flag.Parse()
-	go serve(*endpoint, func(server *grpc.Server) {
+	go socket.Serve(*endpoint, func(server *grpc.Server) {
 		if *onlyBeta {
 			beta.RegisterDRAPluginServer(server, betaPlugin{})
 			return
@@ -145,5 +134,5 @@ func main() {
 		dra.RegisterDRAPluginServer(server, plugin{})
 		health.RegisterDRAResourceHealthServer(server, plugin{})
 	})
-	serve(*registry, func(server *grpc.Server) { registration.RegisterRegistrationServer(server, plugin{}) })
+	socket.Serve(*registry, func(server *grpc.Server) { registration.RegisterRegistrationServer(server, plugin{}) })
 }
