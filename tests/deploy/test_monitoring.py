@@ -84,7 +84,7 @@ def labels_in(text: str) -> dict[str, frozenset[str]]:
 
 def declared() -> dict[str, frozenset[str]]:
     """The labels that each metric of every component may have; series without values show none."""
-    from scripts.write_reference import component_metrics
+    from scripts.reference.metrics import component_metrics
 
     listed: list[Metric] = [each for _, _, metrics in component_metrics() for each in metrics]
     found: dict[str, frozenset[str]] = {}

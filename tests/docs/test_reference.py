@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-from scripts.python_reference import undocumented
-from scripts.write_reference import LIBRARY
+from scripts.reference.docstrings import undocumented
+from scripts.reference.python import LIBRARY
+from scripts.write_reference import pages
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"
 
 
-def writer() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("write_reference", ROOT / "scripts" / "write_reference.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.slow
 def test_the_reference_is_up_to_date() -> None:
     written = {path.name: path.read_text() for path in REFERENCE.glob("*.md")}
-    for name, text in writer().pages():
+    for name, text in pages():
         assert written.pop(name) == text, f"docs/reference/{name} is out of date: run `make reference`"
     assert not written, "pages that nothing writes"
 
