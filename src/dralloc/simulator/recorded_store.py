@@ -190,7 +190,7 @@ class _RecordedWatch(Watch):
     async def next(self, *, limit: int = 1000, timeout_s: float | None = None) -> Sequence[StoreEvent]:
         return self._checked(await self._inner.next(limit=limit, timeout_s=timeout_s))
 
-    def take(self, *, limit: int, bytes_max: int) -> Sequence[StoreEvent]:
+    def take(self, *, limit: int = 1000, bytes_max: int | None = None) -> Sequence[StoreEvent]:
         return self._checked(self._inner.take(limit=limit, bytes_max=bytes_max))
 
     def on_change(self, wake: Callable[[], None]) -> None:

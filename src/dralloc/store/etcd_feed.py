@@ -249,7 +249,7 @@ class OwnFeedWatch(Watch):
     async def next(self, *, limit: int = 1000, timeout_s: float | None = None) -> Sequence[StoreEvent]:
         return await self._watch.next(limit=limit, timeout_s=timeout_s)
 
-    def take(self, *, limit: int, bytes_max: int) -> Sequence[StoreEvent]:
+    def take(self, *, limit: int = 1000, bytes_max: int | None = None) -> Sequence[StoreEvent]:
         return self._watch.take(limit=limit, bytes_max=bytes_max)
 
     def on_change(self, wake: Callable[[], None]) -> None:

@@ -103,7 +103,7 @@ class Watch(ABC):
         """Returns when `next` has every change up to the revision without waiting. Safe to cancel; raises as `next` does."""
 
     @abstractmethod
-    def take(self, *, limit: int, bytes_max: int) -> Sequence[StoreEvent]:
+    def take(self, *, limit: int = 1000, bytes_max: int | None = None) -> Sequence[StoreEvent]:
         """Returns the changes that are there, without waiting: at most `limit`, and none after the one that reaches `bytes_max`.
 
         Raises what `next` raises.

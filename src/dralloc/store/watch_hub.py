@@ -184,10 +184,9 @@ class HubWatch(Watch):
 
     @property
     def revision(self) -> int:
-        nothing_pending = self._place == self._channel.first_place + len(self._channel.events)
-        return (
-            max(self._returned, self._hub.revision) if nothing_pending and not self._channel.error else self._returned
-        )
+        channel = self._channel
+        is_pending = self._place < channel.first_place + len(channel.events)
+        return self._returned if is_pending or channel.error else max(self._returned, self._hub.revision)
 
     async def next(self, *, limit: int = 1000, timeout_s: float | None = None) -> Sequence[StoreEvent]:
         events = self._take(limit)
@@ -232,7 +231,7 @@ class HubWatch(Watch):
     def on_change(self, wake: Callable[[], None]) -> None:
         self._channel.listeners[self] = wake
 
-    def take(self, *, limit: int, bytes_max: int) -> Sequence[StoreEvent]:
+    def take(self, *, limit: int = 1000, bytes_max: int | None = None) -> Sequence[StoreEvent]:
         return self._take(limit, bytes_max)
 
     def _take(self, limit: int, bytes_max: int | None = None) -> Sequence[StoreEvent]:

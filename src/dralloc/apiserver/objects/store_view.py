@@ -57,7 +57,7 @@ class StoreView:
         wanted = self._store.newest_seen if revision is None else revision
         if self._watch is not None:
             try:
-                await self._take(self._watch, timeout_s=0)
+                self._catch_up(self._watch, wanted)
             except StoreError:
                 # The task meets the same error and starts over.
                 self._watching.clear()
@@ -90,11 +90,17 @@ class StoreView:
             raise StoreUnavailable(f"the view of {self._prefix} has ended")
         try:
             await watch.reach(revision)
-            await self._take(watch, timeout_s=0)
+            self._catch_up(watch, revision)
         except StoreError:
             # The task meets the same error and starts over.
             if self._watch is watch:
                 self._watching.clear()
+
+    def _catch_up(self, watch: Watch, wanted: int) -> None:
+        """Apply what the watch has, without waiting. Most often it has nothing: what changed is under other prefixes."""
+        while (reached := watch.revision) < wanted and (events := watch.take()):
+            self._apply(events)
+        self.revision = max(self.revision, reached)
 
     async def _run(self) -> None:
         try:
@@ -123,19 +129,15 @@ class StoreView:
             self._watching.set()
             try:
                 while True:
-                    await self._take(watch)
+                    self._apply(await watch.next())
+                    self.revision = watch.revision
             finally:
                 self._watch = None
                 self._watching.clear()
 
-    async def _take(self, watch: Watch, timeout_s: float | None = None) -> None:
-        while events := await watch.next(timeout_s=timeout_s):
-            for event in events:
-                self._index.apply(event)
-            self.revision = watch.revision
-            if timeout_s is None:
-                return
-        self.revision = max(self.revision, watch.revision)
+    def _apply(self, events: Iterable[StoreEvent]) -> None:
+        for event in events:
+            self._index.apply(event)
 
 
 class KindIndex(ABC):
