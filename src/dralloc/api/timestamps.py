@@ -7,12 +7,13 @@ With one canonical text for each second, timestamps are equal exactly if their t
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final
 
 CANONICAL_LENGTH: Final = len("2026-01-31T12:00:00Z")
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _CANONICAL: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _RFC3339: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.,][0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})"
@@ -45,7 +46,14 @@ def parse_timestamp(text: str) -> datetime:
 
 def print_timestamp(moment: datetime) -> str:
     """Returns the timestamp as Kubernetes prints it, truncated to seconds."""
-    return moment.astimezone(UTC).isoformat(timespec="seconds").removesuffix("+00:00") + "Z"
+    since = moment - _EPOCH
+    return _print_second(since.days, since.seconds)
+
+
+# Many objects are created in one second, and to print it takes longer than to look it up.
+@lru_cache(maxsize=1024)
+def _print_second(days: int, seconds: int) -> str:
+    return (_EPOCH + timedelta(days, seconds)).isoformat().removesuffix("+00:00") + "Z"
 
 
 def canonical_timestamp(text: str) -> str:
