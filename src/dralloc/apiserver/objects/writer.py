@@ -11,6 +11,7 @@ import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from hashlib import sha256
 from typing import Final, Protocol
@@ -265,8 +266,9 @@ class Writer:
     def _make_new(
         self, target: WriteTarget, sent: SentObject, labels: Mapping[str, str] | None, *, settles_owners: bool
     ) -> _MadeObject:
-        admitted = self._admit(target, sent, None, labels)
-        new = admitted.stored if settles_owners else with_creator(target, admitted.stored, self.clock.now())
+        now = self.clock.now()
+        admitted = self._admit(target, sent, None, labels, now)
+        new = admitted.stored if settles_owners else with_creator(target, admitted.stored, now)
         return _MadeObject(sent, None, new, to_stored(new), (*sent.warnings, *admitted.warnings))
 
     def _make_changed(
@@ -276,12 +278,9 @@ class Writer:
         old = from_stored(target.kind, record.value)
         self._check_node(target, UPDATE, sent.object, old)
         _check_preconditions(target, sent.object, old, record)
-        admitted = self._admit(target, sent, old, labels)
-        new = (
-            admitted.stored
-            if change.settles_owners
-            else with_owners(target, admitted.stored, old, record, self.clock.now())
-        )
+        now = self.clock.now()
+        admitted = self._admit(target, sent, old, labels, now)
+        new = admitted.stored if change.settles_owners else with_owners(target, admitted.stored, old, record, now)
         stored = to_stored(new)
         if is_noop(stored, record.value):
             stored = record.value
@@ -316,7 +315,12 @@ class Writer:
     # --- admission ------------------------------------------------------------------------------------------
 
     def _admit(
-        self, target: WriteTarget, sent: SentObject, old: ApiObject | None, labels: Mapping[str, str] | None
+        self,
+        target: WriteTarget,
+        sent: SentObject,
+        old: ApiObject | None,
+        labels: Mapping[str, str] | None,
+        now: datetime,
     ) -> Admitted:
         request = WriteRequest(
             verb=Verb.CREATE if old is None else Verb.UPDATE,
@@ -329,19 +333,23 @@ class Writer:
             name=target.name,
             body=sent.body,
         )
-        outcome = admit(request, self._context(target, labels, sent.object.metadata if old is None else None))
+        outcome = admit(request, self._context(target, labels, now, sent.object.metadata if old is None else None))
         if isinstance(outcome, Refused):
             raise invalid(target.kind.group, target.kind.kind, outcome.name, outcome.faults)
         return outcome
 
     def _context(
-        self, target: WriteTarget, namespace_labels: Mapping[str, str] | None, created: ObjectMeta | None
+        self,
+        target: WriteTarget,
+        namespace_labels: Mapping[str, str] | None,
+        now: datetime,
+        created: ObjectMeta | None,
     ) -> AdmissionContext:
         """`created` is the metadata that a client sent of a new object: only new objects get a UID and a generated name."""
         uid = self.new_uid() if created is not None else ""
         return AdmissionContext(
             gates=self.gates,
-            now=self.clock.now(),
+            now=now,
             namespace_labels=namespace_labels,
             requester=self._requester(target) if target.subresource == "status" else None,
             uid=uid,
