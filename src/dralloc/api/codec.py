@@ -56,13 +56,13 @@ def decode(body: bytes, wire_type: type[T]) -> T:
     return decoded
 
 
-def check_types(body: bytes, wire_type: type[Struct]) -> None:
-    """Raises `DecodeError` if a body that decodes as another type does not decode as this one, too."""
+def decode_again(body: bytes, wire_type: type[T]) -> T:
+    """Returns the object in JSON whose depth and text were checked before: it was decoded as another type, or this program encoded it."""
     if len(body) <= PIECE_BYTES:
         with suppress(msgspec.MsgspecError):
-            _decoder(wire_type).decode(body)
-            return
-    decode(body, wire_type)
+            decoded: T = _decoder(wire_type).decode(body)
+            return decoded
+    return decode(body, wire_type)
 
 
 def decode_tree(body: bytes) -> dict[str, Any]:
@@ -81,16 +81,19 @@ def encode(value: object) -> bytes:
     return _ENCODER.encode(value)
 
 
-def find_stray_fields(body: bytes, wire_type: type[Struct]) -> tuple[SchemaMismatch, ...]:
-    """Returns fields that the type does not have and fields that occur twice, for a body that decodes."""
+def find_stray_fields(
+    body: bytes, wire_type: type[Struct], tree: dict[str, Any] | None = None
+) -> tuple[SchemaMismatch, ...]:
+    """Returns fields that the type does not have and fields that occur twice, for a body that decodes; `tree` is what it decodes to."""
     with suppress(msgspec.MsgspecError):
-        members = decode_tree(body)
-        if _AS_READ.encode(members) == body:
+        members = tree or decode_tree(body)
+        # Go's programs print a line break after the object.
+        if _AS_READ.encode(members) == body.rstrip():
             # A field that occurs twice would be printed once. Programs print JSON like this; people do not.
             return tuple(find_unknown_fields(members, wire_type))
-    tree = read_json(body.decode())
+    shown = read_json(body.decode())
     return tuple(
-        mismatch for mismatch in find_mismatches(tree, wire_type) if mismatch.kind is not MismatchKind.WRONG_TYPE
+        mismatch for mismatch in find_mismatches(shown, wire_type) if mismatch.kind is not MismatchKind.WRONG_TYPE
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from dralloc.api.codec import check_types, decode, encode
+from dralloc.api.codec import decode, decode_again, encode
 from dralloc.api.kind import Kind
 from dralloc.api.message_types import message_type
 from dralloc.api.meta_v1 import ApiObject
@@ -33,7 +33,7 @@ def read_object_and_tree(kind: Kind, version: str, body: bytes) -> tuple[ApiObje
     if kind.view is None:
         return cast("ApiObject", decode(body, whole)), {}
     read = read_unstructured_and_tree(body, kind.view)
-    check_types(body, whole)
+    decode_again(body, whole)
     return read
 
 

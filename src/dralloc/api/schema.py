@@ -140,7 +140,7 @@ def _check_object(info: inspect.StructType, known: _Known) -> _Checker:
                 mismatches.append(
                     SchemaMismatch(MismatchKind.UNKNOWN_FIELD, _field_path((path, name, False)), _unknown(name, shape))
                 )
-            elif member is not None:
+            elif check_member is not _pass and member is not None:
                 check_member(member, (path, name, False), mismatches)
 
     # A type may contain itself, so it is registered before its fields.

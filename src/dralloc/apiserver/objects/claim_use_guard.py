@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from dralloc.api.codec import decode
+from dralloc.api.codec import decode_again
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_claims import (
     claims_of,
@@ -35,6 +35,7 @@ from dralloc.apiserver.objects.stored_form import read_metadata
 from dralloc.apiserver.objects.write_guards import GuardedView, Hold
 from dralloc.snapshot.node_selectors import NodeFacts, matches
 from dralloc.store.interface import Store
+from dralloc.store.records import Record
 
 FENCE: Final = "claim-use"
 
@@ -99,9 +100,12 @@ class ClaimUseGuard:
 
     async def hold_binding(self, key: str, pod: bytes, *, by_scheduler: bool) -> Hold | None:
         """Hold the binding of the pod, which has its node already; refuse a scheduler's if its claims cannot be used there."""
+        bound = _read_user(pod)
+        if bound is None:
+            return None
         if by_scheduler:
-            _check_claims_made(pod)
-        use = _use_of(pod)
+            _check_claims_made(bound)
+        use = _use_of(bound)
         if use is None:
             return None
         view = await self._ready()
@@ -126,9 +130,7 @@ class ClaimUseGuard:
 
     async def _ready(self) -> GuardedView[_PodUse]:
         if self._view is None:
-            self._view = GuardedView(
-                self._store, prefix_of(POD), fence=FENCE, read=lambda record: _use_of(record.value), add=self._add
-            )
+            self._view = GuardedView(self._store, prefix_of(POD), fence=FENCE, read=_use_of_record, add=self._add)
         await self._view.ready()
         return self._view
 
@@ -171,20 +173,28 @@ class ClaimUseGuard:
 @lru_cache(maxsize=128)
 def _read_claim(stored: bytes) -> ResourceClaim:
     """Cached for claims with many pods."""
-    return decode(stored, ResourceClaim)
+    return decode_again(stored, ResourceClaim)
 
 
 # Nodes rarely change.
 _read_metadata: Final = lru_cache(maxsize=1024)(read_metadata)
 
 
-def _use_of(stored: bytes) -> _PodUse | None:
-    # Most pods have no claims or no node; decoding them is not needed to know that.
+def _use_of_record(record: Record) -> _PodUse | None:
+    pod = _read_user(record.value)
+    return None if pod is None else _use_of(pod)
+
+
+def _read_user(stored: bytes) -> Pod | None:
+    """The pod, if it can have a node and claims. Most have not; decoding them is not needed to know that."""
     if b'"nodeName":' not in stored or (
         b'"resourceClaims":' not in stored and b'"extendedResourceClaimStatus":' not in stored
     ):
         return None
-    pod = decode(stored, Pod)
+    return decode_again(stored, Pod)
+
+
+def _use_of(pod: Pod) -> _PodUse | None:
     if pod.is_finished or not pod.spec.node_name:
         return None
     namespace = pod.metadata.namespace
@@ -194,11 +204,8 @@ def _use_of(stored: bytes) -> _PodUse | None:
     return _PodUse(pod.metadata.uid, pod.metadata.name, pod.spec.node_name, tuple(claims.items()), group_name(pod))
 
 
-def _check_claims_made(stored: bytes) -> None:
+def _check_claims_made(pod: Pod) -> None:
     """A scheduler may know claims that a restored backup does not have."""
-    if b'"resourceClaims":' not in stored:
-        return
-    pod = decode(stored, Pod)
     if (entry := entry_without_claim(pod)) is not None:
         why = f"pod {pod.metadata.name} cannot be bound: the claim for its entry {entry} has not been made"
         raise conflict("", "pods/binding", pod.metadata.name, why)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 
-from dralloc.api.codec import decode
+from dralloc.api.codec import decode_again
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.registry import RESOURCE_CLAIM, RESOURCE_SLICE
 from dralloc.api.resource_v1 import DeviceRequestAllocationResult as Result
@@ -186,7 +186,7 @@ class _Slices:
         if before is not None:
             del self._pools[before.pool_id][key]
         if record is not None:
-            now = self._by_key[key] = PublishedSlice.of(decode(record.value, ResourceSlice))
+            now = self._by_key[key] = PublishedSlice.of(decode_again(record.value, ResourceSlice))
             self._pools[now.pool_id][key] = now
             if now.has_counters:
                 self._with_counters.add(now.pool_id.driver)
@@ -206,4 +206,4 @@ def _results_of_record(record: Record) -> Results | None:
     # Most claims are not allocated; decoding them is not needed to know that.
     if b'"allocation":' not in record.value:
         return None
-    return counted_results(decode(record.value, ResourceClaim)) or None
+    return counted_results(decode_again(record.value, ResourceClaim)) or None

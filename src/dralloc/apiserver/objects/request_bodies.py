@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import Struct
 
-from dralloc.api.codec import DecodeError, check_types, decode, encode, find_stray_fields
+from dralloc.api.codec import DecodeError, decode, decode_again, encode, find_stray_fields
 from dralloc.api.kind_codec import read_object_and_tree, whole_type
 from dralloc.api.message_types import message_type
 from dralloc.api.meta_v1 import ApiObject
@@ -81,10 +81,12 @@ def yaml_to_json(body: bytes) -> bytes:
 
 def decode_object(body: bytes, resource: ApiResource, field_validation: str) -> SentObject:
     """The object in a client's JSON, in the version of the resource."""
-    sent, _ = _decode(body, resource)
+    sent, tree = _decode(body, resource)
     if field_validation == IGNORE:
         return SentObject(sent, body)
-    strays = find_stray_fields(body, whole_type(resource.kind, resource.version))
+    # Nulls are not in the tree, but their fields can be unknown, too.
+    as_sent = tree if b"null" not in body else None
+    strays = find_stray_fields(body, whole_type(resource.kind, resource.version), as_sent)
     return _checked(SentObject(sent, body), resource, strays, field_validation)
 
 
@@ -142,7 +144,7 @@ async def read_document(request: HttpRequest, api_version: str = "", kind: str =
         body = json_of(request) or b"{}"
         document = read_json(body)
         if kind and isinstance(document, dict):
-            check_types(body, message_type(api_version, kind))
+            decode_again(body, message_type(api_version, kind))
         return document
 
     try:

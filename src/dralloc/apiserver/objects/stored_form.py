@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from dralloc.api.codec import decode, encode
+from dralloc.api.codec import decode_again, encode
 from dralloc.api.conversion import from_hub
 from dralloc.api.kind import Kind
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
@@ -47,7 +47,7 @@ def from_stored(kind: Kind, stored: bytes) -> ApiObject:
         tree = _TREE.decode(stored)
         metadata = msgspec.convert(tree.pop("metadata"), ObjectMeta)
         return UnstructuredObject(metadata=metadata, content=tree)
-    return decode(stored, kind.hub)
+    return decode_again(stored, kind.hub)
 
 
 def read_document(body: bytes) -> Document:
@@ -105,7 +105,7 @@ class Presentation:
         if self._forms is not None:
             tree = read_document(stored)
             return _join(encode(tree.pop("metadata")), encode(self._forms.from_stored(tree)))
-        return to_stored(from_hub(decode(stored, self._kind.hub), self._version))
+        return to_stored(from_hub(decode_again(stored, self._kind.hub), self._version))
 
 
 class _Envelope(msgspec.Struct, frozen=True, gc=False):
