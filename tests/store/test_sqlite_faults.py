@@ -304,7 +304,7 @@ def test_a_copy_of_the_files_of_a_running_store_opens_at_the_last_commit(tmp_pat
     async def run() -> None:
         async with await SqliteStore.open(tmp_path / "store.db") as store:
             record = await store.create("/a", b"1")
-            for name in ("store.db", "store.db-wal"):
+            for name in ("store.db", "store.db-wal", "store.db-mark"):
                 shutil.copy(tmp_path / name, tmp_path / "copy" / name)
         async with await SqliteStore.open(tmp_path / "copy" / "store.db") as copy:
             assert await copy.get("/a") == record

@@ -121,14 +121,15 @@ class SqliteFile:
         revisioned = self._load(limits)
         with self._explaining_errors():
             mark = read_mark(self._path, self._disk)
+            # A store that was made without marks has no identity; one that is new has acknowledged nothing.
+            is_marked = self._has_identity() and revisioned.revision > FIRST_REVISION
             found = Mark(identity=self._identity(), revision=revisioned.revision)
-            problem = self._missing(mark, found)
+            problem = self._missing(mark, found) if mark is not None or is_marked else None
             if problem is not None and not self._accepts_loss:
                 raise self._lost(problem)
             if problem is not None:
-                assert mark is not None, "only a mark shows a problem"
                 _logger.warning("%s: %s; going on without these writes", self._path, problem)
-                newest = max(mark.revision, revisioned.revision)
+                newest = max(mark.revision if mark is not None else 0, revisioned.revision)
                 records = revisioned.page("", revision=None, limit=None, token=None).records
                 found = self.begin_history(records, first_revision=first_of_history(newest, self._clock.now()))
                 revisioned = self._load(limits)
@@ -280,21 +281,29 @@ class SqliteFile:
     def _identity(self) -> bytes:
         """Returns the identity of the store; gives one to a file that has none: it is new, or of an earlier version."""
         execute = self._connection.execute
-        tables = execute("SELECT count(*) FROM sqlite_master WHERE name = 'identity'").fetchone()
-        rows = execute("SELECT id FROM identity").fetchall() if tables[0] else []
-        if not rows:
+        if not self._has_identity():
             execute("BEGIN IMMEDIATE")
             execute("CREATE TABLE IF NOT EXISTS identity (id BLOB NOT NULL)")
             execute("INSERT INTO identity VALUES (?)", (os.urandom(IDENTITY_BYTES),))
             execute("COMMIT")
-            return self._identity()
+        rows = execute("SELECT id FROM identity").fetchall()
         if len(rows) != 1 or not isinstance(rows[0][0], bytes) or len(rows[0][0]) != IDENTITY_BYTES:
             raise self._corrupt("its identity is damaged")
         return rows[0][0]
 
+    def _has_identity(self) -> bool:
+        execute = self._connection.execute
+        (tables,) = execute("SELECT count(*) FROM sqlite_master WHERE name = 'identity'").fetchone()
+        return bool(tables and execute("SELECT count(*) FROM identity").fetchone()[0])
+
     def _missing(self, mark: Mark | None, found: Mark) -> str | None:
-        """Returns what is missing from the file according to the mark."""
-        if mark is None or (mark.identity == found.identity and mark.revision <= found.revision):
+        """Returns what is missing from the file according to the mark, which it has once it has an identity and records."""
+        if mark is None:
+            return (
+                f"{mark_path(self._path).name} is missing or damaged, and nothing else shows whether the file and its "
+                f"write-ahead log {log_path(self._path).name} are complete; the file ends at revision {found.revision}"
+            )
+        if mark.identity == found.identity and mark.revision <= found.revision:
             return None
         if mark.identity != found.identity:
             return (
