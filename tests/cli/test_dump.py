@@ -152,20 +152,14 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiThread]:
     with api_thread(tmp_path_factory.mktemp("api"), FixedClock()) as api:
         api.client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}})
         cases = [document for file in sorted(CASES.glob("*.yaml")) for document in documents(file)]
-        for document in (*cases, *yaml.safe_load_all(MORE)):
-            status = document.pop("status", None)
-            api.client.create(document)
-            if status and document["kind"] != "Pod":
-                api.client.replace_status({**document, "status": status})
+        api.fill((*cases, *yaml.safe_load_all(MORE)))
         yield api
 
 
 @pytest.fixture
 def cluster(filled: ApiThread) -> Iterator[ApiThread]:
-    filled.requests.clear()
-    filled.answers.clear()
-    yield filled
-    filled.answers.clear()
+    with filled.fresh():
+        yield filled
 
 
 @pytest.fixture(scope="module", params=["yaml", "json"])

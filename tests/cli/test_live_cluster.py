@@ -30,21 +30,14 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiThread]:
     with api_thread(tmp_path_factory.mktemp("api")) as api:
         api.client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}})
         for file in sorted(CASES.glob("*.yaml")):
-            for document in yaml.safe_load_all(file.read_text()):
-                status = document.pop("status", None)
-                api.client.create(document)
-                if status and document["kind"] == "ResourceClaim":
-                    api.client.replace_status({**document, "status": status})
+            api.fill(yaml.safe_load_all(file.read_text()))
         yield api
 
 
 @pytest.fixture
 def cluster(filled: ApiThread) -> Iterator[ApiThread]:
-    """The same, forgetting what was asked and said before."""
-    filled.requests.clear()
-    filled.answers.clear()
-    yield filled
-    filled.answers.clear()
+    with filled.fresh():
+        yield filled
 
 
 def run(api: ApiThread, *arguments: str, stdin: str | None = None) -> Result:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -56,6 +56,22 @@ class ApiThread:
     client: Client
     requests: list[tuple[str, str]] = field(default_factory=list)
     answers: dict[str, Said] = field(default_factory=dict)
+
+    def fill(self, documents: Iterable[dict[str, Any]]) -> None:
+        """Creates the objects, with their status; nodes would write that of pods."""
+        for document in documents:
+            status = document.pop("status", None)
+            self.client.create(document)
+            if status and document["kind"] != "Pod":
+                self.client.replace_status({**document, "status": status})
+
+    @contextmanager
+    def fresh(self) -> Iterator[ApiThread]:
+        """For one test of several: without the requests and answers of those before it."""
+        self.requests.clear()
+        self.answers.clear()
+        yield self
+        self.answers.clear()
 
 
 @contextmanager

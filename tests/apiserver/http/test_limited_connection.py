@@ -246,6 +246,19 @@ def test_a_response_to_a_client_that_left_is_dropped() -> None:
     assert run(with_client(serve, act)) == []
 
 
+def all_heard(serve: Serve) -> bytes:
+    """What a client hears until the server closes the connection, after its request is served so."""
+    heard: list[bytes] = []
+
+    async def act(_: LimitedConnection, client: socket.socket) -> None:
+        client.setblocking(False)
+        while piece := await asyncio.get_running_loop().sock_recv(client, 4096):
+            heard.append(piece)
+
+    assert run(with_client(serve, act)) == []
+    return b"".join(heard)
+
+
 @pytest.mark.parametrize(
     ("begins", "want"), [(False, b"HTTP/1.1 500 Internal Server Error"), (True, b"HTTP/1.1 200 OK")]
 )
@@ -255,16 +268,9 @@ def test_a_fault_of_the_server_ends_the_connection(begins: bool, want: bytes, ca
             await exchange.begin(HttpResponse())
         raise ZeroDivisionError
 
-    heard: list[bytes] = []
-
-    async def act(_: LimitedConnection, client: socket.socket) -> None:
-        client.setblocking(False)
-        while piece := await asyncio.get_running_loop().sock_recv(client, 4096):
-            heard.append(piece)
-
-    assert run(with_client(serve, act)) == []
-    assert b"".join(heard).startswith(want)
-    assert b"0\r\n\r\n" not in b"".join(heard)
+    heard = all_heard(serve)
+    assert heard.startswith(want)
+    assert b"0\r\n\r\n" not in heard
     assert "GET /" in caplog.text
     assert "ZeroDivisionError" in caplog.text
 
@@ -273,16 +279,9 @@ def test_a_header_that_would_be_two_is_not_sent() -> None:
     async def serve(exchange: Exchange) -> None:
         await exchange.respond(HttpResponse(headers=((b"warning", b"a\r\nset-cookie: b"),)))
 
-    heard: list[bytes] = []
-
-    async def act(_: LimitedConnection, client: socket.socket) -> None:
-        client.setblocking(False)
-        while piece := await asyncio.get_running_loop().sock_recv(client, 4096):
-            heard.append(piece)
-
-    assert run(with_client(serve, act)) == []
-    assert b"".join(heard).startswith(b"HTTP/1.1 500 ")
-    assert b"set-cookie" not in b"".join(heard)
+    heard = all_heard(serve)
+    assert heard.startswith(b"HTTP/1.1 500 ")
+    assert b"set-cookie" not in heard
 
 
 def test_a_connection_is_not_closed_for_others_between_two_requests_of_which_both_have_arrived() -> None:

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from dralloc.api.kind import Kind
 from dralloc.apiserver.objects.api_resources import prefix_of
+from dralloc.apiserver.objects.background_task import BackgroundTask
 from dralloc.apiserver.objects.record_lists import read_all
 from dralloc.store.errors import Compacted, StoreClosed, StoreError, StoreUnavailable, WatcherTooSlow
 from dralloc.store.interface import Store, Watch
@@ -47,7 +48,8 @@ class StoreView:
         self._watch: Watch | None = None
         # Set while there is a watch, and when the task has ended.
         self._watching = asyncio.Event()
-        self._start()
+        self._task = BackgroundTask(self._run, name=f"view of {prefix}")
+        self._task.start()
 
     async def ready(self, revision: int | None = None) -> None:
         """Wait until the index has every change up to the revision; without one, up to the newest that the store has shown.
@@ -65,11 +67,7 @@ class StoreView:
             await self._wait_for(max(wanted, 1))
 
     async def stop(self) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-
-    def _start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name=f"view of {self._prefix}")
+        await self._task.stop()
 
     async def _wait_for(self, revision: int) -> None:
         try:
@@ -79,8 +77,8 @@ class StoreView:
         except TimeoutError:
             if self._watch is not None:
                 # The watch delivers nothing: start over without it.
-                await self.stop()
-                self._start()
+                await self._task.stop()
+                self._task.start()
             raise StoreUnavailable(f"the view of {self._prefix} has not reached revision {revision} in time") from None
 
     async def _approach(self, revision: int) -> None:
