@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -18,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from dralloc.store.errors import (
     Compacted,
+    CorruptStore,
     KeyExists,
     Restored,
     RevisionConflict,
@@ -168,6 +170,38 @@ def test_no_write_from_before_a_restore_is_accepted_after_it(own_server: EtcdSer
                     assert (now, now.value) == (await started.get("/a"), b"1")
                     assert now.revision > max(record.revision for record in stale)
                     stale += [now, await idle.update("/a", b"3", expected_revision=now.revision)]
+
+    asyncio.run(main())
+
+
+@pytest.mark.slow
+def test_a_server_remembers_an_etcd_that_is_restored_with_the_same_token_while_it_is_stopped(
+    own_server: EtcdServer, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        url, memory = own_server.url("/r"), tmp_path / "seen"
+        async with await open_store(url, memory=memory) as store:
+            first = await store.create("/a", b"1")
+            etcdctl(own_server, "snapshot", "save", str(tmp_path / "snapshot"))
+            second = await store.update("/a", b"2", expected_revision=first.revision)
+        own_server.kill()
+        own_server.restore(tmp_path / "snapshot", token="etcd-cluster")
+        own_server.start()
+        async with await open_store(url, memory=memory) as store:
+            for stale in (first, second):
+                with pytest.raises(RevisionConflict):
+                    await store.update("/a", b"stale", expected_revision=stale.revision)
+            now = await store.get("/a")
+            assert now is not None
+            assert now.revision > second.revision
+        # A higher revision than time or etcd would lead to: one that an operator has raised.
+        seen = msgspec.json.decode(memory.read_bytes())
+        memory.write_bytes(msgspec.json.encode({**seen, "revision": 10**16}))
+        async with await open_store(url, memory=memory) as store:
+            assert await store.current_revision() > seen["history"]["base"] + 10**16
+        memory.write_bytes(b"{")
+        with pytest.raises(CorruptStore, match="cannot be read"):
+            await open_store(url, memory=memory)
 
     asyncio.run(main())
 

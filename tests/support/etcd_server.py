@@ -69,13 +69,15 @@ class EtcdServer:
         command = [program, f"--endpoints={self.endpoint}", "snapshot", "save", str(snapshot)]
         subprocess.run(command, capture_output=True, check=True, timeout=CALL_TIMEOUT_S)
 
-    def restore(self, snapshot: Path) -> None:
-        """Replaces the data of a stopped server by a snapshot, as an operator does."""
+    def restore(self, snapshot: Path, *, token: str = "restored") -> None:
+        """Replaces the data of a stopped server by a snapshot, as an operator does. With the token `etcd-cluster`, which is etcd's
+        default, it has the same ID as before.
+        """
         assert self._process is None, "the server is stopped"
         shutil.rmtree(self._directory / "data")
         peer = f"http://127.0.0.1:{self._peer_port}"
         options = [f"--data-dir={self._directory / 'data'}", "--name=test", f"--initial-cluster=test={peer}"]
-        options += [f"--initial-advertise-peer-urls={peer}", "--initial-cluster-token=restored"]
+        options += [f"--initial-advertise-peer-urls={peer}", f"--initial-cluster-token={token}"]
         program = Path(etcd_program()).with_name("etcdctl")
         subprocess.run([program, "snapshot", "restore", snapshot, *options], check=True, capture_output=True)
 

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 
 STORE_FILE: Final = "state.db"
+# Only with a store in etcd.
+ETCD_MEMORY_FILE: Final = "etcd-seen.json"
 
 
 # How often the server looks whether its certificates must be renewed.
@@ -121,7 +123,11 @@ async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
     tls = None if settings.insecure_http else _certificates(settings)
     async with (
         _auditor(settings) as auditor,
-        await open_store(settings.store_url, accept_lost_writes=settings.accept_lost_writes) as store,
+        await open_store(
+            settings.store_url,
+            accept_lost_writes=settings.accept_lost_writes,
+            memory=settings.data_dir / ETCD_MEMORY_FILE,
+        ) as store,
     ):
         keys = SigningKeys(settings.data_dir / "service-accounts", retain=LIFETIME_MAX)
         accounts = ServiceAccountTokens(store, keys, clock=settings.clock, issuer=settings.service_account_issuer)

@@ -29,6 +29,7 @@ from dralloc.store.errors import (
 from dralloc.store.etcd_api import EtcdAddress, EtcdApi, OtherHistory
 from dralloc.store.etcd_feed import EtcdFeed, KeySpace, OwnFeedWatch
 from dralloc.store.etcd_history import EtcdHistory, settle_history
+from dralloc.store.etcd_memory import EtcdMemory, SeenRevision
 from dralloc.store.interface import FIRST_REVISION, Fence, HistoryLimits, Page, PageToken, Store, Watch
 from dralloc.store.records import Record
 from dralloc.store.revisioned_map import ABSENT
@@ -42,12 +43,18 @@ HEARD_WITHIN_S = 1.0
 class EtcdStore(Store):
     """Our keys under a root in etcd."""
 
-    def __init__(self, api: EtcdApi, keys: KeySpace, *, limits: HistoryLimits, clock: Clock) -> None:
+    def __init__(
+        self, api: EtcdApi, keys: KeySpace, *, limits: HistoryLimits, clock: Clock, memory: EtcdMemory | None = None
+    ) -> None:
         self._api = api
         self._keys = keys
         self._limits = limits
         self._clock = clock
         self._history: EtcdHistory | None = None
+        # That of an earlier process.
+        self._remembered: EtcdHistory | None = None
+        self._memory = memory
+        self._remembering: asyncio.Task[None] | None = None
         self._settling: asyncio.Task[None] | None = None
         self._feed: EtcdFeed | None = None
         self._own_feeds: set[EtcdFeed] = set()
@@ -56,16 +63,31 @@ class EtcdStore(Store):
         self._closed = False
 
     @classmethod
-    async def open(cls, address: EtcdAddress, *, root: str = "", limits: HistoryLimits | None = None) -> Self:
+    async def open(
+        cls,
+        address: EtcdAddress,
+        *,
+        root: str = "",
+        limits: HistoryLimits | None = None,
+        memory: EtcdMemory | None = None,
+    ) -> Self:
         """Connects; raises StoreUnavailable if no server answers."""
-        return await cls.open_with(EtcdApi(address), root=root, limits=limits)
+        return await cls.open_with(EtcdApi(address), root=root, limits=limits, memory=memory)
 
     @classmethod
     async def open_with(
-        cls, api: EtcdApi, *, root: str = "", limits: HistoryLimits | None = None, clock: Clock | None = None
+        cls,
+        api: EtcdApi,
+        *,
+        root: str = "",
+        limits: HistoryLimits | None = None,
+        clock: Clock | None = None,
+        memory: EtcdMemory | None = None,
     ) -> Self:
-        store = cls(api, KeySpace(root.encode()), limits=limits or HistoryLimits(), clock=clock or SystemClock())
+        keys = KeySpace(root.encode())
+        store = cls(api, keys, limits=limits or HistoryLimits(), clock=clock or SystemClock(), memory=memory)
         try:
+            store._remember()
             await store._feed_near(FIRST_REVISION)
         except BaseException:
             await store.close()
@@ -147,9 +169,11 @@ class EtcdStore(Store):
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
-            for task in (self._compaction, self._settling):
+            for task in (self._compaction, self._settling, self._remembering):
                 if task is not None:
                     task.cancel()
+            if self._remembering is not None:
+                await asyncio.gather(self._remembering, return_exceptions=True)
             for feed in self._feeds():
                 feed.close()
             await self._api.close()
@@ -250,7 +274,8 @@ class EtcdStore(Store):
             await asyncio.shield(self._settling)
 
     async def _settle_once(self) -> None:
-        found, header = await settle_history(self._api, self._keys.history, self._history, self._clock.now())
+        known = self._history or self._remembered
+        found, header = await settle_history(self._api, self._keys.history, known, self._clock.now())
         # Together with the base: an answer of this cluster is of this history.
         self._api.follow(header, is_new=found != self._history)
         if found != self._history:
@@ -259,6 +284,16 @@ class EtcdStore(Store):
             self._compact_above = header.revision + self._limits.events_max
             for feed in self._feeds() if is_restored else ():
                 feed.end(Restored(feed.revision))
+
+    def _remember(self) -> None:
+        """Begin with what an earlier process has seen, and keep what this one sees."""
+        if self._memory is not None:
+            if (seen := self._memory.read()) is not None:
+                self._remembered, self._api.newest_revision = seen.history, seen.revision
+            self._remembering = asyncio.create_task(self._memory.write_regularly(self._seen))
+
+    def _seen(self) -> SeenRevision | None:
+        return SeenRevision(self._history, self._api.newest_revision) if self._history is not None else None
 
     def _is_certain(self) -> bool:
         silent_s = asyncio.get_running_loop().time() - self._api.heard_s

@@ -35,13 +35,15 @@ async def settle_history(
     api: EtcdApi, key: bytes, known: EtcdHistory | None, now: datetime
 ) -> tuple[EtcdHistory, pb.ResponseHeader]:
     """Returns the history that etcd has, and the header of its answer. Begins a new history if etcd was restored: it is another cluster
-    than the one that the key names, or it is behind what this client has seen. Raises StoreError.
+    than the one that the key names, or it is behind what this client has seen: bases and revisions only grow. Raises StoreError.
     """
     while True:
         newest_seen = api.newest_revision
         answer = await api.range_of_any_history(pb.RangeRequest(key=key))
         found = _decode(answer.kvs[0].value) if answer.kvs else None
-        is_behind = found == known and answer.header.revision < newest_seen
+        is_behind = (
+            found is not None and known is not None and (found.base, answer.header.revision) < (known.base, newest_seen)
+        )
         if found is not None and found.cluster_id == answer.header.cluster_id and not is_behind:
             return found, answer.header
         given_out = [

@@ -18,10 +18,13 @@ ETCD_PORT = 2379
 SYNCHRONOUS = ("full", "normal")
 
 
-async def open_store(url: str, *, limits: HistoryLimits | None = None, accept_lost_writes: bool = False) -> Store:
+async def open_store(
+    url: str, *, limits: HistoryLimits | None = None, accept_lost_writes: bool = False, memory: Path | None = None
+) -> Store:
     """Returns the open store for the URL; raises BadStoreUrl, StoreUnavailable, StoreFull, CorruptStore or LostWrites.
 
-    With `accept_lost_writes`, a SQLite store that lost acknowledged writes is opened with those that it has.
+    With `accept_lost_writes`, a SQLite store that lost acknowledged writes is opened with those that it has. The file `memory` keeps what was
+    seen of an etcd, for the next start.
     """
     if "://" not in url:
         return await _open_sqlite(Path(url), {}, limits, accept_lost_writes)
@@ -41,7 +44,7 @@ async def open_store(url: str, *, limits: HistoryLimits | None = None, accept_lo
             return await _open_sqlite(Path(unquote(parts.path)), options, limits, accept_lost_writes)
         case "etcd":
             _allow(url, options, ("timeout", "ca", "cert", "key"))
-            return await _open_etcd(parts, options, limits)
+            return await _open_etcd(parts, options, limits, memory)
         case scheme:
             raise BadStoreUrl(f"{url!r}: unknown store {scheme!r}; supported: memory, sqlite, etcd")
 
@@ -57,10 +60,13 @@ async def _open_sqlite(
     return await SqliteStore.open(path, limits=limits, synchronous=synchronous, accept_lost_writes=accept_lost_writes)
 
 
-async def _open_etcd(parts: SplitResult, options: dict[str, str], limits: HistoryLimits | None) -> Store:
+async def _open_etcd(
+    parts: SplitResult, options: dict[str, str], limits: HistoryLimits | None, memory: Path | None
+) -> Store:
     # gRPC takes a tenth of a second to import, and most stores do not need it.
     from dralloc.store.etcd import EtcdStore
     from dralloc.store.etcd_api import EtcdAddress
+    from dralloc.store.etcd_memory import EtcdMemory
 
     timeout = options.pop("timeout", "5")
     if not timeout.isdecimal() or not int(timeout):
@@ -75,7 +81,8 @@ async def _open_etcd(parts: SplitResult, options: dict[str, str], limits: Histor
         certificate_file=files.get("cert"),
         key_file=files.get("key"),
     )
-    return await EtcdStore.open(address, root=unquote(parts.path).rstrip("/"), limits=limits)
+    root = unquote(parts.path).rstrip("/")
+    return await EtcdStore.open(address, root=root, limits=limits, memory=EtcdMemory(memory) if memory else None)
 
 
 def _endpoint(text: str) -> str:
