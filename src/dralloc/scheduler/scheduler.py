@@ -319,12 +319,13 @@ class Scheduler:
     async def _bind(self, pod: Pod, place: CommittedPlacement, started_s: float) -> None:
         outcome = await self._binder.bind(pod, place)
         self._slots.give_back()
+        now_s = _now_s()
         allocated = filter(None, map(self._cluster.claims.stored, place.new))
-        self._report.binding_ended(pod, outcome, allocated, _now_s() - started_s)
+        self._report.binding_ended(pod, outcome, allocated, now_s - started_s)
         key = queue_key(pod)
         match outcome:
             case Bound():
-                self._report.scheduled(pod, place.node, self._queue.placed(key), _now_s())
+                self._report.scheduled(pod, place.node, self._queue.placed(key), now_s)
             case PodGone():
                 self._queue.placed(key)
                 self._wake(self._cluster.forget(pod, place.allocations))

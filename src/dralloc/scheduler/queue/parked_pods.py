@@ -46,6 +46,9 @@ class ParkedPods:
         self._by_event: dict[ClusterEvent, dict[Hashable, QueuedPod]] = {}
         self.groups: EquivalenceGroups[QueuedPod] = EquivalenceGroups()
 
+    def __len__(self) -> int:
+        return len(self._pods)
+
     def find(self, key: Hashable) -> QueuedPod | None:
         return self._pods.get(key)
 

@@ -115,8 +115,8 @@ class SchedulingQueue:
         self._now_s = now_s
         if self._attempts:
             self._recent.add(event)
-        else:
-            self._recent.drop_before(self._recent.next)
+        if not self._parked:
+            return 0
         woken = self._parked.waiting_for(event)
         for pod in woken:
             self._parked.unpark(pod)
@@ -306,5 +306,7 @@ class SchedulingQueue:
         return any(event in waits_for or event.of_any_subject in waits_for for event in events)
 
     def _drop_recent(self) -> None:
+        if not self._recent:
+            return
         oldest = next(iter(self._attempts.values()), None)
         self._recent.drop_before(oldest.first_event if oldest is not None else self._recent.next)

@@ -73,6 +73,9 @@ class ClaimTable:
             return self._remove(before)
         claim_id = ClaimId.of(after)
         tracked = self._claims.get(claim_id)
+        if tracked is not None and tracked.stored is after:
+            # The watch shows what was known from the answer to the write.
+            return ()
         if tracked is not None and not tracked.is_same(after):
             return (*self._remove(tracked.stored), *self.changed(None, after))
         if tracked is None:

@@ -18,6 +18,9 @@ class NumberedLog(Generic[Entry]):
         self._first = 0
         self._entries: deque[Entry] = deque()
 
+    def __len__(self) -> int:
+        return len(self._entries)
+
     @property
     def next(self) -> int:
         return self._first + len(self._entries)

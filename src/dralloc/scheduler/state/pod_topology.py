@@ -73,7 +73,8 @@ class PodTopology:
 
     def put(self, pod: Pod, node: str) -> bool:
         """Adds or replaces the pod. False if nothing changed."""
-        key, known = pod_key(pod), self._occupants.get(pod_key(pod))
+        key = pod_key(pod)
+        known = self._occupants.get(key)
         if (
             known is not None
             and (known.node, known.is_terminating) == (node, pod.is_terminating)
