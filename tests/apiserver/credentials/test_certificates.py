@@ -90,6 +90,19 @@ def test_an_authority_that_ends_soon_gets_a_successor(tmp_path: Path) -> None:
     server.verify_directly_issued_by(newest)
 
 
+@pytest.mark.parametrize("years", [9, 11], ids=["ends soon", "has ended"])
+def test_an_authority_alone_is_enough_to_start(tmp_path: Path, years: int) -> None:
+    files = ensure_certificates(tmp_path, [], NOW)
+    for path in (files.certificate, files.key, files.client_certificate, files.client_key):
+        path.unlink()
+    now = NOW + timedelta(days=365 * years + 300)
+    ensure_certificates(tmp_path, [], now)
+    authorities, certificate = certificates(files)
+    assert len(authorities) == (2 if years == 9 else 1)
+    certificate.verify_directly_issued_by(authorities[0])
+    assert certificate.not_valid_after_utc > now
+
+
 def test_the_authority_is_rotated_in_steps(tmp_path: Path) -> None:
     files = ensure_certificates(tmp_path, ["10.1.2.3"], NOW)
     (first,), before = certificates(files)

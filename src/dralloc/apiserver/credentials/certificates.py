@@ -74,7 +74,7 @@ def ensure_certificates(directory: Path, host_names: Sequence[str], now: datetim
             f"{now:%Y-%m-%d %H:%M} UTC: set the clock of this machine, or move the file away for a new authority"
         )
     if newest.not_valid_after_utc - now < AUTHORITY_RENEW_BEFORE:
-        rotate_authority(directory, now)
+        _add_authority(files, directory, now)
     names = tuple(dict.fromkeys((*LOCAL_NAMES, *host_names)))
     if not (files.certificate.exists() and files.key.exists()) or not _still_good(files, names, now):
         _make_server_certificate(files, _authority_key(directory), names, now)
@@ -92,9 +92,7 @@ def rotate_server_certificate(directory: Path, now: datetime) -> None:
 
 def rotate_authority(directory: Path, now: datetime) -> None:
     """A new authority that clients trust beside the earlier ones. The server certificate stays that of the earlier one."""
-    files = _existing_files(directory)
-    earlier = [authority for authority in _authorities(files) if authority.not_valid_after_utc > now]
-    _make_authority(files, _authority_key(directory), now, earlier=earlier)
+    _add_authority(_existing_files(directory), directory, now)
 
 
 def retire_authorities(directory: Path) -> int:
@@ -107,6 +105,11 @@ def retire_authorities(directory: Path) -> int:
         )
     _write_public(files.authority, _pem([newest]))
     return len(earlier)
+
+
+def _add_authority(files: TlsFiles, directory: Path, now: datetime) -> None:
+    earlier = [authority for authority in _authorities(files) if authority.not_valid_after_utc > now]
+    _make_authority(files, _authority_key(directory), now, earlier=earlier)
 
 
 def _files(directory: Path) -> TlsFiles:
