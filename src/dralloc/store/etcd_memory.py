@@ -36,6 +36,7 @@ class EtcdMemory:
         self._path = path
         self._disk = disk or Disk()
         self._written: SeenRevision | None = None
+        self._is_failing = False
 
     def read(self) -> SeenRevision | None:
         """What was seen before; None at the first start. Raises CorruptStore."""
@@ -63,5 +64,8 @@ class EtcdMemory:
         try:
             self._disk.replace(self._path, msgspec.json.encode(seen))
         except OSError as error:
-            _logger.warning("%s cannot be written: %s", self._path, error.strerror)
-        self._written = seen
+            if not self._is_failing:
+                _logger.warning("%s cannot be written: %s", self._path, error.strerror)
+            self._is_failing = True
+        else:
+            self._written, self._is_failing = seen, False
