@@ -17,7 +17,7 @@ from dralloc.api.codec import decode, encode
 from dralloc.api.core_v1 import Node
 from dralloc.api.meta_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import DeviceRequest, ResourceClaim, ResourceSlice
+from dralloc.api.resource_v1 import DeviceClass, DeviceRequest, ResourceClaim, ResourceSlice
 from dralloc.devices.identity import ClaimId
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.contract import CommittedPlacement, Decision, Placement
@@ -44,6 +44,7 @@ from tests.support.workloads import Document, seen
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NODES = [f"node-{number}" for number in range(5)]
+BROKEN = taint_rule("broken", taint("broken"), pool="node-0")
 SHARE = request(device_class="share", capacity={"memory": "3"})
 
 REQUESTS: dict[str, DeviceRequest] = {
@@ -51,6 +52,8 @@ REQUESTS: dict[str, DeviceRequest] = {
     "two": request(count=2),
     "share": SHARE,
     "fabric": request(device_class="fabric"),
+    "part": request(device_class="part"),
+    "parts": request(device_class="part", count=2),
     "first": first_available("any", alternative("two", count=2), alternative("one")),
     "either": first_available("any", alternative("far", device_class="fabric"), alternative("near")),
 }
@@ -73,11 +76,13 @@ class Decisions(RuleBasedStateMachine):
         self.slices: dict[str, ResourceSlice] = {}
         self.claims: dict[str, ResourceClaim] = {}
         self.placed: dict[str, tuple[Pod, CommittedPlacement]] = {}
+        self.classes: list[DeviceClass] = []
         self.rule_is_there = False
         self.number = 0
         driver = 'device.driver == "gpu.example.com"'
         self.add_class("gpu", driver, "device.allowMultipleAllocations == false")
         self.add_class("share", driver, "device.allowMultipleAllocations == true")
+        self.add_class("part", 'device.driver == "part.example.com"')
         self.add_class("fabric", 'device.driver == "fabric.example.com"')
         for name, zone in zip(NODES, ("east", "west", "east", "west", "east"), strict=True):
             self.set_node(name, "4", zone, is_tainted=False, is_off=False)
@@ -85,7 +90,8 @@ class Decisions(RuleBasedStateMachine):
         self.publish_fabric("east", 1)
 
     def add_class(self, name: str, *where: str) -> None:
-        self.cluster.class_changed(None, device_class(name, where=where))
+        self.classes.append(device_class(name, where=where))
+        self.cluster.class_changed(None, self.classes[-1])
 
     def new_cycle(self, effort: SearchEffort | None = None) -> Cycle:
         return Cycle(self.cluster, FeatureGates.defaults(), effort or self.effort)
@@ -140,8 +146,7 @@ class Decisions(RuleBasedStateMachine):
 
     @rule()
     def taint_or_not(self) -> None:
-        broken = taint_rule("broken", taint("broken"), pool="node-0")
-        self.cluster.rule_changed(*((broken, None) if self.rule_is_there else (None, broken)))
+        self.cluster.rule_changed(*((BROKEN, None) if self.rule_is_there else (None, BROKEN)))
         self.rule_is_there = not self.rule_is_there
 
     # --- Pods come and go -------------------------------------------------------------------------------------------
@@ -219,11 +224,79 @@ class LazyDecisions(Decisions):
     effort = SearchEffort(few_max=0)
 
 
+class PartitionDecisions(Decisions):
+    """Cards are published as partitions, in two slices, with other generations, amounts and names, and in any order. Decisions and their
+    reasons are those of a scheduler that is started with what is there now.
+    """
+
+    @rule(
+        name=st.sampled_from(NODES[:2]),
+        generation=st.integers(1, 2),
+        slots=st.sampled_from([0, 4, 8]),
+        whole=st.booleans(),
+        halves=st.integers(0, 3),
+        counters_first=st.booleans(),
+    )
+    def publish_partitions(
+        self, name: str, generation: int, slots: int, whole: bool, halves: int, counters_first: bool
+    ) -> None:
+        """Without slots, the server has dropped the counters."""
+        sizes = {"whole": 8} if whole else {}
+        sizes |= {f"half-{number}": 4 for number in range(halves)}
+        draws = {part: {"card": {"slots": str(size)}} if slots else None for part, size in sizes.items()}
+        parts = [device(part, draws=drawn) for part, drawn in draws.items()]
+        counters = {"card": {"slots": str(slots)}} if slots else None
+        terms: Any = {
+            "driver": "part.example.com",
+            "pool": f"card-{name}",
+            "generation": generation,
+            "of": 2,
+            "node_name": name,
+        }
+        published = [
+            resource_slice(f"{name}-counters", counters=counters, **terms),
+            resource_slice(f"{name}-parts", *parts, **terms),
+        ]
+        for each in published if counters_first else reversed(published):
+            self.set_slice(each)
+            self.place_one("part", "")
+
+    def place_one(self, shape: str, zone: str) -> None:
+        super().place_one(shape, zone)
+        pod = seen(our_pod("next", "next"))
+        for shape in ("part", "parts"):
+            asked = claim("next", REQUESTS[shape])
+            started = self.started_again()
+            for cluster in (self.cluster, started):
+                cluster.claim_changed(None, asked)
+            decision = self.cycle.decide(pod, NOW)
+            assert summary(decision) == summary(Cycle(started, FeatureGates.defaults()).decide(pod, NOW))
+            self.cluster.claim_changed(asked, None)
+
+    def started_again(self) -> ClusterState:
+        cluster = ClusterState(rank=lambda name: hash_of(name))
+        for added in self.classes:
+            cluster.class_changed(None, added)
+        for found in self.nodes.values():
+            cluster.node_changed(None, found)
+        for published in self.slices.values():
+            cluster.slice_changed(None, published)
+        for asked in self.claims.values():
+            cluster.claim_changed(None, asked)
+        if self.rule_is_there:
+            cluster.rule_changed(None, BROKEN)
+        for pod, placement in self.placed.values():
+            cluster.assume(pod, placement.node, placement.allocations)
+        return cluster
+
+
 STEPS = settings(stateful_step_count=25)
 TestDecisions = pytest.mark.slow(Decisions.TestCase)
 TestDecisions.settings = STEPS
 TestLazyDecisions = pytest.mark.slow(LazyDecisions.TestCase)
 TestLazyDecisions.settings = STEPS
+TestPartitionDecisions = pytest.mark.slow(PartitionDecisions.TestCase)
+TestPartitionDecisions.settings = settings(stateful_step_count=10)
 
 
 @pytest.mark.parametrize("few", [0, 64], ids=["many nodes", "few nodes"])
