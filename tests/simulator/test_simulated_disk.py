@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from random import Random
 
 import pytest
 
-from dralloc.simulator.simulated_disk import DATABASE, SimulatedDisk
+from dralloc.simulator.simulated_disk import DATABASE, LOG, SimulatedDisk
 from dralloc.simulator.virtual_time import run_virtual
+from dralloc.store import log_room
 from dralloc.store.errors import LostWrites, StoreError, StoreFull, StoreUnavailable
 from dralloc.store.sqlite import SqliteStore
 
@@ -153,3 +155,58 @@ def test_a_damaged_log_is_refused_or_was_not_needed(disks: Callable[[int], Simul
 
     refused = [run_virtual(run(disks(seed))) for seed in SEEDS]
     assert any(refused)
+
+
+def test_a_log_that_was_extended_loses_nothing(
+    disks: Callable[[int], SimulatedDisk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is extended while nothing is written, and then commits do not make it longer."""
+    monkeypatch.setattr(log_room, "BYTES_MIN", 16 * 1024)
+    monkeypatch.setattr(log_room, "STEP_BYTES", 256 * 1024)
+
+    async def run(disk: SimulatedDisk, *, power_loss: bool) -> int:
+        store = await SqliteStore.open(DATABASE, disk=disk)
+        await write_some(store, 5)
+        grown = disk.size(LOG)
+        await asyncio.sleep(1)
+        extended = disk.size(LOG)
+        await write_some(store, 10, "/b/")
+        assert 16 * 1024 < grown < extended == disk.size(LOG)
+        await crash(store, disk, power_loss=power_loss)
+        return await keys_after_restart(disk)
+
+    for seed in SEEDS:
+        assert run_virtual(run(disks(seed), power_loss=seed % 2 == 0)) == 15
+
+
+def test_a_log_without_room_on_a_full_disk_loses_nothing(disks: Callable[[int], SimulatedDisk]) -> None:
+    async def run(disk: SimulatedDisk) -> int:
+        store = await SqliteStore.open(DATABASE, disk=disk)
+        await write_some(store, 5)
+        disk.is_full = True
+        store._file.make_log_room()
+        disk.is_full = False
+        await write_some(store, 10, "/b/")
+        await crash(store, disk, power_loss=True)
+        return await keys_after_restart(disk)
+
+    for seed in SEEDS:
+        assert run_virtual(run(disks(seed))) == 15
+
+
+def test_nothing_is_acknowledged_after_a_sync_of_more_room_has_failed(disks: Callable[[int], SimulatedDisk]) -> None:
+    """SQLite writes a part of its last page after its own sync, and later pages count on it."""
+
+    async def run(disk: SimulatedDisk) -> int:
+        store = await SqliteStore.open(DATABASE, disk=disk)
+        await write_some(store, 5)
+        disk.fails_to_sync = True
+        store._file.make_log_room()
+        disk.fails_to_sync = False
+        with pytest.raises(StoreUnavailable):
+            await write_some(store, 1, "/b/")
+        await crash(store, disk, power_loss=True)
+        return await keys_after_restart(disk)
+
+    for seed in SEEDS:
+        assert run_virtual(run(disks(seed))) == 5

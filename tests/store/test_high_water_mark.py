@@ -10,20 +10,29 @@ from pathlib import Path
 
 import pytest
 
+from dralloc.store import log_room
 from dralloc.store.errors import Compacted, CorruptStore, LostWrites
 from dralloc.store.high_water_mark import SLOT_BYTES
 from dralloc.store.records import Record
 from dralloc.store.sqlite import SqliteStore
 
 WRITES = 300
+# A page of the log with its header.
+FRAME = 24 + 4096
 
 
 class Crashed:
-    """The files of a store whose process was killed after it acknowledged 300 writes, half of them before a checkpoint."""
+    """The files of a store whose process was killed after it acknowledged 300 writes, half of them before a checkpoint.
 
-    def __init__(self, directory: Path) -> None:
+    If its log `is_extended`, there is room behind what is written.
+    """
+
+    def __init__(self, directory: Path, *, is_extended: bool) -> None:
         self.directory = directory
-        asyncio.run(self._write())
+        self._is_extended = is_extended
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(log_room, "STEP_BYTES", 256 * 1024)
+            asyncio.run(self._write())
 
     async def _write(self) -> None:
         origin = self.directory / "origin"
@@ -33,9 +42,16 @@ class Crashed:
             store._file._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             for number in range(WRITES // 2, WRITES):
                 self.records.append(await store.create(f"/{number:03}", b"x" * 500))
+                if self._is_extended and number % 10 == 0:
+                    store._file.make_log_room()
             self.files = {path.name: path.read_bytes() for path in origin.iterdir()}
         shutil.rmtree(origin)
         assert self.files.keys() == {"s.db", "s.db-wal", "s.db-mark"}
+        # The store may have made room by itself.
+        log = self.files["s.db-wal"]
+        self.files["s.db-wal"] = log[: 32 + -(-(len(log.rstrip(b"\0")) - 32) // FRAME) * FRAME]
+        self.room = len(log) - len(self.files["s.db-wal"])
+        assert self.room or not self._is_extended
 
     def with_files(self, **changes: bytes | None) -> Path:
         """Returns the path of the database in a directory with these files; None leaves one out."""
@@ -43,13 +59,14 @@ class Crashed:
         directory.mkdir()
         for name, content in {**self.files, **{f"s.db{key}": value for key, value in changes.items()}}.items():
             if content is not None:
-                (directory / name).write_bytes(content)
+                room = bytes(self.room) if name == "s.db-wal" and self._is_extended else b""
+                (directory / name).write_bytes(content + room)
         return directory / "s.db"
 
 
-@pytest.fixture(scope="module")
-def crashed(tmp_path_factory: pytest.TempPathFactory) -> Crashed:
-    return Crashed(tmp_path_factory.mktemp("crashed"))
+@pytest.fixture(scope="module", params=[False, True], ids=["", "extended"])
+def crashed(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Crashed:
+    return Crashed(tmp_path_factory.mktemp("crashed"), is_extended=request.param)
 
 
 def contents(path: Path, *, accept: bool = False) -> list[Record]:
@@ -81,7 +98,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes | None]] = {
     "an empty log": lambda _: b"",
     "half a log": wal_cut(0.5),
     "a log without its last byte": lambda log: log[:-1],
-    "a log without its last frame": lambda log: log[: -(4096 + 24)],
+    "a log without its last frame": lambda log: log[:-FRAME],
     "a bit of the last frame": last_frame_damaged,
     "zeros": lambda log: bytes(len(log)),
 }
@@ -155,7 +172,7 @@ def test_a_log_that_has_the_whole_store_can_be_put_back(tmp_path: Path) -> None:
 
 
 def test_the_database_of_another_store_is_refused(crashed: Crashed, tmp_path: Path) -> None:
-    other = Crashed(tmp_path)
+    other = Crashed(tmp_path, is_extended=False)
     path = crashed.with_files(**{"": other.files["s.db"], "-wal": other.files["s.db-wal"]})
     with pytest.raises(LostWrites, match=r"it is not the file that s\.db-mark belongs to"):
         contents(path)

@@ -124,9 +124,10 @@ class SimulatedDisk(Disk):
     def damage_log(self) -> str:
         """Cut off the end of the write-ahead log, or overwrite a part of it; empty if there is none."""
         content = self._files.get(LOG)
-        if content is None or len(content.seen) < 2 * SECTOR:
+        # What it was extended by has nothing to lose.
+        size = len(content.seen.rstrip(b"\0")) if content is not None else 0
+        if content is None or size < 2 * SECTOR:
             return ""
-        size = len(content.seen)
         place = self._random.randrange(size // 2, size)
         if self._random.random() < 0.1:
             del self._files[LOG]
@@ -177,9 +178,9 @@ class SimulatedDisk(Disk):
         assert content is not None, "it was created"
         content.is_linked = True
 
-    def is_empty(self, path: Path) -> bool:
+    def size(self, path: Path) -> int:
         content = self._files.get(path)
-        return content is None or not content.seen
+        return len(content.seen) if content is not None else 0
 
     def read(self, path: Path) -> bytes | None:
         content = self._files.get(path)
@@ -203,6 +204,15 @@ class SimulatedDisk(Disk):
         if content is None:
             return
         content.write(0, bytes(content.seen))
+        if self.fails_to_sync:
+            content.fail_to_sync()
+            raise OSError(errno.EIO, "input/output error", str(path))
+        content.sync()
+
+    def extend(self, path: Path, size: int) -> None:
+        content = self._files[path]
+        if self.has_room(content, size):
+            content.write(len(content.seen), bytes(max(0, size - len(content.seen))))
         if self.fails_to_sync:
             content.fail_to_sync()
             raise OSError(errno.EIO, "input/output error", str(path))

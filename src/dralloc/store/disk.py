@@ -46,10 +46,14 @@ class Disk:
 
     def is_empty(self, path: Path) -> bool:
         """True if the file has no bytes or does not exist."""
+        return self.size(path) == 0
+
+    def size(self, path: Path) -> int:
+        """The length of a file in bytes; 0 if it does not exist."""
         try:
-            return path.stat().st_size == 0
+            return path.stat().st_size
         except FileNotFoundError:
-            return True
+            return 0
 
     def read(self, path: Path) -> bytes | None:
         """Returns the content of a file; None if it does not exist. Never for a database that is open."""
@@ -98,6 +102,20 @@ class Disk:
         finally:
             os.close(descriptor)
         _sync_directory(path.parent)
+
+    def extend(self, path: Path, size: int) -> None:
+        """Makes a file longer, as far as there is room, with zeros that are on the disk when this returns. No other thread may write to it
+        meanwhile. Raises OSError if it cannot be synced.
+        """
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            end = os.fstat(descriptor).st_size
+            with contextlib.suppress(OSError):
+                while end < size:
+                    end += os.pwrite(descriptor, bytes(min(PIECE_BYTES, size - end)), end)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
     def rename(self, path: Path, to: Path) -> None:
         """Renames a file, durably."""

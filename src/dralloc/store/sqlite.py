@@ -25,6 +25,8 @@ from dralloc.store.revisioned_map import ProposedWrite, RevisionedMap, decide
 from dralloc.store.sqlite_file import Compaction, SqliteFile
 
 MARK_SYNC_EVERY_S = 0.1
+# After so long without a write there is time for what no write should wait for.
+IDLE_S = 0.02
 
 
 class _QueuedWrite(NamedTuple):
@@ -129,6 +131,8 @@ class SqliteStore(LocalStore):
         """Commits one batch after the other; writes queued before close are still committed."""
         try:
             while not self._closed or self._queue:
+                if self._file.needs_log_room and not await self._has_work_within(IDLE_S):
+                    await self._loop.run_in_executor(self._thread, self._file.make_log_room)
                 await self._work.wait()
                 self._work.clear()
                 if self._queue or self._compactions:
@@ -142,6 +146,13 @@ class SqliteStore(LocalStore):
             self._mark_thread.shutdown()
             self._file.sync_mark()
             self._file.close()
+
+    async def _has_work_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._work.wait()
+        except TimeoutError:
+            return False
 
     async def _sync_mark(self) -> None:
         """Syncs the high-water mark after commits, beside the next ones and not for each, so that no write waits for it."""

@@ -29,6 +29,7 @@ from dralloc.store.disk import Disk
 from dralloc.store.errors import CorruptStore, LostWrites, StoreError, StoreFull, StoreInUse, StoreUnavailable
 from dralloc.store.high_water_mark import Mark, MarkFile, mark_path, read_mark, write_mark
 from dralloc.store.interface import FIRST_REVISION, HistoryLimits
+from dralloc.store.log_room import LogRoom
 from dralloc.store.new_history import first_of_history
 from dralloc.store.records import Record, StoreEvent
 from dralloc.store.revisioned_map import RevisionedMap
@@ -40,6 +41,8 @@ IDENTITY_BYTES = 16
 ROWS_PER_STATEMENT_MAX = 128
 WAL_PAGES_MAX = 4000
 """Pages in the write-ahead log before a checkpoint: 16 MB, so that hot pages are rarely moved."""
+LOG_BYTES_MAX = 32 + WAL_PAGES_MAX * (24 + 4096)
+"""The log with so many pages: it has a header, and so has each page."""
 
 SCHEMA = f"""
     BEGIN IMMEDIATE;
@@ -96,6 +99,7 @@ class SqliteFile:
         self._survivors = 0
         self._failure: StoreError | None = None
         self._mark: MarkFile | None = None
+        self._log_room = LogRoom(log_path(path), disk, bytes_max=LOG_BYTES_MAX)
         with self._explaining_errors():
             # SQLite deletes the log of an empty file.
             if disk.is_empty(path):
@@ -195,6 +199,18 @@ class SqliteFile:
                 raise
         if compaction is not None:
             self._survivors = self._survivors_after(compaction)
+        self._log_room.check()
+
+    @property
+    def needs_log_room(self) -> bool:
+        return self._log_room.is_used_up
+
+    def make_log_room(self) -> None:
+        """Makes the next commits quicker. If it fails, no commit succeeds any more."""
+        try:
+            self._log_room.extend()
+        except OSError as error:
+            self._failure = StoreUnavailable(f"{self._path}: writing stopped after a failure: {error.strerror}")
 
     def mark(self, revision: int) -> None:
         """Notes that everything up to this revision is committed and will be acknowledged."""
