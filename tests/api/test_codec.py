@@ -166,8 +166,10 @@ def test_stray_fields_do_not_depend_on_spelling(body: bytes) -> None:
     found = find_stray_fields(body, ResourceClaim)
     assert found
     assert found == find_stray_fields(spaced, ResourceClaim)
+    assert found == find_stray_fields(body + b"\n", ResourceClaim), "as Go's programs print it"
     twice = body[:-1] + b',"z":0,"z":1}'
-    assert 'duplicate field "z"' in map(str, find_stray_fields(twice, ResourceClaim))
+    for printed in (twice, twice + b"\n"):
+        assert 'duplicate field "z"' in map(str, find_stray_fields(printed, ResourceClaim))
 
 
 def test_repeated_keys_in_opaque_parameters_are_reported_and_unknown_keys_are_not() -> None:
