@@ -156,27 +156,36 @@ async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
         application = ApiApplication(server, authenticator, settings.pages)
         await server.start()
         try:
-            async with listen(application, ListenAddress(settings.bind, settings.port, tls, settings.limits)) as url:
-
-                def write_access() -> None:
-                    write_kubeconfig(
-                        settings.kubeconfig_path,
-                        server=_reachable(url),
-                        authority_pem=tls.authority_pem if tls else None,
-                        token=token,
-                    )
-
-                write_access()
-                renewing = asyncio.create_task(_renew_certificates(settings, write_access)) if tls else None
-                try:
-                    pem = tls.authority_pem.decode() if tls else None
-                    yield RunningServer(url, _reachable(url), pem, token, application, server)
-                finally:
-                    if renewing is not None:
-                        renewing.cancel()
-                        await asyncio.gather(renewing, return_exceptions=True)
+            async with _listening(settings, server, application, tls, token) as running:
+                yield running
         finally:
             await server.stop()
+
+
+@asynccontextmanager
+async def _listening(
+    settings: ServerSettings, server: ApiServer, application: ApiApplication, tls: TlsFiles | None, token: str
+) -> AsyncIterator[RunningServer]:
+    """Answers on the network inside the block, with a kubeconfig for it; certificates are renewed."""
+    async with listen(application, ListenAddress(settings.bind, settings.port, tls, settings.limits)) as url:
+
+        def write_access() -> None:
+            write_kubeconfig(
+                settings.kubeconfig_path,
+                server=_reachable(url),
+                authority_pem=tls.authority_pem if tls else None,
+                token=token,
+            )
+
+        write_access()
+        renewing = asyncio.create_task(_renew_certificates(settings, write_access)) if tls else None
+        try:
+            pem = tls.authority_pem.decode() if tls else None
+            yield RunningServer(url, _reachable(url), pem, token, application, server)
+        finally:
+            if renewing is not None:
+                renewing.cancel()
+                await asyncio.gather(renewing, return_exceptions=True)
 
 
 @asynccontextmanager
