@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from enum import Enum, auto
 
+from dralloc.apiserver.http.url_paths import ResourcePath, parse_path
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport, TransportError
 
 
@@ -52,3 +53,18 @@ class ScriptedTransport:
 
     async def close(self) -> None:
         await self._inner.close()
+
+
+class LosesFirstAnswers:
+    """Drops the first answer of each kind of write, so that the writer has to check the result."""
+
+    def __init__(self) -> None:
+        self._seen: set[object] = set()
+
+    def __call__(self, request: ClientRequest) -> Loss:
+        path = parse_path(request.path)
+        kind = (request.method, path.resource, path.subresource) if isinstance(path, ResourcePath) else ()
+        if request.method == "GET" or kind in self._seen:
+            return Loss.NOTHING
+        self._seen.add(kind)
+        return Loss.ANSWER
