@@ -5,20 +5,21 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from random import Random
 
 import pytest
 
+from dralloc.api.codec import encode
 from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.api.resource_v1 import DeviceClass
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
-from dralloc.client.informer import Informer
+from dralloc.client.informer import FILLED_AT_ONCE, Informer
 from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector
-from dralloc.client.transport import ClientRequest, ClientResponse, Stream
+from dralloc.client.transport import ClientRequest, ClientResponse, Stream, TransportError
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.simulator.network import Faults
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
@@ -106,6 +107,36 @@ def test_a_recreated_object_is_a_deletion_and_an_addition() -> None:
     informer.replace([revised("a", "1", uid="first")])
     informer.replace([revised("a", "9", uid="second")])
     assert journal.lines == ["+ a", "- a", "+ a"]
+
+
+def test_other_tasks_run_while_a_long_first_list_is_taken() -> None:
+    count = 2 * FILLED_AT_ONCE + 1
+    listed = {
+        "metadata": {"resourceVersion": str(count)},
+        "items": [{"metadata": {"name": f"c-{each}", "uid": "u", "resourceVersion": "1"}} for each in range(count)],
+    }
+
+    class Listing:
+        async def send(self, request: ClientRequest) -> ClientResponse:
+            return ClientResponse(status=200, body=encode(listed))
+
+        def stream(self, request: ClientRequest) -> AbstractAsyncContextManager[Stream]:
+            raise TransportError("no watches here")
+
+        async def close(self) -> None: ...
+
+    async def main() -> set[tuple[int, bool]]:
+        informer: Informer[DeviceClass] = Informer()
+        reflecting = asyncio.ensure_future(Reflector(ApiCalls(Listing()), CLASSES, informer).run())
+        seen: set[tuple[int, bool]] = set()
+        while not informer.synced.is_set():
+            await asyncio.sleep(0)
+            seen.add((len(informer), informer.synced.is_set()))
+        reflecting.cancel()
+        await asyncio.gather(reflecting, return_exceptions=True)
+        return seen
+
+    assert asyncio.run(main()) >= {(FILLED_AT_ONCE, False), (2 * FILLED_AT_ONCE, False), (count, True)}
 
 
 def test_a_late_subscriber_gets_existing_objects() -> None:

@@ -25,6 +25,9 @@ ListHandler = Callable[[int], None]
 # Two lists that are further apart are of two histories: a restored store goes on at much higher revisions.
 HISTORY_STEP: Final = 100_000
 
+# How many objects of a first list are taken before other tasks run.
+FILLED_AT_ONCE: Final = 500
+
 # The revision of a list after which nothing that was learned before is true: the revisions of the store went back.
 NOTHING_KNOWN: Final = sys.maxsize
 
@@ -80,6 +83,17 @@ class Informer(Generic[Object]):
         return first - min(self.newest_revision, other.newest_revision) < HISTORY_STEP
 
     # --- Fed by the reflector -------------------------------------------------------------------------------------
+
+    async def fill(self, items: Iterable[Object]) -> None:
+        """Takes the objects of the first list in pieces: there may be hundreds of thousands, and watches must be answered meanwhile.
+
+        Later lists are taken at once (`replace`), because the contents are read by then.
+        """
+        assert not self.synced.is_set(), "readers wait for the whole first list"
+        for number, item in enumerate(items, 1):
+            self.put(item)
+            if number % FILLED_AT_ONCE == 0:
+                await asyncio.sleep(0)
 
     def replace(self, items: Iterable[Object], *, revision: int = 0, kept: Collection[ObjectKey] = ()) -> None:
         """Replaces the contents with this list, which is the truth up to the revision. Objects that exist and cannot be read are

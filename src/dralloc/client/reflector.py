@@ -100,6 +100,8 @@ class Reflector(Generic[Object]):
         )
         listed_at = int(revision) if revision.isdecimal() else 0
         self._informer.reach(listed_at)
+        if not self._informer.synced.is_set():
+            await self._informer.fill(items)
         # A store whose revisions went back was restored: nothing that was known is true.
         self._informer.replace(
             items,
