@@ -12,7 +12,6 @@ from uuid import uuid4
 
 import uvloop
 
-from dralloc.assembly.gc_settings import collect_rarely
 from dralloc.cli.metrics_endpoint import metrics_endpoint
 from dralloc.cli.output import fail, in_words, say
 from dralloc.client.transport import TransportError
@@ -74,7 +73,6 @@ def run_until_signal(
     """
 
     async def until_signal() -> None:
-        collect_rarely()
         working = asyncio.ensure_future(run())
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, working.cancel)
