@@ -22,6 +22,7 @@ from dralloc.node.pod_sync import PodSync, PodSyncContext
 from dralloc.node.pod_view import NODE_PODS, NodePod
 from dralloc.node.simulated_runtime import PREFIX, SimulatedRuntime
 from dralloc.node.timings import DEFAULT_TIMINGS
+from dralloc.primitives.errors import NotFound
 from dralloc.primitives.features import FeatureGates
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from tests.support.api_server import TOKEN, api_application
@@ -30,7 +31,9 @@ KEY = ObjectKey("default", "p")
 
 
 @asynccontextmanager
-async def running_pod(clock: VirtualClock, *, run_s: int) -> AsyncIterator[tuple[ApiCalls, PodSync, NodePod]]:
+async def running_pod(
+    clock: VirtualClock, *, run_s: int, **spec: object
+) -> AsyncIterator[tuple[ApiCalls, PodSync, NodePod]]:
     """A synced pod whose container ends after some time; yields it as it was created."""
     async with api_application(clock=clock) as application:
         calls = ApiCalls(InProcessTransport(application, token=TOKEN))
@@ -49,7 +52,7 @@ async def running_pod(clock: VirtualClock, *, run_s: int) -> AsyncIterator[tuple
         running = asyncio.ensure_future(sync.run(2))
         document = {
             "metadata": {"name": "p", "annotations": {f"{PREFIX}run-seconds": str(run_s)}},
-            "spec": {"nodeName": "n", "restartPolicy": "Never", "containers": [{"name": "c", "image": "x"}]},
+            "spec": {"nodeName": "n", "restartPolicy": "Never", "containers": [{"name": "c", "image": "x"}], **spec},
         }
         created = await calls.create(NODE_PODS, document, namespace="default")
         sync.pod_changed(None, created)
@@ -70,8 +73,8 @@ def test_a_pod_that_a_backup_brings_back_runs_again(is_restored: bool) -> None:
             await asyncio.sleep(60)
             ended = await calls.get(NODE_PODS, KEY)
             assert ended.status.phase == "Succeeded"
-            await calls.patch(NODE_PODS, KEY, {"status": {"phase": "Running"}}, subresource="status")
-            sync.pod_changed(created, backup)
+            restored = await calls.patch(NODE_PODS, KEY, {"status": {"phase": "Running"}}, subresource="status")
+            sync.pod_changed(created, restored if is_restored else backup)
             sync.pods_listed(sys.maxsize if is_restored else int(ended.metadata.resource_version) - 1)
             await asyncio.sleep(60)
             return (await calls.get(NODE_PODS, KEY)).status.phase
@@ -108,3 +111,44 @@ def test_a_list_that_shows_the_status_causes_no_write() -> None:
             return before == await calls.get(NODE_PODS, KEY)
 
     assert run_virtual(main())
+
+
+@pytest.mark.parametrize("is_deleted", [False, True], ids=["its end", "its deletion"])
+def test_a_pod_that_has_changed_is_left_alone_until_the_informer_shows_it(is_deleted: bool) -> None:
+    """A restored backup may have undone the binding: the pod, with its UID, may run on another node."""
+
+    async def main() -> tuple[NodePod, str]:
+        async with running_pod(VirtualClock(asyncio.get_running_loop()), run_s=5) as (calls, sync, created):
+            if is_deleted:
+                await calls.delete(NODE_PODS, KEY)
+            known = await calls.get(NODE_PODS, KEY)
+            changed = await calls.patch(NODE_PODS, KEY, {"metadata": {"labels": {"a": "b"}}})
+            sync.pod_changed(created, known)
+            await asyncio.sleep(60)
+            assert await calls.get(NODE_PODS, KEY) == changed
+            sync.pod_changed(known, changed)
+            await asyncio.sleep(60)
+            try:
+                return changed, (await calls.get(NODE_PODS, KEY)).status.phase
+            except NotFound:
+                return changed, "gone"
+
+    changed, end = run_virtual(main())
+    assert changed.status.phase == "Running"
+    assert end == ("gone" if is_deleted else "Succeeded")
+
+
+def test_a_pod_that_is_finished_does_not_begin_again() -> None:
+    """Its claims were missing, so that it never ran, and another program has set its end."""
+
+    async def main() -> str:
+        claims = [{"name": "e", "resourceClaimName": "missing"}]
+        clock = VirtualClock(asyncio.get_running_loop())
+        async with running_pod(clock, run_s=5, resourceClaims=claims) as (calls, sync, created):
+            failed = await calls.patch(NODE_PODS, KEY, {"status": {"phase": "Failed"}}, subresource="status")
+            sync.pod_changed(created, failed)
+            sync.pods_listed(sys.maxsize)
+            await asyncio.sleep(60)
+            return (await calls.get(NODE_PODS, KEY)).status.phase
+
+    assert run_virtual(main()) == "Failed"

@@ -189,7 +189,7 @@ class PodSync:
         if known is None or known.is_over:
             return
         ending = self._ending(known)
-        if ending is None and not known.is_prepared:
+        if ending is None and not known.is_prepared and not known.pod.is_finished:
             await self._prepare(known)
             ending = self._ending(known)
         now = self._context.clock.now()
@@ -302,9 +302,10 @@ class PodSync:
         status = pod_status(known.pod, facts)
         if status == known.sent and not has_other_readiness(known.pod, status):
             return
-        # With the UID, the write is a conflict if another pod has the name by now.
-        patch = {"metadata": {"uid": known.pod.metadata.uid}, "status": status_patch(status)}
+        # The UID alone is not enough: a restored backup may have undone the binding, and the pod may be bound to another node by now.
         before = known.pod
+        unchanged = {"uid": before.metadata.uid, "resourceVersion": before.metadata.resource_version}
+        patch = {"metadata": unchanged, "status": status_patch(status)}
         try:
             stored = await self._context.calls_of_node(before.spec.node_name).patch(
                 NODE_PODS, key_of(before), patch, type=PatchType.STRATEGIC, subresource="status"
@@ -316,9 +317,11 @@ class PodSync:
             known.sent, known.started_at = status, status["startTime"]
             known.conditions = tuple(status["conditions"])
             self._forget_undone_status(known)
-        except (NotFound, Conflict):
-            # The informer delivers the new state of the pod.
+        except NotFound:
+            # The informer delivers the deletion.
             return
+        except Conflict as changed:
+            raise TryAgain(str(changed)) from None
 
     def _forget_undone_status(self, known: _Work) -> None:
         """Write the status again if a list that is as new as the write does not show it."""
@@ -329,9 +332,13 @@ class PodSync:
     async def _delete(self, pod: NodePod) -> None:
         try:
             calls = self._context.calls_of_node(pod.spec.node_name)
-            await calls.delete(NODE_PODS, key_of(pod), uid=pod.metadata.uid, grace_period_s=0)
-        except (NotFound, Conflict):
+            metadata = pod.metadata
+            version = metadata.resource_version
+            await calls.delete(NODE_PODS, key_of(pod), uid=metadata.uid, resource_version=version, grace_period_s=0)
+        except NotFound:
             return
+        except Conflict as changed:
+            raise TryAgain(str(changed)) from None
 
     def _health(self, pod: NodePod) -> Mapping[str, tuple[ResourceStatus, ...]]:
         if not self._context.shows_health or not pod.spec.resource_claims:
