@@ -16,10 +16,25 @@ _PODS: Final = resource_for(Pod)
 _TYPE: Final = "DisruptionTarget"
 
 
-async def mark_disruption(calls: ApiCalls, pod: Pod, reason: str, message: str, now: datetime) -> None:
-    """Set the condition, which tells the pod's owner that the pod did not fail on its own; a no-op if it is set."""
+async def disrupt(calls: ApiCalls, pod: Pod, reason: str, message: str, now: datetime) -> None:
+    """Set the condition, which tells the pod's owner that the pod did not fail on its own, and delete the pod.
+
+    Raises Conflict if the pod has changed since it was read.
+    """
     if not any(entry.type == _TYPE and entry.reason == reason for entry in pod.status.conditions):
-        await patch_status(calls, pod, {"conditions": [disruption_target(reason, message, now)]})
+        condition = disruption_target(reason, message, now)
+        pod = await patch_status(calls, pod, {"conditions": [condition]}, if_unchanged=True)
+    await delete_unchanged(calls, pod)
+
+
+async def delete_unchanged(calls: ApiCalls, pod: Pod, *, grace_period_s: int | None = None) -> None:
+    """Delete the pod; raises Conflict if it has changed since it was read.
+
+    The UID alone is not enough: a restored backup may have undone why the pod must end, and it may run on another node.
+    """
+    metadata = pod.metadata
+    version = metadata.resource_version
+    await calls.delete(_PODS, key_of(pod), uid=metadata.uid, resource_version=version, grace_period_s=grace_period_s)
 
 
 def disruption_target(reason: str, message: str, now: datetime) -> dict[str, str]:
@@ -27,7 +42,8 @@ def disruption_target(reason: str, message: str, now: datetime) -> dict[str, str
     return {"type": _TYPE, "status": "True", "reason": reason, "message": message, "lastTransitionTime": moment}
 
 
-async def patch_status(calls: ApiCalls, pod: Pod, status: Mapping[str, Any]) -> None:
-    """Change these fields of the pod's status; a conflict if another pod has the name by now."""
-    patch = {"metadata": {"uid": pod.metadata.uid}, "status": status}
-    await calls.patch(_PODS, key_of(pod), patch, type=PatchType.STRATEGIC, subresource="status")
+async def patch_status(calls: ApiCalls, pod: Pod, status: Mapping[str, Any], *, if_unchanged: bool = False) -> Pod:
+    """Change these fields of the pod's status; raises Conflict if another pod has the name by now, or if the pod has changed."""
+    version = {"resourceVersion": pod.metadata.resource_version} if if_unchanged else {}
+    patch = {"metadata": {"uid": pod.metadata.uid, **version}, "status": status}
+    return await calls.patch(_PODS, key_of(pod), patch, type=PatchType.STRATEGIC, subresource="status")

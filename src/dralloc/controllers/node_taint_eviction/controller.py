@@ -10,7 +10,7 @@ from dralloc.api.core_v1 import Node
 from dralloc.api.pod_v1 import Pod
 from dralloc.client.event_recorder import Report, reference_to
 from dralloc.client.known_resources import resource_for
-from dralloc.client.pod_disruption import mark_disruption
+from dralloc.client.pod_disruption import disrupt
 from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.controller_loop import Controller
@@ -91,8 +91,7 @@ class NodeTaintEvictionController(Controller[ObjectKey, Pod]):
             live = await self._calls.get(PODS, key)
             if live.metadata.uid == action.metadata.uid and not live.is_terminating:
                 self._report(live, f"Marking for deletion Pod {key}")
-                await mark_disruption(self._calls, live, *DISRUPTION, self._clock.now())
-                await self._calls.delete(PODS, key, uid=live.metadata.uid)
+                await disrupt(self._calls, live, *DISRUPTION, self._clock.now())
                 self._metrics.node_taint_evictions.add()
         except NotFound:
             pass

@@ -16,7 +16,7 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import NO_EXECUTE, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.client.event_recorder import Report, reference_to
 from dralloc.client.known_resources import resource_for
-from dralloc.client.pod_disruption import mark_disruption
+from dralloc.client.pod_disruption import disrupt
 from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.controller_loop import Controller
@@ -228,8 +228,7 @@ class TaintEvictionController(Controller[Key, Action]):
             live = await self._calls.get(PODS, key_of(pod))
             if live.metadata.uid == pod.metadata.uid and not live.is_terminating:
                 self._report(live, "Marking for deletion")
-                await mark_disruption(self._calls, live, *DISRUPTION, self._clock.now())
-                await self._calls.delete(PODS, key_of(live), uid=live.metadata.uid)
+                await disrupt(self._calls, live, *DISRUPTION, self._clock.now())
                 now = self._clock.now()
                 self._metrics.evictions.add()
                 self._metrics.eviction_delays.observe(value=max((now - eviction.at).total_seconds(), 0.0))

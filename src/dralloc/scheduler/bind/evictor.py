@@ -14,14 +14,13 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.scheduling_v1beta1 import DISRUPTION_TARGET, PodGroup
 from dralloc.client.api_calls import ApiCalls, PatchType
 from dralloc.client.known_resources import resource_for
-from dralloc.client.pod_disruption import disruption_target, mark_disruption, patch_status
+from dralloc.client.pod_disruption import disrupt, disruption_target, patch_status
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import key_of
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import ApiError, Conflict, NotFound
 from dralloc.scheduler.contract import PlannedVictim
 
-PODS: Final = resource_for(Pod)
 POD_GROUPS: Final = resource_for(PodGroup)
 REASON: Final = "PreemptionByScheduler"
 
@@ -76,12 +75,8 @@ class Evictor:
     async def _end(self, pod: Pod, victim: PlannedVictim) -> str | None:
         message = f"{pod.spec.scheduler_name}: preempting to accommodate a higher priority pod"
         try:
-            await mark_disruption(self._calls, victim.pod, REASON, message, self._clock.now())
-            await self._calls.delete(PODS, key_of(victim.pod), uid=victim.pod.metadata.uid)
+            await disrupt(self._calls, victim.pod, REASON, message, self._clock.now())
         except NotFound:
-            return None
-        except Conflict:
-            # Another pod has the name by now.
             return None
         except (ApiError, TransportError) as error:
             return f"cannot evict pod {victim.pod.metadata.namespace}/{victim.pod.metadata.name}: {error}"
