@@ -216,6 +216,8 @@ def _write(result: KitResult, junit: Path | None, report: Path | None) -> None:
 
 
 def _run(settings: KitSettings, output: OutputFormat) -> KitResult:
+    import logging
+
     from dralloc.apiserver.credentials.kubeconfig import UnusableKubeconfig
     from dralloc.cli.answers import answer
     from dralloc.cli.termination import run_until_terminated
@@ -226,6 +228,9 @@ def _run(settings: KitSettings, output: OutputFormat) -> KitResult:
     from dralloc.driver_kit.kit import BadSetup, run_kit
     from dralloc.driver_kit.report import lines_of, summary_of, values_of
     from dralloc.primitives.errors import ApiError
+
+    # A slow machine makes the kit's own API server warn of itself; that is no finding about the driver.
+    logging.getLogger("dralloc").setLevel(logging.ERROR)
 
     def show(result: object) -> None:
         for line in lines_of(result) if output.is_for_people else ():  # type: ignore[arg-type]
