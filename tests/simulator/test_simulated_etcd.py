@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from random import Random
 from typing import Any, cast
 
@@ -95,6 +96,13 @@ async def _first(store: Store, after: int) -> list[str]:
         return [event.key for event in await watch.next()]
 
 
+async def opened(host: EtcdHost) -> EtcdStore:
+    channel = EtcdChannel(Network(Random(0), Faults()), "server", host)
+    return await EtcdStore.open_with(
+        EtcdApi(EtcdAddress(endpoints=("simulated:1",)), cast("grpc.aio.Channel", channel))
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", [writes, lists, watches])
 def test_the_store_gets_the_same_answers(scenario: Scenario, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -103,16 +111,32 @@ def test_the_store_gets_the_same_answers(scenario: Scenario, tmp_path_factory: p
             return await scenario(store)
 
     async def on_simulated() -> list[Any]:
-        history = StoreHistory()
-        network = Network(Random(0), Faults())
-        channel = EtcdChannel(network, "server", EtcdHost(SimulatedEtcd(history)))
-        api = EtcdApi(EtcdAddress(endpoints=("simulated:1",)), cast("grpc.aio.Channel", channel))
-        async with await EtcdStore.open_with(api) as store:
+        async with await opened(EtcdHost(SimulatedEtcd(StoreHistory()))) as store:
             return await scenario(store)
 
     with EtcdServer(tmp_path_factory.mktemp("etcd")) as server:
         real = asyncio.run(on_real(server.url("/root")))
     assert run_virtual(on_simulated()) == real
+
+
+def test_watches_end_in_the_order_in_which_they_began() -> None:
+    """Otherwise a seed does not decide which client goes on first."""
+
+    async def run() -> list[int]:
+        host = EtcdHost(SimulatedEtcd(StoreHistory()))
+        async with await opened(host) as before:
+            old = await before.create("/registry/pods/a", b"")
+            await before.create("/registry/pods/b", b"")
+        store, ended = await opened(host), list[int]()
+        for number in range(50):
+            # Older than the store's feed.
+            watch = await store.watch("/registry/", after_revision=old.revision)
+            await watch.next()
+            watch.on_change(partial(ended.append, number))
+        await store.close()
+        return ended
+
+    assert run_virtual(run()) == list(range(50))
 
 
 @pytest.mark.slow

@@ -57,7 +57,7 @@ class EtcdStore(Store):
         self._remembering: asyncio.Task[None] | None = None
         self._settling: asyncio.Task[None] | None = None
         self._feed: EtcdFeed | None = None
-        self._own_feeds: set[EtcdFeed] = set()
+        self._own_feeds: list[EtcdFeed] = []
         self._compaction: asyncio.Task[None] | None = None
         self._compact_above = 2 * limits.events_max
         self._closed = False
@@ -155,7 +155,7 @@ class EtcdStore(Store):
             return feed.subscribe(prefix, after_revision=after_revision)
         await self._check_kept(after_revision)
         feed = self._feed_after(prefix, after_revision)
-        self._own_feeds = {feed, *(other for other in self._own_feeds if not other.ended)}
+        self._own_feeds = [*(other for other in self._own_feeds if not other.ended), feed]
         return OwnFeedWatch(feed, prefix, after_revision=after_revision)
 
     async def compact(self, revision: int) -> None:
