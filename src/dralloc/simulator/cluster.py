@@ -7,7 +7,6 @@ paused, or killed between any two of its writes, and started again with other fe
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from functools import partial
@@ -17,7 +16,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 from uuid import UUID
 
-from dralloc.access.users import ADMINISTRATOR
 from dralloc.api.batch_v1 import Job
 from dralloc.api.codec import decode
 from dralloc.api.core_v1 import Node
@@ -36,15 +34,9 @@ from dralloc.api.registry import (
 )
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.api.scheduling_v1beta1 import PodGroup
-from dralloc.apiserver.http.application import ApiApplication
-from dralloc.apiserver.http.authentication import Authenticator
-from dralloc.apiserver.http.messages import HttpResponse
 from dralloc.apiserver.objects.api_resources import prefix_of
-from dralloc.apiserver.server import ApiServer
-from dralloc.assembly.api_server import running_api_server
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
-from dralloc.client.transport import ClientRequest
 from dralloc.client.typed_resource import Object
 from dralloc.controllers.controller_set import ControllerSet
 from dralloc.primitives.features import FeatureGates
@@ -52,24 +44,21 @@ from dralloc.scheduler.leader_loop import SchedulerLoop
 from dralloc.scheduler.settings import SchedulerSettings
 from dralloc.simulator.conflict_injector import ConflictInjector
 from dralloc.simulator.gang_checker import GangChecker
-from dralloc.simulator.history import StoreHistory
+from dralloc.simulator.history import CommittedChange, StoreHistory
 from dralloc.simulator.idle_checks import StoredObjects
 from dralloc.simulator.machines import Machine
-from dralloc.simulator.network import Faults, Network, NoAnswer
+from dralloc.simulator.network import Faults, Network
 from dralloc.simulator.network_transport import NetworkTransport
 from dralloc.simulator.plugin_network import PluginNetwork
 from dralloc.simulator.processes import SimulatedProcess
 from dralloc.simulator.register_clients import CLIENTS, RegisterClient, RegisterHistory
 from dralloc.simulator.safety_checker import SafetyChecker
 from dralloc.simulator.simulated_gates import GATES
+from dralloc.simulator.simulated_server import SimulatedServer
 from dralloc.simulator.store_backends import EtcdBackend, MemoryBackend, StoreBackend
 from dralloc.simulator.virtual_time import VirtualClock
 from dralloc.simulator.watch_observer import WatchObserver
-from dralloc.store.errors import StoreError
-from dralloc.store.interface import Store
 
-TOKEN: Final = "simulation"
-AUTHORIZATION: Final = {b"authorization": f"Bearer {TOKEN}".encode(), b"accept": b"application/json"}
 STANDBY: Final = "standby"
 CONFLICT_INJECTOR: Final = "conflict-injector"
 USER: Final = "user"
@@ -81,11 +70,8 @@ OBSERVED: Final = {
     "/apis/resource.k8s.io/v1/resourceclaims": RESOURCE_CLAIM,
     "/apis/coordination.k8s.io/v1/leases": LEASE,
 }
-RETRY_S: Final = 1.0
 # Files of agents and drivers lose nothing in a simulation, so their syncs need not wait for a disk.
 MEMORY_FILES: Final = Path("/dev/shm")
-
-_logger = logging.getLogger(__name__)
 
 
 class SimulatedCluster:
@@ -115,7 +101,10 @@ class SimulatedCluster:
         self.history.subscribe(self.gangs.on_change, lambda: None)
         self.network = Network(Random(random.random()), faults)
         self.backend = self._backend(store)
-        self.servers = [_Server(f"server-{number}", self) for number in range(self.backend.servers_max)]
+        self.servers = [
+            SimulatedServer(f"server-{number}", self.backend, self.new_uid)
+            for number in range(self.backend.servers_max)
+        ]
         self.clock = VirtualClock(asyncio.get_running_loop())
         self._components: dict[str, _Component] = {}
         self.observers: list[WatchObserver] = []
@@ -286,7 +275,9 @@ class SimulatedCluster:
         await asyncio.gather(*(server.ready.wait() for server in self.servers))
 
     def _on_restored(self) -> None:
-        state = [(key, version.revision, version.value) for key, version in self.history.state.items()]
+        state = [
+            CommittedChange(version.revision, key, version.value, None) for key, version in self.history.state.items()
+        ]
         self.safety.reset(state)
         self.gangs.reset(state)
         self.registers.restore(asyncio.get_running_loop().time())
@@ -379,54 +370,3 @@ class _Component:
     def check(self) -> None:
         if self.task is not None and self.task.done():
             self.task.result()
-
-
-class _Server:
-    """One API server and its store, in a process of their own."""
-
-    def __init__(self, name: str, cluster: SimulatedCluster) -> None:
-        self.name = name
-        self.process = SimulatedProcess(name)
-        self.process.dead = True
-        self.clock = VirtualClock(asyncio.get_running_loop())
-        self.gates = GATES
-        self.ready = asyncio.Event()
-        self._cluster = cluster
-        self._application: ApiApplication | None = None
-
-    async def answer(self, request: ClientRequest) -> HttpResponse:
-        if self._application is None:
-            raise NoAnswer(f"{self.name} does not listen yet")
-        headers = {name.lower().encode(): text.encode() for name, text in request.headers.items()}
-        return await self._application.answer(
-            request.method, request.path, request.query, AUTHORIZATION | headers, request.body
-        )
-
-    def start(self, gates: FeatureGates) -> None:
-        self.gates = gates
-        self.process = SimulatedProcess(self.name)
-        self.process.start(self._serve())
-
-    async def kill(self) -> None:
-        """End the server between any two of its writes; every watch breaks."""
-        self._application = None
-        self.ready.clear()
-        self._cluster.backend.on_killed()
-        await self.process.kill()
-
-    async def _serve(self) -> None:
-        """Like the program and a supervisor that starts it again if it cannot start."""
-        while True:
-            try:
-                await self._serve_once(await self._cluster.backend.open(self.name))
-            except StoreError as error:
-                _logger.warning("%s cannot start: %s", self.name, error)
-                await asyncio.sleep(RETRY_S)
-
-    async def _serve_once(self, store: Store) -> None:
-        async with running_api_server(
-            ApiServer(store, clock=self.clock, gates=self.gates, new_uid=self._cluster.new_uid)
-        ) as server:
-            self._application = ApiApplication(server, Authenticator({TOKEN: ADMINISTRATOR}))
-            self.ready.set()
-            await asyncio.Event().wait()

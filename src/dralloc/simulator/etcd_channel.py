@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 import grpc
-import grpc.aio
 
 from dralloc.rpc.generated import etcd_pb2 as pb
+from dralloc.simulator.grpc_errors import grpc_error, network_errors_as_grpc
 from dralloc.simulator.network import Faults, Network, NoAnswer
 from dralloc.simulator.processes import SimulatedProcess
 from dralloc.simulator.simulated_etcd import EtcdWatch, OutOfRange, SimulatedEtcd
@@ -53,15 +53,12 @@ class EtcdChannel:
             # gRPC sends a request once.
             faults = replace(self._faults, duplicate=0.0)
             try:
-                connected_to = self._connect()
-                async with asyncio.timeout(timeout):
-                    answer = await self._network.call(self._source, self._host.process, work, faults)
+                with network_errors_as_grpc():
+                    connected_to = self._connect()
+                    async with asyncio.timeout(timeout):
+                        answer = await self._network.call(self._source, self._host.process, work, faults)
             except OutOfRange as error:
-                raise _error(grpc.StatusCode.OUT_OF_RANGE, str(error)) from None
-            except NoAnswer as error:
-                raise _error(grpc.StatusCode.UNAVAILABLE, str(error)) from None
-            except TimeoutError:
-                raise _error(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded") from None
+                raise grpc_error(grpc.StatusCode.OUT_OF_RANGE, str(error)) from None
             return response_deserializer(answer)
 
         return call
@@ -77,11 +74,9 @@ class EtcdChannel:
             self._check_sent_to(connected_to)
             return self._host.etcd.watch(request)
 
-        try:
+        with network_errors_as_grpc():
             connected_to = self._connect()
             return await self._network.call(self._source, self._host.process, work, Faults())
-        except NoAnswer as error:
-            raise _error(grpc.StatusCode.UNAVAILABLE, str(error)) from None
 
     def _connect(self) -> int:
         """The etcd that a call is sent to. The first call after a restore finds that its connection is broken; the next has a new one."""
@@ -105,10 +100,8 @@ class EtcdChannel:
         return 1 + self._network.chance(self._faults.duplicate)
 
     async def cross(self) -> None:
-        try:
+        with network_errors_as_grpc():
             await self._network.pass_piece(self._host.process.name, self._source, self._faults)
-        except NoAnswer as error:
-            raise _error(grpc.StatusCode.UNAVAILABLE, str(error)) from None
 
 
 class _WatchCall:
@@ -131,7 +124,7 @@ class _WatchCall:
         while True:
             response = await self._watch.responses.get()
             if response is None:
-                raise _error(grpc.StatusCode.UNAVAILABLE, "the stream broke")
+                raise grpc_error(grpc.StatusCode.UNAVAILABLE, "the stream broke")
             await self._channel.cross()
             for _ in range(self._channel.copies()):
                 yield pb.WatchResponse.FromString(response.SerializeToString())
@@ -139,7 +132,3 @@ class _WatchCall:
     def cancel(self) -> None:
         if self._watch is not None:
             self._channel.close_watch(self._watch)
-
-
-def _error(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
-    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details=details)

@@ -14,19 +14,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-import msgspec
-
+from dralloc.simulator.change_checker import CLAIMS, PODS, ChangeChecker, put, stored_document
+from dralloc.simulator.documents import Document
 from dralloc.simulator.history import CommittedChange
-from dralloc.simulator.safety_checker import CLAIMS, PODS, claims_used
+from dralloc.simulator.safety_checker import claims_used
 
 GROUPS: Final = "/registry/podgroups.scheduling.k8s.io/"
 MIN_COUNT: Final = "dralloc.io/gang-min-count"
 # Longer than all retries of a binding and all back-offs, in which nothing disturbs the gang's scheduler.
 TORN_MAX_S: Final = 60.0
 
-Document = dict[str, Any]
 GangKey = tuple[str, str, str]
 
 
@@ -41,38 +40,33 @@ class _Gang:
     torn_s: float = 0.0
 
 
-class GangChecker:
+class GangChecker(ChangeChecker):
     """`tick` is to be called again and again, with the time that has passed."""
 
-    def __init__(self) -> None:
-        self.violations: list[str] = []
+    def _forget(self) -> None:
         self._pods: dict[str, Document] = {}
         self._claims: dict[str, Document] = {}
         self._groups: dict[str, Document] = {}
         self._gangs: defaultdict[GangKey, _Gang] = defaultdict(_Gang)
         self._gang_of: dict[str, GangKey] = {}
 
-    def reset(self, state: Iterable[tuple[str, int, bytes]]) -> None:
-        """Start over with the objects of a back-up, in which a gang may be placed in part."""
-        violations = self.violations
-        self.__init__()  # type: ignore[misc]
-        for key, revision, value in state:
-            self.on_change(CommittedChange(revision, key, value, None))
-        self.violations = violations
+    def reset(self, state: Iterable[CommittedChange]) -> None:
+        super().reset(state)
+        # The back-up may have been taken while a gang was placed in part.
         for gang in self._gangs.values():
             gang.is_excused = True
 
     def on_change(self, change: CommittedChange) -> None:
         if change.key.startswith(PODS):
-            self._on_pod(change.key, _read(change.value))
+            self._on_pod(change.key, stored_document(change))
         elif change.key.startswith(CLAIMS):
-            _put(self._claims, change.key, _read(change.value))
+            put(self._claims, change.key, stored_document(change))
         elif change.key.startswith(GROUPS):
-            self._on_group(change.key, _read(change.value))
+            self._on_group(change.key, stored_document(change))
 
     def _on_pod(self, key: str, pod: Document | None) -> None:
         before = self._pods.get(key)
-        _put(self._pods, key, pod)
+        put(self._pods, key, pod)
         # A pod stays in its gang, whatever becomes of the claim that names its owner.
         of = self._gang_of.get(key) or self._key_of(pod)
         if of is None:
@@ -93,7 +87,7 @@ class GangChecker:
 
     def _on_group(self, key: str, group: Document | None) -> None:
         before = self._groups.get(key)
-        _put(self._groups, key, group)
+        put(self._groups, key, group)
         of = ("PodGroup", key.split("/")[3], key.split("/")[4])
         if of in self._gangs and _min_count(before) != _min_count(group):
             self._gangs[of].is_excused = True
@@ -198,16 +192,6 @@ class GangChecker:
             if owner := claim.get("spec", {}).get("reservedFor"):
                 return "owner", namespace, owner["uid"]
         return None
-
-
-def _read(value: bytes | None) -> Document | None:
-    return None if value is None else msgspec.json.decode(value)
-
-
-def _put(known: dict[str, Document], key: str, stored: Document | None) -> None:
-    known.pop(key, None)
-    if stored is not None:
-        known[key] = stored
 
 
 def _is_over(pod: Document) -> bool:

@@ -17,9 +17,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import grpc
-import grpc.aio
 
-from dralloc.simulator.network import Network, NoAnswer
+from dralloc.simulator.grpc_errors import grpc_error, network_errors_as_grpc
+from dralloc.simulator.network import Network
 from dralloc.simulator.processes import PROCESS, SimulatedProcess
 
 
@@ -92,7 +92,7 @@ class PluginChannel:
         async def call(request: Any, *, timeout: float) -> Any:
             listener = self._plugins.listeners.get(self._endpoint)
             if listener is None:
-                raise _error(grpc.StatusCode.UNAVAILABLE, "nothing listens at the socket")
+                raise grpc_error(grpc.StatusCode.UNAVAILABLE, "nothing listens at the socket")
             handler, sent = listener.find(path), request_serializer(request)
 
             async def work() -> bytes:
@@ -101,20 +101,12 @@ class PluginChannel:
 
             # A socket of the same machine: a message arrives, or the connection breaks.
             faults = replace(self._plugins.network.faults, duplicate=0.0, late=0.0)
-            try:
+            with network_errors_as_grpc():
                 async with asyncio.timeout(timeout):
                     answer = await self._plugins.network.call(self._source, listener.process, work, faults)
-            except NoAnswer as error:
-                raise _error(grpc.StatusCode.UNAVAILABLE, str(error)) from None
-            except TimeoutError:
-                raise _error(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded") from None
             return response_deserializer(answer)
 
         return call
 
     async def close(self, grace: float | None = None) -> None:
         """No-op: calls in progress end by themselves."""
-
-
-def _error(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
-    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details=details)

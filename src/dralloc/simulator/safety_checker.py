@@ -11,17 +11,14 @@ from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from typing import Any, Final
 
-import msgspec
-
+from dralloc.simulator.change_checker import CLAIMS, PODS, ChangeChecker, put, stored_document
+from dralloc.simulator.documents import Document
 from dralloc.simulator.history import CommittedChange
 
-Document = dict[str, Any]
 DeviceKey = tuple[str, str, str]
 PoolKey = tuple[str, str]
 
-CLAIMS: Final = "/registry/resourceclaims.resource.k8s.io/"
 SLICES: Final = "/registry/resourceslices.resource.k8s.io/"
-PODS: Final = "/registry/pods/"
 JOBS: Final = "/registry/jobs.batch/"
 QUOTAS: Final = "/registry/resourcequotas/"
 CLAIM_COUNT: Final = "count/resourceclaims.resource.k8s.io"
@@ -32,11 +29,10 @@ VICTIMS_MAX: Final = 10
 SUFFIXES: Final = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
 
-class SafetyChecker:
+class SafetyChecker(ChangeChecker):
     """The objects that the rules are about, and the sums of what is allocated."""
 
-    def __init__(self) -> None:
-        self.violations: list[str] = []
+    def _forget(self) -> None:
         self._claims: dict[str, Document] = {}
         self._pods: dict[str, Document] = {}
         self._jobs: dict[str, Document] = {}
@@ -53,30 +49,18 @@ class SafetyChecker:
         self._nominated: dict[str, int] = {}
         self._preempted = 0
 
-    def reset(self, state: Iterable[tuple[str, int, bytes]]) -> None:
-        """Start over with the objects of a back-up."""
-        violations = self.violations
-        self.__init__()  # type: ignore[misc]
-        for key, revision, value in state:
-            self.on_change(CommittedChange(revision, key, value, None))
-        self.violations = violations
-
     def on_change(self, change: CommittedChange) -> None:
-        """Apply a change and check all that depends on it."""
         key = change.key
         if key.startswith(CLAIMS):
-            self._report(change.revision, self._on_claim(key, _read(change.value)))
+            self._report(change.revision, self._on_claim(key, stored_document(change)))
         elif key.startswith(PODS):
-            self._report(change.revision, self._on_pod(key, _read(change.value)))
+            self._report(change.revision, self._on_pod(key, stored_document(change)))
         elif key.startswith(SLICES):
-            self._report(change.revision, self._on_slice(key, _read(change.value)))
+            self._report(change.revision, self._on_slice(key, stored_document(change)))
         elif key.startswith(JOBS):
-            job = _read(change.value)
-            self._jobs.pop(key, None)
-            if job is not None:
-                self._jobs[key] = job
+            put(self._jobs, key, stored_document(change))
         elif key.startswith(QUOTAS):
-            self._on_quota(key, _read(change.value))
+            self._on_quota(key, stored_document(change))
 
     def _report(self, revision: int, found: Iterable[str]) -> None:
         self.violations.extend(f"at revision {revision}: {what}" for what in found)
@@ -247,10 +231,6 @@ class SafetyChecker:
                 _is_for(entry, pod) for entry in status.get("reservedFor", ())
             ):
                 yield f"{_title(key)} runs on {node} and {_title(used)} is not reserved for it"
-
-
-def _read(value: bytes | None) -> Document | None:
-    return None if value is None else msgspec.json.decode(value)
 
 
 def _results_of(claim: Document | None) -> Iterator[Document]:
