@@ -10,13 +10,14 @@ import contextlib
 import errno
 import itertools
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any, Final, cast
 
 import apsw
 
+from dralloc.simulator.apsw_connection import ApswConnection, as_sqlite3_errors, sqlite_error
 from dralloc.store.disk import Disk, DiskFile
 
 SECTOR: Final = 512
@@ -80,7 +81,7 @@ class SimulatedDisk(Disk):
         # Deleted, but not yet from the directory on the disk.
         self._deleted: dict[Path, _Content] = {}
         self._crashes = 0
-        self._connections: list[_Connection] = []
+        self._connections: list[ApswConnection] = []
         self.is_full = False
         self.fails_to_sync = False
         self._vfs = [_Vfs(self)]
@@ -143,7 +144,7 @@ class SimulatedDisk(Disk):
 
     def check(self, opened_at: int) -> None:
         if opened_at != self._crashes:
-            raise _sqlite_error("SQLITE_IOERR")
+            raise sqlite_error("SQLITE_IOERR")
 
     def find(self, path: Path, *, create: bool = False) -> _Content | None:
         if path not in self._files and create:
@@ -167,10 +168,10 @@ class SimulatedDisk(Disk):
     # --- the store's interface ----------------------------------------------------------------------------
 
     def connect(self, path: Path, *, cached_statements: int) -> sqlite3.Connection:
-        with _as_sqlite3():
+        with as_sqlite3_errors():
             opened = apsw.Connection(str(path), vfs=self._vfs[-1].name, statementcachesize=cached_statements)
         self._connections = [connection for connection in self._connections if not connection.closed]
-        self._connections.append(_Connection(opened))
+        self._connections.append(ApswConnection(opened))
         return cast("sqlite3.Connection", self._connections[-1])
 
     def create_private(self, path: Path) -> None:
@@ -274,7 +275,7 @@ class _Vfs(apsw.VFS):
         )
         content = self._disk.find(path, create=bool(flags[0] & apsw.SQLITE_OPEN_CREATE))
         if content is None:
-            raise _sqlite_error("SQLITE_CANTOPEN")
+            raise sqlite_error("SQLITE_CANTOPEN")
         flags[1] = flags[0]
         return _VfsFile(self._disk, content)
 
@@ -304,7 +305,7 @@ class _VfsFile:
     def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
         self._disk.check(self._opened_at)
         if not self._disk.has_room(self._content, offset + len(data)):
-            raise _sqlite_error("SQLITE_FULL")
+            raise sqlite_error("SQLITE_FULL")
         self._content.write(offset, data)
 
     def xTruncate(self, newsize: int) -> None:  # noqa: N802
@@ -315,7 +316,7 @@ class _VfsFile:
         self._disk.check(self._opened_at)
         if self._disk.fails_to_sync:
             self._content.fail_to_sync()
-            raise _sqlite_error("SQLITE_IOERR_FSYNC")
+            raise sqlite_error("SQLITE_IOERR_FSYNC")
         self._content.sync()
 
     def xFileSize(self) -> int:  # noqa: N802
@@ -342,66 +343,6 @@ class _VfsFile:
 
     def xClose(self) -> None:  # noqa: N802
         """No-op: the content is the disk's."""
-
-
-class _Connection:
-    """A connection of `apsw` with the interface of `sqlite3` that the store uses."""
-
-    def __init__(self, connection: apsw.Connection) -> None:
-        self._connection = connection
-        self.closed = False
-
-    def execute(self, statement: str, values: Sequence[Any] = ()) -> _Cursor:
-        with _as_sqlite3():
-            return _Cursor(self._connection.execute(statement, tuple(values)))
-
-    def executescript(self, script: str) -> None:
-        with _as_sqlite3():
-            for _ in self._connection.execute(script):
-                continue
-
-    def close(self) -> None:
-        # The disk may be gone.
-        with contextlib.suppress(apsw.Error):
-            self._connection.close()
-        self.closed = True
-
-
-class _Cursor:
-    def __init__(self, cursor: apsw.Cursor) -> None:
-        self._rows = iter(cursor)
-
-    def __iter__(self) -> Iterator[Any]:
-        with _as_sqlite3():
-            yield from self._rows
-
-    def fetchone(self) -> Any:
-        with _as_sqlite3():
-            return next(self._rows, None)
-
-    def fetchall(self) -> list[Any]:
-        with _as_sqlite3():
-            return list(self._rows)
-
-
-@contextlib.contextmanager
-def _as_sqlite3() -> Iterator[None]:
-    try:
-        yield
-    except apsw.Error as error:
-        code = int(getattr(error, "extendedresult", 0) or getattr(error, "result", apsw.SQLITE_ERROR))
-        names: dict[int, str] = {**_named(apsw.mapping_result_codes), **_named(apsw.mapping_extended_result_codes)}
-        translated = sqlite3.OperationalError(str(error))
-        translated.sqlite_errorname = names.get(code, "SQLITE_ERROR")
-        raise translated from error
-
-
-def _named(codes: Any) -> dict[int, str]:
-    return {code: name for code, name in codes.items() if isinstance(code, int)}
-
-
-def _sqlite_error(name: str) -> BaseException:
-    return cast(BaseException, apsw.exception_for(getattr(apsw, name)))
 
 
 def _apply(content: bytearray, change: tuple[int, bytes] | int) -> None:
