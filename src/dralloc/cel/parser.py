@@ -1,20 +1,20 @@
 """Parses text to a syntax tree, with macros expanded.
 
-An operator-precedence parser with its own stack: every open bracket is a `_Frame`, so that no nesting depth can exhaust
+An operator-precedence parser with its own stack: every open bracket is a `Frame`, so that no nesting depth can exhaust
 the interpreter's stack. Kubernetes' depth limits apply: it limits the nesting of grammar rules, and the number of
 steps, operators and member accesses on one path.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from enum import Enum, auto
 from typing import Final, NoReturn
 
 from dralloc.cel import lexer
 from dralloc.cel.errors import CelSyntaxError, Problem
 from dralloc.cel.lexer import Token
-from dralloc.cel.syntax import Expression, FieldEntry, MapEntry, ParsedExpression
+from dralloc.cel.operators import AND, OPERATOR_FUNCTIONS, PRECEDENCE, PREFIX
+from dralloc.cel.parser_frames import CLOSERS, HOLDS_ONE, Frame, FrameKind
+from dralloc.cel.syntax import Expression, ParsedExpression
 from dralloc.cel.tree_builder import LITERALS, PendingOperator, TreeBuilder
 
 DEPTH_MAX: Final = 250
@@ -25,41 +25,6 @@ RESERVED_WORDS: Final = frozenset({
     "package", "namespace", "null", "return", "true", "var", "void", "while",
 })  # fmt: skip
 
-_OR, _AND, _RELATION, _ADDITION, _MULTIPLICATION, _PREFIX = 1, 2, 3, 4, 5, 6
-_PRECEDENCE: Final = {
-    "||": _OR,
-    "&&": _AND,
-    **dict.fromkeys(("<", "<=", ">=", ">", "==", "!=", "in"), _RELATION),
-    **dict.fromkeys(("+", "-"), _ADDITION),
-    **dict.fromkeys(("*", "/", "%"), _MULTIPLICATION),
-}
-OPERATOR_FUNCTIONS: Final = {text: "@in" if text == "in" else f"_{text}_" for text in _PRECEDENCE}
-
-
-class _Kind(Enum):
-    """What a frame parses: the inside of a bracket, or a part of a conditional."""
-
-    WHOLE = auto()
-    PARENTHESES = auto()
-    ARGUMENTS = auto()
-    INDEX = auto()
-    LIST = auto()
-    MAP = auto()
-    MESSAGE = auto()
-    THEN = auto()
-    ELSE = auto()
-
-
-_CLOSERS: Final = {
-    _Kind.PARENTHESES: ")",
-    _Kind.ARGUMENTS: ")",
-    _Kind.INDEX: "]",
-    _Kind.LIST: "]",
-    _Kind.MAP: "}",
-    _Kind.MESSAGE: "}",
-}
-_HOLDS_ONE: Final = frozenset({_Kind.PARENTHESES, _Kind.INDEX})
-
 
 def parse(text: str) -> ParsedExpression:
     """Returns the tree of an expression. Raises `CelSyntaxError`."""
@@ -69,52 +34,12 @@ def parse(text: str) -> ParsedExpression:
     return _Parser(text).run()
 
 
-@dataclass(slots=True)
-class _Frame:
-    """One open bracket (or part of a conditional), and what was parsed inside it so far."""
-
-    kind: _Kind
-    offset: int
-    # Number of open grammar rules of each sort outside this frame.
-    expression_depth: int = 1
-    relation_depth: int = 0
-    calculation_depth: int = 0
-    # The name of the call or index operator, or the message's type name.
-    name: str = ""
-    # The call's target, the indexed value, the map entry's key, or the condition.
-    subject: Expression | None = None
-    consequence: Expression | None = None
-    # Pending operands and operators.
-    operands: list[Expression] = field(default_factory=list)
-    operators: list[PendingOperator] = field(default_factory=list)
-    # The comma-separated items parsed so far.
-    items: list[Expression] = field(default_factory=list)
-    entries: list[MapEntry] = field(default_factory=list)
-    fields: list[FieldEntry] = field(default_factory=list)
-    optional: set[int] = field(default_factory=set)
-    entry_name: str = ""
-    entry_offset: int = 0
-    entry_is_optional: bool = False
-
-    def open_rules(self) -> tuple[int, int]:
-        """Returns how many relation and calculation rules are open at the next operand."""
-        relation, calculation = self.relation_depth + 1, self.calculation_depth + 1
-        for operator in reversed(self.operators):
-            if operator.precedence < _RELATION:
-                break
-            if operator.precedence == _RELATION:
-                relation += 1
-            elif operator.precedence < _PREFIX:
-                calculation += 1
-        return relation, calculation
-
-
 class _Parser:
     def __init__(self, text: str) -> None:
         self.text = text
         self.tokens = lexer.tokenize(text)
         self.position = 0
-        self.frames = [_Frame(_Kind.WHOLE, 0)]
+        self.frames = [Frame(FrameKind.WHOLE, 0)]
         # Only a text with this many tokens can contain a path that is too long; shorter ones need no count.
         self.builder = TreeBuilder(text, counts_heights=len(self.tokens) > DEPTH_MAX)
 
@@ -146,12 +71,12 @@ class _Parser:
                 self._push(self.builder.literal(self._next(), "-", token.offset))
                 is_complete = True
             elif kind == "(":
-                self._open(_Kind.PARENTHESES, token.offset)
+                self._open(FrameKind.PARENTHESES, token.offset)
                 is_complete = False
             elif kind == "[":
-                is_complete = self._open(_Kind.LIST, token.offset)
+                is_complete = self._open(FrameKind.LIST, token.offset)
             elif kind == "{":
-                is_complete = self._open(_Kind.MAP, token.offset)
+                is_complete = self._open(FrameKind.MAP, token.offset)
             else:
                 self._unexpected(token, "a value")
             if is_complete:
@@ -168,7 +93,7 @@ class _Parser:
         while self._take(sign):
             count += 1
         if count % 2:
-            self.frames[-1].operators.append(PendingOperator(_PREFIX, f"{sign}_", first.offset))
+            self.frames[-1].operators.append(PendingOperator(PREFIX, f"{sign}_", first.offset))
         token = self._next()
         if token.kind == "!" or (token.kind == "-" and not self._is_number_next()):
             self._unexpected(token, "a value")
@@ -183,12 +108,12 @@ class _Parser:
                 self._unexpected(token, "a name after '.'")
         follower = self._peek()
         if follower.kind in (".", "{") and (type_name := self._message_name()) is not None:
-            return self._open(_Kind.MESSAGE, self.tokens[self.position - 1].offset, name=dot + type_name)
+            return self._open(FrameKind.MESSAGE, self.tokens[self.position - 1].offset, name=dot + type_name)
         if token.text in RESERVED_WORDS:
             self.builder.fail(f"syntax error: {token.text!r} is a reserved word", token.offset)
         if follower.kind == "(":
             self.position += 1
-            return self._open(_Kind.ARGUMENTS, follower.offset, name=dot + token.text)
+            return self._open(FrameKind.ARGUMENTS, follower.offset, name=dot + token.text)
         self._push(self.builder.identifier(dot + token.text, token.offset))
         return True
 
@@ -216,9 +141,9 @@ class _Parser:
                     return False
             elif kind == "[":
                 name = "_[?_]" if self._take("?") else "_[_]"
-                self._open(_Kind.INDEX, token.offset, name=name, subject=frame.operands.pop())
+                self._open(FrameKind.INDEX, token.offset, name=name, subject=frame.operands.pop())
                 return False
-            elif (precedence := _PRECEDENCE.get(kind)) is not None:
+            elif (precedence := PRECEDENCE.get(kind)) is not None:
                 self._push_operator(frame, precedence, token)
                 return False
             elif kind == "?":
@@ -238,7 +163,7 @@ class _Parser:
         if is_optional:
             self._push(self.builder.optional_select(operand, token, name, dot.offset))
         elif self._peek().kind == "(" and token.kind == lexer.IDENTIFIER:
-            return self._open(_Kind.ARGUMENTS, self._next().offset, name=name, subject=operand)
+            return self._open(FrameKind.ARGUMENTS, self._next().offset, name=name, subject=operand)
         else:
             self._push(self.builder.select(operand, name, dot.offset))
         return True
@@ -250,26 +175,26 @@ class _Parser:
             self._unexpected(token, wanted)
         return token.text[1:-1]
 
-    def _push_operator(self, frame: _Frame, precedence: int, token: Token) -> None:
+    def _push_operator(self, frame: Frame, precedence: int, token: Token) -> None:
         # Equal logical operators are collected, to build one balanced tree.
-        self._reduce(frame, precedence + 1 if precedence <= _AND else precedence)
+        self._reduce(frame, precedence + 1 if precedence <= AND else precedence)
         frame.operators.append(PendingOperator(precedence, OPERATOR_FUNCTIONS[token.kind], token.offset))
         if max(frame.open_rules()) > DEPTH_MAX:
             self._too_deep()
 
     # Brackets.
 
-    def _open(self, kind: _Kind, offset: int, *, name: str = "", subject: Expression | None = None) -> bool:
+    def _open(self, kind: FrameKind, offset: int, *, name: str = "", subject: Expression | None = None) -> bool:
         """Enters a bracket; True if it is empty, and closed at once."""
         outer = self.frames[-1]
         depths = (outer.expression_depth + 1, *outer.open_rules())
-        frame = _Frame(kind, offset, *depths, name=name, subject=subject)
+        frame = Frame(kind, offset, *depths, name=name, subject=subject)
         self.frames.append(frame)
-        if kind not in _HOLDS_ONE:
-            closer = _CLOSERS[kind]
+        if kind not in HOLDS_ONE:
+            closer = CLOSERS[kind]
             if self._peek().kind == "," and self.tokens[self.position + 1].kind == closer:
                 # A lone comma is allowed, but not for arguments.
-                self.position += kind is not _Kind.ARGUMENTS
+                self.position += kind is not FrameKind.ARGUMENTS
             if self._take(closer):
                 self._finish_bracket(frame)
                 return True
@@ -277,10 +202,10 @@ class _Parser:
         self._begin_item(frame)
         return False
 
-    def _begin_item(self, frame: _Frame) -> None:
+    def _begin_item(self, frame: Frame) -> None:
         """Parses what precedes the first expression of an element or entry."""
-        frame.entry_is_optional = frame.kind in (_Kind.LIST, _Kind.MAP, _Kind.MESSAGE) and self._take("?")
-        if frame.kind is _Kind.MESSAGE:
+        frame.entry_is_optional = frame.kind in (FrameKind.LIST, FrameKind.MAP, FrameKind.MESSAGE) and self._take("?")
+        if frame.kind is FrameKind.MESSAGE:
             frame.entry_name = self._field_name(self._next(), "a field name")
             colon = self._next()
             if colon.kind != ":":
@@ -289,64 +214,64 @@ class _Parser:
 
     def _close(self, token: Token) -> bool:
         """Ends the innermost frame's expression with this token; False if another operand must follow."""
-        while self.frames[-1].kind is _Kind.ELSE:
+        while self.frames[-1].kind is FrameKind.ELSE:
             self._finish_conditional(self.frames[-1])
         frame = self.frames[-1]
         value = self._value(frame)
-        if frame.kind is _Kind.WHOLE:
+        if frame.kind is FrameKind.WHOLE:
             if token.kind != lexer.END:
                 self._unexpected(token, "an operator or the end")
             frame.operands.append(value)
             return True
-        if frame.kind is _Kind.THEN:
+        if frame.kind is FrameKind.THEN:
             self._begin_else(frame, value, token)
             return False
-        if frame.kind is _Kind.MAP and frame.subject is None:
+        if frame.kind is FrameKind.MAP and frame.subject is None:
             if token.kind != ":":
                 self._unexpected(token, "':' after the key")
             frame.subject, frame.entry_offset = value, token.offset
             return False
         return self._end_item(frame, value, token)
 
-    def _end_item(self, frame: _Frame, value: Expression, token: Token) -> bool:
-        closer = _CLOSERS[frame.kind]
-        if token.kind != closer and (token.kind != "," or frame.kind in _HOLDS_ONE):
+    def _end_item(self, frame: Frame, value: Expression, token: Token) -> bool:
+        closer = CLOSERS[frame.kind]
+        if token.kind != closer and (token.kind != "," or frame.kind in HOLDS_ONE):
             self._unexpected(token, f"{closer!r}")
         self._add_item(frame, value)
         # All but argument lists may end in a comma.
-        if token.kind == "," and (frame.kind is _Kind.ARGUMENTS or not self._take(closer)):
+        if token.kind == "," and (frame.kind is FrameKind.ARGUMENTS or not self._take(closer)):
             self._begin_item(frame)
             return False
         self._finish_bracket(frame)
         return True
 
-    def _add_item(self, frame: _Frame, value: Expression) -> None:
+    def _add_item(self, frame: Frame, value: Expression) -> None:
         offset, is_optional = frame.entry_offset, frame.entry_is_optional
-        if frame.kind is _Kind.MAP:
+        if frame.kind is FrameKind.MAP:
             assert frame.subject is not None, "a map's value follows its key"
             frame.entries.append(self.builder.map_entry(frame.subject, value, offset, optional=is_optional))
             frame.subject = None
-        elif frame.kind is _Kind.MESSAGE:
+        elif frame.kind is FrameKind.MESSAGE:
             frame.fields.append(self.builder.field_entry(frame.entry_name, value, offset, optional=is_optional))
         else:
             if is_optional:
                 frame.optional.add(len(frame.items))
             frame.items.append(value)
 
-    def _finish_bracket(self, frame: _Frame) -> None:
+    def _finish_bracket(self, frame: Frame) -> None:
         """Leaves the frame; its contents become an operand outside."""
         self.frames.pop()
         builder, offset = self.builder, frame.offset
         match frame.kind:
-            case _Kind.PARENTHESES:
+            case FrameKind.PARENTHESES:
                 self._push(frame.items[0])
-            case _Kind.LIST:
+            case FrameKind.LIST:
                 self._push(builder.list_literal(frame.items, frame.optional, offset))
-            case _Kind.MAP:
+            case FrameKind.MAP:
                 self._push(builder.map_literal(frame.entries, offset))
-            case _Kind.MESSAGE:
+            case FrameKind.MESSAGE:
                 self._push(builder.message(frame.name, frame.fields, offset))
-            case _Kind.INDEX:
+            case FrameKind.INDEX:
                 assert frame.subject is not None, "something is indexed"
                 self._push(builder.step(frame.name, (frame.subject, frame.items[0]), offset))
             case _:
@@ -354,23 +279,23 @@ class _Parser:
 
     # Conditionals.
 
-    def _begin_conditional(self, frame: _Frame, token: Token) -> None:
-        if frame.kind is _Kind.THEN:
+    def _begin_conditional(self, frame: Frame, token: Token) -> None:
+        if frame.kind is FrameKind.THEN:
             self._unexpected(token, "':' (a conditional inside a conditional needs parentheses)")
         condition = self._value(frame)
         depths = (frame.expression_depth, frame.relation_depth, frame.calculation_depth)
-        self.frames.append(_Frame(_Kind.THEN, token.offset, *depths, subject=condition))
+        self.frames.append(Frame(FrameKind.THEN, token.offset, *depths, subject=condition))
 
-    def _begin_else(self, frame: _Frame, value: Expression, token: Token) -> None:
+    def _begin_else(self, frame: Frame, value: Expression, token: Token) -> None:
         if token.kind != ":":
             self._unexpected(token, "':' and the other value of the conditional")
         self.frames.pop()
         depths = (frame.expression_depth + 1, frame.relation_depth, frame.calculation_depth)
-        alternative = _Frame(_Kind.ELSE, frame.offset, *depths, subject=frame.subject, consequence=value)
+        alternative = Frame(FrameKind.ELSE, frame.offset, *depths, subject=frame.subject, consequence=value)
         self._check_depth(alternative)
         self.frames.append(alternative)
 
-    def _finish_conditional(self, frame: _Frame) -> None:
+    def _finish_conditional(self, frame: Frame) -> None:
         value = self._value(frame)
         self.frames.pop()
         assert frame.subject is not None, "a conditional has a condition"
@@ -379,25 +304,25 @@ class _Parser:
 
     # Combining operators and operands.
 
-    def _value(self, frame: _Frame) -> Expression:
+    def _value(self, frame: Frame) -> Expression:
         """Returns the frame's expression with all its operators applied."""
         self._reduce(frame, 0)
         return frame.operands.pop()
 
-    def _reduce(self, frame: _Frame, precedence: int) -> None:
+    def _reduce(self, frame: Frame, precedence: int) -> None:
         """Applies the pending operators that bind at least as strongly."""
         operators, operands = frame.operators, frame.operands
         while operators and operators[-1].precedence >= precedence:
-            if operators[-1].precedence <= _AND:
+            if operators[-1].precedence <= AND:
                 self._reduce_chain(frame)
                 continue
             operator, right = operators.pop(), operands.pop()
-            if operator.precedence == _PREFIX:
+            if operator.precedence == PREFIX:
                 operands.append(self.builder.prefixed(operator, right))
             else:
                 operands.append(self.builder.step(operator.function, (operands.pop(), right), operator.offset))
 
-    def _reduce_chain(self, frame: _Frame) -> None:
+    def _reduce_chain(self, frame: Frame) -> None:
         """Makes one tree of all equal logical operators at the top of the stack."""
         operators, operands = frame.operators, frame.operands
         count = 1
@@ -429,7 +354,7 @@ class _Parser:
     def _is_number_next(self) -> bool:
         return self._peek().kind in (lexer.INT, lexer.DOUBLE)
 
-    def _check_depth(self, frame: _Frame) -> None:
+    def _check_depth(self, frame: Frame) -> None:
         # Inside the frame one more relation and one more calculation begin.
         if max(frame.expression_depth, frame.relation_depth + 1, frame.calculation_depth + 1) > DEPTH_MAX:
             self._too_deep()

@@ -11,20 +11,22 @@ from collections.abc import Mapping
 from typing import Final
 
 from dralloc.cel import syntax
-from dralloc.cel.parser import OPERATOR_FUNCTIONS
-
-# Precedence levels: an expression below the level of its context needs parentheses.
-_CONDITIONAL, _OR, _AND, _RELATION, _ADDITION, _MULTIPLICATION, _PREFIX, _MEMBER = range(8)
+from dralloc.cel.operators import (
+    AND,
+    CONDITIONAL,
+    MEMBER,
+    OPERATOR_FUNCTIONS,
+    OR,
+    PRECEDENCE,
+    PREFIX,
+)
 
 _SIGNS: Final = {function: sign for sign, function in OPERATOR_FUNCTIONS.items()}
+# An expression below the level of its context needs parentheses.
 _LEVELS: Final = {
-    "_?_:_": _CONDITIONAL,
-    "_||_": _OR,
-    "_&&_": _AND,
-    **dict.fromkeys(("_<_", "_<=_", "_>_", "_>=_", "_==_", "_!=_", "@in"), _RELATION),
-    **dict.fromkeys(("_+_", "_-_"), _ADDITION),
-    **dict.fromkeys(("_*_", "_/_", "_%_"), _MULTIPLICATION),
-    **dict.fromkeys(("!_", "-_"), _PREFIX),
+    "_?_:_": CONDITIONAL,
+    **{OPERATOR_FUNCTIONS[sign]: precedence for sign, precedence in PRECEDENCE.items()},
+    **dict.fromkeys(("!_", "-_"), PREFIX),
 }
 
 # Pending output: a text, or an expression and the level of its context.
@@ -34,7 +36,7 @@ _Piece = str | tuple[syntax.Expression, int]
 def print_node(node: syntax.Expression, macros: Mapping[int, syntax.Call]) -> str:
     """Returns the text of an expression or of a part of one. `macros` maps the nodes that macros made to the written calls."""
     printed: list[str] = []
-    waiting: list[_Piece] = [(node, _CONDITIONAL)]
+    waiting: list[_Piece] = [(node, CONDITIONAL)]
     while waiting:
         piece = waiting.pop()
         if isinstance(piece, str):
@@ -52,27 +54,27 @@ def _pieces(node: syntax.Expression, level: int, macros: Mapping[int, syntax.Cal
         case syntax.Identifier():
             return [node.name]
         case syntax.Select(tests_presence=True):
-            return ["has(", (node.operand, _MEMBER), f".{_field(node.field)})"]
+            return ["has(", (node.operand, MEMBER), f".{_field(node.field)})"]
         case syntax.Select():
-            return [(node.operand, _MEMBER), f".{_field(node.field)}"]
+            return [(node.operand, MEMBER), f".{_field(node.field)}"]
         case syntax.ListLiteral():
             return ["[", *_separated([_element(node, position) for position in range(len(node.elements))]), "]"]
         case syntax.MapLiteral():
             entries: list[list[_Piece]] = [
-                ["?" if entry.optional else "", (entry.key, _OR), ": ", (entry.value, _CONDITIONAL)]
+                ["?" if entry.optional else "", (entry.key, OR), ": ", (entry.value, CONDITIONAL)]
                 for entry in node.entries
             ]
             return ["{", *_separated(entries), "}"]
         case syntax.MessageLiteral():
             fields: list[list[_Piece]] = [
-                [f"{'?' if entry.optional else ''}{_field(entry.field)}: ", (entry.value, _CONDITIONAL)]
+                [f"{'?' if entry.optional else ''}{_field(entry.field)}: ", (entry.value, CONDITIONAL)]
                 for entry in node.entries
             ]
             return [f"{node.type_name}{{", *_separated(fields), "}"]
         case syntax.Comprehension():
             raise ValueError("a comprehension that no macro made has no text")
         case syntax.Call():
-            own = _LEVELS.get(node.function, _MEMBER) if node.target is None else _MEMBER
+            own = _LEVELS.get(node.function, MEMBER) if node.target is None else MEMBER
             printed = _call(node, macros)
             return ["(", *printed, ")"] if own < level else printed
 
@@ -80,33 +82,33 @@ def _pieces(node: syntax.Expression, level: int, macros: Mapping[int, syntax.Cal
 def _call(node: syntax.Call, macros: Mapping[int, syntax.Call]) -> list[_Piece]:
     function, arguments = node.function, node.arguments
     if node.target is not None:
-        return [(node.target, _MEMBER), f".{function}(", *_arguments(arguments), ")"]
+        return [(node.target, MEMBER), f".{function}(", *_arguments(arguments), ")"]
     level = _LEVELS.get(function)
-    if level in (_OR, _AND):
+    if level in (OR, AND):
         return _logical(node, level, macros)
-    if level == _CONDITIONAL:
+    if level == CONDITIONAL:
         condition, yes, no = arguments
-        return [(condition, _OR), " ? ", (yes, _OR), " : ", (no, _CONDITIONAL)]
-    if level == _PREFIX:
+        return [(condition, OR), " ? ", (yes, OR), " : ", (no, CONDITIONAL)]
+    if level == PREFIX:
         return _prefixed(function[0], arguments[0], macros)
     if level is not None:
         left, right = arguments
         return [(left, level), f" {_SIGNS[function]} ", (right, level + 1)]
     if function in ("_[_]", "_[?_]"):
         container, key = arguments
-        return [(container, _MEMBER), "[?" if function == "_[?_]" else "[", (key, _CONDITIONAL), "]"]
+        return [(container, MEMBER), "[?" if function == "_[?_]" else "[", (key, CONDITIONAL), "]"]
     if function == "_?._":
         container, key = arguments
         assert isinstance(key, syntax.Literal), "the parser puts the field's name here"
-        return [(container, _MEMBER), f".?{_field(str(key.value))}"]
+        return [(container, MEMBER), f".?{_field(str(key.value))}"]
     return [f"{function}(", *_arguments(arguments), ")"]
 
 
 def _prefixed(sign: str, operand: syntax.Expression, macros: Mapping[int, syntax.Call]) -> list[_Piece]:
     # A minus directly before a number would become a part of it.
     if sign == "-" and _starts_with_number(operand, macros):
-        return ["-(", (operand, _CONDITIONAL), ")"]
-    return [sign, (operand, _MEMBER)]
+        return ["-(", (operand, CONDITIONAL), ")"]
+    return [sign, (operand, MEMBER)]
 
 
 def _starts_with_number(node: syntax.Expression, macros: Mapping[int, syntax.Call]) -> bool:
@@ -161,12 +163,12 @@ def _is_balanced(part: syntax.Expression, function: str, operators: int) -> bool
 
 
 def _element(node: syntax.ListLiteral, position: int) -> list[_Piece]:
-    element: _Piece = (node.elements[position], _CONDITIONAL)
+    element: _Piece = (node.elements[position], CONDITIONAL)
     return ["?", element] if position in node.optional else [element]
 
 
 def _arguments(arguments: tuple[syntax.Expression, ...]) -> list[_Piece]:
-    return _separated([[(argument, _CONDITIONAL)] for argument in arguments])
+    return _separated([[(argument, CONDITIONAL)] for argument in arguments])
 
 
 def _separated(groups: list[list[_Piece]]) -> list[_Piece]:
