@@ -234,7 +234,7 @@ def _rows(number: int, move: PlannedMove) -> Iterator[tuple[str, ...]]:
 
 
 def _held(holds: PlaceHolds) -> str:
-    from dralloc.allocator.diagnosis.reasons import first_few
+    from dralloc.primitives.phrases import first_few
 
     nodes = f"node {first_few(sorted(holds.nodes), 'node')}" if holds.nodes else ""
     devices = f"device {first_few(sorted(map(str, holds.devices)), 'device')}" if holds.devices else ""

@@ -7,13 +7,13 @@ from typing import Any
 
 import typer
 
-from dralloc.allocator.diagnosis.reasons import counted
 from dralloc.api.diagnostics import Severity
 from dralloc.api.timestamps import print_timestamp
 from dralloc.cli.output import paint
 from dralloc.doctor.check import Finding, HealthCheck
 from dralloc.doctor.cluster_facts import ClusterFacts, span
 from dralloc.doctor.examination import HealthCheckResult
+from dralloc.primitives.phrases import counted
 
 
 def plain_checks(checks: Iterable[HealthCheck]) -> dict[str, Any]:

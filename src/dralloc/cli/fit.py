@@ -14,7 +14,7 @@ from dralloc.cli.output import FINDINGS, fail, paint
 from dralloc.cli.placement_options import PlacementOptions, takes_options
 
 if TYPE_CHECKING:
-    from dralloc.allocator.diagnosis.reasons import Group
+    from dralloc.allocator.diagnosis.reason_groups import ReasonGroup
     from dralloc.whatif.cluster_objects import ClusterObjects
     from dralloc.whatif.fit import FitReport, Model, StrandedDevices
 
@@ -142,7 +142,7 @@ class _Row:
 
     name: str
     nodes: Mapping[str, int]
-    reasons: tuple[Group, ...] = ()
+    reasons: tuple[ReasonGroup, ...] = ()
 
     @property
     def count(self) -> int:
@@ -151,7 +151,7 @@ class _Row:
 
 def _rows(report: FitReport, labels: Mapping[str, Mapping[str, str]], label: str | None) -> list[_Row]:
     """Groups of nodes by the value of a label, or every node by itself; those with the most copies first."""
-    from dralloc.allocator.diagnosis.reasons import grouped
+    from dralloc.allocator.diagnosis.reason_groups import grouped
 
     members: dict[str, dict[str, int]] = {}
     for node, count in report.by_node.items():

@@ -22,7 +22,7 @@ from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.quantity import Quantity
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.whatif.cluster_objects import ClusterObjects
-from dralloc.whatif.engine import state_of
+from dralloc.whatif.scheduler_state import state_of
 
 GPU_DRIVER: Final = "gpu.example.com"
 NIC_DRIVER: Final = "nic.example.com"

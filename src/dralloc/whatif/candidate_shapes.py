@@ -15,7 +15,7 @@ from dralloc.api.resource_v1 import DeviceClass, ResourceSlice
 from dralloc.fleet import profiles
 from dralloc.node.node_object import node_document, node_status
 from dralloc.whatif.cluster_objects import ClusterObjects
-from dralloc.whatif.engine import with_room
+from dralloc.whatif.scheduler_state import with_room
 
 NODES_MAX: Final = 10_000
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dralloc.scheduler.report.fragmentation import Fragmentation
 from dralloc.whatif.cluster_objects import ClusterObjects
-from dralloc.whatif.engine import state_of
+from dralloc.whatif.scheduler_state import state_of
 from dralloc.whatif.typical_pods import typical_pods_of
 
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec.structs import replace
 
-from dralloc.allocator.diagnosis.reasons import first_few
 from dralloc.allocator.features import Features
 from dralloc.api.apps_v1 import DaemonSet, Deployment
 from dralloc.api.batch_v1 import Job
@@ -48,6 +47,7 @@ from dralloc.api.volumes_v1 import (
     VolumeAttachment,
 )
 from dralloc.primitives.features import FeatureGates
+from dralloc.primitives.phrases import first_few
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.node_selectors import NodeFacts
 from dralloc.whatif.side_facts import SideFacts

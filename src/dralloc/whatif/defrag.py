@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
-from dralloc.allocator.diagnosis.reasons import counted
 from dralloc.api.pod_v1 import Pod
+from dralloc.primitives.phrases import counted
 from dralloc.scheduler.contract import Decision, Rejection
 from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
 from dralloc.whatif.api_refusals import priority_classes, priority_of

@@ -14,17 +14,13 @@ from typing import Final
 from msgspec.structs import replace
 
 from dralloc.allocator.diagnosis.diagnoser import Diagnoser
-from dralloc.allocator.diagnosis.reasons import availability, grouped
+from dralloc.allocator.diagnosis.reason_groups import availability, grouped
 from dralloc.allocator.requests import compile_demand
-from dralloc.api.core_v1 import Event, Namespace, Node
-from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.core_v1 import Event, Node
 from dralloc.api.pod_v1 import Pod, PodResourceClaim
-from dralloc.api.policy_v1 import PodDisruptionBudget
-from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimStatus, ResourceSlice
-from dralloc.api.scheduling_v1beta1 import PodGroup
+from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceClaimStatus
 from dralloc.api.timestamps import BadTimestamp, parse_timestamp
 from dralloc.devices.identity import ClaimId
-from dralloc.primitives.quantity import Quantity
 from dralloc.scheduler.configuration import SchedulerConfiguration
 from dralloc.scheduler.contract import CommittedPlacement, Decision, DecisionFailure, Placement, Rejection
 from dralloc.scheduler.decide.cycle import Cycle
@@ -32,10 +28,9 @@ from dralloc.scheduler.decide.node_reasons import reason_about_node, reason_of
 from dralloc.scheduler.decide.node_verdicts import NodeVerdict, OutOfReach, Unfit
 from dralloc.scheduler.decide.preemption import NoPreemption, PreemptionPlanner
 from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
-from dralloc.scheduler.state.class_settings import NO_SETTINGS, ClassSettings
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.state.placed_pods import claims_used_by
-from dralloc.whatif.api_refusals import ApiRefusals, priority_classes, priority_of, with_group_priority, with_priority
+from dralloc.whatif.api_refusals import ApiRefusals, priority_classes, priority_of, with_priority
 from dralloc.whatif.assumed_scheduler import scheduler_of
 from dralloc.whatif.blockers import (
     CLAIM_CREATION_EVENT,
@@ -50,13 +45,13 @@ from dralloc.whatif.blockers import (
     queue_blockers,
 )
 from dralloc.whatif.cluster_objects import ClusterObjects, exists, is_made_up
-from dralloc.whatif.cluster_volumes import add_ephemeral_claims, add_volumes
-from dralloc.whatif.node_ranks import rank_function
+from dralloc.whatif.cluster_volumes import add_ephemeral_claims
 from dralloc.whatif.object_changes import ObjectChange, apply_changes
 from dralloc.whatif.placements import PodPlacement, ShareIds, UnplacedPod
 from dralloc.whatif.pod_groups import DecideGang, PodGroups
 from dralloc.whatif.preemption_preview import PreemptionPreview
-from dralloc.whatif.template_claims import MissingTemplate, TemplateClaims, known_group, pod_for_claim
+from dralloc.whatif.scheduler_state import replace_in, state_of
+from dralloc.whatif.template_claims import MissingTemplate, TemplateClaims, pod_for_claim
 
 __all__ = ["Engine"]
 
@@ -368,68 +363,3 @@ def _without_made_up(claim: ResourceClaim) -> ResourceClaim:
     if spec.reserved_for is not None and is_made_up(spec.reserved_for.uid):
         spec = replace(spec, reserved_for=None)
     return replace(claim, spec=spec, status=replace(status, reserved_for=real))
-
-
-def state_of(
-    objects: ClusterObjects,
-    nodes: Iterable[Node],
-    rank: Callable[[str], int] | None = None,
-    class_settings: Mapping[str, ClassSettings] = NO_SETTINGS,
-) -> ClusterState:
-    """The objects as the scheduler sees them; `rank` orders equally good nodes, by default as the scheduler does."""
-    gates = objects.gates_in_use
-    state = ClusterState(
-        rank=rank or rank_function(objects.nodes),
-        for_workloads="DRAReservedForWorkloads" in gates,
-        for_groups="DRAWorkloadResourceClaims" in gates,
-        class_settings=class_settings,
-    )
-    for node in nodes:
-        state.node_changed(None, with_room(node))
-    for namespace in objects.all(Namespace).values():
-        state.namespace_changed(None, namespace)
-    for resource_slice in objects.all(ResourceSlice).values():
-        state.slice_changed(None, resource_slice)
-    for device_class in objects.all(DeviceClass).values():
-        state.class_changed(None, device_class)
-    for rule in objects.all(DeviceTaintRule).values():
-        state.rule_changed(None, rule)
-    for claim in objects.all(ResourceClaim).values():
-        state.claim_changed(None, claim)
-    classes = priority_classes(objects)
-    for group in objects.all(PodGroup).values():
-        state.group_changed(None, with_group_priority(known_group(group), classes))
-    for pod in objects.all(Pod).values():
-        state.pod_changed(None, with_priority(pod, classes))
-    for budget in objects.all(PodDisruptionBudget).values():
-        state.budgets.changed(None, budget)
-    add_volumes(state.volumes, objects)
-    return state
-
-
-def replace_in(state: ClusterState, old: ApiObject | None, new: ApiObject | None) -> None:
-    """Puts one object in the place of another one of the same kind; None where there is none."""
-    match old or new:
-        case ResourceClaim():
-            # Not as an update, which would need a newer revision.
-            for before, after in ((old, None), (None, new)):
-                if before is not None or after is not None:
-                    state.claim_changed(before, after)  # type: ignore[arg-type]  # both are claims
-        case ResourceSlice():
-            state.slice_changed(old, new)  # type: ignore[arg-type]
-        case DeviceClass():
-            state.class_changed(old, new)  # type: ignore[arg-type]
-        case Pod():
-            state.pod_changed(old, new)  # type: ignore[arg-type]
-        case Node():
-            state.node_changed(old, new)  # type: ignore[arg-type]
-        case DeviceTaintRule():
-            state.rule_changed(old, new)  # type: ignore[arg-type]
-
-
-def with_room(node: Node) -> Node:
-    """The node; one of a manifest that states no allocatable resources has enough of everything."""
-    if node.status.allocatable or exists(node):
-        return node
-    plenty = {name: Quantity.parse("1P") for name in ("cpu", "memory", "ephemeral-storage", "pods")}
-    return replace(node, status=replace(node.status, allocatable=plenty))

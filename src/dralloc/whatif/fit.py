@@ -21,7 +21,8 @@ from dralloc.allocator.diagnosis.device_funnel import Devices, Funnel, Hurdle, S
 from dralloc.allocator.diagnosis.device_survey import Survey
 from dralloc.allocator.diagnosis.diagnoser import Diagnoser
 from dralloc.allocator.diagnosis.obstacles import describe
-from dralloc.allocator.diagnosis.reasons import Group, Reason, ReasonCause, grouped, text_of_loss
+from dralloc.allocator.diagnosis.reason_groups import ReasonGroup, grouped
+from dralloc.allocator.diagnosis.reasons import Reason, ReasonCause, text_of_loss
 from dralloc.allocator.requests import Alternative, compile_demand
 from dralloc.api.apps_v1 import Deployment
 from dralloc.api.batch_v1 import Job
@@ -87,7 +88,7 @@ class StrandedDevices:
     `free` has the capacities of devices and, for partitions, the counters that they draw from.
     """
 
-    group: Group
+    group: ReasonGroup
     nodes: tuple[str, ...]
     devices: tuple[DeviceId, ...]
     free: Mapping[str, Quantity]
@@ -137,7 +138,7 @@ class FitReport:
         return not self.message
 
     @property
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[ReasonGroup, ...]:
         """Why the next copy does not fit, with the nodes for each reason."""
         return grouped(self.reasons.items())
 

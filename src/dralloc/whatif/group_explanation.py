@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from dralloc.allocator.diagnosis.reasons import counted
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.devices.identity import ClaimId, DeviceId
+from dralloc.primitives.phrases import counted
 from dralloc.scheduler.contract import Placement
 from dralloc.scheduler.decide.gang_cycle import GangPlacement, GangRejection, GangRequest
 from dralloc.scheduler.group_requests import GroupNotReady

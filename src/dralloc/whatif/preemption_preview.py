@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dralloc.allocator.diagnosis.reasons import counted, first_few
 from dralloc.api.pod_v1 import Pod
+from dralloc.primitives.phrases import counted, first_few
 from dralloc.scheduler.contract import PlannedVictim, PreemptionPlan
 from dralloc.scheduler.decide.gang_preemption import GangPreemptionPlan
 

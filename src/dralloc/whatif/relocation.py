@@ -26,9 +26,10 @@ from dralloc.devices.identity import ClaimId, DeviceId
 from dralloc.scheduler.state.placed_pods import claims_used_by
 from dralloc.whatif.cluster_objects import ClusterObjects
 from dralloc.whatif.drain import released_claim
-from dralloc.whatif.engine import Engine, replace_in, with_room
+from dralloc.whatif.engine import Engine
 from dralloc.whatif.placements import PodPlacement
 from dralloc.whatif.scenario import taint_rule
+from dralloc.whatif.scheduler_state import replace_in, with_room
 
 # The taint on what is kept for the pods of a plan; the pods that a place is made for tolerate it on nodes.
 HOLD_KEY: Final = "dralloc.io/defrag"

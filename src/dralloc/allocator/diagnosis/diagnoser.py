@@ -18,12 +18,13 @@ from dralloc.allocator.diagnosis.claim_edits import Claims, with_requests_only, 
 from dralloc.allocator.diagnosis.device_funnel import Spot, spots
 from dralloc.allocator.diagnosis.device_survey import Survey
 from dralloc.allocator.diagnosis.obstacles import obstacle
-from dralloc.allocator.diagnosis.reasons import Reason, ReasonCause, counted, listed
+from dralloc.allocator.diagnosis.reasons import Reason, ReasonCause
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, FatalCause, Impossible, Outcome
 from dralloc.allocator.requests import ClaimDemand, Demand, RequestDemand, attributes_of, compile_demand
 from dralloc.allocator.solver import StepBudget
 from dralloc.api.resource_v1 import DeviceConstraint, ResourceClaim, ResourceClaimSpec
 from dralloc.devices.identity import ClaimId, DeviceId
+from dralloc.primitives.phrases import counted, listed
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.node_selectors import NodeFacts
 

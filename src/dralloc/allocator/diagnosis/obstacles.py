@@ -11,7 +11,7 @@ from dralloc.allocator.candidate_devices import gate_off, matches_of
 from dralloc.allocator.consumable_capacity import charge_for
 from dralloc.allocator.diagnosis.device_funnel import Drop, Funnel, Hurdle, Spot, is_selection, spots
 from dralloc.allocator.diagnosis.device_survey import Survey
-from dralloc.allocator.diagnosis.reasons import Reason, ReasonCause, counted, text_of_loss
+from dralloc.allocator.diagnosis.reasons import Reason, ReasonCause, text_of_loss
 from dralloc.allocator.headroom import Room
 from dralloc.allocator.outcome import RESULTS_MAX
 from dralloc.allocator.requests import Alternative
@@ -19,6 +19,7 @@ from dralloc.devices.counters import CounterId
 from dralloc.devices.request_policies import capacities_of
 from dralloc.devices.share_terms import RefusalCause
 from dralloc.devices.taints import text_of_taint
+from dralloc.primitives.phrases import counted
 from dralloc.primitives.quantity import Quantity, quantity_like
 from dralloc.snapshot.node_selectors import NodeFacts
 

@@ -1,26 +1,18 @@
-"""Why claims do not fit on a node, in one line; and the reasons of many nodes, in groups.
-
-Nodes can have a reason in common. What differs between them (how much is available at most, how many devices are left) is
-merged when reasons are grouped; `example` names a device where there is room.
-"""
+"""Why claims do not fit on a node, in one line."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
-from itertools import chain
 from typing import Final
 
 from dralloc.allocator.outcome import RESULTS_MAX
 from dralloc.api.request_name import RequestName
 from dralloc.devices.identity import ClaimId
+from dralloc.primitives.phrases import counted, listed, shortened
 from dralloc.primitives.quantity import Quantity
-
-GROUPS_SHOWN_MAX: Final = 8
-NAMES_SHOWN_MAX: Final = 3
-EXPRESSION_SHOWN_MAX: Final = 100
 
 
 class ReasonCause(Enum):
@@ -130,64 +122,6 @@ class Reason:
         return _line(self) + (f"; also {self.also}" if self.also else "")
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Nodes with the same reason, in `parts`. `example` is the node that is nearest to a fit."""
-
-    reason: Reason
-    parts: tuple[Collection[str], ...]
-    example: str
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        return tuple(chain.from_iterable(self.parts))
-
-    @property
-    def size(self) -> int:
-        """The number of the nodes."""
-        return sum(map(len, self.parts))
-
-    def named(self, claims: Sequence[ClaimId]) -> Group:
-        return Group(self.reason.named(claims), self.parts, self.example)
-
-    def __str__(self) -> str:
-        return f"{counted(self.size, 'node')}: {self.reason}"
-
-
-def grouped(reasons: Iterable[tuple[str, Reason]]) -> tuple[Group, ...]:
-    """Nodes with their reasons, put together where these are told as one; the group that comes nearest first."""
-    # Many nodes share one object.
-    members: dict[int, tuple[Reason, list[str]]] = {}
-    for node, reason in reasons:
-        members.setdefault(id(reason), (reason, []))[1].append(node)
-    return groups_of(members.values())
-
-
-def groups_of(members: Iterable[tuple[Reason, Collection[str]]]) -> tuple[Group, ...]:
-    """The same for reasons with their nodes, of which each has at least one."""
-    alike: dict[str, list[tuple[Reason, Collection[str]]]] = {}
-    for entry in members:
-        alike.setdefault(entry[0].key, []).append(entry)
-    groups = [_group(entries) for entries in alike.values()]
-    return tuple(sorted(groups, key=lambda group: (group.reason.distance, -group.size, str(group.reason))))
-
-
-def _group(entries: Sequence[tuple[Reason, Collection[str]]]) -> Group:
-    """The group of these nodes, whose reason has the best of what differs between them."""
-    if len(entries) == 1:
-        [(only, nodes)] = entries
-        return Group(only, (nodes,), next(iter(nodes)))
-    best, nearest = min(entries, key=lambda entry: entry[0].distance)
-    losses = {(reason.lost, reason.lost_at_all) for reason, _ in entries}
-    merged = replace(
-        best,
-        left=max(reason.left for reason, _ in entries),
-        lost=best.lost if len(losses) == 1 else None,
-        wanted=max(reason.wanted for reason, _ in entries),
-    )
-    return Group(merged, tuple(nodes for _, nodes in entries), next(iter(nearest)))
-
-
 def _remoteness(reason: Reason) -> int:
     match reason.cause:
         case ReasonCause.ERROR | ReasonCause.UNDECIDED:
@@ -217,38 +151,6 @@ def _shortage(reason: Reason) -> float:
         return 0.0
     # Of an over-committed device less than nothing is left, so even a request for nothing can be short.
     return 1 - reason.most.nanos / needed.nanos if needed.nanos else 1.0
-
-
-def availability(groups: Sequence[Group], *, total: int, available: int = 0) -> str:
-    """The reasons of all nodes in one line, as a pod's condition has it."""
-    told = [str(group) for group in groups[:GROUPS_SHOWN_MAX]]
-    untold = sum(group.size for group in groups[GROUPS_SHOWN_MAX:])
-    if untold:
-        told.append(f"{counted(untold, 'node')}: other reasons")
-    return f"{available}/{total} nodes are available" + (f": {'; '.join(told)}" if told else "")
-
-
-def counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def listed(names: Iterable[str]) -> str:
-    *first, last = names
-    return f"{', '.join(first)} and {last}" if first else last
-
-
-def first_few(names: Iterable[str], noun: str) -> str:
-    """The first few names, and how many more there are."""
-    known = list(names)
-    shown = ", ".join(known[:NAMES_SHOWN_MAX])
-    more = len(known) - NAMES_SHOWN_MAX
-    return f"{shown} and {counted(more, f'more {noun}')}" if more > 0 else shown
-
-
-def shortened(expression: str) -> str:
-    """An expression as part of a sentence."""
-    text = " ".join(expression.split())
-    return text if len(text) <= EXPRESSION_SHOWN_MAX else f"{text[: EXPRESSION_SHOWN_MAX - 1]}…"
 
 
 # --- Texts --------------------------------------------------------------------------------------------------------------

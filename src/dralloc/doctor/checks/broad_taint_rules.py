@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from dralloc.allocator.diagnosis.reasons import counted
 from dralloc.api.diagnostics import Severity
 from dralloc.api.pod_claims import claims_of
 from dralloc.api.pod_v1 import Pod
@@ -13,6 +12,7 @@ from dralloc.api.resource_v1 import NO_EXECUTE, NO_SCHEDULE, DeviceTaintRule, Re
 from dralloc.doctor.check import Finding, HealthCheck, Observation
 from dralloc.doctor.cluster_facts import ClusterFacts, write_of
 from dralloc.doctor.shell import delete
+from dralloc.primitives.phrases import counted
 
 
 def _look(facts: ClusterFacts) -> Iterator[Observation]:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Final
 
-from dralloc.allocator.diagnosis.reasons import counted
 from dralloc.api.core_v1 import Event, Node
 from dralloc.api.diagnostics import Severity
 from dralloc.api.pod_v1 import Pod
@@ -16,6 +15,7 @@ from dralloc.doctor.check import Finding, HealthCheck, Observation
 from dralloc.doctor.checks.node_readiness import unready_since, unready_text
 from dralloc.doctor.cluster_facts import ClusterFacts, moment, write_of
 from dralloc.doctor.shell import delete
+from dralloc.primitives.phrases import counted
 from dralloc.whatif.blockers import UNREGISTERED, is_starting
 
 # A driver within a sentence.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from dralloc.allocator.diagnosis.reasons import counted
 from dralloc.api.diagnostics import Severity
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
@@ -15,6 +14,7 @@ from dralloc.doctor.checks.claim_holders import WORKLOADS, ClaimHolders, devices
 from dralloc.doctor.cluster_facts import ClusterFacts, moment, write_of, written_at
 from dralloc.doctor.shell import json_patch
 from dralloc.doctor.unchecked import Unchecked
+from dralloc.primitives.phrases import counted
 
 
 def _look(facts: ClusterFacts) -> Iterator[Observation]:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final
 
-from dralloc.allocator.diagnosis.reasons import counted
 from dralloc.api.core_v1 import Node
 from dralloc.api.diagnostics import Severity
 from dralloc.api.pod_claims import CLAIM_FINALIZER
@@ -20,6 +19,7 @@ from dralloc.doctor.checks.node_readiness import unready_since
 from dralloc.doctor.cluster_facts import ClusterFacts, moment
 from dralloc.doctor.shell import delete, json_patch
 from dralloc.doctor.unchecked import Unchecked
+from dralloc.primitives.phrases import counted
 
 
 def _look(facts: ClusterFacts) -> Iterator[Observation]:

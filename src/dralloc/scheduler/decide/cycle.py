@@ -15,7 +15,8 @@ from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
-from dralloc.allocator.diagnosis.reasons import Group, ReasonCause, availability
+from dralloc.allocator.diagnosis.reason_groups import ReasonGroup, availability
+from dralloc.allocator.diagnosis.reasons import ReasonCause
 from dralloc.allocator.features import Features
 from dralloc.allocator.requests import compile_demand
 from dralloc.api.pod_claims import is_held_by_workload
@@ -257,7 +258,7 @@ class Cycle:
                 f"claim {ClaimId.of(unusable[0])}: its devices could not be bound",
                 frozenset({DYNAMIC_RESOURCES}),
             )
-            groups: tuple[Group, ...] = ()
+            groups: tuple[ReasonGroup, ...] = ()
             reason: str = WaitReason.BINDING
         else:
             groups, plugins = table.reasons(attempt.rules)
@@ -272,7 +273,7 @@ class Cycle:
             lacks_capacity=any(group.reason.cause is ReasonCause.CAPACITY for group in groups),
         )
 
-    def _message(self, attempt: SchedulingAttempt, groups: tuple[Group, ...]) -> str:
+    def _message(self, attempt: SchedulingAttempt, groups: tuple[ReasonGroup, ...]) -> str:
         """Why no node can take the pod, with the names of its own claims."""
         if not self._view.nodes:
             return "no nodes are available"

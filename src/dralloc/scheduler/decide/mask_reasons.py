@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dralloc.allocator.diagnosis.reasons import Group, Reason, groups_of
+from dralloc.allocator.diagnosis.reason_groups import ReasonGroup, groups_of
+from dralloc.allocator.diagnosis.reasons import Reason
 from dralloc.scheduler.contract import DYNAMIC_RESOURCES
 from dralloc.scheduler.decide.node_masks import FitMask
 from dralloc.scheduler.decide.node_reasons import about_node, out_of_reach
 from dralloc.scheduler.decide.node_rooms import NodeNames
 
 
-def groups_and_plugins(mask: FitMask) -> tuple[tuple[Group, ...], frozenset[str]]:
+def groups_and_plugins(mask: FitMask) -> tuple[tuple[ReasonGroup, ...], frozenset[str]]:
     """The reasons as of the last `catch_up` of the mask, and the plugins of Kubernetes that reject the nodes. No node fits."""
     found, names = list(_reasons(mask)), mask.rooms.names
     groups = groups_of((reason, NodeNames(nodes, names)) for _, reason, nodes in found)

@@ -7,7 +7,8 @@ from dataclasses import replace
 from functools import lru_cache
 
 from dralloc.allocator.diagnosis.diagnoser import Diagnoser
-from dralloc.allocator.diagnosis.reasons import Group, Reason, ReasonCause, groups_of
+from dralloc.allocator.diagnosis.reason_groups import ReasonGroup, groups_of
+from dralloc.allocator.diagnosis.reasons import Reason, ReasonCause
 from dralloc.devices.identity import ClaimId
 from dralloc.scheduler.contract import DYNAMIC_RESOURCES
 from dralloc.scheduler.decide.device_judge import DeviceJudge
@@ -32,11 +33,11 @@ class NodeReasons:
         # By plugin and reason: the nodes. And the group that each node is in.
         self._members: dict[tuple[str, int], tuple[Reason, dict[str, None]]] = {}
         self._places: dict[str, tuple[str, int]] = {}
-        self._groups: tuple[Group, ...] | None = None
+        self._groups: tuple[ReasonGroup, ...] | None = None
 
     def groups(
         self, verdicts: Mapping[str, NodeVerdict], nodes: Mapping[str, NodeState], snapshot: Snapshot
-    ) -> tuple[Group, ...]:
+    ) -> tuple[ReasonGroup, ...]:
         """The reasons of all nodes. Nodes without a verdict are those that the requirements exclude by name."""
         if self.pending or self._groups is None:
             self._diagnose(verdicts, nodes, snapshot)
@@ -50,7 +51,7 @@ class NodeReasons:
 
     def groups_under(
         self, verdicts: Mapping[str, NodeVerdict], nodes: Mapping[str, NodeState], snapshot: Snapshot
-    ) -> tuple[Group, ...]:
+    ) -> tuple[ReasonGroup, ...]:
         """The reasons of other verdicts than those that are kept."""
         once = NodeReasons(self._requirements, self._judge)
         once.pending = dict.fromkeys(verdicts)

@@ -11,7 +11,6 @@ from functools import cached_property
 
 from msgspec import Struct
 
-from dralloc.allocator.diagnosis.reasons import first_few
 from dralloc.allocator.requests import Demand
 from dralloc.api.codec import encode
 from dralloc.api.meta_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
@@ -19,6 +18,7 @@ from dralloc.api.pod_claims import is_listed
 from dralloc.api.pod_v1 import Container, Pod
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.devices.identity import ClaimId
+from dralloc.primitives.phrases import first_few
 from dralloc.scheduler.decide.claim_checks import classes_of
 from dralloc.scheduler.decide.node_fit import NodeRequirements, names_in
 from dralloc.snapshot.node_selectors import NodeFacts, NodeSelectorError, matches

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 
 from dralloc.allocator.allocate import score_max
-from dralloc.allocator.diagnosis.reasons import Group
+from dralloc.allocator.diagnosis.reason_groups import ReasonGroup
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.device_judge import DeviceJudge
 from dralloc.scheduler.decide.extended_supply import ExtendedSupplies
@@ -104,7 +104,7 @@ class VerdictTable:
         met = (fault for name, fault in self._faulty.items() if rules.misfit(self._view.nodes[name]) is None)
         return next(met, None)
 
-    def reasons(self, rules: PlacementRules | None = None) -> tuple[tuple[Group, ...], frozenset[str]]:
+    def reasons(self, rules: PlacementRules | None = None) -> tuple[tuple[ReasonGroup, ...], frozenset[str]]:
         """Why no node was chosen, and the Kubernetes plugins that reject the nodes."""
         view = self._view
         if rules is None and self._mask is not None and self._mask.is_exact:

@@ -12,7 +12,6 @@ from fractions import Fraction
 from typing import Any
 
 from dralloc.allocator.diagnosis.claim_edits import Slot
-from dralloc.allocator.diagnosis.reasons import counted, first_few, shortened
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.request_name import RequestName
 from dralloc.api.resource_v1 import (
@@ -26,6 +25,7 @@ from dralloc.api.resource_v1 import (
 )
 from dralloc.devices.identity import ClaimId, DeviceId, PoolId
 from dralloc.devices.taints import text_of_taint
+from dralloc.primitives.phrases import counted, first_few, shortened
 from dralloc.primitives.quantity import Quantity
 from dralloc.whatif.object_changes import EnableFeatureGate, ObjectChange, ObjectEditor, SetField
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from dralloc.allocator.diagnosis.reasons import Group, Reason, availability
+from dralloc.allocator.diagnosis.reason_groups import ReasonGroup, availability
+from dralloc.allocator.diagnosis.reasons import Reason
 from dralloc.api.resource_v1 import AGGREGATED_CAPACITY, ALL, EXACT_COUNT
 from dralloc.whatif.explanation.attribute_statistics import SelectorStatistics
 from dralloc.whatif.explanation.choice import ExplainedChoice
@@ -53,7 +54,7 @@ def plain_explanation(explanation: Explanation, subject: str) -> Plain:
     )
 
 
-def plain_group(group: Group) -> Plain:
+def plain_group(group: ReasonGroup) -> Plain:
     return {"nodes": list(group.nodes), **plain_reason(group.reason)}
 
 

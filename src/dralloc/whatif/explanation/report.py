@@ -18,7 +18,8 @@ from dralloc.allocator.diagnosis.claim_edits import Claims
 from dralloc.allocator.diagnosis.device_funnel import Drop, Funnel, Hurdle, UnreadyPool, spots
 from dralloc.allocator.diagnosis.diagnoser import Diagnoser
 from dralloc.allocator.diagnosis.obstacles import describe
-from dralloc.allocator.diagnosis.reasons import Group, Reason, ReasonCause, grouped
+from dralloc.allocator.diagnosis.reason_groups import ReasonGroup, grouped
+from dralloc.allocator.diagnosis.reasons import Reason, ReasonCause
 from dralloc.allocator.node_equivalence import NodeEquivalence
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal
 from dralloc.allocator.requests import Demand, compile_demand
@@ -141,7 +142,7 @@ class Standing:
 
     claim_id: ClaimId
     available: int
-    groups: tuple[Group, ...]
+    groups: tuple[ReasonGroup, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +151,7 @@ class Explanation:
     # All nodes that were asked about, and those that can serve the claims.
     total: int
     available: tuple[str, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[ReasonGroup, ...]
     choice: ExplainedChoice | None = None
     details: tuple[NodeDetail, ...] = ()
     statistics: tuple[SelectorStatistics, ...] = ()
@@ -234,12 +235,12 @@ class _Investigation:
 
     # --- It does not ----------------------------------------------------------------------------------------------------
 
-    def _worth_telling(self, groups: Sequence[Group]) -> Iterator[Group]:
+    def _worth_telling(self, groups: Sequence[ReasonGroup]) -> Iterator[ReasonGroup]:
         """The nearest ones; of those with an error, and there are none nearer, what is wrong."""
         about_devices = (group for group in groups if group.reason.cause is not ReasonCause.NODE)
         yield from islice(about_devices, DETAILED_MAX)
 
-    def _details(self, groups: Sequence[Group]) -> Iterator[NodeDetail]:
+    def _details(self, groups: Sequence[ReasonGroup]) -> Iterator[NodeDetail]:
         for group in self._worth_telling(groups):
             node = self._nodes[group.example]
             survey = self._diagnoser.survey
@@ -298,7 +299,7 @@ class _Investigation:
         alternatives = [each for each in self._demand.alternatives if each.fault is None]
         return absent_drivers(alternatives, {pool_id.driver for pool_id in self._question.snapshot.pools})
 
-    def _remedies(self, groups: Sequence[Group]) -> tuple[Remedy, ...]:
+    def _remedies(self, groups: Sequence[ReasonGroup]) -> tuple[Remedy, ...]:
         question = self._question
         changeable = ChangeableObjects(question.engine.objects, question.pod, Vocabulary(self._shapes), self._held)
         verdicts = question.verdicts

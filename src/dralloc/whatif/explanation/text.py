@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from dralloc.allocator.diagnosis.reasons import Group, counted, first_few, text_of_loss
+from dralloc.allocator.diagnosis.reason_groups import ReasonGroup
+from dralloc.allocator.diagnosis.reasons import text_of_loss
 from dralloc.api.resource_v1 import FIRST_FIT
+from dralloc.primitives.phrases import counted, first_few
 from dralloc.whatif.explanation.attribute_statistics import AttributeStatistics, SelectorStatistics
 from dralloc.whatif.explanation.choice import ChosenDevice, ExplainedChoice
 from dralloc.whatif.explanation.report import Explanation, FitVerdict, NodeDetail, RequestFunnel, Standing, Step
@@ -67,7 +69,7 @@ def _given(choice: ExplainedChoice | None) -> str:
     return f"; on {choice.node} it gets {devices}"
 
 
-def _main_group(explanation: Explanation) -> Group:
+def _main_group(explanation: Explanation) -> ReasonGroup:
     """The group with an error, else the one that is nearest to a fit."""
     return explanation.groups[0]
 

@@ -1,0 +1,87 @@
+"""The state of a scheduler that has read the objects of a what-if question."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from msgspec.structs import replace
+
+from dralloc.api.core_v1 import Namespace, Node
+from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.pod_v1 import Pod
+from dralloc.api.policy_v1 import PodDisruptionBudget
+from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+from dralloc.api.scheduling_v1beta1 import PodGroup
+from dralloc.primitives.quantity import Quantity
+from dralloc.scheduler.state.class_settings import NO_SETTINGS, ClassSettings
+from dralloc.scheduler.state.cluster_state import ClusterState
+from dralloc.whatif.api_refusals import priority_classes, with_group_priority, with_priority
+from dralloc.whatif.cluster_objects import ClusterObjects, exists
+from dralloc.whatif.cluster_volumes import add_volumes
+from dralloc.whatif.node_ranks import rank_function
+from dralloc.whatif.template_claims import known_group
+
+
+def state_of(
+    objects: ClusterObjects,
+    nodes: Iterable[Node],
+    rank: Callable[[str], int] | None = None,
+    class_settings: Mapping[str, ClassSettings] = NO_SETTINGS,
+) -> ClusterState:
+    """The objects as the scheduler sees them; `rank` orders equally good nodes, by default as the scheduler does."""
+    gates = objects.gates_in_use
+    state = ClusterState(
+        rank=rank or rank_function(objects.nodes),
+        for_workloads="DRAReservedForWorkloads" in gates,
+        for_groups="DRAWorkloadResourceClaims" in gates,
+        class_settings=class_settings,
+    )
+    for node in nodes:
+        state.node_changed(None, with_room(node))
+    for namespace in objects.all(Namespace).values():
+        state.namespace_changed(None, namespace)
+    for resource_slice in objects.all(ResourceSlice).values():
+        state.slice_changed(None, resource_slice)
+    for device_class in objects.all(DeviceClass).values():
+        state.class_changed(None, device_class)
+    for rule in objects.all(DeviceTaintRule).values():
+        state.rule_changed(None, rule)
+    for claim in objects.all(ResourceClaim).values():
+        state.claim_changed(None, claim)
+    classes = priority_classes(objects)
+    for group in objects.all(PodGroup).values():
+        state.group_changed(None, with_group_priority(known_group(group), classes))
+    for pod in objects.all(Pod).values():
+        state.pod_changed(None, with_priority(pod, classes))
+    for budget in objects.all(PodDisruptionBudget).values():
+        state.budgets.changed(None, budget)
+    add_volumes(state.volumes, objects)
+    return state
+
+
+def replace_in(state: ClusterState, old: ApiObject | None, new: ApiObject | None) -> None:
+    """Puts one object in the place of another one of the same kind; None where there is none."""
+    match old or new:
+        case ResourceClaim():
+            # Not as an update, which would need a newer revision.
+            for before, after in ((old, None), (None, new)):
+                if before is not None or after is not None:
+                    state.claim_changed(before, after)  # type: ignore[arg-type]  # both are claims
+        case ResourceSlice():
+            state.slice_changed(old, new)  # type: ignore[arg-type]
+        case DeviceClass():
+            state.class_changed(old, new)  # type: ignore[arg-type]
+        case Pod():
+            state.pod_changed(old, new)  # type: ignore[arg-type]
+        case Node():
+            state.node_changed(old, new)  # type: ignore[arg-type]
+        case DeviceTaintRule():
+            state.rule_changed(old, new)  # type: ignore[arg-type]
+
+
+def with_room(node: Node) -> Node:
+    """The node; one of a manifest that states no allocatable resources has enough of everything."""
+    if node.status.allocatable or exists(node):
+        return node
+    plenty = {name: Quantity.parse("1P") for name in ("cpu", "memory", "ephemeral-storage", "pods")}
+    return replace(node, status=replace(node.status, allocatable=plenty))
