@@ -19,7 +19,7 @@ from dralloc.api.device_parts import capacity
 from dralloc.api.pod_v1 import Pod
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
-from dralloc.scheduler.leader_loop import SchedulerLoop
+from dralloc.scheduler.leader_loop import FOLLOWED_AT_ONCE, SchedulerLoop
 from dralloc.scheduler.settings import SchedulerSettings
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.testing.builders import alternative, claim, device, device_class, first_available, request, resource_slice
@@ -27,6 +27,8 @@ from tests.support.api_server import TOKEN, api_application
 from tests.support.child_process import child_process
 from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
 from tests.support.server_process import server_process
+
+NODES = 3 * FOLLOWED_AT_ONCE
 
 
 def test_one_leader_schedules_and_the_next_takes_over() -> None:
@@ -72,6 +74,33 @@ def test_a_scheduler_that_cannot_list_or_elect_logs_why(caplog: pytest.LogCaptur
     else:
         watched = ("nodes", "namespaces", "deviceclasses", "resourceslices", "devicetaintrules")
         assert {("WARNING", f"cannot watch {plural}: Unauthorized") for plural in watched} == set(told)
+
+
+def test_other_tasks_run_while_metrics_of_many_nodes_are_computed() -> None:
+    async def main() -> tuple[int, str]:
+        clock = VirtualClock(asyncio.get_running_loop())
+        async with api_application(clock=clock) as application:
+            transport = InProcessTransport(application, token=TOKEN)
+            terms = SchedulerLoop(transport, clock=clock, settings=SchedulerSettings())
+            running = asyncio.ensure_future(terms.run())
+            for number in range(NODES):
+                await AsyncClient(transport).create(node(f"node-{number}"))
+                cards = resource_slice(f"gpus-{number}", device("gpu"), pool=f"p{number}", node_name=f"node-{number}")
+                await AsyncClient(transport).create(cards)
+            await asyncio.sleep(10)
+            turns, scrape = 0, asyncio.ensure_future(terms.metrics_text())
+            while not scrape.done():
+                await asyncio.sleep(0)
+                turns += 1
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            return turns, scrape.result()
+
+    turns, text = run_virtual(main())
+    # Twice: the devices that are idle, and those that are free.
+    assert turns > 2 * NODES // FOLLOWED_AT_ONCE
+    assert f'dralloc_free_devices{{driver="gpu.example.com"}} {NODES}' in text.splitlines()
+    assert f'dralloc_idle_devices{{driver="gpu.example.com"}} {NODES}' in text.splitlines()
 
 
 @in_cluster()

@@ -19,15 +19,10 @@ from dralloc.primitives.errors import ApiError
 from dralloc.primitives.features import FeatureGates
 
 
-class Metrics(Protocol):
-    def text(self) -> str: ...
-
-
 class Component(Protocol):
     """What can be in charge: of everything, or for as long as it is elected."""
 
-    @property
-    def metrics(self) -> Metrics: ...
+    async def metrics_text(self) -> str: ...
 
     async def run(self) -> None: ...
 
@@ -47,7 +42,7 @@ def work(
     """Let the component work, with its metrics to be seen, until it is told to end."""
 
     async def run() -> None:
-        async with metrics_endpoint(metrics_address, component.metrics.text, gates):
+        async with metrics_endpoint(metrics_address, component.metrics_text, gates):
             try:
                 if leader_elect:
                     await component.run_elected(own_identity())

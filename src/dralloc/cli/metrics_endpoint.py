@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from aiohttp import web
@@ -14,15 +14,24 @@ from dralloc.primitives.metrics import exposition
 
 
 @asynccontextmanager
-async def metrics_endpoint(address: str | None, metrics: Callable[[], str], gates: FeatureGates) -> AsyncIterator[None]:
+async def metrics_endpoint(
+    address: str | None, metrics: Callable[[], Awaitable[str]], gates: FeatureGates
+) -> AsyncIterator[None]:
     """Serve the metrics and the gates at HOST:PORT inside the block; nowhere if no address is given."""
     if address is None:
         yield
         return
     host, port = _split(address)
+
+    async def answer_metrics(_: web.Request) -> web.Response:
+        return web.Response(text=await metrics() + exposition([gate_metric(gates)]))
+
+    async def answer_health(_: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
     application = web.Application()
-    application.router.add_get("/metrics", lambda _: _text(metrics() + exposition([gate_metric(gates)])))
-    application.router.add_get("/healthz", lambda _: _text("ok"))
+    application.router.add_get("/metrics", answer_metrics)
+    application.router.add_get("/healthz", answer_health)
     runner = web.AppRunner(application, access_log=None)
     await runner.setup()
     try:
@@ -42,7 +51,3 @@ def _split(address: str) -> tuple[str, int]:
     if not separator or not port.isdecimal() or int(port) > 65535:
         fail(f"invalid address {address!r}: use HOST:PORT")
     return host.strip("[]") or "127.0.0.1", int(port)
-
-
-async def _text(text: str) -> web.Response:
-    return web.Response(text=text)

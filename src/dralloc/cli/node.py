@@ -170,14 +170,13 @@ def _be_a_node(
     from dralloc.kubelet.checkpoint_file import BadCheckpoint
     from dralloc.node.agent import Agent
     from dralloc.node.checkpoint import DirectoryInUse
-    from dralloc.primitives.metrics import exposition
     from dralloc.system_clock import SystemClock
 
     async def run() -> None:
         transport = HttpTransport(connection)
         try:
             agent = Agent(transport, settings, SystemClock())
-            async with metrics_endpoint(metrics_address, lambda: exposition(agent.metrics.all()), settings.gates):
+            async with metrics_endpoint(metrics_address, agent.metrics_text, settings.gates):
                 await agent.run(lambda: say(f"node {settings.shape.name} is ready"))
         finally:
             await transport.close()
@@ -197,14 +196,13 @@ def _simulate(
     from dralloc.cli.metrics_endpoint import metrics_endpoint
     from dralloc.client.http_transport import HttpTransport
     from dralloc.fleet.fleet import Fleet
-    from dralloc.primitives.metrics import exposition
     from dralloc.system_clock import SystemClock
 
     async def run() -> None:
         transport = HttpTransport(connection)
         try:
             fleet = Fleet(transport, settings, SystemClock())
-            async with metrics_endpoint(metrics_address, lambda: exposition(fleet.metrics.all()), settings.gates):
+            async with metrics_endpoint(metrics_address, fleet.metrics_text, settings.gates):
                 await fleet.run(lambda: say(f"{settings.count} nodes are ready"))
         finally:
             await transport.close()

@@ -126,5 +126,8 @@ class ControllerSet:
             return LEASE
         return ObjectKey(LEASE.namespace, "-".join((LEASE.name, *sorted(self._wanted))))
 
+    async def metrics_text(self) -> str:
+        return self.metrics.text()
+
     async def close(self) -> None:
         await self._transport.close()

@@ -38,6 +38,7 @@ from dralloc.node.timings import DEFAULT_TIMINGS, Timings
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import AlreadyExists, NotFound
 from dralloc.primitives.features import FeatureGates
+from dralloc.primitives.metrics import exposition
 
 _logger = logging.getLogger(__name__)
 
@@ -84,6 +85,9 @@ class Fleet:
     @property
     def metrics(self) -> FleetMetrics:
         return self._pods.metrics
+
+    async def metrics_text(self) -> str:
+        return exposition(self.metrics.all())
 
     async def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
         """Publish everything and run pods until cancelled; then mark the nodes not ready."""

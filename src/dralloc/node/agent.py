@@ -47,6 +47,7 @@ from dralloc.node.slice_cleanup import SliceCleanup
 from dralloc.node.timings import DEFAULT_TIMINGS, Timings
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
+from dralloc.primitives.metrics import exposition
 
 _logger = logging.getLogger(__name__)
 
@@ -126,6 +127,9 @@ class Agent:
         self._driver_registration = asyncio.Event()
         self._clock = clock
         self._heartbeat = NodeHeartbeat(calls, settings.shape, clock, timings)
+
+    async def metrics_text(self) -> str:
+        return exposition(self.metrics.all())
 
     async def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
         """Run the node until cancelled."""

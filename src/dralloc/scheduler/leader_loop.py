@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection
 from typing import Final
 
@@ -18,6 +19,8 @@ from dralloc.scheduler.report.metrics import SchedulerMetrics
 from dralloc.scheduler.scheduler import Scheduler
 from dralloc.scheduler.settings import NAME, SchedulerSettings
 
+# Nodes or pods that metrics take in before other tasks run.
+FOLLOWED_AT_ONCE: Final = 20
 LEASE: Final = ObjectKey("kube-system", "dralloc-scheduler")
 
 
@@ -53,6 +56,13 @@ class SchedulerLoop:
             _calls(self._transport), resource_for(Lease), lease, identity=identity, clock=self._clock
         )
         await election.run(self.run)
+
+    async def metrics_text(self) -> str:
+        """The metrics. What they say of devices is computed a few nodes at a time, because there may be tens of thousands."""
+        for number, _ in enumerate(self.metrics.follow(), 1):
+            if number % FOLLOWED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return self.metrics.text()
 
     async def close(self) -> None:
         await self._transport.close()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Mapping
+from itertools import chain
 from typing import Final
 
 from msgspec.structs import replace
@@ -141,7 +142,9 @@ class Scheduler:
         self.counters.rejected = self._report.rejected_counts
         self.counters.idle = self._fragmentation.by_driver
         self.counters.waiting = self._report.waiting_counts
-        self.counters.totals = DeviceTotals(self._cluster, Features.of(self._settings.gates)).by_driver
+        totals = DeviceTotals(self._cluster, Features.of(self._settings.gates))
+        self.counters.totals = totals.by_driver
+        self.counters.follow = lambda: chain(self._fragmentation.follow(), totals.follow())
         self._watches.pods.subscribe(self._pod_changed)
         try:
             async with asyncio.TaskGroup() as tasks:

@@ -133,6 +133,8 @@ def test_numbers_that_follow_changes_are_those_of_top(seed: int) -> None:
     held_by: list[ResourceClaim] = []
     rule = taint_rule("rule", taint("broken"), driver=DRIVER, pool="n2")
     has_rule = False
+    # Scrapes of several programs, each in the middle of its work.
+    scrapes = [followed.follow() for _ in range(3)]
     for number in range(25):
         match random.randrange(8):
             case 0 | 1 if held_by:
@@ -156,6 +158,10 @@ def test_numbers_that_follow_changes_are_those_of_top(seed: int) -> None:
                 if taken is not None:
                     held_by.append(taken)
                     put(made, None, taken)
+        next(scrapes[random.randrange(3)], None)
+        if random.random() < 0.3:
+            scrapes[random.randrange(3)] = followed.follow()
+            continue
         assert followed.by_driver() == DeviceTotals(made, FEATURES).by_driver()
         assert followed.by_driver() == from_top(made, list(nodes.values()))
 

@@ -160,6 +160,8 @@ def test_figures_that_follow_changes_are_those_of_a_new_computation(seed: int) -
     pods = (typical(cpu="2", capacity={"memory": "30Gi"}), typical(cpu="1", count=2, capacity={"memory": "50Gi"}))
     followed = Fragmentation(made, FEATURES, pods)
     placed: list[tuple[Pod, ResourceClaim]] = []
+    # Scrapes of several programs, each in the middle of its work.
+    scrapes = [followed.follow() for _ in range(3)]
     for number in range(25):
         if placed and random.random() < 0.4:
             gone, its = placed.pop(random.randrange(len(placed)))
@@ -176,6 +178,10 @@ def test_figures_that_follow_changes_are_those_of_a_new_computation(seed: int) -
             placed.append((pod(f"pod-{number}", f"claim-{number}", on=on), its))
             put(made, None, its)
             put(made, None, placed[-1][0])
+        next(scrapes[random.randrange(3)], None)
+        if random.random() < 0.3:
+            scrapes[random.randrange(3)] = followed.follow()
+            continue
         found = followed.by_driver()
         assert found == Fragmentation(made, FEATURES, pods).by_driver()
         assert all(min(each.stranded.values()) >= 0 for each in found.values())

@@ -32,19 +32,27 @@ class PlacedPools(NamedTuple):
 
 
 class DevicePlaces:
-    """The places of a view. A reader asks which of them changed since it last asked."""
+    """The places of a view. A reader asks which of them changed."""
 
     def __init__(self, view: ClusterView, features: Features) -> None:
         self._view = view
         self._features = features
         self._next: int | None = None
+        self._outdated: set[Place] = set()
 
     def start_over(self) -> None:
         """Everything counts as changed."""
         self._next = None
 
-    def changed(self, known: Iterable[Place]) -> set[Place]:
-        """The places that changed since the last call; all of them, and those that are known, at the first."""
+    def outdated(self, known: Iterable[Place]) -> Iterator[Place]:
+        """The places that changed since a reader took them from here; all of them, and those that are known, at first. What a reader
+        leaves is for the next one.
+        """
+        self._outdated |= self._changed(known)
+        while self._outdated:
+            yield self._outdated.pop()
+
+    def _changed(self, known: Iterable[Place]) -> set[Place]:
         changes, since = self._view.changes, self._next
         entries = None if since is None else changes.since(since)
         self._next = changes.next

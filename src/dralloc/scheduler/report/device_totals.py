@@ -71,19 +71,8 @@ class DeviceTotals:
 
     def by_driver(self) -> Mapping[str, DriverTotals]:
         """Every driver that has devices in ready pools."""
-        for place in self._places.changed(self._known):
-            there = self._places.devices_at(place)
-            causes = self._causes(there)
-            if causes == self._causes_known.get(place, ()):
-                # Something else of the node changed, or one change concerns all places.
-                continue
-            self._count(place, -1)
-            self._known.pop(place, None)
-            self._causes_known.pop(place, None)
-            if there is not None:
-                self._causes_known[place] = causes
-                self._known[place] = {driver: self._totals(there, mine) for driver, mine in there.pools.items()}
-                self._count(place, 1)
+        for _ in self.follow():
+            pass
         return {
             driver: DriverTotals(
                 devices, self._counts[driver, "free"], self._counts[driver, "shares"], self._capacities_of(driver)
@@ -91,6 +80,26 @@ class DeviceTotals:
             for (driver, what), devices in sorted(self._counts.items())
             if what == "devices" and devices
         }
+
+    def follow(self) -> Iterator[None]:
+        """Take in what changed, one place in each step."""
+        for place in self._places.outdated(self._known):
+            self._take(place)
+            yield
+
+    def _take(self, place: Place) -> None:
+        there = self._places.devices_at(place)
+        causes = self._causes(there)
+        if causes == self._causes_known.get(place, ()):
+            # Something else of the node changed, or one change concerns all places.
+            return
+        self._count(place, -1)
+        self._known.pop(place, None)
+        self._causes_known.pop(place, None)
+        if there is not None:
+            self._causes_known[place] = causes
+            self._known[place] = {driver: self._totals(there, mine) for driver, mine in there.pools.items()}
+            self._count(place, 1)
 
     def _causes(self, there: PlacedPools | None) -> tuple[object, ...]:
         """What the totals of a place are made from; pools, their use and rules are compared by identity."""

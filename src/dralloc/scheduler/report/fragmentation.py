@@ -4,7 +4,7 @@ changed."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 
 from dralloc.allocator.features import Features
 from dralloc.scheduler.contract import ClusterView
@@ -51,7 +51,8 @@ class Fragmentation:
 
     def by_driver(self) -> Mapping[str, IdleDevices]:
         """Every driver that has devices, with all causes."""
-        self._follow()
+        for _ in self.follow():
+            pass
         return {
             driver: IdleDevices(idle, {cause: self._stranded[driver, cause] for cause in StrandedCause})
             for driver, idle in sorted(self._idle.items())
@@ -59,13 +60,15 @@ class Fragmentation:
 
     def on_node(self, name: str) -> Mapping[str, IdleDevices]:
         """By driver."""
-        self._follow()
+        for _ in self.follow():
+            pass
         return self._known.get(name, {})
 
     # --- Following changes ------------------------------------------------------------------------------------------
 
-    def _follow(self) -> None:
-        for place in self._places.changed(self._known):
+    def follow(self) -> Iterator[None]:
+        """Take in what changed, one place in each step."""
+        for place in self._places.outdated(self._known):
             self._count(place, -1)
             found = self._at(place)
             if found:
@@ -73,6 +76,7 @@ class Fragmentation:
                 self._count(place, 1)
             else:
                 self._known.pop(place, None)
+            yield
 
     def _count(self, place: Place, sign: int) -> None:
         for driver, each in self._known.get(place, {}).items():

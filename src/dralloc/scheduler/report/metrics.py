@@ -8,7 +8,7 @@ The label `prioritized_list` is our addition: it is `true` for claims with alter
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -168,6 +168,8 @@ class SchedulerMetrics:
     # Waiting pods by reason and profile, devices by driver. Set by the scheduler of the current term.
     waiting: Callable[[], Mapping[tuple[str, str], int]] = dict
     totals: Callable[[], Mapping[str, DriverTotals]] = dict
+    # Brings `idle` and `totals` up to date in small steps. Set by the scheduler of the current term.
+    follow: Callable[[], Iterable[None]] = tuple
 
     def devices_took(self, step: str, status: str, seconds: float) -> None:
         self.plugin_duration.observe("DynamicResources", step, status, value=seconds)
