@@ -256,6 +256,15 @@ def _long_selector() -> str:
     return "labelSelector=" + ",".join(f"!k{number}" for number in range(7000))
 
 
+def _long_field_selector() -> str:
+    return "fieldSelector=" + ",".join(f"metadata.name!=n{number}" for number in range(3000))
+
+
+def _impersonating() -> bytes:
+    extras = [f"impersonate-extra-example.com/{number}: x" for number in range(1300)]
+    return request("GET", f"{CLAIMS}/c-00001", "bad", b"", "impersonate-user: x", *extras)
+
+
 DOUBLING = [{"op": "add", "path": "/x", "value": ["y"]}, *[{"op": "copy", "from": "/x", "path": "/x/-"}] * 40]
 
 # The most expensive requests of each kind that we found.
@@ -266,6 +275,11 @@ REQUESTS: dict[str, Callable[[], bytes]] = {
     "tables": lambda: request("GET", CLAIMS, "bad", b"", "accept: application/json;as=Table;v=v1;g=meta.k8s.io"),
     "lists in another version": lambda: request("GET", CLAIMS.replace("/v1/", "/v1beta1/"), "bad"),
     "lists with a long selector": lambda: request("GET", f"{CLAIMS}?{_long_selector()}", "bad"),
+    "lists with a long field selector": lambda: request("GET", f"{CLAIMS}?{_long_field_selector()}", "bad"),
+    "watches with a long selector": lambda: request("GET", f"{CLAIMS}?watch=1&timeoutSeconds=1&{_long_selector()}", "bad"),
+    "first events of watches": lambda: request("GET", f"{CLAIMS}?watch=1&timeoutSeconds=1", "bad"),
+    "impersonation with 1,300 extras": _impersonating,
+    "an Accept header of 8,000 types": lambda: request("GET", f"{CLAIMS}/c-00001", "bad", b"", "accept: " + ",".join(f"a/{number}" for number in range(8000))),
     "a large object as YAML": lambda: request("GET", f"{PODS}/large", "bad", b"", "accept: application/yaml"),
     "a large object as a table": lambda: request("GET", f"{PODS}/large", "bad", b"", "accept: application/json;as=Table;v=v1;g=meta.k8s.io"),
     "a list as YAML": lambda: request("GET", f"{CLAIMS}?limit=500", "bad", b"", "accept: application/yaml"),

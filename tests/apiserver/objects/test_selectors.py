@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 import pytest
@@ -112,6 +114,51 @@ def test_in_and_notin_are_opposites_and_equality_is_in_one(found: dict[str, str]
     assert any(parse_label_selector(f"{key}={value}").matches(found) for value in values) is inside
 
 
+# Each kind of requirement on one key, and what it says of a value, or of `None` where there is no label.
+ORACLE: dict[str, Callable[[str | None], bool]] = {
+    "a": lambda value: value is not None,
+    "!a": lambda value: value is None,
+    "a=1": lambda value: value == "1",
+    "a!=1": lambda value: value != "1",
+    "a in (1,2)": lambda value: value in ("1", "2"),
+    "a notin (2,)": lambda value: value not in ("2", ""),
+    "a>1": lambda value: value in ("2", "3"),
+    "a>2": lambda value: value == "3",
+    "a<3": lambda value: value in ("1", "2"),
+    "a<2": lambda value: value == "1",
+}
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(sorted(ORACLE))), max_size=5),
+    st.dictionaries(st.sampled_from("abcd"), st.sampled_from(["", "1", "2", "3", "x"])),
+)
+def test_all_requirements_must_match(asked: list[tuple[str, str]], found: dict[str, str]) -> None:
+    selector = ",".join(text.replace("a", key, 1) for key, text in asked)
+    want = all(ORACLE[text](found.get(key)) for key, text in asked)
+    assert parse_label_selector(selector).matches(found) is want
+
+
+@pytest.mark.parametrize(
+    "match",
+    [
+        pytest.param(lambda: parse_label_selector(",".join(f"!k{n}" for n in range(2000))), id="absent labels"),
+        pytest.param(lambda: parse_label_selector(",".join(f"k!=v{n}" for n in range(2000))), id="values of a label"),
+        pytest.param(lambda: parse_label_selector(",".join(f"k{n}" for n in range(2000))), id="required labels"),
+        pytest.param(
+            lambda: parse_field_selector(",".join(f"metadata.name!=v{n}" for n in range(2000)), "", "Pod"), id="names"
+        ),
+    ],
+)
+def test_objects_are_compared_in_no_time_with_a_long_selector(match: Callable[[], Any]) -> None:
+    started = perf_counter()
+    query = match()
+    parsed = perf_counter()
+    for number in range(300):
+        query.matches({"k": f"w{number}", "metadata": {"name": "n"}})
+    assert perf_counter() - parsed < parsed - started
+
+
 @dataclass(frozen=True)
 class Case:
     id: str
@@ -126,6 +173,9 @@ CASES = [
     Case("nothing asked", SLICE, "", {}),
     Case("by name", SLICE, "metadata.name=s", {"metadata": {"name": "s"}}),
     Case("by another name", SLICE, "metadata.name=s", {"metadata": {"name": "t"}}, False),
+    Case("by two names", SLICE, "metadata.name=s,metadata.name=t", {"metadata": {"name": "s"}}, False),
+    Case("by none of two names", SLICE, "metadata.name!=s,metadata.name!=t", {"metadata": {"name": "t"}}, False),
+    Case("by a name that is excluded", SLICE, "metadata.name=s,metadata.name!=s", {"metadata": {"name": "s"}}, False),
     Case("by not that name", SLICE, "metadata.name!=s", {"metadata": {"name": "t"}}),
     Case("by two fields", SLICE, "spec.nodeName=n, spec.driver==d", {"spec": {"nodeName": "n", "driver": "d"}}),
     Case(

@@ -244,6 +244,8 @@ async def _push_stream(exchange: Exchange, response: HttpResponse, push: Callabl
     await exchange.begin(response)
     try:
         await push(exchange)
+    except ClientGone:
+        return
     finally:
         exchange.listen(on_writable=None, on_gone=None)
     exchange.end()

@@ -215,18 +215,18 @@ def _select(collection: Collection, options: ListOptions) -> tuple[str, Selectio
     name = fields.exact("metadata.name")
     if name and (namespace or not kind.namespaced):
         prefix += name
-    if not (labels.requirements or fields.terms):
+    if not (labels.requirements or fields.fields):
         return prefix, EVERYTHING
     return prefix, Selection(_matcher(kind, labels, fields))
 
 
 def _matcher(kind: Kind, labels: LabelQuery, fields: FieldQuery) -> Callable[[Record], bool]:
-    by_metadata = all(term.field in _BY_METADATA for term in fields.terms)
+    by_metadata = all(field in _BY_METADATA for field in fields.fields)
 
     def matches(record: Record) -> bool:
         if labels.requirements and not labels.matches(_LABELS.decode(record.value).metadata.labels):
             return False
-        if not fields.terms:
+        if not fields.fields:
             return True
         if by_metadata:
             place = {"name": name_of(record.key), "namespace": namespace_of(kind, record.key)}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
@@ -33,37 +33,76 @@ class LabelRequirement:
     operator: LabelOperator
     values: frozenset[str] = frozenset()
 
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        value = labels.get(self.key)
-        match self.operator:
+
+@dataclass(slots=True)
+class _KeyRule:
+    """All requirements on one key, so that a key is looked at once, whatever the number of requirements."""
+
+    # Without the key, an object does not match.
+    is_required: bool = False
+    is_forbidden: bool = False
+    allowed: frozenset[str] | None = None
+    excluded: set[str] = field(default_factory=set)
+    above: int | None = None
+    below: int | None = None
+
+    def add(self, requirement: LabelRequirement) -> None:
+        operator, values = requirement.operator, requirement.values
+        self.is_required |= operator not in (
+            LabelOperator.DOES_NOT_EXIST,
+            LabelOperator.NOT_EQUALS,
+            LabelOperator.NOT_IN,
+        )
+        match operator:
             case LabelOperator.EXISTS:
-                return value is not None
+                pass
             case LabelOperator.DOES_NOT_EXIST:
-                return value is None
+                self.is_forbidden = True
             case LabelOperator.EQUALS | LabelOperator.IN:
-                return value in self.values
+                self.allowed = values if self.allowed is None else self.allowed & values
             case LabelOperator.NOT_EQUALS | LabelOperator.NOT_IN:
-                return value not in self.values
-            case LabelOperator.GREATER | LabelOperator.LESS:
-                return self._compares(value)
+                self.excluded |= values
+            case LabelOperator.GREATER:
+                limit = _limit(values)
+                self.above = limit if self.above is None else max(self.above, limit)
+            case LabelOperator.LESS:
+                limit = _limit(values)
+                self.below = limit if self.below is None else min(self.below, limit)
 
-    def _compares(self, text: str | None) -> bool:
-        number = _integer(text or "")
-        (limit,) = map(_integer, self.values)
-        if number is None or limit is None:
+    def takes(self, value: str) -> bool:
+        """True if an object whose label has this value matches."""
+        if self.is_forbidden or value in self.excluded or (self.allowed is not None and value not in self.allowed):
             return False
-        return number > limit if self.operator is LabelOperator.GREATER else number < limit
+        if self.above is None and self.below is None:
+            return True
+        number = _integer(value)
+        return (
+            number is not None
+            and (self.above is None or number > self.above)
+            and (self.below is None or number < self.below)
+        )
 
 
-@dataclass(frozen=True, slots=True)
 class LabelQuery:
     """Requirements on labels, all of which must match."""
 
-    requirements: tuple[LabelRequirement, ...] = ()
+    __slots__ = ("_required", "_rules", "requirements")
+
+    def __init__(self, requirements: tuple[LabelRequirement, ...] = ()) -> None:
+        self.requirements = requirements
+        self._rules: dict[str, _KeyRule] = {}
+        for requirement in requirements:
+            self._rules.setdefault(requirement.key, _KeyRule()).add(requirement)
+        self._required = frozenset(key for key, rule in self._rules.items() if rule.is_required)
 
     def matches(self, labels: Mapping[str, str] | None) -> bool:
+        """Takes a time that depends on the labels, not on the requirements, of which a request may have thousands."""
         present = labels or {}
-        return all(requirement.matches(present) for requirement in self.requirements)
+        if len(self._required) > len(present) or not self._required <= present.keys():
+            return False
+        if len(present) < len(self._rules):
+            return all(key not in self._rules or self._rules[key].takes(value) for key, value in present.items())
+        return all(key not in present or rule.takes(present[key]) for key, rule in self._rules.items())
 
 
 def parse_label_selector(text: str) -> LabelQuery:
@@ -175,6 +214,12 @@ def _checked(requirement: LabelRequirement) -> LabelRequirement:
     return requirement
 
 
+def _limit(values: frozenset[str]) -> int:
+    (limit,) = map(_integer, values)
+    assert limit is not None, "the value of a comparison was checked"
+    return limit
+
+
 def _integer(text: str) -> int | None:
     return int(text) if len(text) < 20 and re.fullmatch(r"[+-]?[0-9]+", text) else None
 
@@ -184,44 +229,52 @@ def _integer(text: str) -> int | None:
 FieldGetter = Callable[[Document], str]
 
 
-@dataclass(frozen=True, slots=True)
-class FieldQueryTerm:
-    """One field that must, or must not, have a value."""
+@dataclass(slots=True)
+class _FieldRule:
+    """All terms on one field, so that it is read once, whatever the number of terms."""
 
-    field: str
-    value: str
-    negated: bool
     get: FieldGetter
+    wanted: set[str] = field(default_factory=set)
+    excluded: set[str] = field(default_factory=set)
 
     def matches(self, document: Document) -> bool:
-        return (self.get(document) == self.value) is not self.negated
+        value = self.get(document)
+        return value not in self.excluded and not (self.wanted and self.wanted != {value})
 
 
-@dataclass(frozen=True, slots=True)
 class FieldQuery:
     """Terms on fields, all of which must match."""
 
-    terms: tuple[FieldQueryTerm, ...] = ()
+    __slots__ = ("_rules",)
+
+    def __init__(self, rules: dict[str, _FieldRule]) -> None:
+        self._rules = rules
+
+    @property
+    def fields(self) -> Collection[str]:
+        """The fields that terms are about."""
+        return self._rules.keys()
 
     def matches(self, document: Document) -> bool:
-        return all(term.matches(document) for term in self.terms)
+        return all(rule.matches(document) for rule in self._rules.values())
 
     def exact(self, field: str) -> str | None:
-        """The one value that the field must have, or `None`; lets callers look up a key directly."""
-        values = [term.value for term in self.terms if term.field == field and not term.negated]
-        return values[0] if values else None
+        """A value that the field must have, or `None`; lets callers look up a key directly."""
+        rule = self._rules.get(field)
+        return next(iter(rule.wanted), None) if rule is not None else None
 
 
 def parse_field_selector(text: str, group: str, kind: str) -> FieldQuery:
     """Parse a kind's `fieldSelector` parameter, such as `spec.nodeName=n1,status.phase!=Failed`."""
     fields = _FIELDS.get((group, kind), _METADATA_FIELDS)
-    terms = []
+    rules: dict[str, _FieldRule] = {}
     for term in read_field_terms(text):
         get = fields.get(term.field)
         if get is None:
             raise BadRequest(_not_supported(term.field, fields, kind))
-        terms.append(FieldQueryTerm(term.field, term.value, term.negated, get))
-    return FieldQuery(tuple(terms))
+        rule = rules.setdefault(term.field, _FieldRule(get))
+        (rule.excluded if term.negated else rule.wanted).add(term.value)
+    return FieldQuery(rules)
 
 
 def _not_supported(field: str, fields: Mapping[str, FieldGetter], kind: str) -> str:

@@ -19,10 +19,10 @@ import msgspec
 
 from dralloc.api.protobuf_writer import UnencodableValue, watch_frame
 from dralloc.apiserver.http.fair_queue import FairQueue
-from dralloc.apiserver.http.flow_control import STEP_S, give_way
+from dralloc.apiserver.http.flow_control import STEP_S, Pace, give_way, metered, next_turn
 from dralloc.apiserver.http.messages import JSON, PROTOBUF, Sink
 from dralloc.apiserver.http.statuses import expired, status_of, version_too_large
-from dralloc.apiserver.objects.record_lists import Selection, in_pieces, wait_for_revision
+from dralloc.apiserver.objects.record_lists import PIECE_BYTES, Selection, in_pieces, wait_for_revision
 from dralloc.apiserver.objects.stored_form import read_document
 from dralloc.primitives.errors import ApiError, ResourceVersionTooLarge
 from dralloc.store.errors import Compacted, FutureRevision, StoreError, StoreUnavailable, WatcherTooSlow
@@ -162,8 +162,9 @@ class WatchTable:
         """Send the events of a watch to a sink: what all watches cost together is one loop over those that may write."""
         opened: list[Watch] = []
         async with aclosing(self._open_watch(request, frames, opened)) as pieces:
-            async for piece in pieces:
-                await sink.send(piece)
+            while (piece := await metered(anext(pieces, None))) is not None:
+                await metered(sink.send(piece))
+                await next_turn()
         for watch in opened:
             try:
                 await _Delivery(watch, request, frames, sink, self._fan_out).run()
@@ -211,9 +212,17 @@ class WatchTable:
         token: PageToken | None = None
         while True:
             page = await self._store.list_prefix(request.prefix, limit=EVENTS_PER_PIECE, page=token)
-            matching = filter(request.selection.matches, page.records)
-            for records in in_pieces(matching, lambda record: len(record.value)):
-                told = [frames.unshared(ADDED, record.value, record.revision) for record in records]
+            told: list[bytes] = []
+            size, pace = 0, Pace()
+            for record in page.records:
+                if request.selection.matches(record):
+                    told.append(frames.unshared(ADDED, record.value, record.revision))
+                    size += len(told[-1])
+                if size >= PIECE_BYTES or pace.is_over():
+                    yield b"".join(told), page.revision
+                    await give_way()
+                    told, size, pace = [], 0, Pace()
+            if told:
                 yield b"".join(told), page.revision
             token = page.next
             if token is None:
