@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dralloc.access.access_request import AccessRequest
-from dralloc.access.authorizer import AllowAll, Decision, Opinion
+from dralloc.access.authorizer import ALLOWED, AllowAll, Decision, Opinion
 from dralloc.access.impersonation import Impersonation, ImpersonationRefused
 from dralloc.access.users import User
 
@@ -87,6 +87,20 @@ def test_a_right_to_all_groups_suffices_for_many() -> None:
     rights = ("impersonate-on:user-info:list pods", "impersonate:user-info users bob", "impersonate:user-info groups *")
     assert isinstance(outcome(wanted, *rights), User)
     assert isinstance(outcome(User(name="bob", groups=("a",)), *rights), str)
+
+
+def test_a_right_to_all_values_is_asked_for_once() -> None:
+    questions = 0
+
+    def decide(_: AccessRequest) -> Decision:
+        nonlocal questions
+        questions += 1
+        return ALLOWED
+
+    extra = tuple((f"example.com/{number}", ("x",)) for number in range(1000))
+    wanted = User(name="bob", groups=tuple(f"g{number}" for number in range(1000)), extra=extra)
+    assert Impersonation(decide).impersonated(wanted, LIST_PODS).extra == extra
+    assert questions < 10
 
 
 def test_the_mode_that_worked_last_words_the_refusal() -> None:

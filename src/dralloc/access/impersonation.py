@@ -78,13 +78,15 @@ class Impersonation:
         if constrained:
             self._check(replace(request, user=requester, verb=f"impersonate-on:{mode}:{request.verb}"))
         verb = f"impersonate:{mode}" if constrained else "impersonate"
+        allowed = self._allowed_as_a_whole(wanted, requester, verb) if constrained else frozenset[str]()
         for asked, refusal in _identity_checks(wanted, requester, verb, constrained=constrained):
             if refusal:
                 raise ImpersonationRefused(asked, Decision(Opinion.NONE, refusal))
             if mode == "associated-node":
                 # The node is checked already: the right is one to the node of the requester, whichever it is.
                 asked = replace(asked, name="*")
-            self._check_any(asked, wanted, constrained=constrained)
+            if asked.resource not in allowed:
+                self._check(asked)
         return _completed(wanted, constrained=constrained)
 
     def _check(self, asked: AccessRequest) -> None:
@@ -92,16 +94,22 @@ class Impersonation:
         if not decision.allowed:
             raise ImpersonationRefused(asked, decision)
 
-    def _check_any(self, asked: AccessRequest, wanted: User, *, constrained: bool) -> None:
-        """Check the right to this value, or to all values if there are many of them."""
-        is_many = (asked.resource == "groups" and len(wanted.groups) >= MANY) or (
-            asked.resource == "userextras" and sum(len(values) for _, values in wanted.extra) >= MANY
+    def _allowed_as_a_whole(self, wanted: User, requester: User, verb: str) -> frozenset[str]:
+        """The resources, of which the identity has many values, with a right to all values."""
+        counts = {"groups": len(wanted.groups), "userextras": sum(len(values) for _, values in wanted.extra)}
+        return frozenset(
+            resource
+            for resource, count in counts.items()
+            if count >= MANY and self._decide(_right_to_all(resource, requester, verb)).allowed
         )
-        if constrained and is_many:
-            subresource = "*" if asked.resource == "userextras" else ""
-            if self._decide(replace(asked, subresource=subresource, name="*")).allowed:
-                return
-        self._check(asked)
+
+
+def _right_to_all(resource: str, requester: User, verb: str) -> AccessRequest:
+    subresource = "*" if resource == "userextras" else ""
+    group = AUTHENTICATION_GROUP
+    return AccessRequest(
+        user=requester, verb=verb, group=group, version="v1", resource=resource, subresource=subresource, name="*"
+    )
 
 
 def node_name(user_name: str) -> str | None:

@@ -54,13 +54,11 @@ class RbacAuthorizer:
 
     def __init__(self, objects: Iterable[Role | RoleBinding] = ()) -> None:
         # The namespace is empty for ClusterRoles.
-        self._roles: dict[tuple[str, str], tuple[PolicyRule, ...]] = {}
+        self._roles: dict[tuple[str, str], _RoleGrants] = {}
         self._bindings: dict[tuple[str, str], _Binding] = {}
         # By namespace (empty: cluster scope) and name of the subject.
         self._users: dict[str, dict[str, _Subject]] = {"": {}}
         self._groups: dict[str, dict[str, _Subject]] = {"": {}}
-        # Counts changes: what was derived from an older policy does not hold.
-        self._generation = 0
         # Replaced, not cleared, when the policy changes: a decision that another thread has begun may still store into the old one.
         self._remembered: dict[tuple[object, ...], Decision | _ByName] = {}
         for item in objects:
@@ -70,14 +68,14 @@ class RbacAuthorizer:
         """Add a role or binding, or replace the one with the same name."""
         key = _key(item)
         if isinstance(item, Role):
-            self._roles[key] = item.rules
+            self._roles[key] = _RoleGrants(item.rules)
         else:
             self._remove_binding(key)
             self._bindings[key] = binding = _Binding(item, key[0])
             for position, subject in enumerate(binding.subjects):
                 if subject is not None:
                     subjects = self._subjects(subject).setdefault(key[0], {})
-                    subjects.setdefault(subject[1], _Subject()).bindings.setdefault(binding, position)
+                    subjects.setdefault(subject[1], _Subject()).add(binding, position)
         self._forget()
 
     def remove(self, item: Role | RoleBinding) -> None:
@@ -120,12 +118,13 @@ class RbacAuthorizer:
             if of_role is None:
                 missing.append((binding.item.role_ref.kind, binding.item.role_ref.name))
             else:
-                rules.extend(of_role)
+                rules.extend(of_role.rules)
         return RulesOfUser(tuple(rules), tuple(missing))
 
     def role_rules(self, ref: RoleRef, namespace: str) -> tuple[PolicyRule, ...] | None:
         """The rules of the role that a binding in the namespace refers to; `None` if there is no such role."""
-        return self._roles.get((namespace if ref.kind == "Role" else "", ref.name))
+        found = self._roles.get((namespace if ref.kind == "Role" else "", ref.name))
+        return found.rules if found is not None else None
 
     def _subjects(self, subject: tuple[str, str]) -> dict[str, dict[str, _Subject]]:
         return self._users if subject[0] == "User" else self._groups
@@ -140,14 +139,13 @@ class RbacAuthorizer:
             subjects = scopes.get(namespace, {})
             if subject is None or (found := subjects.get(subject[1])) is None:
                 continue
-            found.bindings.pop(binding, None)
+            found.remove(binding)
             if not found.bindings:
                 del subjects[subject[1]]
             if namespace and not subjects:
                 del scopes[namespace]
 
     def _forget(self) -> None:
-        self._generation += 1
         self._remembered = {}
 
     def _subjects_of(self, user: User, namespace: str) -> list[_Subject]:
@@ -161,13 +159,17 @@ class RbacAuthorizer:
                 found += [groups[group] for group in user.groups if group in groups]
         return found
 
-    def _grants_of(self, subject: _Subject) -> _Grants:
-        grants = subject.grants
-        if grants is None or grants.generation != self._generation:
-            # In the order of names, last first, so that a reason does not depend on when bindings were created.
-            bindings = sorted(subject.bindings.items(), key=lambda each: each[0].item.metadata.name, reverse=True)
-            grants = subject.grants = _Grants(self._generation, bindings, self._roles)
-        return grants
+    def _granted(self, subject: _Subject) -> tuple[list[tuple[_RoleGrants, _Binding, int]], list[str]]:
+        """The roles that the subject has, with their bindings, and errors about roles that are missing."""
+        granted: list[tuple[_RoleGrants, _Binding, int]] = []
+        missing: list[str] = []
+        for binding, position in subject.in_order():
+            role = self._roles.get(binding.role_key)
+            if role is None:
+                missing.append(_not_found(binding.item.role_ref.kind, binding.item.role_ref.name))
+            else:
+                granted.append((role, binding, position))
+        return granted, missing
 
     def _answer(self, request: AccessRequest) -> Decision | _ByName:
         """The answer for every name at once."""
@@ -176,26 +178,27 @@ class RbacAuthorizer:
         by_name: dict[str, Decision] = {}
         errors: list[str] = []
         for subject in self._subjects_of(request.user, request.namespace):
-            grants = self._grants_of(subject)
-            errors += grants.errors
+            granted, missing = self._granted(subject)
+            errors += missing
             for resource in named:
-                for rule, binding, position in grants.by_resource.get(resource, ()):
-                    if rule.allows(verb, group):
-                        decision = binding.decision(position, request.user)
-                        if not rule.names:
-                            return decision
-                        for name in rule.names:
-                            by_name.setdefault(name, decision)
+                for role, binding, position in granted:
+                    for rule in role.by_resource.get(resource, ()):
+                        if rule.allows(verb, group):
+                            decision = binding.decision(position, request.user)
+                            if not rule.names:
+                                return decision
+                            for name in rule.names:
+                                by_name.setdefault(name, decision)
         refusal = _refusal(errors) if errors else _REFUSED
         return _ByName(by_name, refusal) if by_name else refusal
 
     def _decide_path(self, request: AccessRequest) -> Decision:
         errors: list[str] = []
         for subject in self._subjects_of(request.user, ""):
-            grants = self._grants_of(subject)
-            errors += grants.errors
-            for rule, binding, position in grants.on_paths:
-                if allows_path(rule, request.verb, request.path):
+            granted, missing = self._granted(subject)
+            errors += missing
+            for role, binding, position in granted:
+                if any(allows_path(rule, request.verb, request.path) for rule in role.on_paths):
                     return binding.decision(position, request.user)
         return _refusal(errors) if errors else _REFUSED
 
@@ -210,39 +213,61 @@ class _ByName(Struct, frozen=True, gc=False):
 class _Subject:
     """A user or group at one scope: its bindings, each with the position of the subject in it."""
 
-    __slots__ = ("bindings", "grants")
+    __slots__ = ("_in_order", "bindings")
 
     def __init__(self) -> None:
         self.bindings: dict[_Binding, int] = {}
-        self.grants: _Grants | None = None
+        self._in_order: tuple[tuple[_Binding, int], ...] | None = None
+
+    def add(self, binding: _Binding, position: int) -> None:
+        self.bindings.setdefault(binding, position)
+        self._in_order = None
+
+    def remove(self, binding: _Binding) -> None:
+        self.bindings.pop(binding, None)
+        self._in_order = None
+
+    def in_order(self) -> tuple[tuple[_Binding, int], ...]:
+        """By name, last first, so that a reason does not depend on when bindings were created."""
+        if self._in_order is None:
+            by_name = sorted(self.bindings.items(), key=lambda each: each[0].item.metadata.name, reverse=True)
+            self._in_order = tuple(by_name)
+        return self._in_order
 
 
-class _Grants:
-    """The rules that one subject has at one scope, by the resources that they name."""
+class _RoleGrants:
+    """The rules of one role. They are indexed once, when they are first asked for: a role can name as many resources as fit into
+    a request, and the policy changes more often than each role.
+    """
 
-    __slots__ = ("by_resource", "errors", "generation", "on_paths")
+    __slots__ = ("_by_resource", "on_paths", "rules")
 
-    def __init__(
-        self,
-        generation: int,
-        bindings: Iterable[tuple[_Binding, int]],
-        roles: Mapping[tuple[str, str], tuple[PolicyRule, ...]],
-    ) -> None:
-        self.generation = generation
-        self.by_resource: dict[str, list[tuple[ResourceRule, _Binding, int]]] = {}
-        self.on_paths: list[tuple[PolicyRule, _Binding, int]] = []
-        self.errors: list[str] = []
-        for binding, position in bindings:
-            rules = roles.get(binding.role_key)
-            if rules is None:
-                self.errors.append(_not_found(binding.item.role_ref.kind, binding.item.role_ref.name))
-                continue
-            for rule in rules:
-                if rule.non_resource_urls:
-                    self.on_paths.append((rule, binding, position))
-                compiled = ResourceRule.of(rule)
-                for resource in dict.fromkeys(rule.resources):
-                    self.by_resource.setdefault(resource, []).append((compiled, binding, position))
+    def __init__(self, rules: tuple[PolicyRule, ...]) -> None:
+        self.rules = rules
+        self.on_paths = tuple(rule for rule in rules if rule.non_resource_urls)
+        self._by_resource: dict[str, Sequence[ResourceRule]] | None = None
+
+    @property
+    def by_resource(self) -> Mapping[str, Sequence[ResourceRule]]:
+        if self._by_resource is None:
+            self._by_resource = _index_of(self.rules)
+        return self._by_resource
+
+
+def _index_of(rules: Iterable[PolicyRule]) -> dict[str, Sequence[ResourceRule]]:
+    several: dict[str, list[ResourceRule]] = {}
+    index: dict[str, Sequence[ResourceRule]] = {}
+    for rule in rules:
+        compiled = ResourceRule.of(rule)
+        # One for all resources that no other rule names: most of a large index.
+        alone = (compiled,)
+        for resource in dict.fromkeys(rule.resources):
+            known = index.setdefault(resource, alone)
+            if known is not alone:
+                if resource not in several:
+                    index[resource] = several[resource] = [*known]
+                several[resource].append(compiled)
+    return index
 
 
 class _Binding:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from time import perf_counter
+
 import pytest
 
-from dralloc.apiserver.http.negotiation import Form, form_of_discovery, form_of_objects
+from dralloc.apiserver.http.negotiation import Form, form_of_discovery, form_of_objects, wants_yaml
 from dralloc.primitives.errors import NotAcceptable
 
 
@@ -52,3 +54,13 @@ def test_unsupported_forms_are_not_acceptable(accept: str) -> None:
         form_of_objects(accept)
     with pytest.raises(NotAcceptable):
         form_of_discovery(accept)
+
+
+def test_what_is_not_acceptable_is_remembered() -> None:
+    accept = ",".join(f"text/x-{number}" for number in range(5000))
+    seconds: list[float] = []
+    for _ in range(5):
+        started = perf_counter()
+        assert not wants_yaml(accept)
+        seconds.append(perf_counter() - started)
+    assert min(seconds[1:]) < seconds[0] / 10

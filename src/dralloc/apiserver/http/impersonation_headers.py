@@ -29,12 +29,13 @@ def wanted_user(headers: Headers) -> User | None:
     name = _first(headers, b"impersonate-user")
     uid = _first(headers, b"impersonate-uid")
     groups = tuple(_text(value) for header, value in headers if header == b"impersonate-group")
-    extra: dict[str, tuple[str, ...]] = {}
+    extra: dict[str, list[str]] = {}
     for header, value in headers:
         if header.startswith(_EXTRA):
             key = _unescaped(_text(header.removeprefix(_EXTRA)).lower())
-            extra[key] = (*extra.get(key, ()), _text(value))
-    wanted = User(name=name, uid=uid, groups=groups, extra=tuple(sorted(extra.items())))
+            extra.setdefault(key, []).append(_text(value))
+    by_key = tuple((key, tuple(values)) for key, values in sorted(extra.items()))
+    wanted = User(name=name, uid=uid, groups=groups, extra=by_key)
     if name:
         return wanted
     if uid or groups or extra:

@@ -14,7 +14,6 @@ from typing import Final
 
 from dralloc.apiserver.http.messages import PROTOBUF
 from dralloc.apiserver.http.statuses import unwritable_answer
-from dralloc.primitives.errors import NotAcceptable
 
 META_GROUP: Final = "meta.k8s.io"
 DISCOVERY_GROUP: Final = "apidiscovery.k8s.io"
@@ -44,15 +43,17 @@ class _Range:
 
 
 def form_of_objects(accept: str) -> Form:
-    return _choice(accept)[0]
+    """Raises `NotAcceptable` if the client accepts nothing that can be written."""
+    choice = _choice(accept)
+    if choice is None:
+        raise unwritable_answer(("application/json",))
+    return choice[0]
 
 
 def wants_metadata(accept: str) -> bool:
     """True if the answer to a write is to be the metadata alone."""
-    try:
-        return _choice(accept)[0] is Form.METADATA
-    except NotAcceptable:
-        return False
+    choice = _choice(accept)
+    return choice is not None and choice[0] is Form.METADATA
 
 
 def wants_yaml(accept: str) -> bool:
@@ -67,16 +68,14 @@ def wants_protobuf(accept: str) -> bool:
 
 def _encoding(accept: str) -> str:
     """The media type that the client prefers; empty if it accepts none that can be written."""
-    try:
-        return _choice(accept)[1]
-    except NotAcceptable:
-        return ""
+    choice = _choice(accept)
+    return choice[1] if choice is not None else ""
 
 
 # Clients send the same few headers with every request.
 @lru_cache(maxsize=256)
-def _choice(accept: str) -> tuple[Form, str]:
-    """The form and the media type of the first range that can be written."""
+def _choice(accept: str) -> tuple[Form, str] | None:
+    """The form and the media type of the first range that can be written. A value, so that "none" is remembered, too."""
     for wanted in _ranges(accept):
         if not wanted.form:
             return Form.OBJECT, wanted.media_type
@@ -86,7 +85,7 @@ def _choice(accept: str) -> tuple[Form, str]:
                 return Form.TABLE, wanted.media_type
             if wanted.form in ("PartialObjectMetadata", "PartialObjectMetadataList"):
                 return Form.METADATA, wanted.media_type
-    raise unwritable_answer(("application/json",))
+    return None
 
 
 @lru_cache(maxsize=256)
@@ -113,8 +112,8 @@ def _ranges(accept: str) -> Iterator[_Range]:
     weighted: list[tuple[float, _Range]] = []
     for part in (accept or "*/*").split(","):
         media_type, *parameters = (text.strip() for text in part.split(";"))
-        named = dict(parameter.partition("=")[::2] for parameter in parameters)
         if media_type.lower() in _WRITABLE:
+            named = dict(parameter.partition("=")[::2] for parameter in parameters)
             wanted = _Range(media_type.lower(), named.get("as", ""), named.get("g", ""), named.get("v", ""))
             weighted.append((_weight(named.get("q", "")), wanted))
     weighted.sort(key=lambda pair: -pair[0])

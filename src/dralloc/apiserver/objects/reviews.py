@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
+from msgspec import Raw
 from msgspec.structs import replace
 
 from dralloc.access.access_request import AccessRequest, SelectorRequirement
@@ -20,6 +21,7 @@ from dralloc.api.review_kinds import REVIEW_KINDS, ReviewKind
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.http.authentication import VerifiedToken
 from dralloc.apiserver.http.field_terms import read_field_terms
+from dralloc.apiserver.http.flow_control import compute
 from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
 from dralloc.apiserver.http.statuses import invalid, method_not_allowed, no_such_resource
 from dralloc.apiserver.http.url_paths import ResourcePath
@@ -29,6 +31,9 @@ from dralloc.primitives import names
 from dralloc.primitives.errors import BadRequest
 from dralloc.primitives.field_errors import FieldError, FieldPath, required
 from dralloc.primitives.field_errors import invalid as invalid_value
+
+# About as many bytes as a rule has in an answer.
+RULE_SIZE: Final = 100
 
 _SPEC: Final = FieldPath.of("spec")
 _ATTRIBUTES: Final = _SPEC.child("resourceAttributes")
@@ -141,14 +146,8 @@ class Reviews:
         if not review.spec.namespace:
             raise BadRequest("no namespace on request")
         rules = await self._access.rules_of(request.user, review.spec.namespace)
-        status: Document = {
-            "resourceRules": [_resource_rule(rule) for rule in rules.resource_rules],
-            "nonResourceRules": [_non_resource_rule(rule) for rule in rules.non_resource_rules],
-            "incomplete": rules.incomplete,
-        }
-        if rules.evaluation_error:
-            status["evaluationError"] = rules.evaluation_error
-        return {"metadata": {}, "spec": review.spec, "status": status}
+        size = RULE_SIZE * (len(rules.resource_rules) + len(rules.non_resource_rules))
+        return {"metadata": {}, "spec": review.spec, "status": await compute(size, _rules_status, rules)}
 
     async def _reviewed(self, user: User, review: authorization_v1.SubjectAccessReview) -> Document:
         asked, unread = _asked(user, review.spec)
@@ -162,6 +161,18 @@ class Reviews:
         if errors:
             status["evaluationError"] = "; ".join(errors)
         return {"metadata": review.metadata, "spec": review.spec, "status": status}
+
+
+def _rules_status(rules: KnownRules) -> Raw:
+    """Encoded: a user can have many thousands of rules."""
+    status: Document = {
+        "resourceRules": [_resource_rule(rule) for rule in rules.resource_rules],
+        "nonResourceRules": [_non_resource_rule(rule) for rule in rules.non_resource_rules],
+        "incomplete": rules.incomplete,
+    }
+    if rules.evaluation_error:
+        status["evaluationError"] = rules.evaluation_error
+    return Raw(encode(status))
 
 
 def _user_of(spec: authorization_v1.SubjectAccessReviewSpec) -> User:
