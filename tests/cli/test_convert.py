@@ -59,7 +59,7 @@ def test_there_and_back_is_the_same(version: str) -> None:
         ("hello", "<stdin>: expected an object with apiVersion and kind"),
         ("[]", "<stdin>: expected an object with apiVersion and kind"),
         (f"{CLAIM}---\nkind: Pod\n", "<stdin>: expected an object with apiVersion and kind"),
-        ("# nothing\n", "no objects in -"),
+        ("# nothing\n", "no objects in <stdin>: empty, or only comments"),
     ],
     ids=["a version to come", "a version that is gone", "a kind", "a text", "a list", "no version", "nothing"],
 )  # fmt: skip

@@ -180,8 +180,10 @@ def test_what_was_applied_is_there_for_machines(api: ApiThread) -> None:
     assert (refusal["subject"], "field is immutable" in refusal["message"]) == ("resourceclaim.resource.k8s.io/c", True)
 
 
-def test_nothing_to_apply(api: ApiThread) -> None:
-    assert "no objects in -" in run(api, "apply", "-f", "-", stdin="").stderr
+@pytest.mark.parametrize("command", ["apply", "delete"])
+def test_nothing_to_do(command: str, api: ApiThread) -> None:
+    told = run(api, command, "-f", "-", stdin="# nothing\n")
+    assert (told.exit_code, "no objects in <stdin>: empty, or only comments" in told.stderr) == (2, True)
 
 
 # --- get ------------------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,24 @@ def test_a_silent_driver_gets_little_time_until_it_answers() -> None:
     assert responsiveness.timeout_s(1.0) == 1.0
     responsiveness.record(answered=True)
     assert responsiveness.timeout_s(45.0) == 45.0
+
+
+def test_a_program_that_accepts_and_never_answers_is_told_from_none() -> None:
+    async def said(path: Path) -> str:
+        with pytest.raises(RpcFailed) as failed:
+            async with calling(path, dial_s=0.2):
+                pass
+        return str(failed.value)
+
+    with short_directory() as directory, socket.socket(socket.AF_UNIX) as program:
+        path = directory / "s"
+        missing = asyncio.run(said(path))
+        program.bind(str(path))
+        program.listen()
+        silent = asyncio.run(said(path))
+    assert "nothing listens at" in missing
+    assert "a program listens at" in silent
+    assert "does not answer as a gRPC server" in silent
 
 
 def test_unanswered_calls_are_counted_over_connections() -> None:

@@ -56,8 +56,6 @@ def apply(
     sources = readable_sources(files)
     warned = _judge(sources, feature_gates)
     records = records_of(sources)
-    if not records:
-        fail(f"no objects in {', '.join(files)}")
     connection = find_server(kubeconfig, context)
 
     async def work(transport: Transport) -> list[Applied]:

@@ -43,8 +43,6 @@ def convert(
     from dralloc.cli.object_documents import to_json, to_yaml
 
     bodies = [_converted(record, to.value) for record in read_records(files)]
-    if not bodies:
-        fail(f"no objects in {', '.join(files)}")
     if output is ConvertFormat.YAML:
         say(to_yaml(bodies), newline=False)
     else:

@@ -18,6 +18,7 @@ from dralloc.cli.file_parts import PART_SIZE_MIN, Part, cut, side_by_side
 from dralloc.cli.manifest_files import Source, read_sources
 from dralloc.cli.output import fail
 
+NAMES_SHOWN_MAX: Final = 3
 # How kubectl begins a list, and each of its items.
 _LIST: Final = b"apiVersion: v1\nitems:\n- "
 _ITEM: Final = b"\n- apiVersion: "
@@ -56,7 +57,7 @@ def readable_sources(names: list[str]) -> list[Source]:
 
 
 def records_of(sources: list[Source]) -> list[ManifestRecord]:
-    """Every object of the files. Ends the command where one cannot be read."""
+    """Every object of the files. Ends the command where one cannot be read, or if they have none: a wrong file, most likely."""
     parts = [part for whole in cut(sources) for part in cut_list(whole, PART_SIZE_MIN)]
     records: list[ManifestRecord] = []
     slow = sum(len(part.content) for part in parts if not part.content.lstrip().startswith(b"{"))
@@ -64,6 +65,10 @@ def records_of(sources: list[Source]) -> list[ManifestRecord]:
         if read.error:
             fail(read.error)
         records.extend(read.records)
+    if not records:
+        names = [source.name for source in sources]
+        more = f" and {len(names) - NAMES_SHOWN_MAX} more" if len(names) > NAMES_SHOWN_MAX else ""
+        fail(f"no objects in {', '.join(names[:NAMES_SHOWN_MAX])}{more}: empty, or only comments")
     return records
 
 

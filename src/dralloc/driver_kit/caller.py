@@ -20,6 +20,7 @@ from dralloc.kubelet.plugin_limits import (
     NOTIFY_TIMEOUT_S,
     shortened,
 )
+from dralloc.kubelet.plugin_sockets import why_silent
 from dralloc.rpc.plugin_services import (
     DRA_V1,
     GET_INFO,
@@ -154,7 +155,7 @@ class Caller:
 async def calling(
     socket: Path | str, *, dial_s: float = DIAL_TIMEOUT_S, responsiveness: Responsiveness | None = None
 ) -> AsyncIterator[Caller]:
-    """A connection to the socket inside the block; raises `RpcFailed` if nothing listens there."""
+    """A connection to the socket inside the block; raises `RpcFailed` if no gRPC server answers there in time."""
     # A restarted driver must be reached at once, without a growing backoff.
     options = [
         ("grpc.max_reconnect_backoff_ms", 500),
@@ -166,7 +167,7 @@ async def calling(
             async with asyncio.timeout(dial_s):
                 await channel.channel_ready()
         except TimeoutError:
-            raise RpcFailed("UNAVAILABLE", f"nothing listens at {socket}") from None
+            raise RpcFailed("UNAVAILABLE", why_silent(str(socket))) from None
         yield Caller(channel, responsiveness)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
@@ -29,6 +30,20 @@ class SocketIdentity:
 def find_sockets(directory: Path) -> dict[str, SocketIdentity]:
     """The sockets in the directory and below it, by path, except hidden ones."""
     return dict(_sockets_below(str(directory)))
+
+
+def why_silent(path: str) -> str:
+    """Why no gRPC server has answered at the socket in time."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except BlockingIOError:
+            # So many connections wait to be accepted that there is no place for another one.
+            pass
+        except OSError:
+            return f"nothing listens at {path}"
+    return f"a program listens at {path}, but does not answer as a gRPC server: it hangs, or speaks another protocol"
 
 
 def _sockets_below(directory: str) -> Iterator[tuple[str, SocketIdentity]]:

@@ -18,7 +18,7 @@ import grpc
 import grpc.aio
 
 from dralloc.kubelet.plugin_limits import shortened
-from dralloc.kubelet.plugin_sockets import SocketIdentity, find_sockets
+from dralloc.kubelet.plugin_sockets import SocketIdentity, find_sockets, why_silent
 from dralloc.node.drivers import (
     Connect,
     DriverInstance,
@@ -145,7 +145,9 @@ class PluginWatcher:
         except (RegistrationRefused, grpc.aio.AioRpcError, TimeoutError) as error:
             failures = self._attempts[path].failures + 1
             delay_s = self._timings.register_backoff.delay_s(failures)
-            _logger.warning("cannot register plugin at %s, retrying in %.1f s: %s", path, delay_s, describe(error))
+            _logger.warning(
+                "cannot register plugin at %s, retrying in %.1f s: %s", path, delay_s, describe(error, path)
+            )
             again_at = asyncio.get_running_loop().time() + delay_s
             self._attempts[path] = Attempt(identity=identity, failures=failures, again_at=again_at)
         else:
@@ -217,12 +219,12 @@ def check_plugin(info: Any) -> tuple[PluginService, ...]:
     return services
 
 
-def describe(error: BaseException) -> str:
+def describe(error: BaseException, path: str) -> str:
     """The error of a call in one line."""
     match error:
         case grpc.aio.AioRpcError():
             return f"{error.code().name}: {shortened(error.details() or 'no details')}"
         case TimeoutError():
-            return "nothing listens at the socket"
+            return why_silent(path)
         case _:
             return str(error)
