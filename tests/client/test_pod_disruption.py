@@ -12,7 +12,7 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.known_resources import resource_for
-from dralloc.client.pod_disruption import delete_unchanged, disrupt, patch_status
+from dralloc.client.pod_disruption import disrupt, patch_status
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.primitives.errors import Conflict
 from tests.support.api_server import TOKEN, api_application
@@ -22,8 +22,8 @@ KEY = ObjectKey("default", "p")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ENDS: dict[str, Callable[[ApiCalls, Pod], Awaitable[object]]] = {
     "disrupt": lambda calls, pod: disrupt(calls, pod, "PreemptionByScheduler", "for another pod", NOW),
-    "delete": delete_unchanged,
-    "fail": lambda calls, pod: patch_status(calls, pod, {"phase": "Failed"}, if_unchanged=True),
+    "delete": lambda calls, pod: calls.delete_unchanged(PODS, pod),
+    "fail": lambda calls, pod: patch_status(calls, pod, {"phase": "Failed"}),
 }
 
 

@@ -58,7 +58,7 @@ class PodRunner:
             return
         try:
             if pod.is_terminating:
-                await self._calls.delete(PODS, key, uid=pod.metadata.uid, grace_period_s=0)
+                await self._calls.delete_unchanged(PODS, pod, grace_period_s=0)
             elif pod.status.phase == "Pending":
                 if self._may_run(pod):
                     await self._set_phase(key, pod, "Running")

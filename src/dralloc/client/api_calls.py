@@ -16,7 +16,7 @@ from dralloc.client.batch_transport import BatchTransport
 from dralloc.client.server_extensions import ServerExtensions
 from dralloc.client.status_errors import error_of_response, error_of_status, send_request
 from dralloc.client.transport import ClientRequest, EarlierWrites, Transport, TransportError, split_lines
-from dralloc.client.typed_resource import Object, ObjectKey, TypedResource
+from dralloc.client.typed_resource import Object, ObjectKey, TypedResource, key_of, version_of
 from dralloc.client.unreadable_objects import UnreadableObject, report_unreadable
 from dralloc.primitives.errors import FailedDependency
 
@@ -223,14 +223,40 @@ class ApiCalls:
         resource: TypedResource[Object],
         key: ObjectKey,
         *,
-        uid: str | None = None,
-        resource_version: str | None = None,
         grace_period_s: int | None = None,
         propagation: str | None = None,
     ) -> None:
-        """Deletes the object; with `uid` or `resource_version` only if they still match."""
+        """Deletes the object of this name, whichever it is: for users, who name what they want."""
+        await self._delete(resource, key, grace_period_s=grace_period_s, propagation=propagation)
+
+    async def delete_unchanged(
+        self,
+        resource: TypedResource[Object],
+        item: Object,
+        *,
+        grace_period_s: int | None = None,
+        propagation: str | None = None,
+    ) -> None:
+        """Deletes the object; raises Conflict if it has changed since it was read (see `version_of`)."""
+        await self._delete(
+            resource,
+            key_of(item),
+            preconditions=version_of(item),
+            grace_period_s=grace_period_s,
+            propagation=propagation,
+        )
+
+    async def _delete(
+        self,
+        resource: TypedResource[Object],
+        key: ObjectKey,
+        *,
+        preconditions: Mapping[str, str] | None = None,
+        grace_period_s: int | None = None,
+        propagation: str | None = None,
+    ) -> None:
         options: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1"}
-        if preconditions := _filled(uid=uid or "", resourceVersion=resource_version or ""):
+        if preconditions is not None:
             options["preconditions"] = preconditions
         if grace_period_s is not None:
             options["gracePeriodSeconds"] = grace_period_s

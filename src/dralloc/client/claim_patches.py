@@ -11,7 +11,7 @@ from typing import Any, Final
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_resources import resource_for
-from dralloc.client.typed_resource import key_of
+from dralloc.client.typed_resource import key_of, version_of
 
 CLAIMS: Final = resource_for(ResourceClaim)
 
@@ -42,5 +42,4 @@ def _has_parameters(config: Any) -> bool:
 
 
 def _with_preconditions(claim: ResourceClaim, patch: Mapping[str, Any]) -> dict[str, Any]:
-    known = {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version}
-    return {**patch, "metadata": {**patch.get("metadata", {}), **known}}
+    return {**patch, "metadata": {**patch.get("metadata", {}), **version_of(claim)}}

@@ -10,7 +10,7 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.timestamps import print_timestamp
 from dralloc.client.api_calls import ApiCalls, PatchType
 from dralloc.client.known_resources import resource_for
-from dralloc.client.typed_resource import key_of
+from dralloc.client.typed_resource import key_of, version_of
 
 _PODS: Final = resource_for(Pod)
 _TYPE: Final = "DisruptionTarget"
@@ -23,18 +23,8 @@ async def disrupt(calls: ApiCalls, pod: Pod, reason: str, message: str, now: dat
     """
     if not any(entry.type == _TYPE and entry.reason == reason for entry in pod.status.conditions):
         condition = disruption_target(reason, message, now)
-        pod = await patch_status(calls, pod, {"conditions": [condition]}, if_unchanged=True)
-    await delete_unchanged(calls, pod)
-
-
-async def delete_unchanged(calls: ApiCalls, pod: Pod, *, grace_period_s: int | None = None) -> None:
-    """Delete the pod; raises Conflict if it has changed since it was read.
-
-    The UID alone is not enough: a restored backup may have undone why the pod must end, and it may run on another node.
-    """
-    metadata = pod.metadata
-    version = metadata.resource_version
-    await calls.delete(_PODS, key_of(pod), uid=metadata.uid, resource_version=version, grace_period_s=grace_period_s)
+        pod = await patch_status(calls, pod, {"conditions": [condition]})
+    await calls.delete_unchanged(_PODS, pod)
 
 
 def disruption_target(reason: str, message: str, now: datetime) -> dict[str, str]:
@@ -42,8 +32,7 @@ def disruption_target(reason: str, message: str, now: datetime) -> dict[str, str
     return {"type": _TYPE, "status": "True", "reason": reason, "message": message, "lastTransitionTime": moment}
 
 
-async def patch_status(calls: ApiCalls, pod: Pod, status: Mapping[str, Any], *, if_unchanged: bool = False) -> Pod:
-    """Change these fields of the pod's status; raises Conflict if another pod has the name by now, or if the pod has changed."""
-    version = {"resourceVersion": pod.metadata.resource_version} if if_unchanged else {}
-    patch = {"metadata": {"uid": pod.metadata.uid, **version}, "status": status}
+async def patch_status(calls: ApiCalls, pod: Pod, status: Mapping[str, Any]) -> Pod:
+    """Change these fields of the pod's status; raises Conflict if the pod has changed since it was read."""
+    patch = {"metadata": version_of(pod), "status": status}
     return await calls.patch(_PODS, key_of(pod), patch, type=PatchType.STRATEGIC, subresource="status")

@@ -120,3 +120,11 @@ def _decode_once(body: bytes, object_type: type[Object]) -> Object:
 
 def key_of(item: ApiObject) -> ObjectKey:
     return ObjectKey(item.metadata.namespace, item.metadata.name)
+
+
+def version_of(item: ApiObject) -> dict[str, str]:
+    """The metadata of a patch that the server refuses with a conflict if the object has changed since it was read.
+
+    The UID alone is not enough: a restored backup keeps UIDs, and may have undone why the object is to be changed.
+    """
+    return {"uid": item.metadata.uid, "resourceVersion": item.metadata.resource_version}

@@ -16,7 +16,7 @@ from dralloc.api.resource_v1 import AllocatedDeviceStatus, ResourceClaim
 from dralloc.api.timestamps import print_timestamp
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_resources import resource_for
-from dralloc.client.typed_resource import ObjectKey, TypedResource, key_of
+from dralloc.client.typed_resource import ObjectKey, TypedResource, key_of, version_of
 from dralloc.client.work_queue import Backoff, WorkQueue, work
 from dralloc.devices.identity import ResultId
 from dralloc.driver.checkpoint import Checkpoint
@@ -108,8 +108,7 @@ class StatusWriter:
         if devices is None:
             return
         # Patch only the list, and only if the claim has not changed, so that unknown fields are kept.
-        about = {"uid": uid, "resourceVersion": claim.metadata.resource_version}
-        patch = {"metadata": about, "status": {"devices": devices}}
+        patch = {"metadata": version_of(claim), "status": {"devices": devices}}
         await self._calls.patch(CLAIMS, key, patch, subresource="status")
 
     def _fail(self, _uid: str, error: Exception) -> None:

@@ -152,9 +152,8 @@ class SlicePublisher:
                 self._check_kept(index, item, stored, pools)
 
     async def _delete(self, item: ResourceSlice) -> None:
-        metadata = item.metadata
         try:
-            await self._calls.delete(SLICES, key_of(item), uid=metadata.uid, resource_version=metadata.resource_version)
+            await self._calls.delete_unchanged(SLICES, item)
             self._metrics.slice_writes.add(self._driver, "delete")
         except NotFound:
             pass

@@ -17,7 +17,7 @@ from dralloc.api.pod_v1 import PodCondition
 from dralloc.api.timestamps import parse_timestamp
 from dralloc.client.api_calls import ApiCalls, PatchType
 from dralloc.client.event_recorder import EventRecorder, Report, reference_to
-from dralloc.client.typed_resource import key_of
+from dralloc.client.typed_resource import key_of, version_of
 from dralloc.client.work_queue import WorkQueue, work
 from dralloc.node.claims import ClaimsFailed, PodClaimPreparer, PodStage
 from dralloc.node.container_devices import HealthOf, cdi_ids, devices_status
@@ -304,8 +304,7 @@ class PodSync:
             return
         # The UID alone is not enough: a restored backup may have undone the binding, and the pod may be bound to another node by now.
         before = known.pod
-        unchanged = {"uid": before.metadata.uid, "resourceVersion": before.metadata.resource_version}
-        patch = {"metadata": unchanged, "status": status_patch(status)}
+        patch = {"metadata": version_of(before), "status": status_patch(status)}
         try:
             stored = await self._context.calls_of_node(before.spec.node_name).patch(
                 NODE_PODS, key_of(before), patch, type=PatchType.STRATEGIC, subresource="status"
@@ -332,9 +331,7 @@ class PodSync:
     async def _delete(self, pod: NodePod) -> None:
         try:
             calls = self._context.calls_of_node(pod.spec.node_name)
-            metadata = pod.metadata
-            version = metadata.resource_version
-            await calls.delete(NODE_PODS, key_of(pod), uid=metadata.uid, resource_version=version, grace_period_s=0)
+            await calls.delete_unchanged(NODE_PODS, pod, grace_period_s=0)
         except NotFound:
             return
         except Conflict as changed:

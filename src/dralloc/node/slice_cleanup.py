@@ -13,7 +13,6 @@ from collections.abc import Awaitable
 from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_resources import resource_for
-from dralloc.client.typed_resource import key_of
 from dralloc.node.retry import retry_until_done
 from dralloc.node.timings import Timings
 from dralloc.primitives.errors import Conflict, NotFound
@@ -72,11 +71,8 @@ class SliceCleanup:
         selector = f"spec.nodeName={self._node}" + (f",spec.driver={driver}" if driver else "")
         slices, _ = await self._calls.list_all(resource_for(ResourceSlice), field_selector=selector)
         for item in slices:
-            meta = item.metadata
             try:
                 # Only the listed version: a driver that is back may have written the slice again.
-                await self._calls.delete(
-                    resource_for(ResourceSlice), key_of(item), uid=meta.uid, resource_version=meta.resource_version
-                )
+                await self._calls.delete_unchanged(resource_for(ResourceSlice), item)
             except (NotFound, Conflict):
                 continue

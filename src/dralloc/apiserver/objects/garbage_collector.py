@@ -141,6 +141,9 @@ class GarbageCollector:
             await self._collect(key)
         except NotFound:
             return
+        except Conflict:
+            # It has changed since it was read.
+            self._queue(key)
         except StoreClosed:
             raise
         except (ApiError, StoreError) as error:
@@ -178,7 +181,10 @@ class GarbageCollector:
         # An owner that waits for its dependents waits for theirs, too.
         waits = _Owner.WAITING in states and bool(self._dependents.of(OwnerId(record.key, metadata.uid)))
         propagation = Propagation.FOREGROUND if waits else Propagation.BACKGROUND
-        await self._deleter.delete(kind, record.key, DeleteOptions(propagation=propagation, uid=metadata.uid))
+        # Of this version: a restored backup may have brought the owners back.
+        version = str(record.revision)
+        options = DeleteOptions(propagation=propagation, uid=metadata.uid, resource_version=version)
+        await self._deleter.delete(kind, record.key, options)
 
     async def _orphan(self, kind: Kind, record: Record, metadata: ObjectMeta) -> None:
         """Remove the references of all dependents to the owner, then release the owner."""

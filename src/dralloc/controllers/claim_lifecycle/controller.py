@@ -223,7 +223,7 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
             case RemoveFinalizer(claim):
                 await self._remove_finalizer(claim)
             case DeleteClaim(claim):
-                await self._calls.delete(CLAIMS, key_of(claim), uid=claim.metadata.uid)
+                await self._calls.delete_unchanged(CLAIMS, claim)
             case _:
                 assert_never(action)
 

@@ -65,13 +65,13 @@ def plan_claim(claim: ResourceClaim, consumers: ConsumerFacts) -> tuple[ClaimAct
         return (RemoveConsumers(claim, kept),) if kept != listed else ()
     is_protected = CLAIM_FINALIZER in claim.metadata.finalizers
     is_deleted = claim.metadata.deletion_timestamp is not None
-    actions: list[ClaimAction] = []
+    # One write for each plan: each is for the version of the claim that the one before it has made.
     if is_protected and claim.status.allocation is not None:
-        actions.append(Deallocate(claim))
-    elif listed:
-        actions.append(RemoveConsumers(claim, ()))
-    elif is_protected and (is_deleted or consumers.owner_is_done):
-        actions.append(RemoveFinalizer(claim))
+        return (Deallocate(claim),)
+    if listed:
+        return (RemoveConsumers(claim, ()),)
+    if is_protected and (is_deleted or consumers.owner_is_done):
+        return (RemoveFinalizer(claim),)
     if consumers.owner_is_done and not is_deleted:
-        actions.append(DeleteClaim(claim))
-    return tuple(actions)
+        return (DeleteClaim(claim),)
+    return ()

@@ -16,7 +16,7 @@ from dralloc.api.unstructured_object import UnstructuredObject
 from dralloc.client.claim_patches import patch_claim_status
 from dralloc.client.event_recorder import Report, reference_to
 from dralloc.client.known_resources import resource_for
-from dralloc.client.typed_resource import ObjectKey, key_of
+from dralloc.client.typed_resource import ObjectKey, key_of, version_of
 from dralloc.controllers.claim_creation import CreateClaim, ReportProblem
 from dralloc.controllers.claim_users import users_of
 from dralloc.controllers.controller_context import ControllerContext
@@ -252,7 +252,7 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
                 key = _key_of(job)
                 await self._release(tuple(self._claims.by("workload", key.workload)), key)
             case DeleteJob():
-                await self._calls.delete(JOBS, key_of(job), uid=job.metadata.uid, propagation="Background")
+                await self._calls.delete_unchanged(JOBS, job, propagation="Background")
             case CreateClaim():
                 await self._create_claim(job, action)
             case CreateWorkload() | CreatePodGroup() | ResizeGang():
@@ -293,8 +293,7 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
             raise
 
     async def _write(self, job: UnstructuredObject, status: JobStatus) -> None:
-        metadata = {"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version}
-        patch = {"metadata": metadata, "status": _document(status)}
+        patch = {"metadata": version_of(job), "status": _document(status)}
         self._jobs.keep(await self._calls.patch(JOBS, key_of(job), patch, subresource="status"))
         self._pool_of(job).written_at = self._clock.now()
 

@@ -14,7 +14,7 @@ from dralloc.api.pod_claims import controller_of
 from dralloc.api.scheduling_v1beta1 import PodGroup, Workload
 from dralloc.client.api_calls import ApiCalls, PatchType
 from dralloc.client.informer import Informer
-from dralloc.client.typed_resource import TypedResource, key_of
+from dralloc.client.typed_resource import TypedResource, key_of, version_of
 from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.jobs.plan_groups import (
     CreatePodGroup,
@@ -84,11 +84,13 @@ class JobGroups:
             gang = template.scheduling_policy.gang
             if template.name == template_name(group) and gang is not None and gang.min_count != count:
                 path = f"/spec/podGroupTemplates/{index}"
+                known = version_of(workload)
                 patch = [
+                    *({"op": "test", "path": f"/metadata/{name}", "value": value} for name, value in known.items()),
                     {"op": "test", "path": f"{path}/name", "value": template.name},
                     {"op": "replace", "path": f"{path}/schedulingPolicy/gang/minCount", "value": count},
                 ]
                 await self._calls.patch(WORKLOADS, key_of(workload), patch, type=PatchType.JSON)
         if group.min_count != count:
             policy = {"schedulingPolicy": {"gang": {"minCount": count}}}
-            await self._calls.patch(POD_GROUPS, key_of(group), {"spec": policy})
+            await self._calls.patch(POD_GROUPS, key_of(group), {"metadata": version_of(group), "spec": policy})

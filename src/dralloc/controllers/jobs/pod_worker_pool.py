@@ -17,7 +17,7 @@ from dralloc.client.api_calls import ApiCalls
 from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import TransportError
-from dralloc.client.typed_resource import ObjectKey, key_of
+from dralloc.client.typed_resource import ObjectKey
 from dralloc.controllers.jobs.plan import INDEXED
 from dralloc.controllers.jobs.pod_template import PodNames, pod_document
 from dralloc.controllers.jobs.pod_tracker import PodTracker
@@ -109,7 +109,7 @@ class PodWorkerPool:
         async def delete_pod(pod: Pod) -> None:
             self.tracker.dismissed.add(pod.metadata.uid)
             with suppress(NotFound):
-                await self.calls.delete(PODS, key_of(pod), uid=pod.metadata.uid)
+                await self.calls.delete_unchanged(PODS, pod)
 
         await _many(delete_pod, active[:count])
 

@@ -19,7 +19,7 @@ from dralloc.client.api_calls import PatchType
 from dralloc.client.event_recorder import Report, reference_to
 from dralloc.client.known_resources import resource_for
 from dralloc.client.pod_disruption import patch_status
-from dralloc.client.typed_resource import ObjectKey, key_of
+from dralloc.client.typed_resource import ObjectKey, key_of, version_of
 from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.controller_loop import Controller
 from dralloc.controllers.node_lifecycle.node_health import READY, NodeHealth, is_expired, observe, ready_status
@@ -196,14 +196,13 @@ class NodeLifecycleController(Controller[Key, Action]):
     async def _mark_unknown(self, node: Node, conditions: tuple[dict[str, str], ...]) -> None:
         _logger.warning("node %s has been silent for more than %g s", node.metadata.name, self._settings.grace_s)
         # Optimistic: a node that writes its status now is not silent.
-        metadata = {"uid": node.metadata.uid, "resourceVersion": node.metadata.resource_version}
-        patch = {"metadata": metadata, "status": {"conditions": list(conditions)}}
+        patch = {"metadata": version_of(node), "status": {"conditions": list(conditions)}}
         await self._calls.patch(NODES, key_of(node), patch, type=PatchType.STRATEGIC, subresource="status")
 
     async def _set_taints(self, action: SetTaints) -> None:
         node, zone = action.node, ZoneId.of(action.node)
-        metadata = {"uid": node.metadata.uid, "resourceVersion": node.metadata.resource_version}
-        await self._calls.patch(NODES, key_of(node), {"metadata": metadata, "spec": {"taints": action.taints or None}})
+        patch = {"metadata": version_of(node), "spec": {"taints": action.taints or None}}
+        await self._calls.patch(NODES, key_of(node), patch)
         if action.evicts:
             self._buckets[zone].taken_s = _now_s()
             self._waiting[zone].pop(node.metadata.name, None)

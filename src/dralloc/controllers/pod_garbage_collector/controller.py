@@ -12,7 +12,7 @@ from typing import ClassVar, Final, assert_never
 from dralloc.api.core_v1 import Node
 from dralloc.api.pod_v1 import FAILED, Pod
 from dralloc.client.known_resources import resource_for
-from dralloc.client.pod_disruption import delete_unchanged, disruption_target, patch_status
+from dralloc.client.pod_disruption import disruption_target, patch_status
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.controller_loop import Controller
@@ -106,6 +106,6 @@ class PodGarbageCollector(Controller[GarbageSearch, Action]):
             if not pod.is_finished:
                 conditions = [disruption_target(*disruption, self._clock.now())] if disruption is not None else []
                 status = {"phase": FAILED, "conditions": conditions}
-                pod = await patch_status(self._calls, pod, status, if_unchanged=True)
-            await delete_unchanged(self._calls, pod, grace_period_s=0)
+                pod = await patch_status(self._calls, pod, status)
+            await self._calls.delete_unchanged(PODS, pod, grace_period_s=0)
             self._metrics.collected_pods.add(why)

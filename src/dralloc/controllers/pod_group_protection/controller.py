@@ -8,7 +8,7 @@ from dralloc.api.pod_claims import group_name
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.scheduling_v1beta1 import PROTECTION_FINALIZER, PodGroup
 from dralloc.client.known_resources import resource_for
-from dralloc.client.typed_resource import ObjectKey, key_of
+from dralloc.client.typed_resource import ObjectKey, key_of, version_of
 from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.controller_loop import Controller
 from dralloc.controllers.planned_actions import PlannedActions
@@ -65,7 +65,7 @@ class PodGroupProtectionController(Controller[ObjectKey, PodGroup]):
             return
         kept = [finalizer for finalizer in metadata.finalizers if finalizer != PROTECTION_FINALIZER]
         # The revision makes the write fail if the group has changed; the change queues it again.
-        patch = {"metadata": {"finalizers": kept, "uid": metadata.uid, "resourceVersion": metadata.resource_version}}
+        patch = {"metadata": {"finalizers": kept, **version_of(action)}}
         try:
             await self._calls.patch(POD_GROUPS, key_of(action), patch)
         except NotFound:

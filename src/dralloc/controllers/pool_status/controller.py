@@ -89,7 +89,7 @@ class PoolStatusController(Controller[ObjectKey, WriteAnswer | DeleteRequest]):
     async def apply(self, action: WriteAnswer | DeleteRequest) -> None:
         request, key = action.request, key_of(action.request)
         if isinstance(action, DeleteRequest):
-            await self._calls.delete(REQUESTS, key, uid=request.metadata.uid)
+            await self._calls.delete_unchanged(REQUESTS, request)
             return
         driver = request.spec.driver
         self._metrics.pool_status_processed.add(driver)

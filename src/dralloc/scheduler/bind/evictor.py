@@ -14,13 +14,14 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.scheduling_v1beta1 import DISRUPTION_TARGET, PodGroup
 from dralloc.client.api_calls import ApiCalls, PatchType
 from dralloc.client.known_resources import resource_for
-from dralloc.client.pod_disruption import disrupt, disruption_target, patch_status
+from dralloc.client.pod_disruption import disrupt, disruption_target
 from dralloc.client.transport import TransportError
-from dralloc.client.typed_resource import key_of
+from dralloc.client.typed_resource import key_of, version_of
 from dralloc.primitives.clock import Clock
-from dralloc.primitives.errors import ApiError, Conflict, NotFound
+from dralloc.primitives.errors import ApiError, NotFound
 from dralloc.scheduler.contract import PlannedVictim
 
+PODS: Final = resource_for(Pod)
 POD_GROUPS: Final = resource_for(PodGroup)
 REASON: Final = "PreemptionByScheduler"
 
@@ -35,7 +36,9 @@ class Evictor:
         if pod.status.nominated_node_name == node:
             return None
         try:
-            await patch_status(self._calls, pod, {"nominatedNodeName": node or None})
+            # By UID alone: the pod's own conditions are written at the same time, and a late nomination keeps room for one attempt.
+            patch = {"metadata": {"uid": pod.metadata.uid}, "status": {"nominatedNodeName": node or None}}
+            await self._calls.patch(PODS, key_of(pod), patch, type=PatchType.STRATEGIC, subresource="status")
         except NotFound as gone:
             # Nothing is evicted for a pod that no longer exists.
             return f"cannot write the nominated node: {gone}" if node else None
@@ -62,10 +65,10 @@ class Evictor:
             return None
         message = f"{pod.spec.scheduler_name}: preempting to accommodate a higher priority pod"
         condition = disruption_target(REASON, message, self._clock.now())
-        patch = {"metadata": {"uid": group.metadata.uid}, "status": {"conditions": [condition]}}
+        patch = {"metadata": version_of(group), "status": {"conditions": [condition]}}
         try:
             await self._calls.patch(POD_GROUPS, key_of(group), patch, type=PatchType.STRATEGIC, subresource="status")
-        except (NotFound, Conflict):
+        except NotFound:
             # The group is gone; its pods are evicted like others.
             return None
         except (ApiError, TransportError) as error:

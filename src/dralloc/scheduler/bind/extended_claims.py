@@ -100,7 +100,7 @@ class ExtendedClaimWriter:
         if CLAIM_FINALIZER in claim.metadata.finalizers:
             left = tuple(each for each in claim.metadata.finalizers if each != CLAIM_FINALIZER)
             claim = await patch_claim(self._calls, claim, {"metadata": {"finalizers": left or None}})
-        await self._calls.delete(CLAIMS, key_of(claim), uid=claim.metadata.uid)
+        await self._calls.delete_unchanged(CLAIMS, claim)
 
     async def undo(self, claim_id: ClaimId, pod: Pod) -> None:
         """Removes what this attempt wrote. Best effort: the next attempt does what fails here."""

@@ -23,7 +23,7 @@ from dralloc.api.volume_claims import (
 from dralloc.api.volumes_v1 import PersistentVolume, PersistentVolumeClaim
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_resources import resource_read_as
-from dralloc.client.typed_resource import ObjectKey
+from dralloc.client.typed_resource import ObjectKey, version_of
 from dralloc.scheduler.bind.write_slots import WriteSlots
 from dralloc.scheduler.state.cluster_events import ClusterEvent
 from dralloc.scheduler.state.cluster_state import ClusterState
@@ -86,7 +86,7 @@ class VolumeWriter:
         # A volume that a user has reserved for the claim is not marked.
         marks = {} if reference is not None else {"annotations": {BOUND_BY_CONTROLLER: "yes"}}
         patch = {
-            "metadata": {"uid": volume.metadata.uid, "resourceVersion": volume.metadata.resource_version, **marks},
+            "metadata": {**version_of(volume), **marks},
             "spec": {"claimRef": claim_reference(claim)},
         }
         written = await self._calls.patch(VOLUMES, ObjectKey("", name), patch)
@@ -96,16 +96,9 @@ class VolumeWriter:
         claim = self._volumes.stored_claim(key)
         if claim is None:
             raise VolumesNotBound(f'persistentvolumeclaim "{key.name}" was deleted')
-        metadata = claim.metadata
-        if metadata.annotations.get(SELECTED_NODE) == node:
+        if claim.metadata.annotations.get(SELECTED_NODE) == node:
             return
-        patch = {
-            "metadata": {
-                "uid": metadata.uid,
-                "resourceVersion": metadata.resource_version,
-                "annotations": {SELECTED_NODE: node},
-            }
-        }
+        patch = {"metadata": {**version_of(claim), "annotations": {SELECTED_NODE: node}}}
         written = await self._calls.patch(CLAIMS, ObjectKey(key.namespace, key.name), patch)
         self._volumes.claim_changed(claim, written)
 
