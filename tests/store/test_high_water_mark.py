@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import random
 import shutil
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dralloc.store import log_room
-from dralloc.store.errors import Compacted, CorruptStore, LostWrites
+from dralloc.store.errors import Compacted, CorruptStore, LostWrites, StoreError
 from dralloc.store.high_water_mark import SLOT_BYTES
 from dralloc.store.records import Record
 from dralloc.store.sqlite import SqliteStore
+from dralloc.store.sqlite_file import SCHEMA_VERSION, checksum_of
 
 WRITES = 300
 # A page of the log with its header.
@@ -249,20 +251,66 @@ def test_a_store_that_was_killed_before_its_first_write_needs_no_mark(tmp_path: 
     assert contents(tmp_path / "s.db") == []
 
 
-def test_a_store_of_an_earlier_version_gets_a_mark(crashed: Crashed) -> None:
-    path = crashed.with_files()
+def make_earlier_version(path: Path, *, has_identity: bool) -> None:
+    """Gives a file the format of version 1."""
 
-    async def write() -> None:
+    async def change() -> None:
         async with await SqliteStore.open(path) as store:
-            store._file._connection.execute("DROP TABLE identity")
+            execute = store._file._connection.execute
+            for revision, key, value in execute("SELECT revision, key, value FROM version").fetchall():
+                checksum = checksum_of(revision, key, value, salt=0)
+                execute("UPDATE version SET checksum = ? WHERE revision = ?", (checksum, revision))
+            if not has_identity:
+                execute("DROP TABLE identity")
+            execute("PRAGMA user_version = 1")
+
+    asyncio.run(change())
+    if not has_identity:
         path.with_name("s.db-mark").unlink()
-        async with await SqliteStore.open(path) as store:
-            await store.create("/new", b"")
 
-    asyncio.run(write())
+
+@pytest.mark.parametrize("has_identity", [True, False])
+def test_a_store_of_an_earlier_version_gets_a_mark_and_the_format_of_this_one(
+    crashed: Crashed, has_identity: bool
+) -> None:
+    path = crashed.with_files()
+    make_earlier_version(path, has_identity=has_identity)
+    assert contents(path) == crashed.records
+    assert contents(path) == crashed.records
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
+    connection.close()
     path.write_bytes(crashed.files["s.db"])
-    with pytest.raises(LostWrites):
+    with pytest.raises(StoreError):
         contents(path)
+
+
+def test_the_log_of_another_store_is_refused(tmp_path: Path) -> None:
+    ours, them = (make_crashed(tmp_path / name, name.encode()) for name in ("ours", "them"))
+    ours.with_name("s.db-wal").write_bytes(them.with_name("s.db-wal").read_bytes())
+    before = files_of(ours)
+    with pytest.raises(CorruptStore, match=r"or of another store, whose write-ahead log s\.db-wal lies here"):
+        contents(ours)
+    assert files_of(ours) == before
+
+
+def make_crashed(directory: Path, content: bytes) -> Path:
+    """The files of a store whose process was killed with a few writes in its log."""
+
+    async def write() -> dict[str, bytes]:
+        async with await SqliteStore.open(running / "s.db") as store:
+            for number in range(40):
+                await store.create(f"/{number:03}", content * 100)
+                if number == 35:
+                    store._file._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            return files_of(running / "s.db")
+
+    running = directory.with_name(f"{directory.name}-running")
+    directory.mkdir()
+    running.mkdir()
+    for name, bytes_ in asyncio.run(write()).items():
+        (directory / name).write_bytes(bytes_)
+    return directory / "s.db"
 
 
 def test_a_store_that_need_not_be_synced_starts_a_new_history_by_itself(crashed: Crashed) -> None:

@@ -19,6 +19,9 @@ class ApswConnection:
         with as_sqlite3_errors():
             return ApswCursor(self._connection.execute(statement, tuple(values)))
 
+    def interrupt(self) -> None:
+        self._connection.interrupt()
+
     def executescript(self, script: str) -> None:
         with as_sqlite3_errors():
             for _ in self._connection.execute(script):

@@ -3,8 +3,9 @@ loop.
 
 One row for each kept revision, so a write is an append and loading is one scan; reads are served from memory, so there
 is no index. Each row has a checksum, rows after the compaction have consecutive revisions, and the number of older rows
-is recorded: damage and missing rows are detected when the file is opened. A missing end is detected by the high-water
-mark, a file of its own.
+is recorded: damage and missing rows are detected when the file is opened. The checksums depend on the identity of the store, so
+that rows of another one are damage, too: SQLite takes any write-ahead log that lies beside the file. A missing end is detected by
+the high-water mark, a file of its own.
 
 A store that lost writes or was restored from a backup gets a new history: a new identity, and new revisions for all records,
 higher than any revision that was given out before. So clients notice that what they know is outdated.
@@ -36,7 +37,8 @@ from dralloc.store.revisioned_map import RevisionedMap
 from dralloc.system_clock import SystemClock
 
 APPLICATION_ID = 0x64726163
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""Files of version 1 have checksums without the identity, and may have no identity; they are changed when they are opened."""
 IDENTITY_BYTES = 16
 ROWS_PER_STATEMENT_MAX = 128
 WAL_PAGES_MAX = 4000
@@ -50,6 +52,7 @@ SCHEMA = f"""
     CREATE TABLE compaction (revision INTEGER NOT NULL, survivors INTEGER NOT NULL);
     INSERT INTO compaction VALUES ({FIRST_REVISION}, 0);
     CREATE TABLE identity (id BLOB NOT NULL);
+    INSERT INTO identity VALUES (randomblob({IDENTITY_BYTES}));
     PRAGMA application_id = {APPLICATION_ID};
     PRAGMA user_version = {SCHEMA_VERSION};
     COMMIT;
@@ -97,6 +100,8 @@ class SqliteFile:
         self._clock = clock or SystemClock()
         self._disk = disk = disk or Disk()
         self._survivors = 0
+        # What the checksums of rows begin with: 0 in a file of version 1.
+        self._salt = 0
         self._failure: StoreError | None = None
         self._mark: MarkFile | None = None
         self._log_room = LogRoom(log_path(path), disk, bytes_max=LOG_BYTES_MAX)
@@ -122,6 +127,9 @@ class SqliteFile:
 
         Raises LostWrites if only the end is missing; if that is accepted, a new history starts.
         """
+        with self._explaining_errors():
+            (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+            self._salt = _salt_of(self._identity()) if version == SCHEMA_VERSION else 0
         revisioned = self._load(limits)
         with self._explaining_errors():
             mark = read_mark(self._path, self._disk)
@@ -137,6 +145,8 @@ class SqliteFile:
                 records = revisioned.page("", revision=None, limit=None, token=None).records
                 found = self.begin_history(records, first_revision=first_of_history(newest, self._clock.now()))
                 revisioned = self._load(limits)
+            elif not self._salt:
+                self._add_salt(found.identity)
             if mark is None or mark.identity != found.identity:
                 write_mark(self._path, found, self._disk)
             self._mark = MarkFile(self._path, self._disk)
@@ -154,6 +164,7 @@ class SqliteFile:
             for revision, record in enumerate(ordered, first_revision)
         ]
         identity = os.urandom(IDENTITY_BYTES)
+        self._salt = _salt_of(identity)
         with self._explaining_errors():
             self._connection.execute("BEGIN IMMEDIATE")
             self._connection.execute("DELETE FROM version")
@@ -163,8 +174,21 @@ class SqliteFile:
             self._connection.execute("CREATE TABLE IF NOT EXISTS identity (id BLOB NOT NULL)")
             self._connection.execute("DELETE FROM identity")
             self._connection.execute("INSERT INTO identity VALUES (?)", (identity,))
+            self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             self._connection.execute("COMMIT")
         return Mark(identity=identity, revision=newest)
+
+    def _add_salt(self, identity: bytes) -> None:
+        """Changes a sound file of version 1, in one transaction."""
+        self._salt = _salt_of(identity)
+        execute = self._connection.execute
+        execute("BEGIN IMMEDIATE")
+        for (revision,) in execute("SELECT revision FROM version").fetchall():
+            key, value = execute("SELECT key, value FROM version WHERE revision = ?", (revision,)).fetchone()
+            checksum = checksum_of(revision, key, value, self._salt)
+            execute("UPDATE version SET checksum = ? WHERE revision = ?", (checksum, revision))
+        execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        execute("COMMIT")
 
     def _load(self, limits: HistoryLimits) -> RevisionedMap:
         with self._explaining_errors(), _all_kept():
@@ -238,8 +262,12 @@ class SqliteFile:
             self._mark.close()
 
     def close_unchanged(self) -> None:
-        """Closes a file that cannot be used, for a person to look at: SQLite would delete its log."""
+        """Closes a file that cannot be used, for a person to look at: SQLite would move its log, which may be that of another
+        store, into the database, and delete it.
+        """
         with self._disk.keeping(log_path(self._path)):
+            # Nothing is moved by a connection that is interrupted.
+            self._connection.interrupt()
             self._close()
 
     @contextlib.contextmanager
@@ -340,11 +368,14 @@ class SqliteFile:
         query = f"SELECT revision, key, value, checksum FROM version WHERE {condition} ORDER BY revision"
         for revision, key, value, checksum in self._connection.execute(query, (bound,)):
             try:
-                intact = checksum == checksum_of(revision, key, value)
+                intact = checksum == checksum_of(revision, key, value, self._salt)
             except (AttributeError, TypeError):
                 intact = False  # Damage can change a column's type, too.
             if not intact:
-                raise self._corrupt(f"the record at revision {revision} is damaged")
+                raise self._corrupt(
+                    f"the record at revision {revision} is damaged, or of another store, whose write-ahead log "
+                    f"{log_path(self._path).name} lies here"
+                )
             yield revision, key, value
 
     def _events(self, revisioned: RevisionedMap) -> Iterator[StoreEvent]:
@@ -365,7 +396,8 @@ class SqliteFile:
         # busy event loop takes milliseconds.
         for start in range(0, len(events), ROWS_PER_STATEMENT_MAX):
             part = events[start : start + ROWS_PER_STATEMENT_MAX]
-            self._connection.execute(_insert(len(part)), [column for event in part for column in _row(event)])
+            columns = [column for event in part for column in _row(event, self._salt)]
+            self._connection.execute(_insert(len(part)), columns)
 
     def _discard(self, compaction: Compaction) -> None:
         for start in range(0, len(compaction.unreachable), ROWS_PER_STATEMENT_MAX):
@@ -420,15 +452,20 @@ def _all_kept() -> Iterator[None]:
             gc.enable()
 
 
-def checksum_of(revision: int, key: str, value: bytes | None) -> int:
-    """Detects damaged and swapped rows; a deletion differs from an empty value."""
-    head = zlib.crc32(key.encode(), revision & 0xFFFFFFFF)
+def checksum_of(revision: int, key: str, value: bytes | None, salt: int) -> int:
+    """Detects damaged and swapped rows, and those of another store; a deletion differs from an empty value."""
+    head = zlib.crc32(key.encode(), (revision ^ salt) & 0xFFFFFFFF)
     return head if value is None else zlib.crc32(value, head ^ 1)
 
 
-def _row(event: StoreEvent) -> tuple[int, str, bytes | None, int]:
+def _salt_of(identity: bytes) -> int:
+    # Not 0, which is the salt of version 1.
+    return zlib.crc32(identity) or 1
+
+
+def _row(event: StoreEvent, salt: int) -> tuple[int, str, bytes | None, int]:
     value = event.record.value if event.record else None
-    return event.revision, event.key, value, checksum_of(event.revision, event.key, value)
+    return event.revision, event.key, value, checksum_of(event.revision, event.key, value, salt)
 
 
 @cache
