@@ -91,6 +91,31 @@ def test_a_request_that_gets_no_turn_in_time_is_shed_and_others_go_on() -> None:
     assert asyncio.run(main()) == ["alice", "bob"]
 
 
+def test_requests_that_wait_too_long_are_shed_before_it_is_their_turn() -> None:
+    async def main() -> int:
+        control, turns = FlowControl(), 0
+        alice = control.flow_of(ALICE, LEVEL, 0)
+
+        async def use_up_all_turns() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                busy(0.001)
+                control.use(alice, 1.0)
+                await asyncio.sleep(0)
+
+        hogging = asyncio.create_task(use_up_all_turns())
+        # A turn wakes 20 of them, so that the last would have to wait for 100 turns.
+        waiting = [control.wait(control.flow_of(BOB, LEVEL, number), at_most_s=0.01) for number in range(2_000)]
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+        assert all(isinstance(outcome, TooManyRequests) for outcome in outcomes)
+        hogging.cancel()
+        await asyncio.gather(hogging, return_exceptions=True)
+        return turns
+
+    assert asyncio.run(main()) < 50
+
+
 def test_health_checks_never_wait() -> None:
     async def main() -> list[str]:
         control, served = FlowControl(), list[str]()

@@ -27,7 +27,7 @@ class FairQueue(Generic[T]):
 
     def __init__(self, weights: Mapping[Hashable, float] | None = None) -> None:
         self._weights = weights or {}
-        self._root: _Flow[T] = _Flow()
+        self._root: _Flow[T] = _Flow(())
         self._numbers = count()
         self._length = 0
 
@@ -41,29 +41,30 @@ class FairQueue(Generic[T]):
             flow = parent.flows.get(key) or parent.add(key)
             if not flow.is_waiting:
                 flow.is_waiting = True
-                flow.tag = max(flow.tag, parent.now)
-                heappush(parent.waiting, (flow.tag, next(self._numbers), key))
+                if flow.tag < parent.now:
+                    flow.tag = parent.now
+                heappush(parent.waiting, (flow.tag, next(self._numbers), flow))
             parent = flow
         parent.items.append(item)
 
     def pop(self) -> tuple[Path, T]:
         """The next item and its path; the queue is not empty."""
         self._length -= 1
-        parent = self._root
-        way: list[tuple[_Flow[T], Hashable, _Flow[T]]] = []
-        while not parent.items:
-            key = parent.pop()
-            flow = parent.flows[key]
-            way.append((parent, key, flow))
-            parent = flow
-        item = parent.items.popleft()
-        weight = self._weights.get(way[0][1], 1.0) if way else 1.0
-        for parent, key, flow in reversed(way):
-            flow.tag += _COST_MIN_S / (weight if parent is self._root else 1.0)
-            flow.is_waiting = bool(flow.items or flow.waiting)
-            if flow.is_waiting:
-                heappush(parent.waiting, (flow.tag, next(self._numbers), key))
-        return tuple(key for _, key, _ in way), item
+        flow = self._root
+        way: list[tuple[_Flow[T], _Flow[T]]] = []
+        while not flow.items:
+            parent, flow = flow, flow.next()
+            way.append((parent, flow))
+        item = flow.items.popleft()
+        weight = self._weights.get(flow.path[0], 1.0) if way else 1.0
+        for parent, below in reversed(way):
+            below.tag += _COST_MIN_S / (weight if parent is self._root else 1.0)
+            if below.items or below.waiting:
+                heapreplace(parent.waiting, (below.tag, next(self._numbers), below))
+            else:
+                below.is_waiting = False
+                heappop(parent.waiting)
+        return flow.path, item
 
     def charge(self, path: Path, cost_s: float) -> None:
         """Count the time that an item of the flow took."""
@@ -79,39 +80,40 @@ class FairQueue(Generic[T]):
     def forget(self) -> None:
         """Forget what was served: no flow owes another anything for time that no other wanted. The queue is empty."""
         assert not self._length
-        self._root = _Flow()
+        self._root = _Flow(())
 
 
 class _Flow(Generic[T]):
     """Flows below it, or items at the end of a path."""
 
-    __slots__ = ("flows", "is_waiting", "items", "now", "tag", "waiting")
+    __slots__ = ("flows", "is_waiting", "items", "now", "path", "tag", "waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path) -> None:
+        self.path = path
         self.tag = 0.0
         self.is_waiting = False
         # Virtual time of the flows below.
         self.now = 0.0
         self.flows: dict[Hashable, _Flow[T]] = {}
-        self.waiting: list[tuple[float, int, Hashable]] = []
+        # A heap by tag, then by number.
+        self.waiting: list[tuple[float, int, _Flow[T]]] = []
         self.items: deque[T] = deque()
 
-    def pop(self) -> Hashable:
-        """The key of the flow below whose turn it is."""
+    def next(self) -> _Flow[T]:
+        """The flow below whose turn it is; it stays the first that waits."""
         while True:
-            tag, number, key = self.waiting[0]
-            flow = self.flows[key]
+            tag, number, flow = self.waiting[0]
             if flow.tag <= tag:
-                heappop(self.waiting)
-                self.now = max(self.now, tag)
-                return key
+                if self.now < tag:
+                    self.now = tag
+                return flow
             # It was charged while it waited.
-            heapreplace(self.waiting, (flow.tag, number, key))
+            heapreplace(self.waiting, (flow.tag, number, flow))
 
     def add(self, key: Hashable) -> _Flow[T]:
         if len(self.flows) >= _FLOWS_KEPT:
             self._forget_idle()
-        flow = self.flows[key] = _Flow()
+        flow = self.flows[key] = _Flow((*self.path, key))
         return flow
 
     def _forget_idle(self) -> None:

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Hashable
 from contextvars import ContextVar
 from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import count
 from math import inf
 from time import perf_counter
 from typing import Any, Final, ParamSpec, Protocol, TypeVar
@@ -194,7 +195,11 @@ class FlowControl:
     def __init__(self) -> None:
         # What waits; the result is false if it has waited too long.
         self._queue: FairQueue[asyncio.Future[bool]] = FairQueue(SHARES)
-        self._waiting: Counter[str] = Counter()
+        # By user.
+        self._waiting: dict[str, int] = {}
+        # The times until which turns are waited for, a heap: a timer for each would cost more than the wait. A number makes them unique.
+        self._ends: list[tuple[float, int, asyncio.Future[bool]]] = []
+        self._numbers = count()
         self._used_s = 0.0
         self._turn_ends = False
         # Woken, but not running yet.
@@ -255,26 +260,25 @@ class FlowControl:
             _logger.warning("%s of %s held the event loop for %.2f s", flow.request, flow.user, seconds)
 
     async def wait_to_start(self, flow: RequestFlow) -> None:
-        if self._waiting[flow.user] >= WAITING_MAX:
+        if self._waiting.get(flow.user, 0) >= WAITING_MAX:
             raise self.reject(flow, "queue-full")
         await self.wait(flow, at_most_s=WAIT_MAX_S)
 
     async def wait(self, flow: RequestFlow, *, at_most_s: float | None = None) -> None:
         loop = asyncio.get_running_loop()
         ends_s = None if at_most_s is None else loop.time() + at_most_s
-        self._waiting[flow.user] += 1
+        self._waiting[flow.user] = self._waiting.get(flow.user, 0) + 1
         try:
             while True:
                 turn = loop.create_future()
-                timer = None if ends_s is None else loop.call_at(ends_s, _expire, turn)
+                if ends_s is not None:
+                    heappush(self._ends, (ends_s, next(self._numbers), turn))
                 self._queue.push(flow.path, turn)
                 self._is_contended = True
                 self._end_turn_soon()
                 try:
                     await turn
                 finally:
-                    if timer is not None:
-                        timer.cancel()
                     if turn.done() and not turn.cancelled() and turn.result():
                         self._starting -= 1
                 # It may also have been woken in vain again and again.
@@ -285,9 +289,10 @@ class FlowControl:
                 if self._used_s < TURN_S:
                     return
         finally:
-            self._waiting[flow.user] -= 1
-            if not self._waiting[flow.user]:
+            if self._waiting[flow.user] == 1:
                 del self._waiting[flow.user]
+            else:
+                self._waiting[flow.user] -= 1
 
     async def compute(self, flow: RequestFlow, work: Callable[[], T]) -> T:
         """The result of the work, done by a thread."""
@@ -309,12 +314,21 @@ class FlowControl:
                 turn.set_result(True)
                 self._starting += 1
                 room_s -= max(self._costs_s.get(str(user), 0.0), COST_MIN_S)
+        self._end_waits()
         if self._queue or self._starting:
             self._end_turn_soon()
         elif self._is_contended:
             self._is_contended = False
             self._queue.forget()
             self._costs_s.clear()
+
+    def _end_waits(self) -> None:
+        """Wake what has waited too long, and forget what waits no more. There is a next turn as long as anything waits."""
+        now_s = asyncio.get_running_loop().time()
+        while self._ends and (self._ends[0][2].done() or self._ends[0][0] <= now_s):
+            _, _, turn = heappop(self._ends)
+            if not turn.done():
+                turn.set_result(False)
 
     def _end_turn_soon(self) -> None:
         if not self._turn_ends:
@@ -326,8 +340,3 @@ class FlowControl:
         self.rejected.add(flow.level.value, reason)
         self._log.count(f"{flow.user} ({flow.level.value})")
         return TooManyRequests("too many requests, please try again later", details=ErrorDetails(retry_after_s=1))
-
-
-def _expire(turn: asyncio.Future[bool]) -> None:
-    if not turn.done():
-        turn.set_result(False)

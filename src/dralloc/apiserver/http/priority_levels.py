@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from enum import Enum
+from enum import StrEnum
 from typing import Final
 
 from dralloc.access.users import COMPONENTS, User
 from dralloc.apiserver.http.url_paths import ResourcePath, parse_path
 
 
-class PriorityLevel(Enum):
-    """The levels of Kubernetes' default configuration, as far as they differ here; the value is the name in metrics."""
+class PriorityLevel(StrEnum):
+    """The levels of Kubernetes' default configuration, as far as they differ here; the value is the name in metrics.
+
+    Text, because the hash of other enumerations is computed by Python: levels are keys of queues.
+    """
 
     EXEMPT = "exempt"
     LEADER_ELECTION = "leader-election"
