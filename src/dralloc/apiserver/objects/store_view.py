@@ -57,6 +57,8 @@ class StoreView:
         So it has every change that was acknowledged before the caller's last read of the store began. Raises StoreUnavailable.
         """
         wanted = self._store.newest_seen if revision is None else revision
+        if 0 < wanted <= self.revision:
+            return
         if self._watch is not None:
             try:
                 self._catch_up(self._watch, wanted)
