@@ -11,7 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.support.request_fuzzer import FuzzReport, fuzz_server, make_request
+from tests.support.random_requests import make_request
+from tests.support.request_fuzzer import FuzzReport, fuzz_server
 from tests.support.server_process import server_process
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.local_api import LocalApi, with_api
-from tests.support.request_fuzzer import fuzz_server, make_request
+from tests.support.random_requests import make_request
+from tests.support.request_fuzzer import fuzz_server
 from tests.support.server_process import server_process
 
 REQUESTS = 4_000
