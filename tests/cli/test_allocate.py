@@ -8,41 +8,10 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from dralloc.cli.main import app
-
-CASES = Path(__file__).parents[1] / "cases" / "explain"
-CLUSTER, CLAIMS = str(CASES / "cluster.yaml"), str(CASES / "claims.yaml")
-
-NODES = """\
-apiVersion: v1
-kind: Node
-metadata: {name: n1, labels: {zone: a}}
----
-apiVersion: v1
-kind: Node
-metadata: {name: n2, labels: {zone: b}}
-spec: {taints: [{key: reserved, effect: NoSchedule}]}
-"""
-
-POD = """\
-apiVersion: v1
-kind: Pod
-metadata: {{name: p, namespace: ml, uid: uid-of-p}}
-spec:
-  containers: [{{name: c, image: i}}]
-  resourceClaims: [{{name: own, resourceClaimTemplateName: eight}}]
-{more}
-"""
-
-
-def run(*arguments: str, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(app, ["allocate", *arguments], input=stdin)
-
-
-def rows(result: Result) -> list[list[str]]:
-    return [line.split() for line in result.stdout.splitlines() if "/" in line.split(" ", 1)[0]]
+from tests.cli.allocate_command import CASES, CLAIMS, CLUSTER, NODES, POD, rows, run
 
 
 def test_everything_that_waits_is_served_in_order_from_what_is_left() -> None:
@@ -109,112 +78,6 @@ def test_a_pod_has_its_claims_served_together_or_not_at_all() -> None:
     result = run("-f", CLUSTER, "-f", CLAIMS, "--pod", "ml/hungry")
     assert result.exit_code == 1
     assert rows(result) == []
-
-
-JOB = """\
-apiVersion: batch/v1
-kind: Job
-metadata: {{name: sweep, namespace: ml, annotations: {{{annotations}}}}}
-spec:
-  parallelism: {pods}
-  {more}
-  template:
-    spec:
-      restartPolicy: Never
-      containers: [{{name: c, image: i}}]
-      resourceClaims: [{{name: own, {source}}}]
----
-"""
-TEMPLATE = """\
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaimTemplate
-metadata: {name: eight, namespace: ml}
-spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu}}]}}}
-"""
-
-
-@pytest.mark.parametrize(
-    ("job", "claims"),
-    [
-        ({"pods": 2}, ["ml/sweep-0-own", "ml/sweep-1-own"]),
-        ({"pods": 2, "more": "completions: 1"}, ["ml/sweep-0-own"]),
-        ({"pods": 2, "more": "suspend: true"}, []),
-        (
-            {"pods": 2, "annotations": "dralloc.io/shared-claims: shared=eight", "source": "resourceClaimName: shared"},
-            ["ml/shared"],
-        ),
-    ],
-    ids=["a claim each", "no more than there is to do", "suspended", "one claim for all"],
-)
-def test_a_job_is_its_pods(job: dict[str, object], claims: list[str]) -> None:
-    source = JOB.format(**{"more": "", "annotations": "", "source": "resourceClaimTemplateName: eight", **job})
-    result = run("-f", CLUSTER, "-f", "-", stdin=source + TEMPLATE)
-    assert [row[0] for row in rows(result)] == claims
-    assert ("note: job ml/sweep: counted as " in result.stderr) == bool(claims)
-
-
-DEPLOYMENT = """\
-apiVersion: apps/v1
-kind: {kind}
-metadata: {{name: serve, namespace: ml}}
-spec:
-  {more}
-  selector: {{matchLabels: {{app: serve}}}}
-  template:
-    metadata: {{labels: {{app: serve}}}}
-    spec:
-      containers: [{{name: c, image: i}}]
-      resourceClaims: [{{name: own, resourceClaimTemplateName: eight}}]
----
-"""
-
-
-@pytest.mark.parametrize(
-    ("kind", "more", "claims", "note"),
-    [
-        ("Deployment", "replicas: 2", ["ml/serve-0-own", "ml/serve-1-own"], "counted as 2 pods"),
-        ("Deployment", "", ["ml/serve-0-own"], "counted as 1 pod"),
-        ("DaemonSet", "", [], "ignored; the pods of DaemonSets are not simulated"),
-    ],
-)
-def test_a_deployment_is_its_pods(kind: str, more: str, claims: list[str], note: str) -> None:
-    result = run("-f", CLUSTER, "-f", "-", stdin=DEPLOYMENT.format(kind=kind, more=more) + TEMPLATE)
-    assert [row[0] for row in rows(result)] == claims
-    assert f"note: {kind.lower()} ml/serve: {note}" in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("annotation", "said"),
-    [
-        ("nonsense", "job ml/sweep: annotation dralloc.io/shared-claims: 'nonsense' is not of the form claim=template"),
-        ("shared=none", "job ml/sweep: claim shared: template ml/none does not exist"),
-    ],
-)
-def test_a_job_whose_claims_cannot_be_told_is_refused(annotation: str, said: str) -> None:
-    source = JOB.format(
-        more="", pods=1, annotations=f"dralloc.io/shared-claims: {annotation}", source="resourceClaimName: x"
-    )
-    result = run("-f", CLUSTER, "-f", "-", stdin=source)
-    assert (result.exit_code, said in result.stderr) == (2, True)
-
-
-@pytest.mark.parametrize(
-    ("workload", "owner"),
-    [
-        (
-            JOB.format(more="", pods=2, annotations="", source="resourceClaimTemplateName: eight"),
-            "kind: Job, name: sweep",
-        ),
-        (DEPLOYMENT.format(kind="Deployment", more="replicas: 2"), "kind: ReplicaSet, name: serve-5d8f"),
-    ],
-    ids=["job", "deployment"],
-)
-def test_the_pods_that_a_workload_has_count_and_not_the_workload(workload: str, owner: str) -> None:
-    """As in what kubectl printed of a cluster."""
-    owners = f"ownerReferences: [{{apiVersion: x/v1, {owner}, uid: u, controller: true}}]"
-    pod = POD.format(more="").replace("uid: uid-of-p", f"uid: uid-of-p, {owners}")
-    result = run("-f", CLUSTER, "-f", "-", stdin=f"{pod}---\n{workload}{TEMPLATE}")
-    assert [row[0] for row in rows(result)] == ["ml/p-own"]
 
 
 def test_only_on_the_node_that_is_asked_for() -> None:

@@ -5,118 +5,38 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import msgspec
 import pytest
-from msgspec.structs import replace
 
 from dralloc.api.batch_v1 import Job
-from dralloc.api.codec import decode
 from dralloc.api.core_v1 import Node
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
-from dralloc.doctor.checkpoints import CheckpointForm, CheckpointRecords, PreparedClaim
 from dralloc.doctor.cluster_facts import ClusterFacts
-from dralloc.doctor.examination import CHECKS, HealthCheckResult, examine
+from dralloc.doctor.examination import CHECKS
 from dralloc.primitives.features import FeatureGates
 from dralloc.whatif.cluster_objects import ClusterObjects, ReadKind
-from dralloc.whatif.side_facts import CertificateDates, CertificateRequest, ComponentGates, SideFacts, UnreadFact
-
-NOW = datetime(2026, 6, 1, 12, 0, 0, tzinfo=UTC)
-KINDS: tuple[type[ApiObject], ...] = (ResourceClaim, Pod, Node, ResourceSlice, DeviceClass, DeviceTaintRule, Job)
-
-
-def time(**ago: float) -> str:
-    return (NOW - timedelta(**ago)).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-NOTHING_BESIDE = SideFacts()
-LONG = time(hours=3)
-JUST_NOW = time(seconds=30)
-
-
-def made(kind: type[ApiObject], name: str, *, namespace: str = "", created: str = LONG, **parts: Any) -> ApiObject:
-    metadata = {"name": name, "namespace": namespace, "uid": f"uid-{name}", "creationTimestamp": created}
-    metadata |= parts.pop("metadata", {})
-    return decode(msgspec.json.encode({"metadata": metadata, **parts}), kind)
-
-
-def claim(name: str = "c", *users: dict[str, str], is_allocated: bool = True, **metadata: Any) -> ApiObject:
-    result = {"request": "r", "driver": "gpu.example.com", "pool": "n", "device": "d"}
-    status = {"allocation": {"devices": {"results": [result]}}} if is_allocated else {}
-    return made(
-        ResourceClaim, name, namespace="default", metadata=metadata, status={**status, "reservedFor": list(users)}
-    )
-
-
-def user(name: str, resource: str = "pods", group: str = "") -> dict[str, str]:
-    return {"resource": resource, "apiGroup": group, "name": name, "uid": f"uid-{name}"}
-
-
-def pod(name: str, claim_name: str = "", *, node: str = "", phase: str = "Running", **metadata: Any) -> ApiObject:
-    claims = [{"name": "c", "resourceClaimName": claim_name}] if claim_name else []
-    spec = {"nodeName": node, "containers": [{"name": "c"}], "resourceClaims": claims}
-    return made(Pod, name, namespace="default", metadata=metadata, spec=spec, status={"phase": phase})
-
-
-def node(name: str, *, ready: str = "True", since: str = LONG, **allocatable: str) -> ApiObject:
-    conditions = [{"type": "Ready", "status": ready, "lastTransitionTime": since}]
-    amounts = {key.replace("__", "/").replace("_", "."): value for key, value in allocatable.items()}
-    return made(Node, name, status={"conditions": conditions, "allocatable": amounts})
-
-
-def slices(
-    name: str = "s",
-    node_name: str | None = "n",
-    *,
-    driver: str = "gpu.example.com",
-    count: int = 1,
-    generation: int = 1,
-    of: int = 1,
-    **metadata: Any,
-) -> ApiObject:
-    spec: dict[str, Any] = {
-        "driver": driver,
-        "pool": {"name": "n", "generation": generation, "resourceSliceCount": of},
-        "devices": [{"name": f"d{number}"} for number in range(count)],
-    }
-    spec |= {"nodeName": node_name} if node_name else {"allNodes": True}
-    return made(ResourceSlice, name, metadata=metadata, spec=spec)
-
-
-def device_class(resource: str, expression: str = "true") -> ApiObject:
-    spec = {"extendedResourceName": resource, "selectors": [{"cel": {"expression": expression}}]}
-    return made(DeviceClass, "class", spec=spec)
-
-
-def rule(effect: str = "NoSchedule", **selector: str) -> ApiObject:
-    spec = {"deviceSelector": selector, "taint": {"key": "k", "effect": effect}}
-    return made(DeviceTaintRule, "rule", spec=spec)
-
-
-def written(text: str) -> dict[str, Any]:
-    return {"managedFields": [{"manager": "m", "time": LONG}, {"manager": "newest", "time": text}]}
-
-
-def facts(
-    *objects: ApiObject,
-    beside: SideFacts = NOTHING_BESIDE,
-    read: Mapping[type[ApiObject], ReadKind] | None = None,
-    **more: Any,
-) -> ClusterFacts:
-    """A cluster that was read completely, unless `read` says otherwise."""
-    found = ClusterObjects(FeatureGates.defaults(), now=NOW, facts=beside)
-    for each in objects:
-        found.add(each)
-    return ClusterFacts(objects=found, read={**dict.fromkeys(KINDS, ReadKind()), **(read or {})}, **more)
-
-
-def result_of(check: str, cluster: ClusterFacts) -> HealthCheckResult:
-    (found,) = examine(cluster, [CHECKS[check]])
-    return found
+from dralloc.whatif.side_facts import ComponentGates, SideFacts, UnreadFact
+from tests.doctor.faulty_clusters import (
+    JUST_NOW,
+    KINDS,
+    LONG,
+    NOW,
+    claim,
+    device_class,
+    facts,
+    made,
+    node,
+    pod,
+    result_of,
+    rule,
+    slices,
+    time,
+    user,
+    written,
+)
+from tests.doctor.test_side_fact_checks import GATE, checkpoint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -366,88 +286,6 @@ def test_a_node_that_could_not_be_read_is_not_gone() -> None:
     found = result_of("dead-driver", facts(slices(), node("other"), read={Node: left_out}))
     assert not found.findings
     assert found.is_failed
-
-
-# --- Certificates, gates, checkpoints --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("begin", "end", "want"),
-    [
-        (LONG, time(days=-31), ()),
-        (LONG, time(days=-29), ("warning",)),
-        (LONG, time(seconds=1), ("error",)),
-        (LONG, time(), ("error",)),
-        (time(seconds=-1), time(days=-300), ("error",)),
-    ],
-)
-def test_a_certificate_counts_before_its_end_and_before_its_beginning(
-    begin: str, end: str, want: tuple[str, ...]
-) -> None:
-    for holder in ("server", "client", "authority"):
-        dates = CertificateDates(holder=holder, subject="CN=x", not_before=begin, not_after=end)
-        found = result_of("certificate", facts(beside=SideFacts(certificates=(dates,)))).findings
-        assert tuple(each.severity.value for each in found) == want
-
-
-def test_a_request_whose_holder_has_a_newer_certificate_is_no_fault() -> None:
-    old = CertificateRequest(name="old", signer="s", subject="CN=n", not_before=LONG, not_after=time(days=-2))
-    new = replace(old, name="new", not_after=time(days=-200))
-    other = replace(new, subject="CN=other")
-    for requests, want in (((old, new), []), ((old, other), ["certificatesigningrequest old"]), ((new,), [])):
-        found = result_of("certificate", facts(beside=SideFacts(certificate_requests=requests))).findings
-        assert [each.subject for each in found] == want
-
-
-GATE = "DRAConsumableCapacity"
-
-
-@pytest.mark.parametrize(
-    ("components", "want", "command"),
-    [
-        ({"apiserver": True, "scheduler x": True}, None, ""),
-        ({"apiserver": True, "scheduler x": False}, "error", f"dralloc scheduler --feature-gates {GATE}=true"),
-        ({"apiserver": False, "scheduler x": True}, "warning", f"dralloc scheduler --feature-gates {GATE}=false"),
-        ({"apiserver": True, "kube-scheduler y": False}, "error", f"kube-scheduler --feature-gates {GATE}=true"),
-        ({"scheduler x": True, "controllers": False}, "warning", f"dralloc controllers --feature-gates {GATE}=true"),
-        ({"apiserver": True, "scheduler x": None}, None, ""),
-    ],
-)
-def test_gates_are_compared_between_components(
-    components: dict[str, bool | None], want: str | None, command: str
-) -> None:
-    known = tuple(
-        ComponentGates(component=name, known_from="here", gates={} if on is None else {GATE: on})
-        for name, on in components.items()
-    )
-    found = result_of("feature-gates", facts(components=known)).findings
-    assert [(each.severity.value, each.commands) for each in found] == ([(want, (command,))] if want else [])
-
-
-def checkpoint(**record: Any) -> CheckpointRecords:
-    claims = (PreparedClaim(**{"namespace": "default", "name": "c", "uid": "uid-c", "drivers": ("d",), **record}),)
-    written = record.pop("written", NOW - timedelta(hours=1))
-    return CheckpointRecords(file="f", form=CheckpointForm.NODE, claims=claims, written=written)
-
-
-@pytest.mark.parametrize(
-    ("objects", "record", "want"),
-    [
-        ((claim(),), {}, None),
-        ((), {}, "does not exist"),
-        ((claim(),), {"uid": "another"}, "is another one"),
-        ((claim(is_allocated=False),), {}, "is not allocated"),
-        ((claim(), pod("p", "c")), {"pods": frozenset({"uid-p"})}, None),
-        ((claim(), pod("p", "c", phase="Succeeded")), {"pods": frozenset({"uid-p"})}, "are gone"),
-        ((claim(),), {"pods": frozenset({"uid-p"})}, "are gone"),
-    ],
-)
-def test_a_checkpoint_is_compared_with_claims_and_pods(
-    objects: tuple[ApiObject, ...], record: dict[str, Any], want: str | None
-) -> None:
-    found = result_of("stale-checkpoint", facts(*objects, checkpoints=(checkpoint(**record),))).findings
-    assert [want in each.message for each in found if want] == ([True] if want else [])
-    assert bool(found) == (want is not None)
 
 
 def test_names_cannot_break_out_of_a_command() -> None:

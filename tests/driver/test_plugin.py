@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
-from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
-from dralloc.client.async_client import AsyncClient
-from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport, TransportError
-from dralloc.driver import AllocatedClaim, Device, Driver, DriverFunctions, PreparedDevice, capacity, device
-from dralloc.driver.checkpoint import Checkpoint
-from dralloc.driver.instances import AlreadyRunning
+from dralloc.driver import AllocatedClaim, Device, DriverFunctions, PreparedDevice, device
 from dralloc.driver.plugin import Plugin
 from dralloc.driver.settings import BadDriverSettings
 from dralloc.driver.slices import InvalidPools
@@ -25,62 +18,14 @@ from dralloc.driver_kit.claim_maker import CannotAllocate, exactly
 from dralloc.rpc.plugin_services import DRA_V1, DRA_V1BETA1
 from dralloc.testing.builders import alternative, first_available
 from dralloc.testing.driver_bench import DriverBench, bench_on, bench_server, bench_settings, driver_bench
-
-
-class MemoryDriver(Driver):
-    """Two cards whose memory is shared, and one that is not."""
-
-    name = "gpu.example.com"
-
-    def __init__(self) -> None:
-        self.log: list[str] = []
-        self.before_prepare: Callable[[AllocatedClaim], None] = lambda _: None
-
-    def devices(self) -> Iterable[Device]:
-        memory = capacity("80Gi", default="10Gi", minimum="1Gi", step="1Gi")
-        shared = [device(f"gpu-{number}", shareable=True, capacity={"memory": memory}) for number in range(2)]
-        return [*shared, device("whole")]
-
-    def prepare(self, claim: AllocatedClaim) -> Iterable[PreparedDevice]:
-        self.log.append(f"prepare {claim.name}")
-        self.before_prepare(claim)
-        return [
-            found.prepared(
-                env={"GPU": found.name, "MEMORY": str(found.consumed.get("memory", "all"))},
-                state={"call": len(self.log), "others": [other.name for other in claim.others]},
-            )
-            for found in claim.devices
-        ]
-
-    def unprepare(self, claim: AllocatedClaim) -> None:
-        self.log.append(f"unprepare {claim.name} {[found.name for found in claim.devices]}")
-
-
-def on_bench(
-    directory: Path,
-    scenario: Callable[[DriverBench, MemoryDriver], Awaitable[None]],
-    driver: MemoryDriver | None = None,
-) -> None:
-    async def run() -> None:
-        tested = driver or MemoryDriver()
-        async with driver_bench(tested, directory) as bench:
-            await scenario(bench, tested)
-
-    asyncio.run(run())
-
-
-async def shared_claim(bench: DriverBench, name: str, memory: str = "3Gi") -> ResourceClaim:
-    return await bench.claim(name, exactly("gpu", bench.class_name, capacity={"memory": memory}))
-
-
-async def whole_claim(bench: DriverBench, name: str) -> ResourceClaim:
-    return await bench.claim(name, exactly("gpu", bench.class_name, where="device.allowMultipleAllocations == false"))
-
-
-def share_of(claim: ResourceClaim) -> str | None:
-    assert claim.status.allocation is not None
-    return claim.status.allocation.devices.results[0].share_id
-
+from tests.driver.memory_driver import (
+    MemoryDriver,
+    SlowClaims,
+    on_bench,
+    share_of,
+    shared_claim,
+    whole_claim,
+)
 
 # --- Preparing and unpreparing ------------------------------------------------------------------------------------
 
@@ -314,115 +259,6 @@ def test_a_claim_that_is_unprepared_while_it_is_read_is_not_prepared_afterwards(
     asyncio.run(run())
 
 
-# --- Restarts and updates -----------------------------------------------------------------------------------------
-
-
-def test_a_restarted_driver_gives_the_same_answers(directory: Path) -> None:
-    async def run() -> None:
-        settings = bench_settings(directory)
-        async with bench_server() as transport:
-            async with bench_on(transport, MemoryDriver(), settings) as bench:
-                name = bench.name_of(await shared_claim(bench, "c"))
-                before = await bench.caller.prepare([name])
-            # The CDI directory may be emptied separately.
-            for path in settings.cdi_dir.iterdir():
-                path.unlink()
-            driver = MemoryDriver()
-            async with bench_on(transport, driver, settings) as bench:
-                assert await bench.caller.prepare([name]) == before
-                assert len(bench.cdi_documents()) == 1
-                assert driver.log == []
-                await bench.caller.unprepare([name])
-                assert driver.log == ["unprepare c ['gpu-0']"]
-
-    asyncio.run(run())
-
-
-def test_an_interrupted_preparation_is_repeated_or_undone(directory: Path) -> None:
-    async def run() -> None:
-        settings = bench_settings(directory)
-        async with bench_server() as transport:
-            async with bench_on(transport, MemoryDriver(), settings) as bench:
-                again, undone = [bench.name_of(await shared_claim(bench, name)) for name in ("again", "undone")]
-                await bench.caller.prepare([again, undone])
-            checkpoint = Checkpoint(settings.data_dir("gpu.example.com") / "claims")
-            for record in checkpoint.all():
-                checkpoint.write(replace(record, is_prepared=False, devices=()))
-            driver = MemoryDriver()
-            async with bench_on(transport, driver, settings) as bench:
-                assert (await bench.caller.prepare([again]))[again.uid].error == ""
-                assert (await bench.caller.unprepare([undone]))[undone.uid].error == ""
-            assert driver.log == ["prepare again", "unprepare undone ['gpu-0']"]
-
-    asyncio.run(run())
-
-
-def test_two_instances_share_the_work(directory: Path) -> None:
-    async def run() -> None:
-        async with bench_server() as transport, AsyncExitStack() as stack:
-            old, new = MemoryDriver(), MemoryDriver()
-            first = await stack.enter_async_context(
-                bench_on(transport, old, bench_settings(directory, pod_uid="uid-1"))
-            )
-            name = first.name_of(await shared_claim(first, "c"))
-            answers = await first.caller.prepare([name])
-            second = bench_on(transport, new, bench_settings(directory, pod_uid="uid-2"))
-            async with second as bench:
-                sockets = sorted(path.name for path in (directory / "registry").iterdir())
-                assert sockets == ["gpu.example.com-uid-1-reg.sock", "gpu.example.com-uid-2-reg.sock"]
-                assert await bench.caller.prepare([name]) == answers
-                assert await first.caller.prepare([name]) == answers
-                assert (await bench.caller.unprepare([name]))[name.uid].error == ""
-                assert (await first.caller.unprepare([name]))[name.uid].error == ""
-            assert (old.log, new.log) == (["prepare c"], ["unprepare c ['gpu-0']"])
-            assert [path.name for path in (directory / "registry").iterdir()] == ["gpu.example.com-uid-1-reg.sock"]
-
-    asyncio.run(run())
-
-
-def test_only_the_newest_instance_publishes(directory: Path) -> None:
-    class Changing(MemoryDriver):
-        def __init__(self, *names: str) -> None:
-            super().__init__()
-            self.names = names
-
-        def devices(self) -> Iterable[Device]:
-            return [device(name) for name in self.names]
-
-    async def published(client: AsyncClient) -> list[str]:
-        return [found.name for item in await client.list(ResourceSlice) for found in item.spec.devices or ()]
-
-    async def run() -> None:
-        async with bench_server() as transport, AsyncExitStack() as stack:
-            old = await stack.enter_async_context(
-                bench_on(transport, Changing("old"), bench_settings(directory, pod_uid="1"))
-            )
-            async with bench_on(transport, Changing("new"), bench_settings(directory, pod_uid="2")) as new:
-                assert await published(new.client) == ["new"]
-                await old.plugin.republish()
-                await new.plugin.republish()
-                await new.plugin.published()
-                assert await published(new.client) == ["new"]
-            await old.plugin.republish()
-            await old.plugin.published()
-            assert await published(old.client) == ["old"], "an update that was taken back"
-
-    asyncio.run(run())
-
-
-def test_an_instance_that_would_take_the_sockets_of_another_does_not_start(directory: Path) -> None:
-    async def run() -> None:
-        settings = bench_settings(directory)
-        async with bench_server() as transport, bench_on(transport, MemoryDriver(), settings) as bench:
-            with pytest.raises(AlreadyRunning, match="another instance serves"):
-                async with bench_on(transport, MemoryDriver(), settings):
-                    raise AssertionError("two at once")
-            name = bench.name_of(await shared_claim(bench, "c"))
-            assert (await bench.caller.prepare([name]))[name.uid].error == "", "the first one is not harmed"
-
-    asyncio.run(run())
-
-
 # --- Around it ----------------------------------------------------------------------------------------------------
 
 
@@ -443,78 +279,6 @@ def test_registration_describes_the_driver(directory: Path) -> None:
     on_bench(directory, scenario)
     assert list((directory / "registry").iterdir()) == []
     assert not (directory / "plugins" / "gpu.example.com" / "dra.sock").exists()
-
-
-class Relay:
-    """A transport over another one."""
-
-    def __init__(self, inner: Transport) -> None:
-        self.inner = inner
-
-    async def send(self, request: ClientRequest) -> ClientResponse:
-        return await self.inner.send(request)
-
-    def stream(self, request: ClientRequest) -> AbstractAsyncContextManager[Stream]:
-        return self.inner.stream(request)
-
-    async def close(self) -> None:
-        await self.inner.close()
-
-
-class Offline(Relay):
-    """A transport to a server that can be disconnected."""
-
-    is_down = False
-
-    async def send(self, request: ClientRequest) -> ClientResponse:
-        if self.is_down:
-            raise TransportError("the server is away")
-        return await super().send(request)
-
-
-class SlowClaims(Relay):
-    """A transport to a server that reads claims when it may."""
-
-    def __init__(self, inner: Transport) -> None:
-        super().__init__(inner)
-        self.go = asyncio.Event()
-        self.go.set()
-        self.asked = asyncio.Event()
-
-    async def send(self, request: ClientRequest) -> ClientResponse:
-        if request.method == "GET" and "/resourceclaims/" in request.path and not self.go.is_set():
-            self.asked.set()
-            await self.go.wait()
-        return await super().send(request)
-
-
-def test_prepared_claims_are_answered_without_an_api_server(directory: Path) -> None:
-    async def run() -> None:
-        async with bench_server() as transport:
-            line = Offline(transport)
-            async with bench_on(line, MemoryDriver(), bench_settings(directory)) as bench:
-                known, new = [bench.name_of(await shared_claim(bench, name)) for name in ("known", "new")]
-                before = await bench.caller.prepare([known])
-                line.is_down = True
-                answers = await bench.caller.prepare([known, new])
-                assert answers[known.uid] == before[known.uid]
-                assert answers[new.uid].error == "claim default/new: the server is away"
-                assert (await bench.caller.unprepare([known]))[known.uid].error == ""
-
-    asyncio.run(run())
-
-
-def test_a_damaged_checkpoint_file_affects_one_claim(directory: Path) -> None:
-    async def scenario(bench: DriverBench, driver: MemoryDriver) -> None:
-        names = [bench.name_of(await shared_claim(bench, name)) for name in ("a", "b")]
-        await bench.caller.prepare(names)
-        damaged = bench.settings.data_dir(driver.name) / "claims" / f"{names[0].uid}.json"
-        damaged.write_bytes(b"{}")
-        for answers in (await bench.caller.prepare(names), await bench.caller.unprepare(names)):
-            assert str(damaged) in answers[names[0].uid].error
-            assert answers[names[1].uid].error == ""
-
-    on_bench(directory, scenario)
 
 
 def test_metrics_count_calls_claims_and_writes(directory: Path) -> None:
