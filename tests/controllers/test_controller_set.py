@@ -6,7 +6,6 @@ import asyncio
 import subprocess
 import sys
 import urllib.request
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from random import Random
 
@@ -19,7 +18,7 @@ from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.cli.main import app
 from dralloc.client.async_client import AsyncClient, connect_async
 from dralloc.client.in_process_transport import InProcessTransport
-from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport
+from dralloc.client.transport import ClientRequest, ClientResponse, Transport
 from dralloc.controllers.controller_set import LEASE, ControllerSet
 from dralloc.primitives.features import FeatureGates
 from dralloc.simulator.network import Faults
@@ -29,6 +28,7 @@ from tests.support.api_server import TOKEN, api_application
 from tests.support.child_process import child_process
 from tests.support.controlled_cluster import controlled_cluster
 from tests.support.faulty_transport import FaultyTransport
+from tests.support.relay_transport import RelayTransport
 from tests.support.server_process import server_process
 from tests.support.workloads import claim_template, pod, template
 
@@ -76,22 +76,17 @@ def test_one_of_two_processes_leads_and_the_other_takes_over() -> None:
     run_virtual(main())
 
 
-class WithoutResource:
+class WithoutResource(RelayTransport):
     """A server that does not serve a resource, or forbids to read it."""
 
     def __init__(self, inner: Transport, plural: str, status: int) -> None:
-        self._inner, self._plural, self._status = inner, plural, status
+        super().__init__(inner)
+        self._plural, self._status = plural, status
 
     async def send(self, request: ClientRequest) -> ClientResponse:
         if request.path.endswith(f"/{self._plural}"):
             return ClientResponse(status=self._status, body=b"404 page not found")
         return await self._inner.send(request)
-
-    def stream(self, request: ClientRequest) -> AbstractAsyncContextManager[Stream]:
-        return self._inner.stream(request)
-
-    async def close(self) -> None:
-        await self._inner.close()
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from dralloc.simulator.network import Faults
 from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import allocation, claim, held, request
 from tests.support.controlled_cluster import ControlledCluster, controlled_cluster
+from tests.support.relay_transport import RelayTransport
 from tests.support.workloads import claim_template, existing, pod, pod_group, template
 
 PODS_PATH = "/api/v1/pods"
@@ -104,11 +105,11 @@ def test_claims_and_reservations_converge_over_a_bad_network(seed: int) -> None:
     run_virtual(main())
 
 
-class BlindToPods:
+class BlindToPods(RelayTransport):
     """Lists and watches without a pod: those of a client whose list is from before the pod, and the next one from after it."""
 
     def __init__(self, inner: Transport) -> None:
-        self._inner = inner
+        super().__init__(inner)
 
     async def send(self, request: ClientRequest) -> ClientResponse:
         response = await self._inner.send(request)
@@ -120,9 +121,6 @@ class BlindToPods:
 
     def stream(self, request: ClientRequest) -> AbstractAsyncContextManager[Stream]:
         return self._silent() if request.path == PODS_PATH else self._inner.stream(request)
-
-    async def close(self) -> None:
-        await self._inner.close()
 
     @asynccontextmanager
     async def _silent(self) -> AsyncIterator[Stream]:

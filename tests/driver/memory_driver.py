@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport, TransportError
+from dralloc.client.transport import ClientRequest, ClientResponse, Transport, TransportError
 from dralloc.driver import AllocatedClaim, Device, Driver, PreparedDevice, capacity, device
 from dralloc.driver_kit.claim_maker import exactly
 from dralloc.testing.driver_bench import DriverBench, driver_bench
+from tests.support.relay_transport import RelayTransport
 
 
 class MemoryDriver(Driver):
@@ -69,23 +69,7 @@ def share_of(claim: ResourceClaim) -> str | None:
     return claim.status.allocation.devices.results[0].share_id
 
 
-class Relay:
-    """A transport over another one."""
-
-    def __init__(self, inner: Transport) -> None:
-        self.inner = inner
-
-    async def send(self, request: ClientRequest) -> ClientResponse:
-        return await self.inner.send(request)
-
-    def stream(self, request: ClientRequest) -> AbstractAsyncContextManager[Stream]:
-        return self.inner.stream(request)
-
-    async def close(self) -> None:
-        await self.inner.close()
-
-
-class Offline(Relay):
+class Offline(RelayTransport):
     """A transport to a server that can be disconnected."""
 
     is_down = False
@@ -96,7 +80,7 @@ class Offline(Relay):
         return await super().send(request)
 
 
-class SlowClaims(Relay):
+class SlowClaims(RelayTransport):
     """A transport to a server that reads claims when it may."""
 
     def __init__(self, inner: Transport) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
@@ -11,9 +10,10 @@ import pytest
 from dralloc.api.core_v1 import Node
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
-from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport
+from dralloc.client.transport import ClientRequest, ClientResponse, Transport
 from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import claim, device_class, request
+from tests.support.relay_transport import RelayTransport
 from tests.support.scheduled_cluster import ScheduledCluster, gpus, in_cluster, node, our_pod, scheduled_cluster
 
 GPU, NIC = "example.com/gpu", "example.com/nic"
@@ -193,7 +193,7 @@ async def test_pods_with_devices_take_nothing_from_a_plugin_that_comes_later(clu
 # --- Failures ---------------------------------------------------------------------------------------------------
 
 
-class FailingTransport:
+class FailingTransport(RelayTransport):
     """Lets the n-th write fail: before the server executes it, or after. It then dies, or the response is an error."""
 
     def __init__(self, write: int, *, is_done: bool, dies: bool) -> None:
@@ -201,7 +201,7 @@ class FailingTransport:
         self.has_failed = asyncio.Event()
 
     def around(self, inner: Transport) -> Transport:
-        self._inner = inner
+        super().__init__(inner)
         return self
 
     async def send(self, request: ClientRequest) -> ClientResponse:
@@ -219,12 +219,6 @@ class FailingTransport:
         if self._dies and self.has_failed.is_set():
             await asyncio.Event().wait()
         return await self._inner.send(request)
-
-    def stream(self, request: ClientRequest) -> AbstractAsyncContextManager[Stream]:
-        return self._inner.stream(request)
-
-    async def close(self) -> None:
-        await self._inner.close()
 
 
 # The claim, its status with its finalizer, the pod's status, the binding.

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
-
 import pytest
 
 from dralloc.api.codec import encode
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
-from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport
+from dralloc.client.transport import ClientRequest, ClientResponse, Transport
 from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
+from tests.support.relay_transport import RelayTransport
 from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod, scheduled_cluster
 from tests.support.scripted_transport import Loss, ScriptedTransport
 
@@ -31,25 +30,19 @@ async def placed(cluster: ScheduledCluster) -> int:
     return sum(bool(pod.spec.node_name) for pod in await cluster.client.list(Pod))
 
 
-class CountingTransport:
+class CountingTransport(RelayTransport):
     """Counts the writes of claims."""
 
     def __init__(self) -> None:
         self.claim_writes = 0
 
     def around(self, inner: Transport) -> Transport:
-        self._inner = inner
+        super().__init__(inner)
         return self
 
     async def send(self, request: ClientRequest) -> ClientResponse:
         self.claim_writes += request.method == "PATCH" and "/resourceclaims/" in request.path
         return await self._inner.send(request)
-
-    def stream(self, request: ClientRequest) -> AbstractAsyncContextManager[Stream]:
-        return self._inner.stream(request)
-
-    async def close(self) -> None:
-        await self._inner.close()
 
 
 @pytest.mark.slow

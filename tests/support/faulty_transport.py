@@ -9,13 +9,14 @@ from random import Random
 
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport, TransportError
 from dralloc.simulator.network import Faults
+from tests.support.relay_transport import RelayTransport
 
 
-class FaultyTransport:
+class FaultyTransport(RelayTransport):
     """A transport with faults. After a lost answer the server has made the change and the client does not know."""
 
     def __init__(self, inner: Transport, random: Random, faults: Faults) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._random = random
         self.faults = faults
         self._late: set[asyncio.Task[None]] = set()
@@ -53,9 +54,6 @@ class FaultyTransport:
             raise TransportError(f"lost: {request.method} {request.path}")
         async with self._inner.stream(request) as stream:
             yield _BreakingStream(stream, self._random, self.faults)
-
-    async def close(self) -> None:
-        await self._inner.close()
 
 
 class _BreakingStream:

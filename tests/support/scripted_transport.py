@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from enum import Enum, auto
 
 from dralloc.apiserver.http.url_paths import ResourcePath, parse_path
-from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport, TransportError
+from dralloc.client.transport import ClientRequest, ClientResponse, Transport, TransportError
+from tests.support.relay_transport import RelayTransport
 
 
 class Loss(Enum):
@@ -19,7 +19,7 @@ class Loss(Enum):
     ANSWER = auto()
 
 
-class ScriptedTransport:
+class ScriptedTransport(RelayTransport):
     """A transport that loses and delays the requests that a script selects.
 
     If the script returns a response, that is the answer, and the server does not get the request.
@@ -31,7 +31,7 @@ class ScriptedTransport:
         script: Callable[[ClientRequest], Loss | ClientResponse],
         delay_s: Callable[[ClientRequest], float] = lambda _: 0.0,
     ) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._script = script
         self._delay_s = delay_s
 
@@ -47,12 +47,6 @@ class ScriptedTransport:
         if loss is Loss.ANSWER:
             raise TransportError(f"lost the answer to {request.method} {request.path}")
         return response
-
-    def stream(self, request: ClientRequest) -> AbstractAsyncContextManager[Stream]:
-        return self._inner.stream(request)
-
-    async def close(self) -> None:
-        await self._inner.close()
 
 
 class LosesFirstAnswers:

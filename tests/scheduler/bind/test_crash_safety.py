@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AbstractAsyncContextManager
 
 import pytest
 
 from dralloc.api.pod_claims import CLAIM_FINALIZER, is_reserved_for
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport
+from dralloc.client.transport import ClientRequest, ClientResponse, Transport
 from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
 from tests.support.extensions import WithoutExtensions
+from tests.support.relay_transport import RelayTransport
 from tests.support.scheduled_cluster import ScheduledCluster, node, our_pod, scheduled_cluster
 
 # Two claims: two statuses, a binding; without the server's extension two finalizers, too.
 WRITES = [(write, True) for write in range(1, 4)] + [(write, False) for write in range(1, 6)]
 
 
-class CrashingTransport:
+class CrashingTransport(RelayTransport):
     """Stops for good at the n-th write of a claim or binding, before or after the server executes it."""
 
     def __init__(self, write: int, *, is_done: bool, has_extensions: bool) -> None:
@@ -30,7 +30,7 @@ class CrashingTransport:
         self.has_died = asyncio.Event()
 
     def around(self, inner: Transport) -> Transport:
-        self._inner: Transport = inner if self._has_extensions else WithoutExtensions(inner)
+        super().__init__(inner if self._has_extensions else WithoutExtensions(inner))
         return self
 
     async def send(self, request: ClientRequest) -> ClientResponse:
@@ -43,12 +43,6 @@ class CrashingTransport:
         if self.has_died.is_set():
             await asyncio.Event().wait()
         return await self._inner.send(request)
-
-    def stream(self, request: ClientRequest) -> AbstractAsyncContextManager[Stream]:
-        return self._inner.stream(request)
-
-    async def close(self) -> None:
-        await self._inner.close()
 
 
 async def assert_all_is_well(cluster: ScheduledCluster) -> None:

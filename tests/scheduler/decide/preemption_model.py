@@ -133,7 +133,7 @@ def random_world(random: Random) -> tuple[World, Pod]:
     for number in range(random.randint(4, 9)):
         world.place(_random_pod(random, world, f"{random.choice('ab')}{number}", random.randint(0, 3)))
     for app in "ab"[: random.randint(0, 2)]:
-        world.budgets.append(_budget(app, random.randint(0, 2)))
+        world.budgets.append(budget(app, random.randint(0, 2)))
     pod = _random_pod(random, world, "preemptor", HIGH)
     for _ in range(random.randint(0, 8)):
         if not world.fits(pod) and world.fits(pod, world.pods):
@@ -188,7 +188,7 @@ def _random_claim(random: Random, name: str) -> ResourceClaim:
     return claim(name, *requests, constraints=constraints, reserved_for=reserved_for)
 
 
-def _budget(app: str, allowed: int) -> PodDisruptionBudget:
+def budget(app: str, allowed: int) -> PodDisruptionBudget:
     document = {
         "metadata": {"name": app, "namespace": "default", "generation": 1},
         "spec": {"selector": {"matchLabels": {"app": app}}},

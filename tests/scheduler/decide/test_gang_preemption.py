@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from dralloc.api.codec import convert
 from dralloc.api.pod_v1 import Pod
-from dralloc.api.policy_v1 import PodDisruptionBudget
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.primitives.features import FeatureGates
@@ -20,6 +19,7 @@ from dralloc.scheduler.decide.gang_preemption import plan_for_gang
 from dralloc.scheduler.decide.preemption_candidates import VictimCandidates
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.testing import builders as build
+from tests.scheduler.decide.preemption_model import budget
 from tests.support.gang_objects import NOW, ZONE, ShareIds, cluster_of, pods_of
 from tests.support.plain_gangs import TooLarge
 from tests.support.plain_preemption import HIGH, PlainPreemption, Resident, random_preemption
@@ -50,7 +50,7 @@ def state_of(world: PlainPreemption) -> ClusterState:
             state.claim_changed(None, _claim(resident, results))
         state.pod_changed(None, _pod(resident))
     for app, allowed in world.budgets.items():
-        state.budgets.changed(None, _budget(app, allowed))
+        state.budgets.changed(None, budget(app, allowed))
     return state
 
 
@@ -85,15 +85,6 @@ def _pod(resident: Resident) -> Pod:
     status = {} if resident.started is None else {"startTime": f"2025-12-31T00:00:{resident.started:02}Z"}
     metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}", "labels": {"app": resident.app}}
     return convert({"metadata": metadata, "spec": spec, "status": status}, Pod)
-
-
-def _budget(app: str, allowed: int) -> PodDisruptionBudget:
-    document = {
-        "metadata": {"name": app, "namespace": "default", "generation": 1},
-        "spec": {"selector": {"matchLabels": {"app": app}}},
-        "status": {"observedGeneration": 1, "disruptionsAllowed": allowed},
-    }
-    return convert(document, PodDisruptionBudget)
 
 
 @pytest.mark.parametrize("start", range(0, SEEDS, 50))

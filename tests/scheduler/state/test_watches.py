@@ -16,14 +16,15 @@ from dralloc.scheduler.scheduler import Scheduler
 from dralloc.scheduler.settings import SchedulerSettings
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice, taint, taint_rule
+from tests.support.relay_transport import RelayTransport
 from tests.support.scheduled_cluster import node, our_pod, scheduled_cluster
 
 
-class OlderServer:
+class OlderServer(RelayTransport):
     """A server that does not serve some versions of taint rules."""
 
     def __init__(self, inner: Transport, *, lacks: Sequence[str]) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._lacks = tuple(f"/apis/resource.k8s.io/{version}/devicetaintrules" for version in lacks)
 
     async def send(self, request: ClientRequest) -> ClientResponse:
@@ -34,9 +35,6 @@ class OlderServer:
     def stream(self, request: ClientRequest) -> AbstractAsyncContextManager[Stream]:
         assert not request.path.startswith(self._lacks)
         return self._inner.stream(request)
-
-    async def close(self) -> None:
-        await self._inner.close()
 
 
 @pytest.mark.parametrize(
