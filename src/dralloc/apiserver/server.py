@@ -18,9 +18,7 @@ from dralloc.api import rbac_v1
 from dralloc.api.registry import (
     CERTIFICATE_SIGNING_REQUEST,
     NAMESPACE,
-    POD,
     PRIORITY_CLASS,
-    RESOURCE_CLAIM,
     served_kinds,
 )
 from dralloc.apiserver.audit.auditor import Auditor
@@ -36,24 +34,23 @@ from dralloc.apiserver.http.url_paths import GroupPath, Path, PlainPath, Resourc
 from dralloc.apiserver.objects import write_batches
 from dralloc.apiserver.objects.access_control import AccessControl
 from dralloc.apiserver.objects.api_resources import ResourceTable
+from dralloc.apiserver.objects.background_task import Stoppable
 from dralloc.apiserver.objects.certificate_requests import CertificateIssuer, CertificateRequestCheck, RequestSigner
-from dralloc.apiserver.objects.claim_use_guard import ClaimUseGuard
 from dralloc.apiserver.objects.default_accounts import DefaultAccounts
 from dralloc.apiserver.objects.deleter import Deleter
-from dralloc.apiserver.objects.device_guard import DeviceGuard
 from dralloc.apiserver.objects.disruption_budgets import DisruptionBudgets
 from dralloc.apiserver.objects.escalation_check import EscalationCheck
 from dralloc.apiserver.objects.event_expiry import EventExpiry
 from dralloc.apiserver.objects.garbage_collector import GarbageCollector
+from dralloc.apiserver.objects.guard_set import GuardSet
 from dralloc.apiserver.objects.namespaces import Namespaces, initial_namespaces
 from dralloc.apiserver.objects.node_restriction import NodeRestriction
 from dralloc.apiserver.objects.plain_endpoints import PlainEndpoints
 from dralloc.apiserver.objects.pod_connections import PodConnections
-from dralloc.apiserver.objects.pod_priorities import PodPriorities, system_classes
+from dralloc.apiserver.objects.pod_priorities import system_classes
 from dralloc.apiserver.objects.pod_subresources import PodSubresources
 from dralloc.apiserver.objects.policy_bootstrap import bootstrap_policy
 from dralloc.apiserver.objects.published_settings import publish_settings
-from dralloc.apiserver.objects.quota_guard import ExtendedResourceNames, QuotaGuard, QuotaLimits
 from dralloc.apiserver.objects.reader import Reader
 from dralloc.apiserver.objects.resource_endpoints import ResourceEndpoints
 from dralloc.apiserver.objects.response_forms import convert
@@ -62,7 +59,6 @@ from dralloc.apiserver.objects.role_aggregator import RoleAggregator
 from dralloc.apiserver.objects.service_account_tokens import ServiceAccountTokens
 from dralloc.apiserver.objects.stored_policy import POLICY_KINDS, StoredPolicy
 from dralloc.apiserver.objects.watch_streams import WatchTable
-from dralloc.apiserver.objects.write_guards import WriteGuard
 from dralloc.apiserver.objects.writer import WriteCheck, Writer, random_uid
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import ApiError, RequestEntityTooLarge, ServiceUnavailable
@@ -71,12 +67,6 @@ from dralloc.store.errors import StoreError, StoreFull, StoreUnavailable, ValueT
 from dralloc.store.interface import Store
 
 _logger = logging.getLogger(__name__)
-
-
-class Stoppable(Protocol):
-    """A background task of the server."""
-
-    async def stop(self) -> None: ...
 
 
 HandleRequest = Callable[[HttpRequest], Awaitable[HttpResponse]]
@@ -130,25 +120,22 @@ class ApiServer:
         self._gates = gates
         self._accounts = accounts or ServiceAccountTokens(store, clock=clock)
         self._reviews = Reviews(self._access, (authenticator or Authenticator({}, verifiers=(self._accounts,))).review)
-        priorities, limits, classes = PodPriorities(store), QuotaLimits(store), ExtendedResourceNames(store)
-        devices, uses = DeviceGuard(store), ClaimUseGuard(store)
-        limited = [kind for kind in kinds if kind.namespaced and kind.stored_as is None]
-        quotas = {kind.resource: QuotaGuard(store, kind, limits, classes, gates) for kind in limited}
-        quotas[POD.resource].charge_with(quotas[RESOURCE_CLAIM.resource])
-        guards: dict[str, tuple[WriteGuard, ...]] = {name: (quota,) for name, quota in quotas.items()}
+        guards = GuardSet(store, kinds, gates, guards_devices=guards_devices)
         # An order of writes needs the guards.
         self._batch_paths = write_batches.PATHS if guards_devices else frozenset[str]()
-        if guards_devices:
-            guards[RESOURCE_CLAIM.resource] += (devices, uses)
-        guards[PRIORITY_CLASS.resource] = (priorities,)
-        requests = CertificateRequestCheck(self._access.decide_again)
-        checks: dict[str, WriteCheck] = {CERTIFICATE_SIGNING_REQUEST.kind: requests}
-        if self._policy is not None:
-            escalation = EscalationCheck(self._policy, self._access.decide_again)
-            checks |= dict.fromkeys((kind.kind for kind in POLICY_KINDS), escalation)
         nodes = NodeRestriction(store, self._access)
         self._writer = Writer(
-            store, clock, gates, Namespaces(store), priorities, self._access, nodes, new_uid, guards, checks, quotas
+            store,
+            clock,
+            gates,
+            Namespaces(store),
+            guards.priorities,
+            self._access,
+            nodes,
+            new_uid,
+            guards=guards.by_resource,
+            checks=self._write_checks(),
+            quotas=guards.quotas,
         )
         self._aggregator = RoleAggregator(store, self._writer, self._resources)
         self._default_accounts = DefaultAccounts(store, self._writer)
@@ -156,14 +143,10 @@ class ApiServer:
         deleter = Deleter(self._writer, clock)
         self._collector = GarbageCollector(store, self._writer, deleter)
         self._expiry = EventExpiry(store, clock, deleter)
-        views: tuple[Stoppable, ...] = (self._access, devices, uses, limits, classes, priorities, *quotas.values())
         self._background: tuple[Stoppable, ...] = (
-            self._aggregator,
-            self._default_accounts,
-            self._collector,
-            self._expiry,
+            *(self._aggregator, self._default_accounts, self._collector, self._expiry),
             *((self._issuer,) if self._issuer is not None else ()),
-            *views,
+            *(self._access, guards),
         )
         budgets = DisruptionBudgets(store, self._writer, clock)
         self._endpoints = ResourceEndpoints(
@@ -171,7 +154,9 @@ class ApiServer:
             reader=Reader(store, clock, self._watches),
             writer=self._writer,
             deleter=deleter,
-            pods=PodSubresources(self._writer, deleter, budgets, clock, uses.hold_binding if guards_devices else None),
+            pods=PodSubresources(
+                self._writer, deleter, budgets, clock, guards.uses.hold_binding if guards_devices else None
+            ),
             connections=PodConnections(store, node_credentials),
             nodes=nodes,
             access=self._access,
@@ -180,6 +165,15 @@ class ApiServer:
         self.metrics = ServerMetrics(watches=self._watches.__len__, gates=gates)
         self._plain = PlainEndpoints(store, self._description, self._accounts, self.metrics)
         self._ready = False
+
+    def _write_checks(self) -> dict[str, WriteCheck]:
+        """By kind."""
+        requests = CertificateRequestCheck(self._access.decide_again)
+        checks: dict[str, WriteCheck] = {CERTIFICATE_SIGNING_REQUEST.kind: requests}
+        if self._policy is not None:
+            escalation = EscalationCheck(self._policy, self._access.decide_again)
+            checks |= dict.fromkeys((kind.kind for kind in POLICY_KINDS), escalation)
+        return checks
 
     async def start(self) -> None:
         """Create the initial objects and start background tasks."""

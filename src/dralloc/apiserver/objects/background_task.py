@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Protocol
+
+
+class Stoppable(Protocol):
+    """What has tasks of its own."""
+
+    async def stop(self) -> None: ...
 
 
 class BackgroundTask:

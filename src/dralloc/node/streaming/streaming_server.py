@@ -21,7 +21,7 @@ from typing import Final
 
 from dralloc.node.pod_view import NodePod
 from dralloc.node.process_runtime import ProcessRuntime, RunningContainer
-from dralloc.node.streaming.command_channels import open_channels
+from dralloc.node.streaming.command_channels import CommandChannels, open_channels
 from dralloc.node.streaming.container_logs import read_options
 from dralloc.node.streaming.node_request import BadNodeRequest, NodeRequest, parse_request, response_head
 from dralloc.node.streaming.port_forward import forward_ports
@@ -32,6 +32,8 @@ from dralloc.primitives.clock import Clock
 API_SERVER: Final = "kube-apiserver-kubelet-client"
 HEAD_BYTES_MAX: Final = 64 * 1024
 HEAD_TIMEOUT_S: Final = 10.0
+# How long a client may take to leave after its command has ended.
+LEAVE_TIMEOUT_S: Final = 1.0
 SESSIONS_MAX: Final = 512
 _CERTIFICATE_LIFETIME: Final = timedelta(days=3650)
 
@@ -196,8 +198,7 @@ class StreamingServer:
         if not command:
             raise BadNodeRequest(400, "you must specify a command")
         environment, directory = running.environment(), running.directory()
-        channels, reading = await open_channels(request, reader, writer)
-        try:
+        async with _session(request, reader, writer) as channels:
             await run_command(
                 command,
                 environment,
@@ -206,9 +207,6 @@ class StreamingServer:
                 stdin=request.is_set("input"),
                 tty=request.is_set("tty"),
             )
-            await _let_the_client_leave(reading)
-        finally:
-            reading.cancel()
 
     async def _attach(
         self,
@@ -220,19 +218,23 @@ class StreamingServer:
     ) -> None:
         running = self._running(pod, container)
         log = self._runtime.log(pod.metadata.uid, container)
-        channels, reading = await open_channels(request, reader, writer)
-        try:
+        async with _session(request, reader, writer) as channels:
             stdin = running.stdin if request.is_set("input") else None
             ended = partial(self._runtime.input_ended, pod.metadata.uid, container)
             await attach(log, stdin, running.terminal, channels, input_ended=ended)
-            await _let_the_client_leave(reading)
-        finally:
-            reading.cancel()
 
 
-async def _let_the_client_leave(reading: asyncio.Task[None]) -> None:
-    """Closing at once would drop what the client has not read yet, if it still sends."""
-    await asyncio.wait((reading,), timeout=1.0)
+@asynccontextmanager
+async def _session(
+    request: NodeRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> AsyncIterator[CommandChannels]:
+    channels, reading = await open_channels(request, reader, writer)
+    try:
+        yield channels
+        # Closing at once would drop what the client has not read yet, if it still sends.
+        await asyncio.wait((reading,), timeout=LEAVE_TIMEOUT_S)
+    finally:
+        reading.cancel()
 
 
 def _client_name(writer: asyncio.StreamWriter) -> str:

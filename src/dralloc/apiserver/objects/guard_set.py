@@ -1,0 +1,44 @@
+"""The write guards of one server, by the resource that they guard, and the views of the store that they keep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dralloc.api.kind import Kind
+from dralloc.api.registry import POD, PRIORITY_CLASS, RESOURCE_CLAIM
+from dralloc.apiserver.objects.background_task import Stoppable
+from dralloc.apiserver.objects.claim_use_guard import ClaimUseGuard
+from dralloc.apiserver.objects.device_guard import DeviceGuard
+from dralloc.apiserver.objects.pod_priorities import PodPriorities
+from dralloc.apiserver.objects.quota_guard import ExtendedResourceNames, QuotaGuard, QuotaLimits
+from dralloc.apiserver.objects.write_guards import WriteGuard
+from dralloc.primitives.features import FeatureGates
+from dralloc.store.interface import Store
+
+
+class GuardSet:
+    """`uses` also guards bindings, which are no writes of claims."""
+
+    def __init__(self, store: Store, kinds: Iterable[Kind], gates: FeatureGates, *, guards_devices: bool) -> None:
+        self.priorities = PodPriorities(store)
+        self.uses = ClaimUseGuard(store)
+        limits, classes, devices = QuotaLimits(store), ExtendedResourceNames(store), DeviceGuard(store)
+        limited = [kind for kind in kinds if kind.namespaced and kind.stored_as is None]
+        self.quotas = {kind.resource: QuotaGuard(store, kind, limits, classes, gates) for kind in limited}
+        self.quotas[POD.resource].charge_with(self.quotas[RESOURCE_CLAIM.resource])
+        self.by_resource: dict[str, tuple[WriteGuard, ...]] = {name: (quota,) for name, quota in self.quotas.items()}
+        if guards_devices:
+            self.by_resource[RESOURCE_CLAIM.resource] += (devices, self.uses)
+        self.by_resource[PRIORITY_CLASS.resource] = (self.priorities,)
+        self._views: tuple[Stoppable, ...] = (
+            devices,
+            self.uses,
+            limits,
+            classes,
+            self.priorities,
+            *self.quotas.values(),
+        )
+
+    async def stop(self) -> None:
+        for view in self._views:
+            await view.stop()
