@@ -3,22 +3,22 @@
 A write is sent at once if few batches are under way; otherwise it waits for the answer to one, together with others. So batches grow with the
 load, and a single write is not delayed. If a batch gets no answer, each of its writes has none: the outcome of all is unknown.
 
-A write that is to run `after` others is sent in one batch with them, and the server tries it when they have succeeded. If that cannot be,
-because the server does not have the extension, or they are not sent together, it is answered as not tried: its sender sends it later.
+A write that is to run after others is held until they are sent, in one batch with it, and the server tries it when they have succeeded. If
+that cannot be, because they are not sent together, it is answered as not tried: its sender sends it later.
 """
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 from msgspec import Struct
 
 from dralloc.api.dralloc_v1 import BATCH, BATCH_AFTER, BATCH_PATH, BatchedWrite, WriteBatch
 from dralloc.client.server_extensions import ServerExtensions
-from dralloc.client.transport import ClientRequest, ClientResponse, EarlierWrites, Stream, Transport, TransportError
+from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport, TransportError
 from dralloc.primitives.errors import FailedDependency
 
 WRITES_MAX: Final = 64
@@ -50,6 +50,29 @@ _RESPONSES: Final = msgspec.json.Decoder(_Responses)
 _Waiting = tuple[ClientRequest, "asyncio.Future[ClientResponse]"]
 
 
+class HeldWrite:
+    """A write that follows others, which are sent in the context of this. Afterwards it is not sent any more."""
+
+    def __init__(self, held: dict[asyncio.Future[ClientResponse], ClientRequest], request: ClientRequest) -> None:
+        self._held = held
+        self._answered: asyncio.Future[ClientResponse] = asyncio.get_running_loop().create_future()
+        held[self._answered] = request
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, failure: object, *_: object) -> None:
+        is_unsent = self._held.pop(self._answered, None) is not None
+        if failure is not None:
+            # Nobody asks for the answer.
+            self._answered.cancel()
+        elif is_unsent and not self._answered.done():
+            self._answered.set_result(_NOT_TRIED)
+
+    async def answer(self) -> ClientResponse:
+        return await self._answered
+
+
 class BatchTransport:
     """Sends through another transport; closing it closes that one."""
 
@@ -58,13 +81,11 @@ class BatchTransport:
         self._extensions = ServerExtensions(transport)
         self._waiting: list[_Waiting] = []
         # Those that are sent with the writes that they follow.
-        self._held: dict[asyncio.Future[ClientResponse], tuple[ClientRequest, EarlierWrites]] = {}
+        self._held: dict[asyncio.Future[ClientResponse], ClientRequest] = {}
         self._under_way: set[asyncio.Task[None]] = set()
         self._will_send = False
 
     async def send(self, request: ClientRequest) -> ClientResponse:
-        if request.after is not None:
-            return await self._send_after(request, request.after)
         if not _is_write(request) or self._extensions.is_known_to_lack(BATCH):
             return await self._transport.send(request)
         loop = asyncio.get_running_loop()
@@ -76,17 +97,9 @@ class BatchTransport:
             loop.call_soon(self._send_waiting)
         return await answered
 
-    async def _send_after(self, request: ClientRequest, earlier: EarlierWrites) -> ClientResponse:
-        if not await self._extensions.has(BATCH_AFTER):
-            return _NOT_TRIED
-        answered: asyncio.Future[ClientResponse] = asyncio.get_running_loop().create_future()
-        self._held[answered] = (request, earlier)
-        earlier.ended.add_done_callback(lambda _: self._give_up(answered))
-        return await answered
-
-    def _give_up(self, answered: asyncio.Future[ClientResponse]) -> None:
-        if self._held.pop(answered, None) is not None and not answered.done():
-            answered.set_result(_NOT_TRIED)
+    async def hold(self, request: ClientRequest) -> HeldWrite | None:
+        """Sends the request with those that it is to run `after`; None if the server does not have the extension for it."""
+        return HeldWrite(self._held, request) if await self._extensions.has(BATCH_AFTER) else None
 
     def stream(self, request: ClientRequest) -> AbstractAsyncContextManager[Stream]:
         return self._transport.stream(request)
@@ -125,8 +138,8 @@ class BatchTransport:
         paths = {request.path for request, _ in writes}
         followers = [
             (request, answered)
-            for answered, (request, earlier) in self._held.items()
-            if earlier.paths <= paths and not answered.done()
+            for answered, request in self._held.items()
+            if request.after <= paths and not answered.done()
         ]
         followers = followers[: WRITES_IN_ALL_MAX - len(writes)]
         for _, answered in followers:
@@ -163,7 +176,7 @@ class BatchTransport:
 
     async def _send_alone(self, request: ClientRequest, answered: asyncio.Future[ClientResponse]) -> None:
         try:
-            answer = await self._transport.send(request) if request.after is None else _NOT_TRIED
+            answer = _NOT_TRIED if request.after else await self._transport.send(request)
         except Exception as error:  # noqa: BLE001  # the sender handles the error
             if not answered.done():
                 answered.set_exception(error)
@@ -187,7 +200,7 @@ def _batch_length(writes: list[_Waiting]) -> int:
 
 
 def _batch_of(requests: list[ClientRequest]) -> ClientRequest:
-    places = {each.path: place for place, each in enumerate(requests) if each.after is None}
+    places = {each.path: place for place, each in enumerate(requests) if not each.after}
     writes = tuple(
         BatchedWrite(
             each.method,
@@ -195,7 +208,7 @@ def _batch_of(requests: list[ClientRequest]) -> ClientRequest:
             dict(each.query),
             each.headers["Content-Type"],
             msgspec.Raw(each.body or b"{}"),
-            tuple(places[path] for path in each.after.paths) if each.after is not None else (),
+            tuple(map(places.__getitem__, each.after)) if each.after else (),
         )
         for each in requests
     )

@@ -9,7 +9,7 @@ import msgspec
 
 from dralloc.api.protobuf_reader import protobuf_to_json
 from dralloc.api.protobuf_schema import MAGIC
-from dralloc.client.transport import ClientRequest, ClientResponse, EarlierWrites, Transport
+from dralloc.client.transport import ClientRequest, ClientResponse, Transport
 from dralloc.primitives import errors
 from dralloc.primitives.errors import ApiError, Cause, ErrorDetails, Gone, ResourceVersionTooLarge
 
@@ -48,11 +48,14 @@ async def send_request(
     *,
     body: bytes = b"",
     headers: Mapping[str, str] | None = None,
-    after: EarlierWrites | None = None,
 ) -> ClientResponse:
     """Sends a request and returns the answer; raises the error of a failed request."""
-    request = ClientRequest(method=method, path=path, query=query or {}, headers=headers or {}, body=body, after=after)
-    response = await transport.send(request)
+    request = ClientRequest(method=method, path=path, query=query or {}, headers=headers or {}, body=body)
+    return succeeded(await transport.send(request))
+
+
+def succeeded(response: ClientResponse) -> ClientResponse:
+    """Returns the answer; raises the error of a failed request."""
     if response.status >= 400:
         raise error_of_response(response.status, response.body)
     return response

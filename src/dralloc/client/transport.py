@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import Protocol
 
 from msgspec import Struct, field
 
 
-class EarlierWrites(Struct, frozen=True):
-    """Writes that must succeed before another is tried. None of them is sent any more once `ended` is done."""
-
-    paths: frozenset[str]
-    ended: asyncio.Future[Any]
-
-
 class ClientRequest(Struct, frozen=True, kw_only=True, gc=False):
-    """A request. `path` begins with a slash and is not escaped. Only `batch_transport` sends requests that are to run `after` others."""
+    """A request. `path` begins with a slash and is not escaped. `after` are the paths of the writes that must succeed before this one
+    is tried: only `batch_transport` sends such requests.
+    """
 
     method: str
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
-    after: EarlierWrites | None = None
+    after: frozenset[str] = frozenset()
 
 
 class ClientResponse(Struct, frozen=True, kw_only=True, gc=False):

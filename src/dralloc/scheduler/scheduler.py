@@ -104,14 +104,13 @@ class Scheduler:
         # Set when a pod may have become ready, or a slot free.
         self._has_work = asyncio.Event()
         self._slots = WriteSlots(settings.bindings_max, self._has_work.set)
-        self._writer = ClaimWriter(calls, self._cluster, self._wake)
         extended_writer = ExtendedClaimWriter(calls, self._cluster, self._wake)
         volume_writer = VolumeWriter(calls, self._cluster, slots=self._slots, is_pending=self._exists)
         self._binder = Binder(
             calls,
             self._cluster,
             slots=self._slots,
-            writer=self._writer,
+            writer=ClaimWriter(calls, self._cluster, self._wake),
             extended_writer=extended_writer,
             volume_writer=volume_writer,
             progress=self._watches.progress,
@@ -146,20 +145,17 @@ class Scheduler:
         self.counters.totals = totals.by_driver
         self.counters.follow = lambda: chain(self._fragmentation.follow(), totals.follow())
         self._watches.pods.subscribe(self._pod_changed)
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._conditions.run())
-                tasks.create_task(self._group_conditions.run())
-                tasks.create_task(self._gangs.run())
-                await self._watches.start(tasks, self._settings.gates)
-                self._learn_from_placed()
-                tasks.create_task(self._publisher.run())
-                self._gangs.resume()
-                if self._sharing is not None:
-                    await self._sharing.start(tasks)
-                await self._schedule(tasks)
-        finally:
-            await self._writer.close()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._conditions.run())
+            tasks.create_task(self._group_conditions.run())
+            tasks.create_task(self._gangs.run())
+            await self._watches.start(tasks, self._settings.gates)
+            self._learn_from_placed()
+            tasks.create_task(self._publisher.run())
+            self._gangs.resume()
+            if self._sharing is not None:
+                await self._sharing.start(tasks)
+            await self._schedule(tasks)
 
     def _learn_from_placed(self) -> None:
         """Typical pods, from those that were placed in earlier terms."""

@@ -28,10 +28,12 @@ from msgspec.structs import replace
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.api_calls import ApiCalls
+from dralloc.client.batch_transport import HeldWrite
 from dralloc.client.claim_patches import CLAIMS
 from dralloc.client.known_resources import resource_for
-from dralloc.client.transport import EarlierWrites, TransportError
-from dralloc.client.typed_resource import ObjectKey
+from dralloc.client.status_errors import succeeded
+from dralloc.client.transport import TransportError
+from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.devices.identity import ClaimId
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import ApiError, Conflict, FailedDependency, NotFound
@@ -142,16 +144,17 @@ class Binder:
 
     async def bind(self, pod: Pod, place: CommittedPlacement) -> BindingOutcome:
         """Writes a decision that the cluster state has assumed."""
-        paths = self._writes_before_binding(pod, place)
-        if not paths:
+        held = await self._hold_binding(pod, place)
+        if held is None:
             prepared = await self.prepare(pod, place)
             return prepared if isinstance(prepared, BindingFailed) else await self.bind_pod(pod, place.node)
-        async with asyncio.TaskGroup() as tasks:
-            preparing = tasks.create_task(self.prepare(pod, place))
-            outcome = await self.bind_pod(pod, place.node, after=EarlierWrites(paths, preparing))
+        with held:
+            # Pods that share a claim hold their bindings before the first of them writes it.
+            await asyncio.sleep(0)
+            prepared = await self.prepare(pod, place)
+        outcome = await self.bind_pod(pod, place.node, held=held)
         if not isinstance(outcome, BindingFailed):
             return outcome
-        prepared = preparing.result()
         if not isinstance(prepared, BindingFailed):
             return await self.bind_pod(pod, place.node)
         # A binding whose outcome is unknown may still arrive.
@@ -172,10 +175,10 @@ class Binder:
             return BindingFailed(str(error) or type(error).__name__, reserved=frozenset(reserved))
         return frozenset(reserved)
 
-    async def bind_pod(self, pod: Pod, node: str, *, after: EarlierWrites | None = None) -> BindingOutcome:
-        """Writes the binding of a pod whose claims are written, or will be by the earlier writes."""
+    async def bind_pod(self, pod: Pod, node: str, *, held: HeldWrite | None = None) -> BindingOutcome:
+        """Writes the binding of a pod whose claims are written; one that was `held` was sent with them, or not at all."""
         try:
-            outcome = await self._bind_pod(pod, node, after)
+            outcome = await self._bind_pod(pod, node, held)
         except (ApiError, TransportError) as error:
             return BindingFailed(str(error), is_tried=not isinstance(error, FailedDependency))
         if not isinstance(outcome, BindingFailed):
@@ -230,10 +233,16 @@ class Binder:
     async def _is_unbound(self, pod: Pod) -> bool:
         """False if the pod got a node in the meantime: an earlier leader's binding may arrive late."""
         try:
-            found = await self._calls.get(PODS, ObjectKey(pod.metadata.namespace, pod.metadata.name))
+            found = await self._calls.get(PODS, key_of(pod))
         except NotFound:
             return True
         return found.metadata.uid != pod.metadata.uid or not found.spec.node_name
+
+    async def _hold_binding(self, pod: Pod, place: CommittedPlacement) -> HeldWrite | None:
+        paths = self._writes_before_binding(pod, place)
+        if not paths:
+            return None
+        return await self._calls.hold_post(PODS, key_of(pod), "binding", _binding(pod, place.node), after=paths)
 
     def _writes_before_binding(self, pod: Pod, place: CommittedPlacement) -> frozenset[str]:
         """The paths of the claims to write before the pod is bound; none if that is not all, or others are writing one of them."""
@@ -363,16 +372,13 @@ class Binder:
 
     # --- The pod ----------------------------------------------------------------------------------------------------
 
-    async def _bind_pod(self, pod: Pod, node: str, after: EarlierWrites | None) -> BindingOutcome:
-        key = ObjectKey(pod.metadata.namespace, pod.metadata.name)
-        binding = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"namespace": key.namespace, "name": key.name, "uid": pod.metadata.uid},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
-        }
+    async def _bind_pod(self, pod: Pod, node: str, held: HeldWrite | None) -> BindingOutcome:
+        key = key_of(pod)
         try:
-            await self._calls.post(PODS, key, "binding", binding, after=after)
+            if held is None:
+                await self._calls.post(PODS, key, "binding", _binding(pod, node))
+            else:
+                succeeded(await held.answer())
         except (Conflict, NotFound, TransportError) as error:
             return await self._read_outcome(pod, key, node, error)
         return Bound()
@@ -388,6 +394,16 @@ class Binder:
         if found.spec.node_name == node:
             return Bound()
         return PodGone() if found.spec.node_name else BindingFailed(str(error))
+
+
+def _binding(pod: Pod, node: str) -> dict[str, Any]:
+    metadata = pod.metadata
+    return {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"namespace": metadata.namespace, "name": metadata.name, "uid": metadata.uid},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
 
 
 async def _all_of(writes: list[Coroutine[Any, Any, ResourceClaim]]) -> list[ResourceClaim]:

@@ -45,7 +45,8 @@ class ClaimWriter:
         self._calls = calls
         self._cluster = cluster
         self._report = report
-        self._writing: dict[ClaimId, asyncio.Task[frozenset[str]]] = {}
+        # Done when the write has ended, with the UIDs that it added to `reservedFor`.
+        self._writing: dict[ClaimId, asyncio.Future[frozenset[str]]] = {}
 
     async def settle(
         self, claim_id: ClaimId, allocation: AllocationResult, pod_uid: str, reserved: set[ClaimId]
@@ -98,13 +99,6 @@ class ClaimWriter:
                 return True
         return False
 
-    async def close(self) -> None:
-        """Cancels writes that are still running."""
-        tasks = tuple(self._writing.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
     # --- Writing ----------------------------------------------------------------------------------------------------
 
     async def _write(self, claim_id: ClaimId) -> frozenset[str]:
@@ -112,18 +106,26 @@ class ClaimWriter:
 
         Returns the UIDs that the write added to `reservedFor`.
         """
-        task = self._writing.get(claim_id)
-        if task is None:
-            task = self._writing[claim_id] = asyncio.ensure_future(self._write_alone(claim_id))
-        # The cancellation of one waiter must not cancel the write for the others.
-        return await asyncio.shield(task)
-
-    async def _write_alone(self, claim_id: ClaimId) -> frozenset[str]:
+        running = self._writing.get(claim_id)
+        if running is not None:
+            # The cancellation of one waiter must not end the wait of the others.
+            return await asyncio.shield(running)
+        ended = self._writing[claim_id] = asyncio.get_running_loop().create_future()
+        added: frozenset[str] = frozenset()
         try:
-            return await self._write_now(claim_id)
+            added = await self._write_now(claim_id)
+        except Exception as error:
+            ended.set_exception(error)
+            # It is raised here, even if nobody else waits for it.
+            ended.exception()
+            raise
         finally:
             # Before the waiters resume: pods that arrive from now on need another write.
             del self._writing[claim_id]
+            if not ended.done():
+                # Nothing if this was cancelled: the waiters write the claim themselves.
+                ended.set_result(added)
+        return added
 
     async def _write_now(self, claim_id: ClaimId) -> frozenset[str]:
         added: set[str] = set()
