@@ -69,6 +69,13 @@ class HeldWrite:
         elif is_unsent and not self._answered.done():
             self._answered.set_result(_NOT_TRIED)
 
+    @property
+    def has_succeeded(self) -> bool:
+        """False as long as there is no answer."""
+        answered = self._answered
+        is_answered = answered.done() and not answered.cancelled() and answered.exception() is None
+        return is_answered and answered.result().status < 400
+
     async def answer(self) -> ClientResponse:
         return await self._answered
 
