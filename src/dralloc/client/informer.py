@@ -125,16 +125,14 @@ class Informer(Generic[Object]):
             self.remove(key)
             before = None
         self._objects[key] = item
-        self._reindex(key, before, item)
-        self._tell(before, item)
+        self._reindex_and_tell(key, before, item)
 
     def remove(self, key: ObjectKey) -> None:
         before = self._objects.pop(key, None)
         if before is not None:
-            self._reindex(key, before, None)
-            self._tell(before, None)
+            self._reindex_and_tell(key, before, None)
 
-    def _reindex(self, key: ObjectKey, before: Object | None, after: Object | None) -> None:
+    def _reindex_and_tell(self, key: ObjectKey, before: Object | None, after: Object | None) -> None:
         for name, index in self._indices.items():
             buckets = self._indexed[name]
             kept = frozenset(index(after)) if after is not None else frozenset()
@@ -146,7 +144,5 @@ class Informer(Generic[Object]):
                     del buckets[value]
             for value in kept:
                 buckets.setdefault(value, {})[key] = after  # type: ignore[assignment]
-
-    def _tell(self, before: Object | None, after: Object | None) -> None:
         for handler in self._handlers:
             handler(before, after)

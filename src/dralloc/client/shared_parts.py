@@ -7,7 +7,7 @@ changes nothing for its readers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -33,17 +33,21 @@ class SharedParts:
     def share(self, item: Object) -> Object:
         """Returns an equal object, with parts of earlier ones."""
         share = _SHARES.get(type(item))
-        return cast(Object, share(self, item)) if share is not None else item
+        shared: Object = share(self, item) if share is not None else item
+        return shared
 
     def one(self, field: str, part: Any) -> Any:
         if not part:
             return part
-        text = encode(part)
-        if len(text) > PART_BYTES_MAX:
-            return part
-        if len(self._seen) >= PARTS_MAX:
-            self._seen.clear()
-        return self._seen.setdefault((field, text), part)
+        key = field, encode(part)
+        seen = self._seen.get(key)
+        if seen is not None:
+            return seen
+        if len(key[1]) <= PART_BYTES_MAX:
+            if len(self._seen) >= PARTS_MAX:
+                self._seen.clear()
+            self._seen[key] = part
+        return part
 
 
 def _share_pod(parts: SharedParts, pod: Pod) -> Pod:
@@ -64,7 +68,7 @@ def _share_slice(parts: SharedParts, item: ResourceSlice) -> ResourceSlice:
     return replace(item, spec=replace(item.spec, devices=parts.one("devices", item.spec.devices)))
 
 
-_SHARES: Final[Mapping[type[ApiObject], Callable[[SharedParts, Any], ApiObject]]] = {
+_SHARES: Final[Mapping[type[ApiObject], Callable[[SharedParts, Any], Any]]] = {
     Pod: _share_pod,
     ResourceClaim: _share_claim,
     ResourceSlice: _share_slice,
