@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta, OwnerReference
 from dralloc.api.pod_v1 import Pod
@@ -19,8 +20,7 @@ POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
 EXTENDED_RESOURCE_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimUse:
+class ClaimUse(Struct, frozen=True, gc=False):
     """A claim and its name within the pod. A claim that was made for the pod must also be owned by it."""
 
     entry: str
@@ -51,7 +51,11 @@ def entry_without_claim(pod: Pod) -> str | None:
 
 
 def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
-    return next((owner for owner in metadata.owner_references if owner.controller), None)
+    # A loop, because every change of a pod or claim asks for it several times.
+    for owner in metadata.owner_references:
+        if owner.controller:
+            return owner
+    return None
 
 
 def is_made_for(claim: ResourceClaim, pod: ApiObject) -> bool:

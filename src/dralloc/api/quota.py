@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec import Struct
+
 from dralloc.api import resource_v1
 from dralloc.api.extended_resources import extended_names, implicit_name, is_extended
 from dralloc.api.pod_claims import EXTENDED_RESOURCE_CLAIM, controller_of
@@ -23,6 +25,7 @@ DEVICES_SUFFIX: Final = f".deviceclass.{resource_v1.GROUP}/devices"
 POD_COUNT: Final = "count/pods"
 ALL_DEVICES_COUNT: Final = 32
 _REQUESTS: Final = "requests."
+_ONE: Final = Quantity.of(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,15 +54,19 @@ class Excess:
 
 def usage_of_claim(claim: resource_v1.ResourceClaim, facts: QuotaFacts) -> dict[str, Quantity]:
     """Returns the claim's charge, by quota name."""
+    return {name: Quantity.of(amount) for name, amount in counts_of_claim(claim, facts).items()}
+
+
+def counts_of_claim(claim: resource_v1.ResourceClaim, facts: QuotaFacts) -> dict[str, int]:
+    """Returns the claim's charge as whole numbers, which it always is."""
     devices = devices_by_class(claim.spec)
     usage = {CLAIM_COUNT: 1, **{f"{name}{DEVICES_SUFFIX}": count for name, count in devices.items()}}
     if facts.counts_extended:
         usage.update(_extended_usage(devices, facts))
-    return {name: Quantity.of(amount) for name, amount in usage.items()}
+    return usage
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaCharge:
+class QuotaCharge(Struct, frozen=True, gc=False):
     """What an object is charged; of a pod also what tells whether a claim was made for its extended resources."""
 
     amounts: Mapping[str, Quantity]
@@ -82,7 +89,7 @@ class QuotaCharge:
 
 def charge_of_pod(pod: Pod) -> QuotaCharge:
     """One object, and the extended resources of a pod that has not ended."""
-    amounts = {POD_COUNT: Quantity.of(1)}
+    amounts = {POD_COUNT: _ONE}
     if not pod.is_finished and (names := extended_names(pod.spec)):
         peak = peak_requests(pod.spec)
         # Extended resources are whole.

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from dralloc.api.core_v1 import Event, EventSource, ObjectReference
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
@@ -29,8 +29,7 @@ WAITING_PACED_MAX: Final = 10_000
 MESSAGE_MAX: Final = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True, gc=False):
     """Something that happened to an object. `is_latest`: it replaces the previous report with the same reason.
 
     `related` is the other object that had a part in it.
@@ -47,7 +46,7 @@ class Report:
     @property
     def like(self) -> Report:
         """The identity of an event: equal for reports that are counted as one."""
-        return replace(self, message="", related=None) if self.is_latest else self
+        return msgspec.structs.replace(self, message="", related=None) if self.is_latest else self
 
 
 def reference_to(item: ApiObject, api_version: str, kind: str) -> ObjectReference:

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping
 
 from dralloc.api.pod_claims import EXTENDED_RESOURCE_CLAIM, controller_of
 from dralloc.api.pod_v1 import Pod
-from dralloc.api.quota import POD_COUNT, QuotaCharge, QuotaFacts, charge_of_pod, is_counted, usage_of_claim
+from dralloc.api.quota import QuotaCharge, QuotaFacts, charge_of_pod, counts_of_claim, is_counted
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.primitives.quantity import Quantity
 
-Charges = Mapping[str, Quantity]
+# By quota name. All that is counted here is whole.
+Charges = Mapping[str, int]
 # Namespace and name.
 ObjectName = tuple[str, str]
 
@@ -23,7 +24,7 @@ class NamespaceUsage:
         self._counts_extended = counts_extended
         # The extended resource of each device class.
         self._extended: dict[str, str] = {}
-        self._charged: defaultdict[str, dict[str, Quantity]] = defaultdict(dict)
+        self._charged: defaultdict[str, Counter[str]] = defaultdict(Counter)
         # What each claim is charged, and pods by UID; and claims whose charge may depend on a pod, by its UID.
         self._claims: dict[ObjectName, Charges] = {}
         self._pods: dict[str, QuotaCharge] = {}
@@ -33,13 +34,13 @@ class NamespaceUsage:
 
     def of(self, namespace: str, names: Iterable[str]) -> dict[str, Quantity]:
         """The usage of these resources in the namespace; resources that are not counted are left out."""
-        charged, objects = self._charged.get(namespace, {}), self._objects.get(namespace, Counter())
+        charged, objects = self._charged.get(namespace, Counter()), self._objects.get(namespace, Counter())
         used = {}
         for name in names:
             if name in self._object_names:
                 used[name] = Quantity.of(objects[name])
             elif is_counted(name):
-                used[name] = charged.get(name, Quantity.ZERO)
+                used[name] = Quantity.of(charged[name])
         return used
 
     def count_objects(self, name: str) -> None:
@@ -60,7 +61,8 @@ class NamespaceUsage:
         if old == new or not (self._pods.get(uid) or old):
             return False
         for charge, sign in ((old, -1), (self._pods.get(uid), 1)):
-            self._add(namespace, _extended(charge), sign)
+            if charge is not None:
+                self._add(namespace, charge.extended_usage, sign)
         for claim in tuple(self._owned.get(uid, {}).values()):
             self.change_claim(claim, claim)
         return True
@@ -69,7 +71,8 @@ class NamespaceUsage:
         claim = after or before
         assert claim is not None, "a change has an object"
         key, namespace = (claim.metadata.namespace, claim.metadata.name), claim.metadata.namespace
-        self._add(namespace, self._claims.pop(key, {}), -1)
+        if (charged := self._claims.pop(key, None)) is not None:
+            self._add(namespace, charged, -1)
         # A change can be to another claim of the same name, with another owner.
         self._disown(before, key)
         if after is None:
@@ -90,8 +93,7 @@ class NamespaceUsage:
     def _add(self, namespace: str, charges: Charges, sign: int) -> None:
         totals = self._charged[namespace]
         for name, amount in charges.items():
-            before = totals.get(name, Quantity.ZERO)
-            totals[name] = before + amount if sign > 0 else before - amount
+            totals[name] += sign * amount
 
     def change_class(self, before: DeviceClass | None, after: DeviceClass | None) -> bool:
         """Apply a change of a class; returns True if all claims must be counted again."""
@@ -117,11 +119,4 @@ class NamespaceUsage:
             counts_extended=self._counts_extended,
             pod_usage=pod.extended_usage if pod is not None and pod.covers(claim) else {},
         )
-        return usage_of_claim(claim, facts)
-
-
-def _extended(charge: QuotaCharge | None) -> Charges:
-    """Pods themselves are counted with the other objects."""
-    if charge is None:
-        return {}
-    return {name: amount for name, amount in charge.amounts.items() if name != POD_COUNT}
+        return counts_of_claim(claim, facts)
