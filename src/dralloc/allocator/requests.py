@@ -7,7 +7,7 @@ recorded where they are found and reported by `allocate`, because on some nodes 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dralloc.allocator.attribute_constraints import Constraint
@@ -157,10 +157,14 @@ def attributes_of(constraint: DeviceConstraint) -> tuple[str, ...]:
     return constraint.distinct_attributes if attribute is None else (attribute,)
 
 
-def class_names(request: DeviceRequest) -> Iterator[tuple[RequestName, str]]:
+def class_names(request: DeviceRequest) -> list[str]:
     """The device class of each alternative, in their order."""
-    for stated in _stated(request):
-        yield _name_of(request, stated), stated.device_class_name
+    return [stated.device_class_name for stated in _stated(request)]
+
+
+def alternative_name(request: DeviceRequest, place: int) -> RequestName:
+    """The name of the alternative that has this place in their order."""
+    return _name_of(request, _stated(request)[place])
 
 
 # --- Compilation ------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import chain
 from typing import Final
 
@@ -101,6 +101,8 @@ class Scheduler:
         if "DRAPreemption" in settings.gates:
             evictor = Evictor(calls, clock)
             self._preemptor = Preemptor(self._cluster, self._cycle, evictor, self._report, clock, self._wake)
+        # The time of the event loop, from `run` on.
+        self._now_s: Callable[[], float]
         # Set when a pod may have become ready, or a slot free.
         self._has_work = asyncio.Event()
         self._slots = WriteSlots(settings.bindings_max, self._has_work.set)
@@ -137,6 +139,7 @@ class Scheduler:
 
     async def run(self) -> None:
         """Schedules until cancelled."""
+        self._now_s = asyncio.get_running_loop().time
         self.counters.queued = self._count_queued
         self.counters.rejected = self._report.rejected_counts
         self.counters.idle = self._fragmentation.by_driver
@@ -199,7 +202,7 @@ class Scheduler:
         group = self._gangs.pod_changed(before, after)
         if after is not None and self._pending.is_pending(after):
             if group is None:
-                self._queue.add(queue_key(after), priority=after.spec.priority or 0, now_s=_now_s())
+                self._queue.add(queue_key(after), priority=after.spec.priority or 0, now_s=self._now_s())
             else:
                 # A pod whose scheduling gates were removed is new to its group.
                 self._gangs.enqueue(group, after, is_new=before is None or not self._pending.is_pending(before))
@@ -221,7 +224,7 @@ class Scheduler:
     def _wake(self, events: Collection[ClusterEvent]) -> None:
         if not events:
             return
-        now_s = _now_s()
+        now_s = self._now_s()
         for event in events:
             self._binder.notify(event)
             woken = self._queue.wake(event, now_s=now_s)
@@ -243,7 +246,7 @@ class Scheduler:
     def _attempt_some(self, tasks: asyncio.TaskGroup) -> bool:
         """Tries several ready pods without yielding, so that those that share a claim share its write, too."""
         for number in range(ATTEMPTS_AT_ONCE):
-            queued = self._queue.pop(now_s=_now_s()) if self._slots else None
+            queued = self._queue.pop(now_s=self._now_s()) if self._slots else None
             if queued is None:
                 return number > 0
             self._attempt(queued, tasks)
@@ -284,7 +287,7 @@ class Scheduler:
                 self._sharing.begin_write(key, ((each, placement.allocations[each]) for each in placement.new))
             self._queue.binding(key)
             self._slots.take()
-            tasks.create_task(self._bind(pod, placement, _now_s()))
+            tasks.create_task(self._bind(pod, placement, self._now_s()))
         if self._preemptor is not None:
             self._preemptor.end(pod, decision, freed)
             if self._preemptor.has_writes:
@@ -318,7 +321,7 @@ class Scheduler:
     async def _bind(self, pod: Pod, place: CommittedPlacement, started_s: float) -> None:
         outcome = await self._binder.bind(pod, place)
         self._slots.give_back()
-        now_s = _now_s()
+        now_s = self._now_s()
         allocated = filter(None, map(self._cluster.claims.stored, place.new))
         self._report.binding_ended(pod, outcome, allocated, now_s - started_s)
         key = queue_key(pod)
@@ -362,7 +365,7 @@ class Scheduler:
         if self._sharing is not None and DYNAMIC_RESOURCES in decision.plugins and (why := self._sharing.rejected(key)):
             decision = replace(decision, message=f"{decision.message} ({why})")
         group_key = decision.equivalence_key
-        is_for_group = self._queue.rejected(key, waits_for=decision.waits_for, now_s=_now_s(), group_key=group_key)
+        is_for_group = self._queue.rejected(key, waits_for=decision.waits_for, now_s=self._now_s(), group_key=group_key)
         self._report.parked(pod, decision)
         is_new = self._report.rejected(pod, decision.message)
         if group_key is not None and is_for_group and is_new:
@@ -370,22 +373,22 @@ class Scheduler:
         self._has_work.set()
 
     def _fail(self, pod: Pod, key: QueueKey, message: str) -> None:
-        self._queue.failed(key, now_s=_now_s())
+        self._queue.failed(key, now_s=self._now_s())
         self._report.failed(pod, message)
         self._has_work.set()
 
     def _collide(self, pod: Pod, key: QueueKey, message: str) -> None:
         # A race that is lost now and then is not worth a condition.
-        if self._queue.collided(key, now_s=_now_s()) == COLLISIONS_REPORTED:
+        if self._queue.collided(key, now_s=self._now_s()) == COLLISIONS_REPORTED:
             self._report.failed(pod, f"repeatedly lost a race for devices with another scheduler: {message}")
         self._has_work.set()
 
     async def _deallocate(self, pod: Pod, key: QueueKey, decision: Rejection) -> None:
         """Deallocates the claim that keeps the pod from its nodes before the pod can be tried again with it."""
         assert decision.deallocate is not None
-        started_s = _now_s()
+        started_s = self._now_s()
         failed = await self._binder.deallocate(decision.deallocate, pod)
-        self._report.deallocated(is_done=failed is None, seconds=_now_s() - started_s)
+        self._report.deallocated(is_done=failed is None, seconds=self._now_s() - started_s)
         if failed is None:
             self._reject(pod, key, decision)
         else:
@@ -394,9 +397,9 @@ class Scheduler:
     async def _delete(self, pod: Pod, key: QueueKey, decision: Rejection) -> None:
         """Deletes the claim of an earlier attempt. The pod is tried again when it is gone."""
         assert decision.delete is not None
-        started_s = _now_s()
+        started_s = self._now_s()
         failed = await self._binder.delete(decision.delete, pod)
-        self._report.deallocated(is_done=failed is None, seconds=_now_s() - started_s)
+        self._report.deallocated(is_done=failed is None, seconds=self._now_s() - started_s)
         if failed is None:
             self._wait_early(pod, key, decision)
         else:
@@ -404,7 +407,7 @@ class Scheduler:
 
     def _wait_early(self, pod: Pod, key: QueueKey, decision: Rejection) -> None:
         """What is missing is about to come, so the pod's condition says it only if it does not."""
-        self._queue.gated(key, waits_for=decision.waits_for, now_s=_now_s())
+        self._queue.gated(key, waits_for=decision.waits_for, now_s=self._now_s())
         self._report.parked(pod, decision)
         asyncio.get_running_loop().call_later(EARLY_S, self._report_if_still_early, key, decision)
 
@@ -428,7 +431,3 @@ class Scheduler:
         pod = self._pending.find(key)
         if pod is not None and self._queue.waits_for(key) == decision.waits_for:
             self._report.rejected(pod, decision.message)
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()

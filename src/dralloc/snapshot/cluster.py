@@ -233,7 +233,7 @@ class Snapshot(Struct, frozen=True, eq=False):
         known = self.claims.get(claim_id)
         if known is not None and known.status.allocation == claim.status.allocation:
             return self if known == claim else replace(self, claims=self.claims.set(claim_id, claim))
-        cleared = self.without_claim(claim_id)
+        cleared = self if known is None else self.without_claim(claim_id)
         if claim.status.allocation is None:
             return cleared
         return replace(cleared, claims=cleared.claims.set(claim_id, claim), usage=cleared._usage_after(claim, 1))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from dralloc.allocator.features import Features
 from dralloc.allocator.outcome import Fatal, FatalCause
-from dralloc.allocator.requests import class_names, request_fault
+from dralloc.allocator.requests import alternative_name, class_names, request_fault
 from dralloc.api.pod_claims import group_name, is_listed_group, is_made_for, is_made_for_group
 from dralloc.api.pod_v1 import Pod, PodResourceClaim
 from dralloc.api.request_name import RequestName
@@ -59,9 +59,9 @@ def _until_another(pod: Pod, claim_id: ClaimId) -> frozenset[ClusterEvent]:
 
 def _claim_name(pod: Pod, entry: PodResourceClaim) -> str | Obstacle | None:
     """The claim's name; None if the entry needs no claim."""
-    waits_for = frozenset({pod_changed(pod_key(pod))})
     if entry.resource_claim_name:
         return entry.resource_claim_name
+    waits_for = frozenset({pod_changed(pod_key(pod))})
     if not entry.resource_claim_template_name:
         return Obstacle(
             f"pod claim {entry.name} has neither resourceClaimName nor resourceClaimTemplateName", waits_for
@@ -113,17 +113,16 @@ def demand_obstacle(
 def _fatal(claim: int, request: DeviceRequest, classes: Mapping[str, DeviceClass], features: Features) -> Fatal | None:
     if (cause := request_fault(request, features)) is not None:
         return Fatal(cause, claim=claim, request=RequestName(request.name))
-    for name, class_name in class_names(request):
+    for place, class_name in enumerate(class_names(request)):
         if class_name not in classes:
+            name = alternative_name(request, place)
             return Fatal(FatalCause.CLASS_MISSING, class_name, claim, name, class_name)
     return None
 
 
-def classes_of(claim: ResourceClaim) -> Iterator[str]:
+def classes_of(claim: ResourceClaim) -> list[str]:
     """The names of the device classes that the claim's requests name, in their order."""
-    for request in claim.spec.devices.requests or ():
-        for _, class_name in class_names(request):
-            yield class_name
+    return [name for request in claim.spec.devices.requests or () for name in class_names(request)]
 
 
 def has_prioritized_list(claim: ResourceClaim) -> bool:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 from weakref import WeakValueDictionary
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from dralloc.allocator.diagnosis.reason_groups import ReasonGroup, availability
@@ -78,8 +78,7 @@ TABLES_MAX: Final = 1000
 VERDICTS_MAX: Final = 3_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulingAttempt:
+class SchedulingAttempt(Struct, frozen=True, eq=False):
     """A pod whose nodes are to be judged. `key` is equal for pods that get the same decision."""
 
     pod: Pod

@@ -162,7 +162,7 @@ class SharedLimits:
         groups.catch_up()
         if self._read < groups.changed.first or self.basis is not self._scoring.basis:
             self.entries = {}
-            changed = iter(groups)
+            changed: Iterable[AlikeNodes] = iter(groups)
         else:
             changed = groups.changed.since(self._read)
         for group in changed:

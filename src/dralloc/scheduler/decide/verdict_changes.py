@@ -53,6 +53,8 @@ class VerdictChanges:
             else:
                 worsened.update(*filter(self._are_few, map(self._nodes_of, taken)))
             freed.update(dict.fromkeys(changes.pools_freed.since(first)))
+        if not freed:
+            return ChangedNodes(improved, worsened, ())
         seen = [self._nodes_of(pool_id) for pool_id in freed]
         for names in filter(self._are_few, seen):
             improved.update(dict.fromkeys(names))

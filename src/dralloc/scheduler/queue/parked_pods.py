@@ -88,6 +88,8 @@ class ParkedPods:
 
     def due(self, now_s: float) -> tuple[QueuedPod, ...]:
         """The pods that have been parked for `PARKED_MAX_S`."""
+        if not self._pods:
+            return ()
         return tuple(pod for _, pod in takewhile(lambda entry: entry[0] <= now_s, self._due_times()))
 
     def _due_times(self) -> Iterator[tuple[float, QueuedPod]]:

@@ -6,7 +6,7 @@ once, however often the node changed.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
@@ -62,15 +62,19 @@ class LastChanges(Generic[K]):
         self._last: dict[K, int] = {}
         # Changes before this number may be forgotten.
         self.first = 0
+        self._newest = -1
 
     def add(self, key: K, number: int) -> None:
         self._last.pop(key, None)
-        self._last[key] = number
+        self._last[key] = self._newest = number
         if len(self._last) > ENTRIES_MAX:
             self.first = self._last.pop(next(iter(self._last))) + 1
 
-    def since(self, number: int) -> Iterator[K]:
+    def since(self, number: int) -> Iterable[K]:
         """What changed at that number or later, the last first."""
+        return self._since(number) if self._newest >= number else ()
+
+    def _since(self, number: int) -> Iterator[K]:
         for key, last in reversed(self._last.items()):
             if last < number:
                 return

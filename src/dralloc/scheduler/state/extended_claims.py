@@ -15,7 +15,7 @@ class ExtendedClaims:
 
     def of_pod(self, pod_uid: str) -> ClaimId | None:
         """The first claim that was made for the pod."""
-        return next(iter(self._by_pod.get(pod_uid, ())), None)
+        return next(iter(self._by_pod[pod_uid])) if pod_uid in self._by_pod else None
 
     def add(self, claim: ResourceClaim) -> None:
         """Adds a claim; no-op for other claims than those of extended resources."""

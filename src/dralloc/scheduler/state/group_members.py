@@ -44,7 +44,7 @@ def group_of(
     namespace, stated = pod.metadata.namespace, pod.spec.scheduling_group
     if pod_groups and stated is not None and stated.pod_group_name:
         return PodGroupKey(namespace, stated.pod_group_name)
-    if asked_min_count(pod) is None:
+    if MIN_COUNT_ANNOTATION not in pod.metadata.annotations:
         return None
     for entry in pod.spec.resource_claims:
         claim = find_claim(ClaimId(namespace, entry.resource_claim_name)) if entry.resource_claim_name else None

@@ -14,31 +14,24 @@ class NumberedLog(Generic[Entry]):
     """Keeps at most `entries_max` entries; None keeps all until `drop_before`."""
 
     def __init__(self, entries_max: int | None = None) -> None:
-        self._entries_max = entries_max
-        self._first = 0
-        self._entries: deque[Entry] = deque()
+        self._entries: deque[Entry] = deque(maxlen=entries_max)
+        # The number of the next entry.
+        self.next = 0
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    @property
-    def next(self) -> int:
-        return self._first + len(self._entries)
-
     def add(self, entry: Entry) -> None:
         self._entries.append(entry)
-        if self._entries_max is not None and len(self._entries) > self._entries_max:
-            self._entries.popleft()
-            self._first += 1
+        self.next += 1
 
     def since(self, number: int) -> Iterator[Entry] | None:
         """The entries from `number` on, newest first; None if some of them were dropped."""
-        if number < self._first:
+        if number < self.next - len(self._entries):
             return None
         return islice(reversed(self._entries), self.next - number)
 
     def drop_before(self, number: int) -> None:
-        while self._first < number and self._entries:
+        for _ in range(self.next - len(self._entries), min(number, self.next)):
             self._entries.popleft()
-            self._first += 1
-        self._first = max(self._first, number)
+        self.next = max(self.next, number)

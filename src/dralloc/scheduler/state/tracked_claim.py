@@ -85,6 +85,8 @@ class TrackedClaim(Struct):
         self._effective = None
 
     def _apply_decisions(self) -> ResourceClaim:
+        if self._assumed_allocation is None and not self._assumed_consumers:
+            return self.stored
         status = self.stored.status
         allocation = status.allocation or self._assumed_allocation
         listed = {reference.uid for reference in status.reserved_for}
