@@ -30,6 +30,8 @@ class TimestampText(str):
     __slots__ = ()
 
 
+# Many objects have the times of one second.
+@lru_cache(maxsize=1024)
 def parse_timestamp(text: str) -> datetime:
     """Parses an RFC 3339 timestamp."""
     match = _RFC3339.fullmatch(text)

@@ -64,7 +64,7 @@ class HeldWrite:
     def __exit__(self, failure: object, *_: object) -> None:
         is_unsent = self._held.pop(self._answered, None) is not None
         if failure is not None:
-            # Nobody asks for the answer.
+            # The answer is not asked for.
             self._answered.cancel()
         elif is_unsent and not self._answered.done():
             self._answered.set_result(_NOT_TRIED)

@@ -74,9 +74,10 @@ def waiting(pod: Pod, claim: ResourceClaim) -> Report:
 def claim_changes(before: ResourceClaim | None, after: ResourceClaim | None, now: datetime) -> Iterator[ClaimChange]:
     """What happened to the claim between the two states, in the order of a claim's life."""
     if before is None:
-        if after is None or not _is_new(after, now):
+        created = _time(after.metadata.creation_timestamp) if after is not None else None
+        if after is None or created is None or now - created >= NEW_FOR:
             return
-        yield ClaimChange(_report(after, CREATED, _created(after)), _time(after.metadata.creation_timestamp))
+        yield ClaimChange(_report(after, CREATED, _created(after)), created)
     elif after is None or after.metadata.uid != before.metadata.uid:
         yield ClaimChange(_report(before, DELETED, "deleted"))
         if after is not None:
@@ -89,6 +90,8 @@ def _allocation_changes(before: ResourceClaim | None, after: ResourceClaim) -> I
     had = before.status.allocation if before is not None else None
     has = after.status.allocation
     listed = before.status.reserved_for if before is not None else ()
+    if had is None and has is None and not listed and not after.status.reserved_for:
+        return
     uids, was = {user.uid for user in after.status.reserved_for}, {user.uid for user in listed}
     new = [user for user in after.status.reserved_for if user.uid not in was]
     gone = [user for user in listed if user.uid not in uids]
@@ -133,11 +136,6 @@ def _report(
 
 def _about(claim: ResourceClaim) -> ObjectReference:
     return reference_to(claim, CLAIMS.api_version, CLAIMS.kind)
-
-
-def _is_new(claim: ResourceClaim, now: datetime) -> bool:
-    created = _time(claim.metadata.creation_timestamp)
-    return created is not None and now - created < NEW_FOR
 
 
 def _time(text: str | None) -> datetime | None:

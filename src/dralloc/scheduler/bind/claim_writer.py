@@ -116,7 +116,7 @@ class ClaimWriter:
             added = await self._write_now(claim_id)
         except Exception as error:
             ended.set_exception(error)
-            # It is raised here, even if nobody else waits for it.
+            # Without waiters, it is raised here alone.
             ended.exception()
             raise
         finally:
