@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import count
 from typing import Any, Final
@@ -36,75 +37,80 @@ def _literals() -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
+_LEAF_SHAPES: Final = ("literal", "name")
+_CALL_SHAPES: Final = ("optional field", "prefix", "binary", "conditional", "call", "method")
+_SHAPES: Final = (*_LEAF_SHAPES, "field", *_CALL_SHAPES, "list", "map", "message")
+
+
 @st.composite
 def expression_trees(draw: st.DrawFn, depth: int = 4) -> syntax.Expression:
     """A syntax tree without macros and without regard to types."""
-    numbers = count(1)
+    return _TreeMaker(draw).node(depth)
 
-    def node(depth: int) -> syntax.Expression:
-        common: dict[str, Any] = {"id": next(numbers), "offset": 0}
-        shapes = ("literal", "name") if depth == 0 else _SHAPES
-        match draw(st.sampled_from(shapes)):
+
+class _TreeMaker:
+    def __init__(self, draw: st.DrawFn) -> None:
+        self._draw = draw
+        self._numbers = count(1)
+
+    def node(self, depth: int) -> syntax.Expression:
+        common = self._common()
+        match shape := self._one_of(_SHAPES if depth else _LEAF_SHAPES):
             case "literal":
-                return syntax.Literal(**common, **draw(_literals()))
+                return syntax.Literal(**common, **self._draw(_literals()))
             case "name":
-                return syntax.Identifier(**common, name=draw(st.sampled_from(_NAMES)))
+                return syntax.Identifier(**common, name=self._one_of(_NAMES))
             case "field":
-                field, tests = draw(st.sampled_from(_FIELDS)), draw(st.booleans())
-                return syntax.Select(**common, operand=node(depth - 1), field=field, tests_presence=tests)
-            case "optional field":
-                key = syntax.Literal(
-                    id=next(numbers), offset=0, kind=syntax.LiteralKind.STRING, value=draw(st.sampled_from(_FIELDS))
-                )
-                return syntax.Call(**common, function="_?._", arguments=(node(depth - 1), key))
-            case "prefix":
-                return syntax.Call(**common, function=draw(st.sampled_from(("!_", "-_"))), arguments=(node(depth - 1),))
-            case "binary":
-                function = draw(st.sampled_from(_BINARY))
-                return syntax.Call(**common, function=function, arguments=(node(depth - 1), node(depth - 1)))
-            case "conditional":
-                arguments = (node(depth - 1), node(depth - 1), node(depth - 1))
-                return syntax.Call(**common, function="_?_:_", arguments=arguments)
-            case "call":
-                return syntax.Call(**common, function=draw(st.sampled_from(_FUNCTIONS)), arguments=nodes(depth))
-            case "method":
-                function = draw(st.sampled_from(_METHODS))
-                return syntax.Call(**common, function=function, target=node(depth - 1), arguments=nodes(depth))
+                field, tests = self._one_of(_FIELDS), self._draw(st.booleans())
+                return syntax.Select(**common, operand=self.node(depth - 1), field=field, tests_presence=tests)
             case "list":
-                elements = nodes(depth)
-                optional = draw(st.frozensets(st.sampled_from(range(len(elements))))) if elements else frozenset()
+                elements = self._nodes(depth)
+                optional = self._draw(st.frozensets(st.sampled_from(range(len(elements))))) if elements else frozenset()
                 return syntax.ListLiteral(**common, elements=elements, optional=optional)
             case "map":
-                entries = tuple(
-                    syntax.MapEntry(
-                        id=next(numbers), offset=0, key=key, value=node(depth - 1), optional=draw(st.booleans())
-                    )
-                    for key in nodes(depth)
-                )
-                return syntax.MapLiteral(**common, entries=entries)
-            case _:
-                fields = tuple(
-                    syntax.FieldEntry(
-                        id=next(numbers),
-                        offset=0,
-                        field=draw(st.sampled_from(_FIELDS)),
-                        value=value,
-                        optional=draw(st.booleans()),
-                    )
-                    for value in nodes(depth)
-                )
-                type_name = draw(st.sampled_from(("Message", "a.b.Message", ".pkg.M")))
+                return syntax.MapLiteral(**common, entries=tuple(self._map_entries(depth)))
+            case "message":
+                fields, type_name = tuple(self._fields(depth)), self._one_of(("Message", "a.b.Message", ".pkg.M"))
                 return syntax.MessageLiteral(**common, type_name=type_name, entries=fields)
+            case _:
+                return syntax.Call(**common, **self._call(shape, depth))
 
-    def nodes(depth: int) -> tuple[syntax.Expression, ...]:
-        return tuple(node(depth - 1) for _ in range(draw(st.integers(0, 2))))
+    def _call(self, shape: str, depth: int) -> dict[str, Any]:
+        match shape:
+            case "optional field":
+                key = syntax.Literal(**self._common(), kind=syntax.LiteralKind.STRING, value=self._one_of(_FIELDS))
+                return {"function": "_?._", "arguments": (self.node(depth - 1), key)}
+            case "prefix":
+                return {"function": self._one_of(("!_", "-_")), "arguments": (self.node(depth - 1),)}
+            case "binary":
+                return {"function": self._one_of(_BINARY), "arguments": (self.node(depth - 1), self.node(depth - 1))}
+            case "conditional":
+                return {"function": "_?_:_", "arguments": tuple(self.node(depth - 1) for _ in range(3))}
+            case "call":
+                return {"function": self._one_of(_FUNCTIONS), "arguments": self._nodes(depth)}
+            case _:
+                function, target = self._one_of(_METHODS), self.node(depth - 1)
+                return {"function": function, "target": target, "arguments": self._nodes(depth)}
 
-    return node(depth)
+    def _map_entries(self, depth: int) -> Iterator[syntax.MapEntry]:
+        for key in self._nodes(depth):
+            value, optional = self.node(depth - 1), self._draw(st.booleans())
+            yield syntax.MapEntry(**self._common(), key=key, value=value, optional=optional)
 
+    def _fields(self, depth: int) -> Iterator[syntax.FieldEntry]:
+        for value in self._nodes(depth):
+            field, optional = self._one_of(_FIELDS), self._draw(st.booleans())
+            yield syntax.FieldEntry(**self._common(), field=field, value=value, optional=optional)
 
-_SHAPES: Final = (
-    "literal", "name", "field", "optional field", "prefix", "binary", "conditional", "call", "method", "list", "map", "message",
-)  # fmt: skip
+    def _nodes(self, depth: int) -> tuple[syntax.Expression, ...]:
+        return tuple(self.node(depth - 1) for _ in range(self._draw(st.integers(0, 2))))
+
+    def _common(self) -> dict[str, Any]:
+        return {"id": next(self._numbers), "offset": 0}
+
+    def _one_of(self, texts: Sequence[str]) -> str:
+        return self._draw(st.sampled_from(texts))
+
 
 _D: Final = 'device.attributes["gpu.example.com"]'
 _C: Final = 'device.capacity["gpu.example.com"]'
