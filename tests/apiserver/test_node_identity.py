@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import pytest
 
-from dralloc.access.authorizer import AllowAll
+from dralloc.access.access_request import AccessRequest
+from dralloc.access.authorizer import ALLOWED, Decision
 from dralloc.access.users import AUTHENTICATED, NODES, User
 from dralloc.apiserver.server import ApiServer
 from dralloc.assembly.api_server import running_api_server
@@ -242,6 +243,11 @@ async def test_a_name_without_the_group_is_no_node_and_a_node_without_a_name_is_
     assert said(await refusal(nameless.create(SLICES, slice_document("s", "")))).endswith(
         'node: unknown node for user "system:node:"'
     )
+
+
+class AllowAll:
+    def decide(self, _: AccessRequest) -> Decision:
+        return ALLOWED
 
 
 def test_a_node_without_a_name_writes_nothing_whatever_roles_it_has() -> None:

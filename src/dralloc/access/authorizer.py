@@ -41,13 +41,6 @@ class Authorizer(Protocol):
     def decide(self, request: AccessRequest) -> Decision: ...
 
 
-class AllowAll:
-    """Allows every request: for servers that only components of one process reach."""
-
-    def decide(self, request: AccessRequest) -> Decision:  # noqa: ARG002
-        return ALLOWED
-
-
 class Administrators:
     """Allows everything to the group `system:masters`, without a reason, as Kubernetes does."""
 

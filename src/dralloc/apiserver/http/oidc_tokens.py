@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import ssl
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -83,9 +83,6 @@ class OidcSettings:
         if self.username_prefix:
             return "" if self.username_prefix == "-" else self.username_prefix
         return "" if self.username_claim == "email" else f"{self.issuer}#"
-
-
-Fetch = Callable[[str], Awaitable[bytes]]
 
 
 class OidcTokens:

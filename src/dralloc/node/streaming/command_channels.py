@@ -22,6 +22,7 @@ from dralloc.node.streaming.websocket import (
 )
 
 STDIN, STDOUT, STDERR, ERROR, RESIZE = 0, 1, 2, 3, 4
+# Before the number of a channel: the client closes it (v5.channel.k8s.io).
 _CLOSE_SIGNAL: Final = 255
 _STREAM_TYPES: Final = {"stdin": STDIN, "stdout": STDOUT, "stderr": STDERR, "error": ERROR, "resize": RESIZE}
 _WEBSOCKET_PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
@@ -129,13 +130,13 @@ class _WebSocketChannels:
         try:
             while True:
                 message = await self._socket.receive()
-                match message[:1]:
-                    case b"\x00":
-                        await self.stdin.put(message[1:])
-                    case b"\x04":
-                        await self.resizes.put(message[1:])
-                    case b"\xff" if message[1:2] == b"\x00":
-                        await self.stdin.end()
+                channel, content = message[:1], message[1:]
+                if channel == bytes([STDIN]):
+                    await self.stdin.put(content)
+                elif channel == bytes([RESIZE]):
+                    await self.resizes.put(content)
+                elif channel == bytes([_CLOSE_SIGNAL]) and content[:1] == bytes([STDIN]):
+                    await self.stdin.end()
         except WebSocketEnded:
             pass
         finally:
