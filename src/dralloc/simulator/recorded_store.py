@@ -80,14 +80,17 @@ class RecordedStore(Store):
         call.check_written(record.revision, value, expected=expected_revision)
         return record
 
-    async def delete(self, key: str, *, expected_revision: int) -> int:
+    async def delete(self, key: str, *, expected_revision: int, fences: Sequence[Fence] = ()) -> int:
         call = _Call(self._history, key)
         self._history.intend(key, expected_revision, None)
         try:
-            revision = await self._inner.delete(key, expected_revision=expected_revision)
+            revision = await self._inner.delete(key, expected_revision=expected_revision, fences=fences)
         except RevisionConflict as error:
             self._history.withdraw(key, expected_revision, None)
             call.check_conflict(error, expected_revision)
+            raise
+        except FenceMoved:
+            self._history.withdraw(key, expected_revision, None)
             raise
         call.check_written(revision, None, expected=expected_revision)
         return revision

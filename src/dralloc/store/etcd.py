@@ -133,10 +133,10 @@ class EtcdStore(Store):
         put = _put(self._keys.encode(key), value)
         return Record(key=key, value=value, revision=await self._swap(key, expected_revision, put, fences))
 
-    async def delete(self, key: str, *, expected_revision: int) -> int:
+    async def delete(self, key: str, *, expected_revision: int, fences: Sequence[Fence] = ()) -> int:
         assert expected_revision != ABSENT, "a deletion removes a record"
         remove = pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=self._keys.encode(key)))
-        return await self._swap(key, expected_revision, remove)
+        return await self._swap(key, expected_revision, remove, fences)
 
     async def settle(self, fence: str, token: bytes) -> int:
         await self._settle_history()

@@ -164,9 +164,9 @@ class Store(ABC):
         """Replaces the record that was written at that revision; raises RevisionConflict or FenceMoved."""
 
     @abstractmethod
-    async def delete(self, key: str, *, expected_revision: int) -> int:
+    async def delete(self, key: str, *, expected_revision: int, fences: Sequence[Fence] = ()) -> int:
         """Deletes the record that was written at that revision and returns the deletion's revision; raises
-        RevisionConflict.
+        RevisionConflict or FenceMoved.
         """
 
     @abstractmethod

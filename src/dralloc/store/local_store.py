@@ -71,7 +71,7 @@ class LocalStore(Store):
         assert event.record is not None, "an update leaves a record"
         return event.record
 
-    async def delete(self, key: str, *, expected_revision: int) -> int:
+    async def delete(self, key: str, *, expected_revision: int, fences: Sequence[Fence] = ()) -> int:  # noqa: ARG002
         assert expected_revision != ABSENT, "a deletion removes a record"
         event = await self._write(ProposedWrite(key=key, value=None, expected_revision=expected_revision))
         return event.revision

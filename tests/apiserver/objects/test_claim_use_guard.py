@@ -100,6 +100,53 @@ async def test_a_pod_that_was_created_with_a_node_counts_and_a_deleted_one_does_
     assert await deallocate(api) == 200
 
 
+PROTECTION = "resource.kubernetes.io/delete-protection"
+
+
+@pytest.mark.parametrize("workload", [False, True])
+@with_api
+async def test_a_claim_without_its_finalizer_is_not_removed_before_its_bound_pods(
+    api: LocalApi, workload: bool
+) -> None:
+    await prepare(api, workload=workload)
+    assert await bind(api) == 201
+    await api.delete(f"{CLAIMS}/c")
+    marked = await api.get(f"{CLAIMS}/c")
+    assert marked["metadata"]["deletionTimestamp"]
+    assert (marked["metadata"]["finalizers"], "allocation" in marked["status"]) == ([PROTECTION], True)
+    answer = await refusal(api.patch(f"{CLAIMS}/c", {"metadata": {"finalizers": None}}))
+    assert (answer.code, "has a node and uses the claim" in answer.document["message"]) == (409, True)
+    await api.patch(f"{PODS}/p/status", {"status": {"phase": "Succeeded"}})
+    await api.patch(f"{CLAIMS}/c", {"metadata": {"finalizers": None}})
+    assert (await refusal(api.get(f"{CLAIMS}/c"))).code == 404
+
+
+@with_api
+async def test_a_claim_that_no_bound_pod_uses_is_removed_at_once(api: LocalApi) -> None:
+    await prepare(api)
+    await api.delete(f"{CLAIMS}/c")
+    assert (await refusal(api.get(f"{CLAIMS}/c"))).code == 404
+    assert await bind(api) == 409
+
+
+@with_api
+async def test_a_pod_keeps_its_devices_if_the_owner_of_its_claim_is_changed(api: LocalApi) -> None:
+    document = pod_document()
+    document["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
+    uid = (await api.create(PODS, document))["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid, "controller": True}
+    await api.create(CLAIMS, claim("c", ownerReferences=[owner]))
+    await api.patch(
+        f"{PODS}/p/status", {"status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "c"}]}}
+    )
+    consumer = {"resource": "pods", "name": "p", "uid": uid}
+    await api.patch(f"{CLAIMS}/c/status", {"status": {"allocation": allocation(), "reservedFor": [consumer]}})
+    assert await bind(api) == 201
+    await api.patch(f"{CLAIMS}/c", {"metadata": {"ownerReferences": None}})
+    assert await deallocate(api) == 409
+    assert (await refusal(api.patch(f"{CLAIMS}/c/status", {"status": {"reservedFor": None}}))).code == 409
+
+
 @with_api
 async def test_a_bound_pod_stays_listed_and_a_workload_need_not(api: LocalApi) -> None:
     await prepare(api)

@@ -1,7 +1,7 @@
 """The write guard of claims in use: a pod that is bound keeps the devices that it was bound with.
 
 A binding that states the pod's UID, as those of schedulers do, needs claims that are allocated, on the node, and reserved for the pod. Without a UID, it is accepted as
-by Kubernetes, and the pod waits on its node. A claim is not deallocated while a bound pod uses it that has not finished,
+by Kubernetes, and the pod waits on its node. A claim is not deallocated or removed while a bound pod uses it that has not finished,
 and such a pod, or its PodGroup, stays in `reservedFor`. Schedulers and controllers check this, too, but from caches, and their requests can be delayed:
 only the server can order a binding and a deallocation. Kubernetes' server does not.
 """
@@ -33,6 +33,7 @@ from dralloc.apiserver.http.statuses import conflict
 from dralloc.apiserver.objects.api_resources import key_of, name_of, prefix_of
 from dralloc.apiserver.objects.stored_form import read_metadata
 from dralloc.apiserver.objects.write_guards import GuardedView, Hold
+from dralloc.primitives.errors import Conflict
 from dralloc.snapshot.node_selectors import NodeFacts, matches
 from dralloc.store.interface import Store
 from dralloc.store.records import Record
@@ -69,6 +70,10 @@ class _Consumers(msgspec.Struct, frozen=True, gc=False):
         return use.uid in self.pods or use.group in self.groups
 
 
+class ClaimInUse(Conflict):
+    """A bound pod uses the claim."""
+
+
 class ClaimUseGuard:
     """Guards deallocations as a write guard of claims, and bindings. A view of pods starts with the first of them."""
 
@@ -84,19 +89,25 @@ class ClaimUseGuard:
         assert isinstance(new, ResourceClaim), "the guard of claims"
         if not isinstance(old, ResourceClaim) or old.status.allocation is None:
             return None
-        is_deallocated = new.status.allocation is None
+        is_deallocated = new.status.allocation is None or _is_removed(new)
         before, after = _Consumers.of(old), _Consumers.of(new)
         if not is_deallocated and before.pods <= after.pods and before.groups <= after.groups:
             return None
         view = await self._ready()
         for user in self._users_of(key, old):
             if is_deallocated or (before.include(user) and not after.include(user)):
-                why = f"pod {user.name} ({user.uid}) has a node and uses the claim"
-                raise conflict(RESOURCE_CLAIM.group, RESOURCE_CLAIM.plural, name_of(key), why)
-        if not is_deallocated:
-            return view.hold_fence(lambda: None)
-        self._released[key] += 1
-        return view.hold_fence(lambda: self._end_release(key))
+                raise _in_use(key, user)
+        return self._hold_release(view, key) if is_deallocated else view.hold_fence(lambda: None)
+
+    async def hold_removal(self, key: str, stored: bytes) -> Hold | None:
+        """Hold the removal of a claim that is deleted and has no finalizer; raises `ClaimInUse`."""
+        claim = _read_claim(stored)
+        if claim.status.allocation is None or claim.metadata.finalizers:
+            return None
+        view = await self._ready()
+        for user in self._users_of(key, claim):
+            raise _in_use(key, user)
+        return self._hold_release(view, key)
 
     async def hold_binding(self, key: str, pod: bytes, *, by_scheduler: bool) -> Hold | None:
         """Hold the binding of the pod, which has its node already; refuse a scheduler's if its claims cannot be used there."""
@@ -153,7 +164,15 @@ class ClaimUseGuard:
             raise _not_bindable(use, f"the devices of claim {name_of(claim_key)} are not available on node {use.node}")
 
     def _users_of(self, key: str, claim: ResourceClaim) -> Iterator[_PodUse]:
-        return (use for use, is_own in self._users.get(key, ()) if not is_own or _is_owned(claim, use))
+        """A pod that the claim is reserved for uses it, whatever has become of the claim's owner references since."""
+        consumers = _Consumers.of(claim)
+        for use, is_own in self._users.get(key, ()):
+            if not is_own or _is_owned(claim, use) or use.uid in consumers.pods:
+                yield use
+
+    def _hold_release(self, view: GuardedView[_PodUse], key: str) -> Hold:
+        self._released[key] += 1
+        return view.hold_fence(lambda: self._end_release(key))
 
     def _add(self, use: _PodUse, sign: int) -> None:
         for key, is_own in use.claims:
@@ -214,6 +233,17 @@ def _check_claims_made(pod: Pod) -> None:
 def _is_owned(claim: ResourceClaim, use: _PodUse) -> bool:
     owner = controller_of(claim.metadata)
     return (owner is not None and owner.uid == use.uid) or is_made_for_group(claim, use.group)
+
+
+def _is_removed(claim: ResourceClaim) -> bool:
+    """True if nothing holds the claim, which is being deleted: it is removed with this write."""
+    return claim.metadata.deletion_timestamp is not None and not claim.metadata.finalizers
+
+
+def _in_use(key: str, user: _PodUse) -> ClaimInUse:
+    why = f"pod {user.name} ({user.uid}) has a node and uses the claim"
+    refused = conflict(RESOURCE_CLAIM.group, RESOURCE_CLAIM.plural, name_of(key), why)
+    return ClaimInUse(refused.message, details=refused.details)
 
 
 def _not_bindable(use: _PodUse, why: str) -> Exception:

@@ -8,16 +8,18 @@ from dataclasses import replace
 from typing import Final
 
 from dralloc.api.kind import Kind
-from dralloc.api.registry import PRIORITY_CLASS
+from dralloc.api.pod_claims import CLAIM_FINALIZER
+from dralloc.api.registry import PRIORITY_CLASS, RESOURCE_CLAIM
 from dralloc.api.scheduling_v1 import SYSTEM_CLASSES
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.http.flow_control import give_way
 from dralloc.apiserver.http.statuses import forbidden
 from dralloc.apiserver.objects.api_resources import name_of
+from dralloc.apiserver.objects.claim_use_guard import ClaimInUse
 from dralloc.apiserver.objects.deletion_rules import DeleteOptions, Removed, decide_deletion
 from dralloc.apiserver.objects.record_lists import PIECE_BYTES, in_pieces
 from dralloc.apiserver.objects.stored_form import read_metadata
-from dralloc.apiserver.objects.writer import Writer, Written
+from dralloc.apiserver.objects.writer import EditGuard, Writer, Written
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import NotFound
 from dralloc.store.records import Record
@@ -26,12 +28,18 @@ from dralloc.store.records import Record
 BATCH_SIZE: Final = 100
 
 
+def _protected(claim: Document) -> Document:
+    return {**claim, "metadata": {**claim["metadata"], "finalizers": [CLAIM_FINALIZER]}}
+
+
 class Deleter:
     """Deletes objects of all kinds."""
 
-    def __init__(self, writer: Writer, clock: Clock) -> None:
+    def __init__(self, writer: Writer, clock: Clock, claims: EditGuard | None = None) -> None:
+        """`claims` guards the removal of claims."""
         self._writer = writer
         self._clock = clock
+        self._claims = claims
 
     async def delete(self, kind: Kind, key: str, options: DeleteOptions) -> Written:
         """Remove the object that is stored under the key, or mark it as being deleted while something holds it."""
@@ -44,7 +52,12 @@ class Deleter:
             decision = decide_deletion(kind.kind, document, options, self._clock.now())
             return decision if isinstance(decision, Removed) else decision.document
 
-        return await self._writer.edit(kind, key, mark_or_remove, dry_run=options.dry_run)
+        guard = self._claims if kind is RESOURCE_CLAIM else None
+        try:
+            return await self._writer.edit(kind, key, mark_or_remove, guard=guard, dry_run=options.dry_run)
+        except ClaimInUse:
+            # Its finalizer is missing: it was removed, or the claim was allocated by hand. The deletion waits for the pods all the same.
+            return await self._writer.edit(kind, key, lambda claim: mark_or_remove(_protected(claim)))
 
     async def delete_all(self, kind: Kind, records: Iterable[Record], options: DeleteOptions) -> list[Written]:
         """Delete these objects, except those that were replaced by others of the same name."""

@@ -143,7 +143,7 @@ class GarbageCollector:
             return
         except Conflict:
             # It has changed since it was read.
-            self._queue(key)
+            asyncio.get_running_loop().call_later(RETRY_S, self._queue, key)
         except StoreClosed:
             raise
         except (ApiError, StoreError) as error:

@@ -308,7 +308,7 @@ class Writer:
 
     async def _replace(self, record: Record, stored: bytes, fences: Sequence[Fence] = (), *, removes: bool) -> int:
         if removes:
-            return await self.store.delete(record.key, expected_revision=record.revision)
+            return await self.store.delete(record.key, expected_revision=record.revision, fences=fences)
         expected = record.revision
         return (await self.store.update(record.key, stored, expected_revision=expected, fences=fences)).revision
 
