@@ -140,7 +140,7 @@ class ApiServer:
         self._aggregator = RoleAggregator(store, self._writer, self._resources)
         self._default_accounts = DefaultAccounts(store, self._writer)
         self._issuer = CertificateIssuer(store, self._writer, clock, signer) if signer is not None else None
-        deleter = Deleter(self._writer, clock, uses.hold_removal if guards_devices else None)
+        deleter = Deleter(self._writer, clock, guards.uses.hold_removal if guards_devices else None)
         self._collector = GarbageCollector(store, self._writer, deleter)
         self._expiry = EventExpiry(store, clock, deleter)
         self._background: tuple[Stoppable, ...] = (
