@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta, OwnerReference
-from dralloc.api.pod_v1 import Pod
+from dralloc.api.pod_v1 import (
+    FINISHED,
+    Pod,
+    PodExtendedResourceClaimStatus,
+    PodResourceClaim,
+    PodResourceClaimStatus,
+    PodSchedulingGroup,
+)
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.api.scheduling_v1 import GROUP as SCHEDULING
+from dralloc.api.wire import Wire
 
 # Protects an allocated claim from deletion: set before allocation, removed after deallocation.
 CLAIM_FINALIZER: Final = "resource.kubernetes.io/delete-protection"
@@ -18,6 +26,29 @@ CLAIM_FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
 # On a claim that a scheduler made for the extended resources of a pod.
 EXTENDED_RESOURCE_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
+
+
+class _ClaimsSpec(Wire):
+    resource_claims: tuple[PodResourceClaim, ...] = ()
+    node_name: str = ""
+    scheduling_group: PodSchedulingGroup | None = None
+
+
+class _ClaimsStatus(Wire):
+    phase: str = ""
+    resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
+    extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
+
+
+class PodClaims(ApiObject):
+    """What a pod says about its claims; decoded in a third of the time that the whole pod takes."""
+
+    spec: _ClaimsSpec = field(default_factory=_ClaimsSpec)
+    status: _ClaimsStatus = field(default_factory=_ClaimsStatus)
+
+    @property
+    def is_finished(self) -> bool:
+        return self.status.phase in FINISHED
 
 
 class ClaimUse(Struct, frozen=True, gc=False):
@@ -28,7 +59,7 @@ class ClaimUse(Struct, frozen=True, gc=False):
     is_own: bool
 
 
-def claims_of(pod: Pod) -> Iterator[ClaimUse]:
+def claims_of(pod: Pod | PodClaims) -> Iterator[ClaimUse]:
     """Yields the known claims of a pod; claims from templates are known once the status records them."""
     # Most pods have none, and this runs at every change of a pod.
     if pod.spec.resource_claims:
@@ -43,7 +74,7 @@ def claims_of(pod: Pod) -> Iterator[ClaimUse]:
         yield ClaimUse("", extended.resource_claim_name, True)
 
 
-def entry_without_claim(pod: Pod) -> str | None:
+def entry_without_claim(pod: Pod | PodClaims) -> str | None:
     """The first entry for which no claim has been made yet. An entry that needs none has a status without a name."""
     made = {entry.name for entry in pod.status.resource_claim_statuses}
     waiting = (entry.name for entry in pod.spec.resource_claims if entry.resource_claim_name is None)
@@ -64,7 +95,7 @@ def is_made_for(claim: ResourceClaim, pod: ApiObject) -> bool:
     return owner is not None and owner.uid == pod.metadata.uid and claim.metadata.namespace == pod.metadata.namespace
 
 
-def group_name(pod: Pod) -> str:
+def group_name(pod: Pod | PodClaims) -> str:
     """The name of the pod's PodGroup; empty if it has none."""
     group = pod.spec.scheduling_group
     return (group.pod_group_name or "") if group is not None else ""

@@ -17,6 +17,8 @@ from dralloc.primitives.quantity import Quantity
 PENDING: Final = "Pending"
 SUCCEEDED: Final = "Succeeded"
 FAILED: Final = "Failed"
+# The phases of pods whose containers will never run again.
+FINISHED: Final = (SUCCEEDED, FAILED)
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 # On a pod that a kubelet runs from a file; deleting it in the API does not end it.
 MIRROR_POD: Final = "kubernetes.io/config.mirror"
@@ -362,7 +364,7 @@ class Pod(ApiObject):
     @property
     def is_finished(self) -> bool:
         """True if its containers will never run again."""
-        return self.status.phase in (SUCCEEDED, FAILED)
+        return self.status.phase in FINISHED
 
     @property
     def is_terminating(self) -> bool:

@@ -18,6 +18,7 @@ import msgspec
 from dralloc.api.codec import decode_again
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_claims import (
+    PodClaims,
     claims_of,
     controller_of,
     entry_without_claim,
@@ -26,7 +27,6 @@ from dralloc.api.pod_claims import (
     is_made_for_group,
     is_pod,
 )
-from dralloc.api.pod_v1 import Pod
 from dralloc.api.registry import NODE, POD, RESOURCE_CLAIM
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.apiserver.http.statuses import conflict
@@ -204,16 +204,16 @@ def _use_of_record(record: Record) -> _PodUse | None:
     return None if pod is None else _use_of(pod)
 
 
-def _read_user(stored: bytes) -> Pod | None:
+def _read_user(stored: bytes) -> PodClaims | None:
     """The pod, if it can have a node and claims. Most have not; decoding them is not needed to know that."""
     if b'"nodeName":' not in stored or (
         b'"resourceClaims":' not in stored and b'"extendedResourceClaimStatus":' not in stored
     ):
         return None
-    return decode_again(stored, Pod)
+    return decode_again(stored, PodClaims)
 
 
-def _use_of(pod: Pod) -> _PodUse | None:
+def _use_of(pod: PodClaims) -> _PodUse | None:
     if pod.is_finished or not pod.spec.node_name:
         return None
     namespace = pod.metadata.namespace
@@ -223,7 +223,7 @@ def _use_of(pod: Pod) -> _PodUse | None:
     return _PodUse(pod.metadata.uid, pod.metadata.name, pod.spec.node_name, tuple(claims.items()), group_name(pod))
 
 
-def _check_claims_made(pod: Pod) -> None:
+def _check_claims_made(pod: PodClaims) -> None:
     """A scheduler may know claims that a restored backup does not have."""
     if (entry := entry_without_claim(pod)) is not None:
         why = f"pod {pod.metadata.name} cannot be bound: the claim for its entry {entry} has not been made"
