@@ -52,6 +52,18 @@ def test_an_older_watch_does_not_affect_the_others() -> None:
     assert seen(young) == seen(old) == [6]
 
 
+def test_a_watch_tells_whether_there_is_more_to_take() -> None:
+    fixture = Fixture()
+    watch = fixture.hub.subscribe("a", after_revision=0)
+    told = [watch.has_more]
+    fixture.write("a1", "a2", "b1")
+    told.append(watch.has_more)
+    for revision in (1, 2):
+        assert [event.revision for event in watch.take(limit=1)] == [revision]
+        told.append(watch.has_more)
+    assert told == [False, True, True, False]
+
+
 def test_a_key_shorter_than_the_longest_prefix_is_delivered_once() -> None:
     fixture = Fixture()
     watch = fixture.hub.subscribe("a", after_revision=0)

@@ -196,6 +196,10 @@ class _RecordedWatch(Watch):
     def take(self, *, limit: int = 1000, bytes_max: int | None = None) -> Sequence[StoreEvent]:
         return self._checked(self._inner.take(limit=limit, bytes_max=bytes_max))
 
+    @property
+    def has_more(self) -> bool:
+        return self._inner.has_more
+
     def on_change(self, wake: Callable[[], None]) -> None:
         self._inner.on_change(wake)
 

@@ -252,6 +252,10 @@ class OwnFeedWatch(Watch):
     def take(self, *, limit: int = 1000, bytes_max: int | None = None) -> Sequence[StoreEvent]:
         return self._watch.take(limit=limit, bytes_max=bytes_max)
 
+    @property
+    def has_more(self) -> bool:
+        return self._watch.has_more
+
     def on_change(self, wake: Callable[[], None]) -> None:
         self._watch.on_change(wake)
 

@@ -109,6 +109,11 @@ class Watch(ABC):
         Raises what `next` raises.
         """
 
+    @property
+    @abstractmethod
+    def has_more(self) -> bool:
+        """True if there are changes to `take`."""
+
     @abstractmethod
     def on_change(self, wake: Callable[[], None]) -> None:
         """Calls `wake` whenever there may be more to take. It must be short: many watches wake at once."""

@@ -184,9 +184,12 @@ class HubWatch(Watch):
 
     @property
     def revision(self) -> int:
-        channel = self._channel
-        is_pending = self._place < channel.first_place + len(channel.events)
-        return self._returned if is_pending or channel.error else max(self._returned, self._hub.revision)
+        is_behind = self.has_more or self._channel.error
+        return self._returned if is_behind else max(self._returned, self._hub.revision)
+
+    @property
+    def has_more(self) -> bool:
+        return self._place < self._channel.first_place + len(self._channel.events)
 
     async def next(self, *, limit: int = 1000, timeout_s: float | None = None) -> Sequence[StoreEvent]:
         events = self._take(limit)

@@ -321,11 +321,9 @@ class _Delivery:
             return self._end()
         except StoreError:
             return self._end()
-        if not events:
-            return None
-        if piece := self._frames.piece(events, self._request.selection):
+        if events and (piece := self._frames.piece(events, self._request.selection)):
             self._sink.push(piece)
-        return self._wake()
+        return self._wake() if self._watch.has_more else None
 
     def _wake(self) -> None:
         if not self._is_queued and not self._sink.is_paused and not self._ended.done():
