@@ -7,6 +7,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from dralloc.api.codec import encode
 from dralloc.api.gated_fields import uses_aggregated_capacity
 from dralloc.api.resource_v1 import (
     AGGREGATED_CAPACITY,
@@ -50,6 +51,12 @@ DISTINCT_ATTRIBUTES_COUNT_MAX: Final = 8
 
 SPEC: Final = FieldPath.of("spec")
 
+# Valid specs that are remembered, and the largest of them.
+SPECS_KEPT_MAX: Final = 256
+SPEC_BYTES_KEPT_MAX: Final = 8 * 1024
+# As they are printed: not all of a spec can be hashed.
+_valid_specs: Final = set[tuple[bytes, ValidationContext]]()
+
 
 def validate_resource_claim(claim: ResourceClaim, context: ValidationContext) -> Iterator[FieldError]:
     yield from validate_metadata(claim.metadata, namespaced=True)
@@ -87,6 +94,19 @@ def validate_resource_claim_template_update(
 
 
 def validate_claim_spec(spec: ResourceClaimSpec, path: FieldPath, context: ValidationContext) -> Iterator[FieldError]:
+    """Claims of one template are alike: a spec that was found valid is not validated again."""
+    seen = (encode(spec), context)
+    if seen in _valid_specs:
+        return
+    faults = tuple(_validate_spec(spec, path, context))
+    if not faults and len(seen[0]) <= SPEC_BYTES_KEPT_MAX:
+        if len(_valid_specs) >= SPECS_KEPT_MAX:
+            _valid_specs.clear()
+        _valid_specs.add(seen)
+    yield from faults
+
+
+def _validate_spec(spec: ResourceClaimSpec, path: FieldPath, context: ValidationContext) -> Iterator[FieldError]:
     devices, where = spec.devices, path.child("devices")
     yield from _validate_requests(devices.requests or (), where.child("requests"), context)
     yield from validate_derived_attributes(devices, where, context)
