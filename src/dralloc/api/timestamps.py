@@ -46,6 +46,14 @@ def parse_timestamp(text: str) -> datetime:
         raise BadTimestamp(f"{text!r} is not a timestamp: {error}") from None
 
 
+def stated_time(text: str | None) -> datetime | None:
+    """The time that an object states; None if it states none that can be read."""
+    try:
+        return parse_timestamp(text) if text else None
+    except BadTimestamp:
+        return None
+
+
 def print_timestamp(moment: datetime) -> str:
     """Returns the timestamp as Kubernetes prints it, truncated to seconds."""
     since = moment - _EPOCH

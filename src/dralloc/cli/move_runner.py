@@ -26,7 +26,7 @@ from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_resources import resource_for
 from dralloc.client.status_errors import send_request
 from dralloc.client.transport import Transport
-from dralloc.client.typed_resource import ObjectKey
+from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.primitives.errors import AlreadyExists, Conflict, NotFound, TooManyRequests
 from dralloc.primitives.features import FeatureGates
 from dralloc.whatif.cluster_objects import PLACEMENT_NEEDED, PLACEMENT_USEFUL, ClusterObjects, StatedScheduler
@@ -115,7 +115,7 @@ class MoveRunner:
             known.add(found.metadata.uid)
             place = "as planned" if found.spec.node_name == each.node else f"planned was {each.node}"
             self._tell(
-                f"moved {_name(each.pod)} from {each.pod.spec.node_name} to {found.spec.node_name} ({place}), "
+                f"moved {key_of(each.pod)} from {each.pod.spec.node_name} to {found.spec.node_name} ({place}), "
                 f"as {found.metadata.name}"
             )
 
@@ -129,14 +129,14 @@ class MoveRunner:
 
         async def is_accepted() -> bool:
             try:
-                await self._calls.post(_PODS, _key(pod), "eviction", body)
+                await self._calls.post(_PODS, key_of(pod), "eviction", body)
             except TooManyRequests:
                 return False
             except (NotFound, Conflict) as error:
-                raise MoveFailed(f"pod {_name(pod)} has changed since the plan was made: {error}") from None
+                raise MoveFailed(f"pod {key_of(pod)} has changed since the plan was made: {error}") from None
             return True
 
-        await self._until(is_accepted, f"the disruption budget of pod {_name(pod)} allows no eviction")
+        await self._until(is_accepted, f"the disruption budget of pod {key_of(pod)} allows no eviction")
 
     async def _replaced(self, each: MovedPod, document: Mapping[str, Any], known: Collection[str]) -> Pod:
         """The pod that takes the place of the evicted one, once it has a node."""
@@ -158,7 +158,7 @@ class MoveRunner:
                     found.append(other)
             return bool(found and found[0].spec.node_name)
 
-        told = f"pod {_name(pod)} was evicted, and its replacement has no node: see dralloc explain"
+        told = f"pod {key_of(pod)} was evicted, and its replacement has no node: see dralloc explain"
         await self._until(is_placed, told)
         return found[0]
 
@@ -174,19 +174,19 @@ class MoveRunner:
         """The pods that room was made for get it: they tolerate the holds of nodes, and those of devices end."""
         await self._hold(PlaceHolds(nodes=self._holds.nodes))
         for placed in plan.placed:
-            pod = await self._calls.get(_PODS, _key(placed.pod))
+            pod = await self._calls.get(_PODS, key_of(placed.pod))
             toleration = {"key": HOLD_KEY, "operator": "Exists"}
             tolerations = [*msgspec.to_builtins(pod.spec.tolerations), toleration]
             if self._holds.nodes and not pod.spec.node_name:
-                await self._calls.patch(_PODS, _key(pod), {"spec": {"tolerations": tolerations}})
+                await self._calls.patch(_PODS, key_of(pod), {"spec": {"tolerations": tolerations}})
         for placed in plan.placed:
 
-            async def has_node(key: ObjectKey = _key(placed.pod)) -> bool:
+            async def has_node(key: ObjectKey = key_of(placed.pod)) -> bool:
                 return bool((await self._calls.get(_PODS, key)).spec.node_name)
 
-            await self._until(has_node, f"pod {_name(placed.pod)} has no node: see dralloc explain")
-            pod = await self._calls.get(_PODS, _key(placed.pod))
-            self._tell(f"{_name(pod)} is on {pod.spec.node_name}")
+            await self._until(has_node, f"pod {key_of(placed.pod)} has no node: see dralloc explain")
+            pod = await self._calls.get(_PODS, key_of(placed.pod))
+            self._tell(f"{key_of(pod)} is on {pod.spec.node_name}")
 
     async def _until(self, is_so: Callable[[], Awaitable[bool]], otherwise: str) -> None:
         try:
@@ -257,11 +257,3 @@ def _remove_holds(objects: ClusterObjects) -> None:
     for key, rule in list(objects.all(DeviceTaintRule).items()):
         if rule.spec.taint.key == HOLD_KEY:
             del objects.objects[DeviceTaintRule][key]
-
-
-def _key(pod: Pod) -> ObjectKey:
-    return ObjectKey(pod.metadata.namespace, pod.metadata.name)
-
-
-def _name(pod: Pod) -> str:
-    return f"{pod.metadata.namespace}/{pod.metadata.name}"

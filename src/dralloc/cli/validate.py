@@ -10,6 +10,7 @@ import typer
 from dralloc.cli.convert import Version
 from dralloc.cli.options import Gates, Output, OutputFormat
 from dralloc.cli.output import BAD_INPUT, FINDINGS, parse_gates, say
+from dralloc.primitives.phrases import counted
 
 if TYPE_CHECKING:
     from dralloc.api.diagnostics import Diagnostic, ManifestDiagnosis
@@ -148,8 +149,8 @@ class _Report:
         else:
             say(to_yaml(stored), newline=False)
             if self.files and not self.is_empty:
-                counts = f"{_count(self.objects, 'object')} in {_count(self.files, 'file')}"
-                say(f"{counts}: {_count(self.errors, 'error')}, {_count(self.warnings, 'warning')}", err=True)
+                counts = f"{counted(self.objects, 'object')} in {counted(self.files, 'file')}"
+                say(f"{counts}: {counted(self.errors, 'error')}, {counted(self.warnings, 'warning')}", err=True)
         if not self.is_usable:
             raise typer.Exit(BAD_INPUT)
         if self.errors:
@@ -167,7 +168,3 @@ class _Report:
             is_json = self.output is OutputFormat.JSON
             report["stored"] = [Raw(body) if is_json else read_json(body.decode()) for body in stored]
         answer(self.output, lambda: report, lambda: ())
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from dralloc.api.core_v1 import Taint
 from dralloc.api.resource_v1 import EQUAL, NO_EXECUTE, NO_SCHEDULE, DeviceTaint, DeviceToleration
 
 
@@ -29,7 +30,7 @@ def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
             return False
 
 
-def text_of_taint(taint: DeviceTaint) -> str:
+def text_of_taint(taint: DeviceTaint | Taint) -> str:
     """The taint as `key=value:effect`."""
     value = f"={taint.value}" if taint.value else ""
     return f"{taint.key}{value}:{taint.effect}"

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final
 
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
-from dralloc.api.timestamps import BadTimestamp, parse_timestamp
+from dralloc.api.timestamps import stated_time
 from dralloc.doctor.checkpoints import CheckpointRecords
 from dralloc.doctor.unchecked import Unchecked
 from dralloc.whatif.cluster_objects import ClusterObjects, ReadKind, relevant_kinds
@@ -101,24 +101,16 @@ def span(time: timedelta) -> str:
     return "".join(parts[:2]) or "0s"
 
 
-def moment(text: str | None) -> datetime | None:
-    """The time that an object states; None if it states none that can be read."""
-    try:
-        return parse_timestamp(text) if text else None
-    except BadTimestamp:
-        return None
-
-
 def written_at(metadata: ObjectMeta) -> datetime | None:
     """When the object was last written; when it was created, if it does not record its writes."""
     last = last_write(metadata)
-    return moment(last.time if last is not None else metadata.creation_timestamp)
+    return stated_time(last.time if last is not None else metadata.creation_timestamp)
 
 
 def write_of(facts: ClusterFacts, metadata: ObjectMeta) -> str:
     """The last write of the object, as evidence."""
     last = last_write(metadata)
-    if last is not None and (time := moment(last.time)) is not None:
+    if last is not None and (time := stated_time(last.time)) is not None:
         return f"last written {facts.ago(time)}" + (f" by {last.manager}" if last.manager else "")
-    created = moment(metadata.creation_timestamp)
+    created = stated_time(metadata.creation_timestamp)
     return f"created {facts.ago(created)}" if created is not None else "without a time of its creation"

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from dralloc.api.pod_v1 import Pod
 from dralloc.devices.identity import ClaimId
 from dralloc.primitives.clock import Clock
+from dralloc.primitives.phrases import counted
 from dralloc.scheduler.bind.evictor import Evictor
 from dralloc.scheduler.contract import Decision, Placement, PlannedVictim, PreemptionPlan, Rejection
 from dralloc.scheduler.decide.cycle import Cycle, SchedulingAttempt
@@ -232,18 +233,14 @@ def _explained(decision: Rejection, reason: NoPreemption, key: bytes | None) -> 
 def _summary(pod: Pod, plan: PreemptionPlan) -> str:
     """The names of pods in other namespaces are confidential."""
     if not plan.victims and plan.leaving:
-        return f"waiting for {_counted(len(plan.leaving), 'pod')} to leave node {plan.node}"
+        return f"waiting for {counted(len(plan.leaving), 'pod')} to leave node {plan.node}"
     if not plan.victims:
         return f"waiting for devices of pods that are gone, for node {plan.node}"
     namespace, all_pods = pod.metadata.namespace, [victim.pod.metadata for victim in plan.victims]
     names = sorted(each.name for each in all_pods if each.namespace == namespace)
     shown = [f"pod {name}" for name in names[:3]]
     if len(names) > 3:
-        shown.append(_counted(len(names) - 3, "other pod"))
+        shown.append(counted(len(names) - 3, "other pod"))
     if len(names) < len(all_pods):
-        shown.append(f"{_counted(len(all_pods) - len(names), 'pod')} of other namespaces")
+        shown.append(f"{counted(len(all_pods) - len(names), 'pod')} of other namespaces")
     return f"evicting {', '.join(shown)} to make room on node {plan.node}"
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

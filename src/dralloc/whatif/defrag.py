@@ -15,6 +15,7 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.primitives.phrases import counted
 from dralloc.scheduler.contract import Decision, Rejection
 from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
+from dralloc.scheduler.state.placed_pods import pod_key
 from dralloc.whatif.api_refusals import priority_classes, priority_of
 from dralloc.whatif.cluster_objects import ClusterObjects
 from dralloc.whatif.engine import Engine, pods_by_priority
@@ -95,7 +96,7 @@ class _Planner:
         """A state to try moves on: as the cluster is once the pods that wait have been placed."""
         question, objects = self._question, self._objects
         engine = Engine(objects, objects.now, scheduler_names=question.scheduler_names)
-        mine = {_key(pod) for pod in question.targets}
+        mine = {pod_key(pod) for pod in question.targets}
 
         def decide(pod: Pod) -> Decision:
             return engine.placement(pod) or Rejection("", frozenset())
@@ -103,7 +104,7 @@ class _Planner:
         notes = len(objects.notes)
         for pod in list(pods_by_priority(objects, None)):
             is_ahead = not mine or priority_of(pod, self._classes) >= self._rules.priority_max
-            if not pod.spec.node_name and _key(pod) not in mine and is_ahead:
+            if not pod.spec.node_name and pod_key(pod) not in mine and is_ahead:
                 # As in the scheduler's queue.
                 engine.place(pod, decide)
         for pod in question.targets:
@@ -121,7 +122,7 @@ class _Planner:
         question, relocation = self._question, self._start()
         for pod in question.targets:
             for blocker in relocation.engine.blockers(pod):
-                return DefragPlan(fixed=self._fixed, message=f"pod {'/'.join(_key(pod))}: {blocker.message}")
+                return DefragPlan(fixed=self._fixed, message=f"pod {'/'.join(pod_key(pod))}: {blocker.message}")
         goals = self._goals(relocation.engine)
         search = MoveSearch(relocation, self._units)
         try:
@@ -147,9 +148,5 @@ class _Planner:
 def _why_not(engine: Engine, goals: Sequence[Goal], moves_max: int) -> str:
     placed = [engine.place(goal.pod) for goal in goals]
     refused = next((each for each in placed if isinstance(each, UnplacedPod)), None)
-    told = f" pod {'/'.join(_key(refused.pod))}: {refused.message}" if refused is not None else ""
+    told = f" pod {'/'.join(pod_key(refused.pod))}: {refused.message}" if refused is not None else ""
     return f"no plan of at most {counted(moves_max, 'move')} makes room.{told}"
-
-
-def _key(pod: Pod) -> tuple[str, str]:
-    return pod.metadata.namespace, pod.metadata.name

@@ -26,7 +26,8 @@ from dralloc.controllers.taint_eviction.tainted_devices import TaintedDevices, p
 from dralloc.devices.identity import ClaimId, DeviceId
 from dralloc.devices.taint_rules import selects
 from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
-from dralloc.whatif.cluster_objects import ClusterObjects, ObjectKey
+from dralloc.scheduler.state.placed_pods import pod_key
+from dralloc.whatif.cluster_objects import ClusterObjects
 from dralloc.whatif.engine import Engine, pods_by_priority
 from dralloc.whatif.placements import PodPlacement, UnplacedPod
 
@@ -149,9 +150,9 @@ def _results(
             after.add(_created_again(each, objects.now))
     engine = Engine(after, objects.now, nodes=nodes, scheduler_names=scheduler_names)
     waiting = (pod for pod in pods_by_priority(after, None) if not pod.spec.node_name)
-    placed = {_key(pod): engine.place(pod) for pod in waiting}
+    placed = {pod_key(pod): engine.place(pod) for pod in waiting}
     for each in evicted:
-        match placed.get(_key(each.pod)):
+        match placed.get(pod_key(each.pod)):
             case None if each.pod.is_terminating:
                 yield DrainedPod(each, DrainResult.TERMINATING, message="is being deleted already")
             case None:
@@ -172,7 +173,7 @@ def _created_again(evicted: EvictedPod, now: datetime) -> Pod:
 
 def _without_pods(objects: ClusterObjects, pods: Sequence[Pod]) -> ClusterObjects:
     """The objects after these pods ended: claims made for them are deleted, others as the claim controller leaves them."""
-    gone = {_key(pod): pod.metadata.uid for pod in pods}
+    gone = {pod_key(pod): pod.metadata.uid for pod in pods}
     uids = frozenset(gone.values())
     kept = [pod for key, pod in objects.all(Pod).items() if key not in gone]
     used = {
@@ -203,7 +204,3 @@ def released_claim(claim: ResourceClaim, consumers: ConsumerFacts) -> ResourceCl
             case Deallocate():
                 claim = replace(claim, status=ResourceClaimStatus())
     return claim
-
-
-def _key(pod: Pod) -> ObjectKey:
-    return pod.metadata.namespace, pod.metadata.name

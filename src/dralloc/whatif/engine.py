@@ -19,7 +19,7 @@ from dralloc.allocator.requests import compile_demand
 from dralloc.api.core_v1 import Event, Node
 from dralloc.api.pod_v1 import Pod, PodResourceClaim
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceClaimStatus
-from dralloc.api.timestamps import BadTimestamp, parse_timestamp
+from dralloc.api.timestamps import stated_time
 from dralloc.devices.identity import ClaimId
 from dralloc.scheduler.configuration import SchedulerConfiguration
 from dralloc.scheduler.contract import CommittedPlacement, Decision, DecisionFailure, Placement, Rejection
@@ -175,11 +175,8 @@ class Engine:
 
     def _is_overdue(self, pod: Pod) -> bool:
         """True if the pod's claims would exist by now if a controller made them."""
-        try:
-            created = parse_timestamp(pod.metadata.creation_timestamp or "")
-        except BadTimestamp:
-            return False
-        return self.now - created > CLAIMS_CREATED_WITHIN
+        created = stated_time(pod.metadata.creation_timestamp)
+        return created is not None and self.now - created > CLAIMS_CREATED_WITHIN
 
     def _binding_blockers(self, pod: Pod) -> Iterator[Blocker]:
         try:

@@ -15,6 +15,7 @@ from dralloc.api.pod_v1 import PENDING, SAFE_TO_EVICT, Pod
 from dralloc.api.policy_v1 import PodDisruptionBudget, budgets_of
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.api.scheduling_v1 import USERS_HIGHEST
+from dralloc.client.typed_resource import key_of
 from dralloc.devices.identity import ClaimId
 from dralloc.scheduler.decide.node_fit import names_in
 from dralloc.whatif.api_refusals import priority_classes, priority_of
@@ -75,32 +76,32 @@ class _Sorter:
         units: list[MoveUnit] = []
         fixed: list[FixedPod] = []
         for pods in self._groups():
-            reasons = {_name(pod): self._reason(pod) for pod in pods}
+            reasons = {str(key_of(pod)): self._reason(pod) for pod in pods}
             staying = next((name for name, reason in reasons.items() if reason), "")
             shared = self._budget_reason(pods) if not staying else ""
             if not staying and not shared:
                 units.append(MoveUnit(tuple(pods), max(priority_of(pod, self._classes) for pod in pods)))
                 continue
             for pod in pods:
-                told = reasons[_name(pod)] or shared
+                told = reasons[str(key_of(pod))] or shared
                 fixed.append(FixedPod(pod, told or f"it shares claims with pod {staying}: {reasons[staying]}"))
-        units.sort(key=lambda unit: (unit.priority, len(unit.pods), _name(unit.pods[0])))
+        units.sort(key=lambda unit: (unit.priority, len(unit.pods), str(key_of(unit.pods[0]))))
         return tuple(units), tuple(fixed)
 
     def _groups(self) -> Iterator[list[Pod]]:
         """Pods that share claims, directly or by way of other pods."""
         seen: set[str] = set()
         for first in self._placed:
-            if _name(first) in seen:
+            if str(key_of(first)) in seen:
                 continue
-            seen.add(_name(first))
+            seen.add(str(key_of(first)))
             group, position = [first], 0
             while position < len(group):
                 pod, position = group[position], position + 1
                 for use in claims_of(pod):
                     for other in self._users[ClaimId(pod.metadata.namespace, use.claim)]:
-                        if _name(other) not in seen:
-                            seen.add(_name(other))
+                        if str(key_of(other)) not in seen:
+                            seen.add(str(key_of(other)))
                             group.append(other)
             yield group
 
@@ -148,7 +149,7 @@ class _Sorter:
         for pod in pods:
             found = [each for each in self._budgets if budgets_of(pod, [each.budget])]
             if len(found) > 1:
-                return f"pod {_name(pod)} has more than one disruption budget, which evictions do not support"
+                return f"pod {key_of(pod)} has more than one disruption budget, which evictions do not support"
             for each in found:
                 used[each] = used.get(each, 0) + each.budget.protects(pod)
         for each, count in used.items():
@@ -165,10 +166,6 @@ class _ByIdentity:
 
     def allowed_of(self, pods: Collection[Pod]) -> int:
         return self.budget.allowed_of(pods)
-
-
-def _name(pod: Pod) -> str:
-    return f"{pod.metadata.namespace}/{pod.metadata.name}"
 
 
 def reasons_by_count(fixed: Iterable[FixedPod]) -> Mapping[str, list[Pod]]:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from dralloc.api.pod_v1 import Pod, Toleration
 from dralloc.devices.identity import DeviceId
+from dralloc.scheduler.state.placed_pods import pod_key
 from dralloc.whatif.movable_pods import MoveUnit
 from dralloc.whatif.move_search import ReachedGoal
 from dralloc.whatif.placements import PodPlacement
@@ -71,7 +72,7 @@ class MoveProof:
         """
         units = list({id(each.goal.unit): each.goal.unit for each in reached if each.goal.unit is not None}.values())
         wanted = [each for each in reached if each.goal.unit is None]
-        planned = {_key(each.goal.pod): each.placed for each in reached if each.goal.unit is not None}
+        planned = {pod_key(each.goal.pod): each.placed for each in reached if each.goal.unit is not None}
         for holds in _ways_to_hold(wanted, planned.values(), frozenset(keep)):
             for order in islice(permutations(reversed(units)), ORDERS_MAX):
                 mark = self._relocation.mark()
@@ -126,7 +127,7 @@ class MoveProof:
     ) -> PlaceHolds | None:
         """What to hold so that the scheduler chooses another place than this one: on the planned node in the end."""
         for each in placed:
-            wanted = planned[_key(each.pod)]
+            wanted = planned[pod_key(each.pod)]
             if each.node != wanted.node:
                 return PlaceHolds(nodes=frozenset({each.node}))
             others = devices_of(each) - devices_of(wanted) or devices_of(each)
@@ -170,7 +171,3 @@ def _moved(relocation: Relocation, unit: MoveUnit, placed: Sequence[PodPlacement
         MovedPod(pod, found.node, devices_before(stored, pod), devices_of(found))
         for pod, found in zip(unit.pods, placed, strict=True)
     )
-
-
-def _key(pod: Pod) -> tuple[str, str]:
-    return pod.metadata.namespace, pod.metadata.name

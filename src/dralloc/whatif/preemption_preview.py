@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dralloc.api.pod_v1 import Pod
+from dralloc.client.typed_resource import key_of
 from dralloc.primitives.phrases import counted, first_few
 from dralloc.scheduler.contract import PlannedVictim, PreemptionPlan
 from dralloc.scheduler.decide.gang_preemption import GangPreemptionPlan
@@ -25,7 +25,7 @@ class PreemptionPreview:
         plan, condition = self.plan, "" if self.is_enabled else "with the gate DRAPreemption, "
         if not plan.victims:
             return f"{condition}would wait for pods that are leaving node {plan.node}"
-        victims = first_few((_name(victim.pod) for victim in plan.victims), "pod")
+        victims = first_few((str(key_of(victim.pod)) for victim in plan.victims), "pod")
         return f"{condition}would preempt {victims} on node {plan.node}"
 
     def lines(self) -> Iterator[str]:
@@ -71,35 +71,31 @@ class GangPreemptionPreview:
         condition = "" if self.is_enabled else "with the gate DRAPreemption, "
         if not self.plan.victims:
             return f"{condition}would wait for pods that are leaving"
-        return f"{condition}would preempt {first_few((_name(victim.pod) for victim in self.plan.victims), 'pod')}"
+        return f"{condition}would preempt {first_few((str(key_of(victim.pod)) for victim in self.plan.victims), 'pod')}"
 
     def lines(self) -> Iterator[str]:
         yield from map(_victim_line, self.plan.victims)
         for pod, placement in self.plan.places:
-            yield f"{_name(pod)} then gets node {placement.node}"
+            yield f"{key_of(pod)} then gets node {placement.node}"
 
     def values(self) -> dict[str, Any]:
         return {
             "enabled": self.is_enabled,
             "message": self.summary,
             "victims": list(map(_victim_values, self.plan.victims)),
-            "places": [{"pod": _name(pod), "node": placement.node} for pod, placement in self.plan.places],
+            "places": [{"pod": str(key_of(pod)), "node": placement.node} for pod, placement in self.plan.places],
         }
 
 
 def _victim_line(victim: PlannedVictim) -> str:
     freed = f", which frees {first_few(map(str, victim.frees), 'claim')}" if victim.frees else ""
-    return f"evict pod {_name(victim.pod)} (priority {victim.pod.spec.priority or 0}) on {victim.node}{freed}"
+    return f"evict pod {key_of(victim.pod)} (priority {victim.pod.spec.priority or 0}) on {victim.node}{freed}"
 
 
 def _victim_values(victim: PlannedVictim) -> dict[str, Any]:
     return {
-        "pod": _name(victim.pod),
+        "pod": str(key_of(victim.pod)),
         "node": victim.node,
         "priority": victim.pod.spec.priority or 0,
         "frees": [str(claim_id) for claim_id in victim.frees],
     }
-
-
-def _name(pod: Pod) -> str:
-    return f"{pod.metadata.namespace}/{pod.metadata.name}"

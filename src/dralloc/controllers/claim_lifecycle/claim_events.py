@@ -15,7 +15,7 @@ from dralloc.api.core_v1 import ObjectReference
 from dralloc.api.pod_claims import controller_of, is_pod
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, DeviceRequest, ResourceClaim
-from dralloc.api.timestamps import BadTimestamp, parse_timestamp
+from dralloc.api.timestamps import stated_time
 from dralloc.client.event_recorder import EventRecorder, Report, reference_to
 from dralloc.client.known_resources import resource_for
 from dralloc.controllers.controller_context import ControllerContext
@@ -74,7 +74,7 @@ def waiting(pod: Pod, claim: ResourceClaim) -> Report:
 def claim_changes(before: ResourceClaim | None, after: ResourceClaim | None, now: datetime) -> Iterator[ClaimChange]:
     """What happened to the claim between the two states, in the order of a claim's life."""
     if before is None:
-        created = _time(after.metadata.creation_timestamp) if after is not None else None
+        created = stated_time(after.metadata.creation_timestamp) if after is not None else None
         if after is None or created is None or now - created >= NEW_FOR:
             return
         yield ClaimChange(_report(after, CREATED, _created(after)), created)
@@ -102,7 +102,7 @@ def _allocation_changes(before: ResourceClaim | None, after: ResourceClaim) -> I
         yield from (ClaimChange(each) for each in _users(after, RELEASED, "no longer reserved for", gone))
     if had is None and has is not None:
         message = f"allocated {_devices(after)}{f' for {_names(new)}' if new else ''}"
-        yield ClaimChange(_report(after, ALLOCATED, message, new), _time(has.allocation_timestamp))
+        yield ClaimChange(_report(after, ALLOCATED, message, new), stated_time(has.allocation_timestamp))
     else:
         yield from (ClaimChange(each) for each in _users(after, RESERVED, "reserved for", new))
 
@@ -136,13 +136,6 @@ def _report(
 
 def _about(claim: ResourceClaim) -> ObjectReference:
     return reference_to(claim, CLAIMS.api_version, CLAIMS.kind)
-
-
-def _time(text: str | None) -> datetime | None:
-    try:
-        return parse_timestamp(text) if text else None
-    except BadTimestamp:
-        return None
 
 
 def _created(claim: ResourceClaim) -> str:

@@ -15,7 +15,7 @@ from dralloc.api.resource_v1alpha3 import (
     ResourcePoolStatusRequest,
     ResourcePoolStatusRequestStatus,
 )
-from dralloc.api.timestamps import BadTimestamp, parse_timestamp, print_timestamp
+from dralloc.api.timestamps import print_timestamp, stated_time
 from dralloc.controllers.pool_status.pool_counts import INCOMPLETE, count_pool
 from dralloc.devices.identity import PoolId
 from dralloc.devices.pool_generation import newest_slices
@@ -56,23 +56,16 @@ def answer(
 
 def is_premature(request: ResourcePoolStatusRequest, status: ResourcePoolStatusRequestStatus, now: datetime) -> bool:
     """True if a pool is incomplete and may be complete in a moment."""
-    created = _time(request.metadata.creation_timestamp)
+    created = stated_time(request.metadata.creation_timestamp)
     is_new = created is not None and now - created < INCOMPLETE_WAIT
     return is_new and any((each.validation_error or "").startswith(INCOMPLETE) for each in status.pools)
 
 
 def expiry(request: ResourcePoolStatusRequest) -> datetime | None:
     """When the request is deleted; None if it has no time."""
-    created = _time(request.metadata.creation_timestamp)
+    created = stated_time(request.metadata.creation_timestamp)
     if request.status is None:
         return created + PENDING_TTL if created is not None else None
     ended = (each for each in request.status.conditions if each.type in (COMPLETE, FAILED) and each.status == "True")
-    answered = next((_time(each.last_transition_time) for each in ended), None) or created
+    answered = next((stated_time(each.last_transition_time) for each in ended), None) or created
     return answered + ANSWERED_TTL if answered is not None else None
-
-
-def _time(text: str | None) -> datetime | None:
-    try:
-        return parse_timestamp(text) if text else None
-    except BadTimestamp:
-        return None

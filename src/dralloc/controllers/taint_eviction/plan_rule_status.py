@@ -10,6 +10,7 @@ from typing import Final
 from dralloc.api.meta_v1 import Condition
 from dralloc.api.resource_v1 import EFFECT_NONE, NO_EXECUTE, DeviceTaintRule
 from dralloc.api.timestamps import parse_timestamp, print_timestamp
+from dralloc.primitives.phrases import counted
 
 EVICTION_IN_PROGRESS: Final = "EvictionInProgress"
 # The minimum between two writes for the same spec: 10 s, and one because written times are whole seconds.
@@ -22,7 +23,7 @@ class AffectedPods:
     namespaces: int = 0
 
     def __str__(self) -> str:
-        return f"{_counted(self.pods, 'pod')} in {_counted(self.namespaces, 'namespace')}"
+        return f"{counted(self.pods, 'pod')} in {counted(self.namespaces, 'namespace')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def _pause_left(written: Condition, now: datetime) -> timedelta:
 
 def _describe(rule: DeviceTaintRule, facts: RuleFacts) -> tuple[str, str, str]:
     """Status, reason and message of the condition."""
-    so_far = f" {_counted(facts.evicted, 'pod')} evicted since the controller started." if facts.evicted else ""
+    so_far = f" {counted(facts.evicted, 'pod')} evicted since the controller started." if facts.evicted else ""
     match rule.spec.taint.effect:
         case "NoExecute" if facts.pending.pods:
             return "True", "PodsPendingEviction", f"{facts.pending} pending eviction.{so_far}"
@@ -98,11 +99,7 @@ def _describe(rule: DeviceTaintRule, facts: RuleFacts) -> tuple[str, str, str]:
 
 def _describe_preview(preview: EvictionPreview) -> str:
     return (
-        f"The rule selects {_counted(preview.published, 'published device')}; "
-        f"{_counted(preview.allocated, 'selected device')} allocated. "
+        f"The rule selects {counted(preview.published, 'published device')}; "
+        f"{counted(preview.allocated, 'selected device')} allocated. "
         f"With the effect {NO_EXECUTE}, {preview.affected} would be evicted. Computed when the rule was last changed."
     )
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

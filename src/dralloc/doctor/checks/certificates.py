@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from dralloc.api.diagnostics import Severity
+from dralloc.api.timestamps import stated_time
 from dralloc.doctor.check import Finding, HealthCheck, Observation
-from dralloc.doctor.cluster_facts import ClusterFacts, Fact, moment, span
+from dralloc.doctor.cluster_facts import ClusterFacts, Fact, span
 from dralloc.doctor.shell import kubectl
 from dralloc.whatif.side_facts import CertificateDates, CertificateRequest
 
@@ -40,7 +41,7 @@ def _look(facts: ClusterFacts) -> Iterator[Observation]:
 
 def _state(facts: ClusterFacts, not_before: str | None, not_after: str | None) -> tuple[Severity, str] | None:
     """What is wrong with a certificate at this time; None if nothing is."""
-    begin, end = moment(not_before), moment(not_after)
+    begin, end = stated_time(not_before), stated_time(not_after)
     if begin is not None and begin > facts.now:
         return Severity.ERROR, f"is not valid before {begin:%Y-%m-%dT%H:%M:%SZ}, in {span(begin - facts.now)}"
     if end is None or end - facts.now > facts.expires_within:
@@ -104,7 +105,7 @@ def _renewal(facts: ClusterFacts, dates: CertificateDates, *, is_early: bool) ->
 
 
 def _request(facts: ClusterFacts, request: CertificateRequest) -> Iterator[Finding]:
-    created = moment(request.created)
+    created = stated_time(request.created)
     if request.not_after is None:
         if not facts.is_lasting(created):
             return

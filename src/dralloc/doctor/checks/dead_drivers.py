@@ -11,9 +11,10 @@ from dralloc.api.core_v1 import Event, Node
 from dralloc.api.diagnostics import Severity
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceSlice
+from dralloc.api.timestamps import stated_time
 from dralloc.doctor.check import Finding, HealthCheck, Observation
 from dralloc.doctor.checks.node_readiness import unready_since, unready_text
-from dralloc.doctor.cluster_facts import ClusterFacts, moment, write_of
+from dralloc.doctor.cluster_facts import ClusterFacts, write_of
 from dralloc.doctor.shell import delete
 from dralloc.primitives.phrases import counted
 from dralloc.whatif.blockers import UNREGISTERED, is_starting
@@ -45,7 +46,7 @@ def _state_of(
     devices = sum(len(each.spec.devices or ()) for each in slices)
     if node is None:
         newest = max(slices, key=lambda each: str(each.metadata.creation_timestamp or ""))
-        if not facts.knows(Node) or not facts.is_lasting(moment(newest.metadata.creation_timestamp)):
+        if not facts.knows(Node) or not facts.is_lasting(stated_time(newest.metadata.creation_timestamp)):
             # The node could not be read, or may have been created after nodes were listed.
             return None
         severity, message, seen = Severity.ERROR, f"node {name} does not exist", f"there is no node {name}"
@@ -78,7 +79,7 @@ def _missing_drivers(facts: ClusterFacts) -> Iterator[tuple[tuple[str, str], tup
             continue
         subject = event.involved_object
         pod = pods.get((subject.namespace, subject.name))
-        time = moment(event.last_timestamp or event.event_time or event.first_timestamp)
+        time = stated_time(event.last_timestamp or event.event_time or event.first_timestamp)
         # The pod that waits for the driver proves that it is still missing.
         if time is None or pod is None or not is_starting(pod):
             continue

@@ -8,10 +8,11 @@ from typing import Any, Final
 from dralloc.api.diagnostics import Severity
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.api.timestamps import stated_time
 from dralloc.devices.identity import ClaimId
 from dralloc.doctor.check import Finding, HealthCheck, Observation
 from dralloc.doctor.checks.claim_holders import WORKLOADS, ClaimHolders, devices_text, reference_text
-from dralloc.doctor.cluster_facts import ClusterFacts, moment, write_of, written_at
+from dralloc.doctor.cluster_facts import ClusterFacts, write_of, written_at
 from dralloc.doctor.shell import json_patch
 from dralloc.doctor.unchecked import Unchecked
 from dralloc.primitives.phrases import counted
@@ -59,7 +60,7 @@ def _leak(facts: ClusterFacts, holders: ClaimHolders, claim: ResourceClaim) -> I
 def _evidence(facts: ClusterFacts, holders: ClaimHolders, claim: ResourceClaim) -> Iterator[str]:
     yield devices_text(claim)
     assert claim.status.allocation is not None, "only allocated claims are looked at"
-    if (allocated := moment(claim.status.allocation.allocation_timestamp)) is not None:
+    if (allocated := stated_time(claim.status.allocation.allocation_timestamp)) is not None:
         yield f"allocated {facts.ago(allocated)}"
     yield write_of(facts, claim.metadata)
     if not claim.status.reserved_for:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 
 from dralloc.api.core_v1 import Node
-from dralloc.doctor.cluster_facts import moment
+from dralloc.api.timestamps import stated_time
 
 
 def unready_since(node: Node) -> datetime | None:
     """When the node stopped being ready; None while it is, and for nodes that say nothing about it."""
     for each in node.status.conditions:
         if each.type == "Ready" and each.status != "True":
-            return moment(each.last_transition_time or node.metadata.creation_timestamp)
+            return stated_time(each.last_transition_time or node.metadata.creation_timestamp)
     return None
 
 

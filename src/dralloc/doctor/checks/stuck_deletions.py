@@ -11,12 +11,13 @@ from dralloc.api.diagnostics import Severity
 from dralloc.api.pod_claims import CLAIM_FINALIZER
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
+from dralloc.api.timestamps import stated_time
 from dralloc.devices.identity import ClaimId
 from dralloc.doctor.check import Finding, HealthCheck, Observation
 from dralloc.doctor.checks.claim_holders import WORKLOADS, ClaimHolders, devices_text, reference_text
 from dralloc.doctor.checks.leaked_claims import release_steps
 from dralloc.doctor.checks.node_readiness import unready_since
-from dralloc.doctor.cluster_facts import ClusterFacts, moment
+from dralloc.doctor.cluster_facts import ClusterFacts
 from dralloc.doctor.shell import delete, json_patch
 from dralloc.doctor.unchecked import Unchecked
 from dralloc.primitives.phrases import counted
@@ -25,7 +26,7 @@ from dralloc.primitives.phrases import counted
 def _look(facts: ClusterFacts) -> Iterator[Observation]:
     holders = ClaimHolders(facts)
     for claim in facts.objects.all(ResourceClaim).values():
-        since = moment(claim.metadata.deletion_timestamp)
+        since = stated_time(claim.metadata.deletion_timestamp)
         if since is None or not facts.is_lasting(since):
             continue
         if not facts.knows(Pod, claim.metadata.namespace):
@@ -102,13 +103,13 @@ def _held_by_pods(facts: ClusterFacts, claim: ResourceClaim, users: list[Pod]) -
 
 def _is_lost(facts: ClusterFacts, pod: Pod) -> bool:
     """True if the pod should have ended long ago: no node ends it. The time of a deletion includes the grace period."""
-    deleted = moment(pod.metadata.deletion_timestamp)
+    deleted = stated_time(pod.metadata.deletion_timestamp)
     return deleted is not None and facts.is_lasting(deleted)
 
 
 def _user_text(facts: ClusterFacts, pod: Pod) -> str:
     text = f"pod {pod.metadata.name} uses it: {pod.status.phase or 'Pending'}"
-    if (deleted := moment(pod.metadata.deletion_timestamp)) is not None:
+    if (deleted := stated_time(pod.metadata.deletion_timestamp)) is not None:
         text += f", terminating since {facts.ago(deleted)}"
     name = pod.spec.node_name
     if not name:

@@ -15,6 +15,7 @@ from dralloc.api.core_v1 import Taint
 from dralloc.api.meta_v1 import NodeSelector, NodeSelectorTerm
 from dralloc.api.node_taints import NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE, is_tolerated
 from dralloc.api.pod_v1 import PodSpec, PreferredSchedulingTerm, Toleration
+from dralloc.devices.taints import text_of_taint
 from dralloc.scheduler.state.node_state import NodeOffer, NodeState
 from dralloc.scheduler.state.pod_resources import PODS, HostPort, PodResources, resources_of
 from dralloc.snapshot.node_selectors import NAME_FIELD, NodeSelectorError, matches
@@ -88,7 +89,7 @@ def misfit_of_offer(requirements: NodeRequirements, offer: NodeOffer) -> NodeMis
         return WRONG_NAME
     for taint in offer.taints:
         if taint.effect in REPELLING and not is_tolerated(taint, requirements.tolerations):
-            return NodeMisfit("TaintToleration", f"taint {_shown(taint)} is not tolerated")
+            return NodeMisfit("TaintToleration", f"taint {text_of_taint(taint)} is not tolerated")
     return None if is_selected(requirements, offer) else NOT_SELECTED
 
 
@@ -133,8 +134,3 @@ def shortage(*short: str) -> NodeMisfit:
     """That the node has too little left of these resources."""
     reason = "too many pods" if short == (PODS,) else f"insufficient {', '.join(sorted(short))}"
     return NodeMisfit("NodeResourcesFit", reason)
-
-
-def _shown(taint: Taint) -> str:
-    value = f"={taint.value}" if taint.value else ""
-    return f"{taint.key}{value}:{taint.effect}"

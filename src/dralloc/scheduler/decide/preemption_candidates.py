@@ -13,7 +13,7 @@ from dralloc.api.pod_claims import group_name
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceRequestAllocationResult
 from dralloc.api.scheduling_v1beta1 import PodGroup
-from dralloc.api.timestamps import BadTimestamp, parse_timestamp
+from dralloc.api.timestamps import stated_time
 from dralloc.devices.device_usage import pools_used
 from dralloc.devices.identity import ClaimId, PoolId
 from dralloc.scheduler.decide.victim_search import PRIORITY_SHIFT, Cost, VictimUnit, cost_of
@@ -169,7 +169,5 @@ def holders(pools: frozenset[PoolId], snapshot: Snapshot) -> dict[PoolId, list[C
 @lru_cache(maxsize=65536)
 def seconds(timestamp: str | None) -> float:
     """Infinite for a time that is not known."""
-    try:
-        return parse_timestamp(timestamp).timestamp() if timestamp else inf
-    except BadTimestamp:
-        return inf
+    known = stated_time(timestamp)
+    return known.timestamp() if known is not None else inf

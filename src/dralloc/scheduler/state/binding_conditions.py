@@ -12,7 +12,7 @@ from typing import Final
 
 from dralloc.api.meta_v1 import Condition
 from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
-from dralloc.api.timestamps import BadTimestamp, parse_timestamp
+from dralloc.api.timestamps import stated_time
 from dralloc.devices.identity import ResultId
 
 BINDING_TIMEOUT_S: Final = 600.0
@@ -76,12 +76,8 @@ def is_unusable(claim: ResourceClaim, now: datetime) -> bool:
 def binding_deadline(claim: ResourceClaim) -> datetime | None:
     """When the claim's devices must be ready; None if the allocation has no valid timestamp."""
     allocation = claim.status.allocation
-    if allocation is None or allocation.allocation_timestamp is None:
-        return None
-    try:
-        return parse_timestamp(allocation.allocation_timestamp) + timedelta(seconds=BINDING_TIMEOUT_S)
-    except BadTimestamp:
-        return None
+    since = stated_time(allocation.allocation_timestamp) if allocation is not None else None
+    return since + timedelta(seconds=BINDING_TIMEOUT_S) if since is not None else None
 
 
 def _conditions_of(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> dict[str, Condition]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_claims import is_pod
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import AllocationResult, ConsumerReference, ResourceClaim
@@ -97,7 +98,7 @@ class TrackedClaim(Struct):
         return replace(self.stored, status=status)
 
 
-def revision_of(claim: ResourceClaim) -> int:
-    """The claim's revision as a number that grows with each write; 0 if the server's revisions are not numbers."""
-    text = claim.metadata.resource_version
+def revision_of(item: ApiObject) -> int:
+    """The object's revision as a number that grows with each write; 0 if the server's revisions are not numbers."""
+    text = item.metadata.resource_version
     return int(text) if text.isdecimal() else 0

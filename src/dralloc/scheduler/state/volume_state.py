@@ -34,6 +34,7 @@ from dralloc.api.volumes_v1 import (
 )
 from dralloc.scheduler.state.cluster_events import VOLUMES_CHANGED, Events, volume_claim_changed
 from dralloc.scheduler.state.placed_pods import PodKey, pod_key
+from dralloc.scheduler.state.tracked_claim import revision_of
 
 KeyT = TypeVar("KeyT")
 MemberT = TypeVar("MemberT")
@@ -263,15 +264,10 @@ class _NewestObjects(Generic[KeyT, StoredT]):
                 return False
             del self._objects[key]
             return True
-        if known is not None and known.metadata.uid == after.metadata.uid and _revision(after) < _revision(known):
+        if known is not None and known.metadata.uid == after.metadata.uid and revision_of(after) < revision_of(known):
             return False
         self._objects[key] = after
         return after != known
-
-
-def _revision(item: ApiObject) -> int:
-    text = item.metadata.resource_version
-    return int(text) if text.isdecimal() else 0
 
 
 def _name(item: ApiObject | None) -> str:
