@@ -48,6 +48,10 @@ class SchemaMismatch:
         return f'{self.kind.value} "{_dotted(self.steps)}"'
 
 
+# A suggestion takes up to a millisecond, and a request may have a hundred thousand unknown fields.
+SUGGESTIONS_MAX: Final = 50
+
+
 def find_mismatches(tree: object, wire_type: type) -> list[SchemaMismatch]:
     """Returns unknown fields, repeated fields and values of the wrong type. Null equals absent.
 
@@ -137,9 +141,10 @@ def _check_object(info: inspect.StructType, known: _Known) -> _Checker:
         for name, member in value.items():
             check_member = fields.get(name)
             if check_member is None:
-                mismatches.append(
-                    SchemaMismatch(MismatchKind.UNKNOWN_FIELD, _field_path((path, name, False)), _unknown(name, shape))
-                )
+                message = f'unknown field "{name}"'
+                if len(mismatches) < SUGGESTIONS_MAX:
+                    message += _suggestion(name, shape)
+                mismatches.append(SchemaMismatch(MismatchKind.UNKNOWN_FIELD, _field_path((path, name, False)), message))
             elif check_member is not _pass and member is not None:
                 check_member(member, (path, name, False), mismatches)
 
@@ -341,10 +346,6 @@ def _members(info: inspect.Type) -> Iterator[inspect.Type]:
         yield from info.types
     else:
         yield info
-
-
-def _unknown(name: str, shape: _Shape) -> str:
-    return f'unknown field "{name}"{_suggestion(name, shape)}'
 
 
 def _suggestion(name: str, shape: _Shape) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dralloc.cli.options import Context, Kubeconfig
-from dralloc.cli.output import fail, in_words, say
+from dralloc.cli.output import fail, say
 
 if TYPE_CHECKING:
     from dralloc.client.transport import Transport
@@ -55,7 +55,7 @@ def backup(
     except (BadBackup, StoreError) as error:
         fail(str(error))
     except OSError as error:
-        fail(f"cannot write {in_words(error)}")
+        fail(f"cannot write {file}: {error.strerror}")
     say(f"{file}: {header.records:,} objects at revision {header.revision}", err=True)
 
 

@@ -44,10 +44,10 @@ def restore(
             header, records = read_backup(lines)
     except (OSError, StoreError) as error:
         fail(f"cannot restore {in_words(error) if isinstance(error, OSError) else f'{file}: {error}'}")
-    if not disk.is_empty(path) and not overwrite:
-        fail(f"{path} exists; replace it with --overwrite, or choose another directory")
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not disk.is_empty(path) and not overwrite:
+            fail(f"{path} exists; replace it with --overwrite, or choose another directory")
         revision = restore_sqlite(path, header, records, clock=SystemClock(), disk=disk)
     except StoreInUse:
         fail(f"{path} is in use by a running server; stop it first")

@@ -122,18 +122,27 @@ def restore_sqlite(path: Path, header: Header, records: Iterable[Record], *, clo
     known = read_mark(path, disk)
     _check_unused(path, disk)
     unfinished = path.with_name(f"{path.name}.restoring")
-    for each in (unfinished, log_path(unfinished), mark_path(unfinished)):
-        disk.remove(each)
+    _remove_store(unfinished, disk)
     newest = max(header.revision, known.revision if known else 0)
-    file = SqliteFile(unfinished, disk=disk)
     try:
-        mark = file.begin_history(records, first_revision=first_of_history(newest, clock.now()))
-    finally:
-        file.close()
+        file = SqliteFile(unfinished, disk=disk)
+        try:
+            mark = file.begin_history(records, first_revision=first_of_history(newest, clock.now()))
+        finally:
+            file.close()
+    except StoreError:
+        # The disk may be full.
+        _remove_store(unfinished, disk)
+        raise
     write_mark(path, mark, disk)
     disk.remove(log_path(path))
     disk.rename(unfinished, path)
     return mark.revision
+
+
+def _remove_store(path: Path, disk: Disk) -> None:
+    for each in (path, log_path(path), mark_path(path)):
+        disk.remove(each)
 
 
 def _check_unused(path: Path, disk: Disk) -> None:

@@ -1,0 +1,62 @@
+"""`dralloc backup` and `dralloc restore`: what they say of places that they cannot write, and what they leave there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from dralloc.cli.main import app
+from dralloc.store.sqlite import SqliteStore
+from tests.support.small_disk import SmallDisk
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(each) for each in arguments])
+
+
+@pytest.fixture(scope="module")
+def backup(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A backup of a megabyte."""
+    directory = tmp_path_factory.mktemp("source")
+
+    async def fill() -> None:
+        async with await SqliteStore.open(directory / "state.db") as store:
+            await asyncio.gather(*(store.create(f"/{number}", b"x" * 10_000) for number in range(100)))
+
+    asyncio.run(fill())
+    assert run("backup", "--data-dir", directory, directory / "b").exit_code == 0
+    return directory / "b"
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    disk = SmallDisk(tmp_path / "disk")
+    try:
+        yield disk
+    finally:
+        disk.remove()
+
+
+def test_a_full_disk_is_named_and_left_as_it_was(backup: Path, small_disk: SmallDisk) -> None:
+    place = small_disk.directory
+    small_disk.fill()
+    before = sorted(place.iterdir())
+    restored = run("restore", backup, "--data-dir", place)
+    written = run("backup", "--data-dir", backup.parent, place / "b")
+    after = sorted(place.iterdir())
+    small_disk.free()
+    assert (restored.exit_code, written.exit_code, after) == (2, 2, before)
+    assert "cannot restore: " in restored.stderr
+    assert f"cannot write {place / 'b'}: " in written.stderr
+
+
+def test_places_that_are_none(backup: Path, tmp_path: Path) -> None:
+    restored = run("restore", backup, "--data-dir", backup)
+    assert (restored.exit_code, f"cannot restore: {backup}" in restored.stderr) == (2, True), restored.stderr
+    written = run("backup", "--data-dir", backup.parent, tmp_path)
+    assert (written.exit_code, f"cannot write {tmp_path}: Is a directory" in written.stderr) == (2, True)
+    assert not list(tmp_path.iterdir())
