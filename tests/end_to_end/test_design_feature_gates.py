@@ -107,12 +107,6 @@ def claim_of(feature: Feature, name: str) -> Document:
     }
 
 
-async def switch_all(cluster: RunningCluster, gates: str = "") -> None:
-    await cluster.serve(gates)
-    await cluster.schedule(gates)
-    await cluster.control(gates)
-
-
 @pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.gate)
 def test_a_feature_is_switched_off_and_on_while_a_pod_uses_it(feature: Feature) -> None:
     on = f"{feature.gate}=true"
@@ -125,7 +119,7 @@ def test_a_feature_is_switched_off_and_on_while_a_pod_uses_it(feature: Feature) 
         await cluster.running("before")
         held = await cluster.claim("before")
 
-        await switch_all(cluster)
+        await cluster.restart_all()
         await cluster.create(our_pod("waiting", "waiting"))
         assert feature.gate in (await cluster.refused("waiting", "is off")).message
         assert await cluster.claim("before") == held
@@ -135,7 +129,7 @@ def test_a_feature_is_switched_off_and_on_while_a_pod_uses_it(feature: Feature) 
         await cluster.client.patch(ResourceSlice, "card", {"metadata": {"labels": {"changed": "yes"}}})
         assert (await cluster.client.get(ResourceSlice, "card")).spec == stored.spec, "what is in use is kept"
 
-        await switch_all(cluster, on)
+        await cluster.restart_all(on)
         await cluster.running("waiting")
         assert await cluster.claim("before") == held
         await _check_accounting(cluster, feature)

@@ -153,20 +153,14 @@ async def test_F2_the_gate_is_switched_off_and_on(cluster: RunningCluster) -> No
     assert await given(cluster, "six") == ["a=4", "b=2"]
     await cluster.create(claim("later", together("2")))
     before = await cluster.client.get(ResourceClaim, "six")
-    await switch(cluster, "")
+    await cluster.restart_all()
     with pytest.raises(ApiError, match="allocationMode"):
         await cluster.create(claim("new", together("2")))
     await cluster.create(our_pod("later", "later"))
     await cluster.refused("later", "DRAAggregatedCapacity is off")
     assert (await cluster.client.get(ResourceClaim, "six")).status == before.status
-    await switch(cluster, AGGREGATED)
+    await cluster.restart_all(AGGREGATED)
     assert await given(cluster, "later") == ["b=2"]
-
-
-async def switch(cluster: RunningCluster, gates: str) -> None:
-    await cluster.serve(gates)
-    await cluster.schedule(gates)
-    await cluster.control(gates)
 
 
 # --- F7 ----------------------------------------------------------------------------------------------------------------
@@ -214,7 +208,7 @@ async def test_F7_the_gate_is_switched_off_and_on(cluster: RunningCluster) -> No
     two = {"bandwidth": "2"}
     await cluster.create(claim("prefers", request(capacity=two, prefer=MOST_AVAILABLE)))
     await cluster.create(claim("of-class", request(capacity=two, device_class="spread")))
-    await switch(cluster, "")
+    await cluster.restart_all()
     await cluster.create(claim("dropped", request(capacity=two, prefer=MOST_AVAILABLE)))
     (asked,) = (await cluster.client.get(ResourceClaim, "dropped")).spec.devices.requests or ()
     assert asked.exactly is not None
@@ -225,7 +219,7 @@ async def test_F7_the_gate_is_switched_off_and_on(cluster: RunningCluster) -> No
     await cluster.refused("prefers", "DRADevicePreference is off")
     await cluster.refused("of-class", "DRADevicePreference is off")
     assert await given(cluster, "dropped") == ["a=2"]
-    await switch(cluster, PREFERENCE)
+    await cluster.restart_all(PREFERENCE)
     assert await given(cluster, "prefers") == ["b=2"]
     assert await given(cluster, "of-class") == ["b=2"]
 

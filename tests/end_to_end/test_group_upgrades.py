@@ -28,13 +28,6 @@ from tests.support.workloads import claim_template, existing, pod, pod_group, te
 pytestmark = pytest.mark.slow
 
 
-async def restart(cluster: RunningCluster, gates: str) -> None:
-    """Every component with these gates."""
-    await cluster.serve(gates)
-    await cluster.schedule(gates)
-    await cluster.control(gates)
-
-
 @in_running_cluster_with(GROUPS)
 async def test_KEP_5729_upgrade_gates_off_and_on_again_keep_groups_and_reservations(cluster: RunningCluster) -> None:
     await create_node(cluster)
@@ -42,13 +35,13 @@ async def test_KEP_5729_upgrade_gates_off_and_on_again_keep_groups_and_reservati
     await cluster.running("p0")
     made = await shared_claim(cluster)
     # Everything without the gates: the running pod, its claim and the reservation stay.
-    await restart(cluster, "")
+    await cluster.restart_all()
     await cluster.create(pod("plain", {"own": template("t")}, scheduler=NAME))
     await cluster.running("plain")
     assert (await cluster.claim(made.metadata.name)).status.reserved_for == made.status.reserved_for
     assert (await cluster.pod("p0")).status.phase == "Running"
     # And with them again: members join, and the group is released at its end.
-    await restart(cluster, GROUPS)
+    await cluster.restart_all(GROUPS)
     await cluster.create(member("p1"))
     await cluster.running("p1")
     assert (await cluster.claim(made.metadata.name)).status.reserved_for == made.status.reserved_for
@@ -62,19 +55,19 @@ async def test_KEP_5729_upgrade_gates_off_and_on_again_keep_groups_and_reservati
 async def test_KEP_5729_upgrade_fields_of_gates_that_are_off_are_dropped(cluster: RunningCluster) -> None:
     await create_node(cluster)
     # Claims of groups off: the group has none, and the pod gets one of its own.
-    await restart(cluster, "GenericWorkload=true")
+    await cluster.restart_all("GenericWorkload=true")
     await cluster.create(pod_group("g", SHARED), member("p0"))
     assert (await cluster.client.get(PodGroup, "g")).spec.resource_claims == ()
     await cluster.running("p0")
     assert (await cluster.claim_of("p0", "shared")).metadata.owner_references[0].kind == "Pod"
     # Groups off: the kind is not served, and a pod does not name its group.
-    await restart(cluster, "")
+    await cluster.restart_all()
     with pytest.raises(NotFound):
         await cluster.client.get(PodGroup, "g")
     await cluster.create(member("p1"))
     assert (await cluster.running("p1")).spec.scheduling_group is None
     # On again: the stored group is there, and a pod that was created meanwhile is not in it.
-    await restart(cluster, GROUPS)
+    await cluster.restart_all(GROUPS)
     assert (await cluster.client.get(PodGroup, "g")).spec.resource_claims == ()
     assert (await cluster.pod("p1")).spec.scheduling_group is None
 
@@ -87,7 +80,7 @@ async def test_KEP_5729_upgrade_members_are_scheduled_one_by_one_without_the_gat
     await create_node(cluster)
     await cluster.create(claim("c", request()), pod_group("g", {"direct": existing("c")}, min_count=3))
     await cluster.create(member("waits", SHARED), member("bare", {}), member("direct", {"direct": existing("c")}))
-    await restart(cluster, "")
+    await cluster.restart_all()
     await cluster.running("bare")
     await cluster.running("direct")
     assert (await cluster.claim("c")).status.reserved_for == (pod_reference(await cluster.pod("direct")),)
@@ -131,7 +124,7 @@ async def test_KEP_5729_upgrade_topology_and_policy_are_kept_while_their_gates_a
     await cluster.refused("p0", "minCount (2) cannot be satisfied")
     metrics = cluster.scheduler_metrics.text()
     assert 'scheduler_placement_evaluations_total{result="infeasible",profile="dralloc"}' in metrics
-    await restart(cluster, GROUPS)
+    await cluster.restart_all(GROUPS)
     for n in range(2):
         await cluster.running(f"p{n}")
     stored = await cluster.client.patch(PodGroup, "g", {"metadata": {"labels": {"a": "b"}}})
@@ -139,7 +132,7 @@ async def test_KEP_5729_upgrade_topology_and_policy_are_kept_while_their_gates_a
     await cluster.create(pod_group("later", preemptionPolicy="Never", **constraints))
     later = await cluster.client.get(PodGroup, "later")
     assert (later.spec.scheduling_constraints, later.spec.preemption_policy) == (None, None)
-    await restart(cluster, TOPOLOGY)
+    await cluster.restart_all(TOPOLOGY)
     changed = await cluster.client.patch(PodGroup, "later", {"metadata": {"labels": {"a": "b"}}})
     assert changed.spec.scheduling_constraints is None
 

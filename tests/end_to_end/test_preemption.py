@@ -8,7 +8,7 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
 from tests.support.running_cluster import RunningCluster, in_running_cluster, in_running_cluster_with
-from tests.support.scheduled_cluster import node, our_pod
+from tests.support.scheduled_cluster import node, of_priority
 from tests.support.workloads import Document, pod_group
 
 GATE = "DRAPreemption=true"
@@ -22,11 +22,6 @@ async def make_cluster(cluster: RunningCluster, devices: int = 1) -> None:
     for name, value in (("low", 1), ("high", 10)):
         kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
         await cluster.create({**kind, "metadata": {"name": name}, "value": value})
-
-
-def of_priority(name: str, priority: str, *claims: str, **more: Any) -> Document:
-    document = our_pod(name, *claims, **more)
-    return {**document, "spec": {**document["spec"], "priorityClassName": priority}}
 
 
 async def run(cluster: RunningCluster, name: str, priority: str, **more: Any) -> None:

@@ -36,12 +36,6 @@ def consumed(stored: ResourceClaim) -> str:
     return str(result.consumed_capacity["bandwidth"])
 
 
-async def switch_all(cluster: RunningCluster, gates: str = "") -> None:
-    await cluster.serve(gates)
-    await cluster.schedule(gates)
-    await cluster.control(gates)
-
-
 @in_running_cluster
 async def test_KEP_5075_the_feature_is_switched_off_and_on_while_a_pod_holds_half_of_a_device(
     cluster: RunningCluster,
@@ -55,7 +49,7 @@ async def test_KEP_5075_the_feature_is_switched_off_and_on_while_a_pod_holds_hal
     assert consumed(before) == "5G"
     await cluster.create(claim("asked-before", request(capacity={"bandwidth": "2G"})))
 
-    await switch_all(cluster, "DRAConsumableCapacity=false")
+    await cluster.restart_all("DRAConsumableCapacity=false")
     await cluster.create(templated("two", "two"), our_pod("asked-before", "asked-before"))
     assert (await cluster.refused("two")).reason == "Unschedulable"
     await cluster.refused("asked-before", "DRAConsumableCapacity is off")
@@ -67,7 +61,7 @@ async def test_KEP_5075_the_feature_is_switched_off_and_on_while_a_pod_holds_hal
     for name in ("two", "asked-before"):
         await cluster.delete_pod(name)
 
-    await switch_all(cluster)
+    await cluster.restart_all()
     await cluster.create(of_bandwidth("eight", "8G"), templated("eight", "eight"), templated("two", "two"))
     await cluster.running("two")
     assert consumed(await cluster.claim_of("two", "nic")) == "2G"
@@ -158,7 +152,7 @@ async def test_KEP_5194_the_recipe_for_turning_the_feature_off(cluster: RunningC
     ]
     assert len(users) == 2
     await cluster.client.patch(ResourceClaim, "training", {"status": {"reservedFor": users}}, subresource="status")
-    await switch_all(cluster, "DRAReservedForWorkloads=false")
+    await cluster.restart_all("DRAReservedForWorkloads=false")
 
     await cluster.create(our_pod("late", "training"))
     await cluster.running("late")

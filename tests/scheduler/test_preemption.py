@@ -15,7 +15,14 @@ from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.bind.evictor import Evictor
 from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import claim, device_class, request
-from tests.support.scheduled_cluster import ScheduledCluster, gpus, in_cluster, node, our_pod, scheduled_cluster
+from tests.support.scheduled_cluster import (
+    ScheduledCluster,
+    gpus,
+    in_cluster,
+    node,
+    of_priority,
+    scheduled_cluster,
+)
 from tests.support.scripted_transport import Loss, ScriptedTransport
 from tests.support.workloads import Document, pod_group
 
@@ -25,11 +32,6 @@ GATE = "DRAPreemption=true"
 def priority_class(name: str, value: int, **more: Any) -> Document:
     kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
     return {**kind, "metadata": {"name": name}, "value": value, **more}
-
-
-def of_priority(name: str, priority: str, *claims: str, **more: Any) -> Document:
-    document = our_pod(name, *claims, **more)
-    return {**document, "spec": {**document["spec"], "priorityClassName": priority}}
 
 
 async def make_cluster(cluster: ScheduledCluster, devices: int = 1, cpu: str = "4") -> None:

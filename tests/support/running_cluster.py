@@ -72,6 +72,12 @@ class RunningCluster(TestCluster):
     async def serve(self, gates: str = "") -> None:
         await self._server.start(gates)
 
+    async def restart_all(self, gates: str = "") -> None:
+        """Server, scheduler and controllers start again with these gates."""
+        await self.serve(gates)
+        await self.schedule(gates)
+        await self.control(gates)
+
     async def stop_serving(self) -> None:
         await self._server.stop()
 

@@ -56,6 +56,11 @@ def our_pod(name: str, *claims: str, **more: Any) -> Document:
     return pod(name, {claim: existing(claim) for claim in claims}, scheduler=NAME, **more)
 
 
+def of_priority(name: str, priority: str, *claims: str, **more: Any) -> Document:
+    document = our_pod(name, *claims, **more)
+    return {**document, "spec": {**document["spec"], "priorityClassName": priority}}
+
+
 def in_cluster(
     gates: str = "", schedulers: int = 1
 ) -> Callable[[Callable[[ScheduledCluster], Coroutine[Any, Any, None]]], Callable[[], None]]:
