@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dralloc.api.stored_kinds import STORED_KINDS
 from tests.support.markdown import prose_of
 
 ROOT = Path(__file__).parents[2]
@@ -112,6 +113,12 @@ def test_parity_names_modules_and_tests_that_exist(promise: str) -> None:
         assert source.exists(), f"{promise}: no test file {file}"
         if function:
             assert re.search(rf"(def|class) {re.escape(function)}\b", source.read_text()), f"{promise}: no test {test}"
+
+
+def test_parity_names_the_kinds_that_are_only_stored() -> None:
+    text = (ROOT / "docs" / "parity.md").read_text()
+    listed = text.split("(`api/stored_kinds.py`): ")[1].split(".", 1)[0]
+    assert sorted(re.findall(r"\w+", listed)) == sorted(kind.kind for kind in STORED_KINDS)
 
 
 MACHINE = re.compile("/work/|/root/|pypi.org|pythonhosted|registry.npmjs|deb.debian.org")
