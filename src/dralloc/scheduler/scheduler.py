@@ -45,11 +45,11 @@ from dralloc.scheduler.queue.pending_pods import PendingPods, QueueKey, may_chan
 from dralloc.scheduler.queue.scheduling_queue import SchedulingQueue
 from dralloc.scheduler.report.decision_log import log_allocations
 from dralloc.scheduler.report.device_totals import DeviceTotals
-from dralloc.scheduler.report.group_conditions import GroupConditions
 from dralloc.scheduler.report.metrics import SchedulerMetrics
 from dralloc.scheduler.report.observed_fragmentation import ObservedFragmentation
 from dralloc.scheduler.report.pod_conditions import PodConditionWriter
 from dralloc.scheduler.report.scheduling_report import SchedulingReport
+from dralloc.scheduler.report.untried_conditions import UntriedConditions
 from dralloc.scheduler.settings import NAME, SchedulerSettings
 from dralloc.scheduler.state.cluster_events import ClusterEvent, pod_changed
 from dralloc.scheduler.state.cluster_state import ClusterState
@@ -96,7 +96,7 @@ class Scheduler:
         self._pending = PendingPods(self._watches.pods, settings.names)
         self._conditions = PodConditionWriter(calls, clock, component=NAME)
         self._report = SchedulingReport(self._conditions, self.counters, settings.strategies)
-        self._group_conditions = GroupConditions(self._queue, self._pending, self._decide, self._report)
+        self._untried_conditions = UntriedConditions(self._queue, self._pending, self._decide, self._report)
         self._preemptor: Preemptor | None = None
         if "DRAPreemption" in settings.gates:
             evictor = Evictor(calls, clock)
@@ -150,7 +150,7 @@ class Scheduler:
         self._watches.pods.subscribe(self._pod_changed)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._conditions.run())
-            tasks.create_task(self._group_conditions.run())
+            tasks.create_task(self._untried_conditions.run())
             tasks.create_task(self._gangs.run())
             await self._watches.start(tasks, self._settings.gates)
             self._learn_from_placed()
@@ -369,7 +369,7 @@ class Scheduler:
         self._report.parked(pod, decision)
         is_new = self._report.rejected(pod, decision.message)
         if group_key is not None and is_for_group and is_new:
-            self._group_conditions.write_later(group_key)
+            self._untried_conditions.write_later(group_key)
         self._has_work.set()
 
     def _fail(self, pod: Pod, key: QueueKey, message: str) -> None:

@@ -22,7 +22,7 @@ DELAY_S: Final = 30.0
 DECISIONS_AT_ONCE: Final = 8
 
 
-class GroupConditions:
+class UntriedConditions:
     def __init__(
         self,
         queue: SchedulingQueue,
