@@ -131,8 +131,9 @@ class ServerClient:
         with suppress(TransportError):
             async with self._transport.stream(request) as stream:
                 if stream.status == 200:
-                    async for line in split_lines(stream.pieces()):
-                        yield json.loads(line)
+                    async for lines in split_lines(stream.pieces()):
+                        for line in lines:
+                            yield json.loads(line)
 
     async def close(self) -> None:
         await self._transport.close()

@@ -103,9 +103,10 @@ async def _write(file: Path, pieces: AsyncIterator[bytes]) -> Header:
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as writing:
-            async for line in split_lines(pieces):
-                reader.read(line)
-                writing.write(line + b"\n")
+            async for lines in split_lines(pieces):
+                for line in lines:
+                    reader.read(line)
+                    writing.write(line + b"\n")
             header = reader.finish()
             writing.flush()
             os.fsync(writing.fileno())

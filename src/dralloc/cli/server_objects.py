@@ -102,11 +102,12 @@ async def follow(
     async with transport.stream(request) as stream:
         if stream.status != 200:
             raise error_of_response(stream.status, b"".join([piece async for piece in stream.pieces()]))
-        async for line in split_lines(stream.pieces()):
-            event = _EVENT.decode(line)
-            if event.type == "ERROR":
-                raise error_of_status(msgspec.json.decode(event.object))
-            yield event.type, bytes(event.object)
+        async for lines in split_lines(stream.pieces()):
+            for line in lines:
+                event = _EVENT.decode(line)
+                if event.type == "ERROR":
+                    raise error_of_status(msgspec.json.decode(event.object))
+                yield event.type, bytes(event.object)
 
 
 def revision_of(body: bytes) -> str:

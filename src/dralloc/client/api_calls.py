@@ -281,8 +281,9 @@ class ApiCalls:
         async with self._transport.stream(request) as stream:
             if stream.status != 200:
                 raise error_of_response(stream.status, b"".join([piece async for piece in stream.pieces()]))
-            async for line in split_lines(stream.pieces()):
-                yield _read_event(line, resource)
+            async for lines in split_lines(stream.pieces()):
+                for line in lines:
+                    yield _read_event(line, resource)
 
     async def close(self) -> None:
         await self._transport.close()

@@ -55,8 +55,9 @@ class Stream(Protocol):
     def pieces(self) -> AsyncIterator[bytes]: ...
 
 
-async def split_lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yields the lines of a stream. Lines may have any length: a full slice is larger than most buffers.
+async def split_lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
+    """Yields the lines of a stream, those that end in one piece together. Lines may have any length: a full slice is larger than most
+    buffers.
 
     An incomplete last line of a broken connection is dropped.
     """
@@ -64,8 +65,7 @@ async def split_lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     async for piece in pieces:
         head, *rest = piece.split(b"\n")
         pending.append(head)
-        for line in rest:
-            whole = b"".join(pending)
-            pending = [line]
-            if whole:
-                yield whole
+        if rest:
+            lines = [b"".join(pending), *rest]
+            pending = [lines.pop()]
+            yield [line for line in lines if line]

@@ -12,13 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
 from typing import Final, NamedTuple
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from dralloc.api.resource_v1 import DeviceTaintRule, ResourceClaim, ResourceSlice
+from dralloc.api.resource_v1 import DeviceRequestAllocationResult, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.devices.device_usage import counted_results
 from dralloc.devices.identity import ClaimId, PoolId
 from dralloc.devices.taint_rules import TaintRules
@@ -247,7 +246,10 @@ class Snapshot(Struct, frozen=True, eq=False):
 
     def _usage_after(self, claim: ResourceClaim, count: int) -> PersistentMap[PoolId, PoolUsage]:
         usage = self.usage
-        for pool_id, results in groupby(sorted(counted_results(claim), key=PoolId.of_result), key=PoolId.of_result):
+        by_pool: dict[PoolId, list[DeviceRequestAllocationResult]] = {}
+        for result in counted_results(claim):
+            by_pool.setdefault(PoolId.of_result(result), []).append(result)
+        for pool_id, results in sorted(by_pool.items()):
             pool = self.pools.get(pool_id)
             slices = pool.slices if pool is not None else ()
             known = usage.get(pool_id) or PoolUsage.unused(slices)

@@ -138,7 +138,8 @@ class Binder:
 
     def notify(self, event: ClusterEvent) -> None:
         """Wakes the pods that wait for binding conditions of the claim that the event is about, or for volumes."""
-        self._volume_writer.notify(event)
+        if self._volume_writer.waiting:
+            self._volume_writer.notify(event)
         if self._awaited and (awaited := self._awaited.pop(event, None)) is not None:
             awaited.set()
 

@@ -54,10 +54,11 @@ class VolumeWriter:
         self._is_pending = is_pending
         # Set at the next change that a waiting pod should look at.
         self._changed = asyncio.Event()
-        self._waiting = 0
+        # How many pods wait.
+        self.waiting = 0
 
     def notify(self, event: ClusterEvent) -> None:
-        if self._waiting and event.kind in ("VolumesChanged", "VolumeClaimChanged", "PodChanged", "NodeChanged"):
+        if event.kind in ("VolumesChanged", "VolumeClaimChanged", "PodChanged", "NodeChanged"):
             self._changed.set()
             self._changed = asyncio.Event()
 
@@ -105,7 +106,7 @@ class VolumeWriter:
     # --- Waiting ----------------------------------------------------------------------------------------------------
 
     async def _wait(self, pod: Pod, node: str, plan: VolumePlan) -> None:
-        self._waiting += 1
+        self.waiting += 1
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 while not self._is_done(pod, node, plan):
@@ -113,7 +114,7 @@ class VolumeWriter:
         except TimeoutError:
             raise VolumesNotBound(f"binding volumes: not bound within {TIMEOUT_S:g} s") from None
         finally:
-            self._waiting -= 1
+            self.waiting -= 1
 
     def _is_done(self, pod: Pod, node: str, plan: VolumePlan) -> bool:
         """True if all claims are bound. Raises VolumesNotBound if they will not be."""

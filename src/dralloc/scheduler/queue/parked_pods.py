@@ -42,21 +42,18 @@ class ParkedPods:
 
     def __init__(self) -> None:
         # In the order of parking.
-        self._pods: dict[Hashable, QueuedPod] = {}
+        self.pods: dict[Hashable, QueuedPod] = {}
         self._by_event: dict[ClusterEvent, dict[Hashable, QueuedPod]] = {}
         self.groups: EquivalenceGroups[QueuedPod] = EquivalenceGroups()
 
-    def __len__(self) -> int:
-        return len(self._pods)
-
     def find(self, key: Hashable) -> QueuedPod | None:
-        return self._pods.get(key)
+        return self.pods.get(key)
 
     def park(
         self, pod: QueuedPod, waits_for: frozenset[ClusterEvent], now_s: float, group_key: Hashable = None
     ) -> None:
         pod.parked_at_s, pod.waits_for = now_s, waits_for
-        self._pods[pod.key] = pod
+        self.pods[pod.key] = pod
         if group_key is not None:
             shared = (event for event in waits_for if event.subject is None)
             rank = (-pod.priority, pod.first_seen_s)
@@ -65,7 +62,7 @@ class ParkedPods:
             self._by_event.setdefault(event, {})[pod.key] = pod
 
     def unpark(self, pod: QueuedPod) -> None:
-        del self._pods[pod.key]
+        del self.pods[pod.key]
         for event in _own_events(pod):
             waiting = self._by_event[event]
             del waiting[pod.key]
@@ -88,13 +85,13 @@ class ParkedPods:
 
     def due(self, now_s: float) -> tuple[QueuedPod, ...]:
         """The pods that have been parked for `PARKED_MAX_S`."""
-        if not self._pods:
+        if not self.pods:
             return ()
         return tuple(pod for _, pod in takewhile(lambda entry: entry[0] <= now_s, self._due_times()))
 
     def _due_times(self) -> Iterator[tuple[float, QueuedPod]]:
         """Earliest first, because pods are kept in the order of parking."""
-        for pod in self._pods.values():
+        for pod in self.pods.values():
             assert pod.parked_at_s is not None
             yield pod.parked_at_s + PARKED_MAX_S, pod
 

@@ -115,7 +115,7 @@ class SchedulingQueue:
         self._now_s = now_s
         if self._attempts:
             self._recent.add(event)
-        if not self._parked:
+        if not self._parked.pods:
             return 0
         woken = self._parked.waiting_for(event)
         for pod in woken:
