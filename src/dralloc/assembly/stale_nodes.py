@@ -14,6 +14,7 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.known_resources import resource_for
+from dralloc.client.typed_resource import key_of
 from dralloc.fleet.fleet import FleetSettings
 from dralloc.fleet.profiles import PROFILE_LABEL, shared_slices
 from dralloc.primitives.errors import NotFound
@@ -58,4 +59,4 @@ def _stale_shared_slices(
 async def _delete(client: AsyncClient, kind: type[ApiObject], items: Iterable[ApiObject]) -> None:
     for item in items:
         with suppress(NotFound):
-            await client.calls.delete_unchanged(resource_for(kind), item, grace_period_s=0)
+            await client.calls.delete(resource_for(kind), key_of(item), grace_period_s=0)

@@ -23,6 +23,7 @@ from dralloc.api.timestamps import print_timestamp
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import Transport
+from dralloc.client.typed_resource import key_of
 from dralloc.devices.identity import PoolId
 from dralloc.fleet.fleet_calls import FleetCalls, TransportOfNode
 from dralloc.fleet.metrics import FleetMetrics
@@ -144,7 +145,7 @@ class Fleet:
                     await self._calls_for(item).replace(resource, item)
                 case DeleteSlice(item):
                     with suppress(NotFound):
-                        await self._calls_for(item).delete_unchanged(resource, item)
+                        await self._calls_for(item).delete(resource, key_of(item))
 
     def _calls_for(self, item: ResourceSlice) -> ApiCalls:
         """A node publishes its own slices; those of devices that several nodes reach are the fleet's."""
