@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
-from tests.campaign.campaign import (
+from tests.campaign.campaign import cluster
+from tests.campaign.checkers import revision_of
+from tests.campaign.load import (
     CLAIMS,
     NAMESPACED_CLAIMS,
     POD_PATH,
     TEMPLATES,
     ServerClient,
     claim_document,
-    cluster,
     pod_document,
     template_document,
 )
-from tests.campaign.checkers import revision_of
 from tests.campaign.processes import KilledProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
