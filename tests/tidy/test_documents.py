@@ -1,9 +1,10 @@
-"""Links, pictures, and the modules and tests that parity.md names exist."""
+"""Links, pictures, and what pages name exist: modules, tests, kinds, dependencies."""
 
 from __future__ import annotations
 
 import re
 import subprocess
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -119,6 +120,16 @@ def test_parity_names_the_kinds_that_are_only_stored() -> None:
     text = (ROOT / "docs" / "parity.md").read_text()
     listed = text.split("(`api/stored_kinds.py`): ")[1].split(".", 1)[0]
     assert sorted(re.findall(r"\w+", listed)) == sorted(kind.kind for kind in STORED_KINDS)
+
+
+def test_every_dependency_has_a_reason() -> None:
+    table = (ROOT / "CONTRIBUTING.md").read_text().split("## Dependencies", 1)[1]
+    explained = {name.lower() for row in re.findall(r"^\| ([^|]+) \|", table, re.M) for name in row.split(", ")}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    stated = [project["build-system"]["requires"], project["project"]["dependencies"]]
+    stated += [*project["project"]["optional-dependencies"].values(), *project["dependency-groups"].values()]
+    names = {re.split(r"[^\w.-]", each)[0].lower() for group in stated for each in group if isinstance(each, str)}
+    assert names <= explained, "a dependency needs a line in CONTRIBUTING.md"
 
 
 MACHINE = re.compile("/work/|/root/|pypi.org|pythonhosted|registry.npmjs|deb.debian.org")
