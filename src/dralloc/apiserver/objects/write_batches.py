@@ -74,7 +74,7 @@ async def answer(request: HttpRequest, handle: HandleRequest) -> HttpResponse:
     try:
         # Not `gather`, whose callbacks for each write take longer.
         responses = [await task for task in writes]
-    except BaseException:
+    except asyncio.CancelledError:
         for task in writes:
             task.cancel()
         raise
