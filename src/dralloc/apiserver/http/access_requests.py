@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from dralloc.access.access_request import AccessRequest, SelectorRequirement
@@ -72,6 +73,8 @@ def _verb(request: HttpRequest, path: ResourcePath) -> str:
     return "deletecollection" if verb == "delete" else verb
 
 
+# A request is described more than once, and a selector may have thousands of terms.
+@lru_cache(maxsize=64)
 def _requirements(selector: str) -> tuple[SelectorRequirement, ...]:
     """The terms of a field selector; none if it cannot be read: the request is refused later, for that reason."""
     try:
