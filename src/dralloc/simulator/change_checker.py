@@ -29,7 +29,7 @@ class ChangeChecker(ABC):
         """Apply a change and check all that depends on it."""
 
     def reset(self, state: Iterable[CommittedChange]) -> None:
-        """Start over with the objects of a back-up. They do not come in the order of their writes, so that nothing is reported."""
+        """Start over with the objects of a back-up. They do not come in the order of their writes: what is found meanwhile does not count."""
         violations, self.violations = self.violations, []
         self._forget()
         for change in state:

@@ -17,7 +17,7 @@ from dralloc.store.interface import Store
 
 
 class GuardSet:
-    """`uses` also guards bindings, which are no writes of claims."""
+    """`uses` also guards bindings and removals, which are no writes of claims by clients."""
 
     def __init__(self, store: Store, kinds: Iterable[Kind], gates: FeatureGates, *, guards_devices: bool) -> None:
         self.priorities = PodPriorities(store)
