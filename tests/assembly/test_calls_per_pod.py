@@ -16,7 +16,7 @@ from dralloc.assembly.benchmark_workloads import WORKLOADS
 from dralloc.assembly.throughput import Scale
 
 # Five percent above what was counted when it was set. Lower it after a gain; raise it only with a reason in docs/performance.md.
-CALLS_MAX: Final = {"plain": 3_330, "template": 5_950}
+CALLS_MAX: Final = {"plain": 3_300, "template": 5_950}
 NODES: Final = 15
 
 
