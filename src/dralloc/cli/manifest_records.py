@@ -57,7 +57,7 @@ def readable_sources(names: list[str]) -> list[Source]:
 
 
 def records_of(sources: list[Source]) -> list[ManifestRecord]:
-    """Every object of the files. Ends the command where one cannot be read, or if they have none: a wrong file, most likely."""
+    """Every object of the files. Ends the command where one cannot be read, or if files have none: wrong ones, most likely."""
     parts = [part for whole in cut(sources) for part in cut_list(whole, PART_SIZE_MIN)]
     records: list[ManifestRecord] = []
     slow = sum(len(part.content) for part in parts if not part.content.lstrip().startswith(b"{"))
@@ -65,7 +65,7 @@ def records_of(sources: list[Source]) -> list[ManifestRecord]:
         if read.error:
             fail(read.error)
         records.extend(read.records)
-    if not records:
+    if sources and not records:
         names = [source.name for source in sources]
         more = f" and {len(names) - NAMES_SHOWN_MAX} more" if len(names) > NAMES_SHOWN_MAX else ""
         fail(f"no objects in {', '.join(names[:NAMES_SHOWN_MAX])}{more}: empty, or only comments")
