@@ -196,7 +196,7 @@ class Binder:
 
         Best effort: what fails here is used by the pod's next attempt, or released when the pod goes.
         """
-        for claim_id in reserved:
+        for claim_id in sorted(reserved):
             try:
                 if not await self._is_unbound(pod):
                     return
