@@ -72,6 +72,24 @@ def test_a_resized_pod_counts_with_its_current_size(case: ResizeCase) -> None:
     assert cluster.nodes["a"].load.amounts["cpu"] == Quantity.parse(case.want).nanos
 
 
+def test_a_pod_whose_binding_a_restored_backup_has_undone_is_on_no_node() -> None:
+    cluster = ClusterState()
+    cluster.node_changed(None, decode(encode(node("a")), Node))
+    unbound, bound = (
+        seen(pod("p", {"gpu": {"resourceClaimName": "c"}}, requests={"cpu": "2"}, node=name)) for name in (None, "a")
+    )
+    cluster.pod_changed(None, unbound)
+    cluster.pod_changed(unbound, bound)
+    assert cluster.is_in_use(ClaimId.of(claim_at(1)))
+    assert NODE_RESOURCES_FREED in cluster.pod_changed(bound, unbound)
+    assert not cluster.is_in_use(ClaimId.of(claim_at(1)))
+    assert cluster.nodes["a"].load.amounts["cpu"] == 0
+    # A decision counts until it is taken back: the watch does not show the binding yet.
+    cluster.assume(unbound, "a", {})
+    assert cluster.pod_changed(unbound, unbound) == ()
+    assert cluster.nodes["a"].load.amounts["cpu"] == Quantity.parse("2").nanos
+
+
 def claim_at(revision: int, *, device: str = "") -> ResourceClaim:
     made = claim("c", request(), allocation=allocation(held(device)) if device else None)
     return replace(made, metadata=replace(made.metadata, uid="u", resource_version=str(revision)))

@@ -186,10 +186,7 @@ class ClusterState:
         known = self._pods.find(key)
         events: list[ClusterEvent] = [*self.volumes.forget(pod.metadata.uid)]
         if known is not None and known.is_assumed and known.uid == pod.metadata.uid:
-            self._unplace(key)
-            self.pod_topology.remove(key)
-            self.volumes.remove(key)
-            events += (NODE_RESOURCES_FREED, PODS_MOVED)
+            events += self._leave_node(key)
         for claim_id in claims:
             events += self.claims.forget(claim_id, pod.metadata.uid)
         return tuple(events)
@@ -255,15 +252,11 @@ class ClusterState:
         known = self._pods.find(key)
         if after is None or after.is_finished:
             self.living.discard(uid)
-            if known is None or known.uid != uid:
-                return self.withdraw(uid)
-            self._unplace(key)
-            self.pod_topology.remove(key)
-            self.volumes.remove(key)
-            return (NODE_RESOURCES_FREED, PODS_MOVED)
+            return self._leave_node(key) if known is not None and known.uid == uid else self.withdraw(uid)
         self.living.add(uid)
         if not after.spec.node_name:
-            return ()
+            # A pod that was shown on a node has lost it: a restored backup has undone the binding.
+            return self._leave_node(key) if known is not None and known.uid == uid and not known.is_assumed else ()
         if uid in self.nominated:
             return (*self.withdraw(uid), *self.pod_changed(before, after))
         self.volumes.put(after, after.spec.node_name)
@@ -294,6 +287,12 @@ class ClusterState:
             self._unplace(key)
         self._pods.put(key, pod)
         self._load_changed(NodeLoaded(pod.node))
+
+    def _leave_node(self, key: PodKey) -> Events:
+        self._unplace(key)
+        self.pod_topology.remove(key)
+        self.volumes.remove(key)
+        return (NODE_RESOURCES_FREED, PODS_MOVED)
 
     def _unplace(self, key: PodKey) -> None:
         self._load_changed(NodeChanged(self._pods.remove(key).node))
