@@ -16,7 +16,8 @@ from dralloc.store.errors import Compacted, CorruptStore, LostWrites, StoreError
 from dralloc.store.high_water_mark import SLOT_BYTES
 from dralloc.store.records import Record
 from dralloc.store.sqlite import SqliteStore
-from dralloc.store.sqlite_file import SCHEMA_VERSION, checksum_of
+from dralloc.store.sqlite_file import SCHEMA_VERSION
+from dralloc.store.version_rows import checksum_of
 
 WRITES = 300
 # A page of the log with its header.

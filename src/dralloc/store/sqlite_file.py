@@ -18,9 +18,7 @@ import gc
 import logging
 import os
 import sqlite3
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -34,13 +32,13 @@ from dralloc.store.log_room import LogRoom
 from dralloc.store.new_history import first_of_history
 from dralloc.store.records import Record, StoreEvent
 from dralloc.store.revisioned_map import RevisionedMap
+from dralloc.store.version_rows import ROWS_PER_STATEMENT_MAX, TABLE, DamagedRow, VersionRows, salt_of
 from dralloc.system_clock import SystemClock
 
 APPLICATION_ID = 0x64726163
 SCHEMA_VERSION = 2
 """Files of version 1 have checksums without the identity, and may have no identity; they are changed when they are opened."""
 IDENTITY_BYTES = 16
-ROWS_PER_STATEMENT_MAX = 128
 WAL_PAGES_MAX = 4000
 """Pages in the write-ahead log before a checkpoint: 16 MB, so that hot pages are rarely moved."""
 LOG_BYTES_MAX = 32 + WAL_PAGES_MAX * (24 + 4096)
@@ -48,7 +46,7 @@ LOG_BYTES_MAX = 32 + WAL_PAGES_MAX * (24 + 4096)
 
 SCHEMA = f"""
     BEGIN IMMEDIATE;
-    CREATE TABLE version (revision INTEGER PRIMARY KEY, key TEXT NOT NULL, value BLOB, checksum INTEGER NOT NULL);
+    {TABLE};
     CREATE TABLE compaction (revision INTEGER NOT NULL, survivors INTEGER NOT NULL);
     INSERT INTO compaction VALUES ({FIRST_REVISION}, 0);
     CREATE TABLE identity (id BLOB NOT NULL);
@@ -100,8 +98,6 @@ class SqliteFile:
         self._clock = clock or SystemClock()
         self._disk = disk = disk or Disk()
         self._survivors = 0
-        # What the checksums of rows begin with: 0 in a file of version 1.
-        self._salt = 0
         self._failure: StoreError | None = None
         self._mark: MarkFile | None = None
         self._log_room = LogRoom(log_path(path), disk, bytes_max=LOG_BYTES_MAX)
@@ -111,6 +107,7 @@ class SqliteFile:
                 self._check_new()
             disk.create_private(path)
             self._connection = disk.connect(path, cached_statements=2 * ROWS_PER_STATEMENT_MAX)
+            self._rows = VersionRows(self._connection)
         try:
             with self._explaining_errors():
                 self._prepare(synchronous)
@@ -129,7 +126,7 @@ class SqliteFile:
         """
         with self._explaining_errors():
             (version,) = self._connection.execute("PRAGMA user_version").fetchone()
-            self._salt = _salt_of(self._identity()) if version == SCHEMA_VERSION else 0
+            self._rows.salt = salt_of(self._identity()) if version == SCHEMA_VERSION else 0
         revisioned = self._load(limits)
         with self._explaining_errors():
             mark = read_mark(self._path, self._disk)
@@ -145,8 +142,8 @@ class SqliteFile:
                 records = revisioned.page("", revision=None, limit=None, token=None).records
                 found = self.begin_history(records, first_revision=first_of_history(newest, self._clock.now()))
                 revisioned = self._load(limits)
-            elif not self._salt:
-                self._add_salt(found.identity)
+            elif not self._rows.salt:
+                self._renew(found.identity)
             if mark is None or mark.identity != found.identity:
                 write_mark(self._path, found, self._disk)
             self._mark = MarkFile(self._path, self._disk)
@@ -164,11 +161,11 @@ class SqliteFile:
             for revision, record in enumerate(ordered, first_revision)
         ]
         identity = os.urandom(IDENTITY_BYTES)
-        self._salt = _salt_of(identity)
+        self._rows.salt = salt_of(identity)
         with self._explaining_errors():
             self._connection.execute("BEGIN IMMEDIATE")
             self._connection.execute("DELETE FROM version")
-            self._append(events)
+            self._rows.append(events)
             newest = events[-1].revision if events else first_revision
             self._connection.execute("UPDATE compaction SET revision = ?, survivors = ?", (newest, len(events)))
             self._connection.execute("CREATE TABLE IF NOT EXISTS identity (id BLOB NOT NULL)")
@@ -178,24 +175,19 @@ class SqliteFile:
             self._connection.execute("COMMIT")
         return Mark(identity=identity, revision=newest)
 
-    def _add_salt(self, identity: bytes) -> None:
+    def _renew(self, identity: bytes) -> None:
         """Changes a sound file of version 1, in one transaction."""
-        self._salt = _salt_of(identity)
-        execute = self._connection.execute
-        execute("BEGIN IMMEDIATE")
-        for (revision,) in execute("SELECT revision FROM version").fetchall():
-            key, value = execute("SELECT key, value FROM version WHERE revision = ?", (revision,)).fetchone()
-            checksum = checksum_of(revision, key, value, self._salt)
-            execute("UPDATE version SET checksum = ? WHERE revision = ?", (checksum, revision))
-        execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        execute("COMMIT")
+        self._connection.execute("BEGIN IMMEDIATE")
+        self._rows.change_salt(salt_of(identity))
+        self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        self._connection.execute("COMMIT")
 
     def _load(self, limits: HistoryLimits) -> RevisionedMap:
         with self._explaining_errors(), _all_kept():
             compacted, self._survivors = self._compaction()
             records = [
                 Record(key=key, value=value, revision=revision)
-                for revision, key, value in self._rows("revision <= ?", compacted)
+                for revision, key, value in self._rows.read("revision <= ?", compacted)
                 if value is not None
             ]
             revisioned = RevisionedMap(limits=limits, records=records, compacted=compacted)
@@ -211,7 +203,7 @@ class SqliteFile:
         with self._explaining_errors():
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
-                self._append(events)
+                self._rows.append(events)
                 if compaction is not None:
                     self._discard(compaction)
                 self._connection.execute("COMMIT")
@@ -364,25 +356,11 @@ class SqliteFile:
             raise self._corrupt("the record of the last compaction is missing")
         return rows[0][0], rows[0][1]
 
-    def _rows(self, condition: str, bound: int) -> Iterator[tuple[int, str, bytes | None]]:
-        query = f"SELECT revision, key, value, checksum FROM version WHERE {condition} ORDER BY revision"
-        for revision, key, value, checksum in self._connection.execute(query, (bound,)):
-            try:
-                intact = checksum == checksum_of(revision, key, value, self._salt)
-            except (AttributeError, TypeError):
-                intact = False  # Damage can change a column's type, too.
-            if not intact:
-                raise self._corrupt(
-                    f"the record at revision {revision} is damaged, or of another store, whose write-ahead log "
-                    f"{log_path(self._path).name} lies here"
-                )
-            yield revision, key, value
-
     def _events(self, revisioned: RevisionedMap) -> Iterator[StoreEvent]:
         """Yields the events after the compaction; each is built once the earlier ones are applied."""
         get = revisioned.get
         for expected, (revision, key, value) in enumerate(
-            self._rows("revision > ?", revisioned.revision), revisioned.revision + 1
+            self._rows.read("revision > ?", revisioned.revision), revisioned.revision + 1
         ):
             previous = get(key)
             if revision != expected or (value is None and previous is None):
@@ -391,18 +369,8 @@ class SqliteFile:
             record = None if value is None else Record(key=key, value=value, revision=revision)
             yield StoreEvent(revision=revision, key=key, record=record, previous=previous)
 
-    def _append(self, events: Sequence[StoreEvent]) -> None:
-        # One statement for many rows: Python's sqlite3 releases the GIL at every statement, and reacquiring it from a
-        # busy event loop takes milliseconds.
-        for start in range(0, len(events), ROWS_PER_STATEMENT_MAX):
-            part = events[start : start + ROWS_PER_STATEMENT_MAX]
-            columns = [column for event in part for column in _row(event, self._salt)]
-            self._connection.execute(_insert(len(part)), columns)
-
     def _discard(self, compaction: Compaction) -> None:
-        for start in range(0, len(compaction.unreachable), ROWS_PER_STATEMENT_MAX):
-            part = compaction.unreachable[start : start + ROWS_PER_STATEMENT_MAX]
-            self._connection.execute(f"DELETE FROM version WHERE revision IN ({', '.join('?' * len(part))})", part)
+        self._rows.delete(compaction.unreachable)
         note = (compaction.revision, self._survivors_after(compaction))
         self._connection.execute("UPDATE compaction SET revision = ?, survivors = ?", note)
 
@@ -428,6 +396,11 @@ class SqliteFile:
             raise self._explain(error) from error
         except UnicodeDecodeError as error:
             raise self._corrupt("a text column holds something else") from error
+        except DamagedRow as error:
+            raise self._corrupt(
+                f"the record at revision {error.revision} is damaged, or of another store, whose write-ahead log "
+                f"{log_path(self._path).name} lies here"
+            ) from error
 
     def _explain(self, error: sqlite3.Error) -> StoreError:
         name = _name(error)
@@ -450,27 +423,6 @@ def _all_kept() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-def checksum_of(revision: int, key: str, value: bytes | None, salt: int) -> int:
-    """Detects damaged and swapped rows, and those of another store; a deletion differs from an empty value."""
-    head = zlib.crc32(key.encode(), (revision ^ salt) & 0xFFFFFFFF)
-    return head if value is None else zlib.crc32(value, head ^ 1)
-
-
-def _salt_of(identity: bytes) -> int:
-    # Not 0, which is the salt of version 1.
-    return zlib.crc32(identity) or 1
-
-
-def _row(event: StoreEvent, salt: int) -> tuple[int, str, bytes | None, int]:
-    value = event.record.value if event.record else None
-    return event.revision, event.key, value, checksum_of(event.revision, event.key, value, salt)
-
-
-@cache
-def _insert(rows: int) -> str:
-    return "INSERT INTO version (revision, key, value, checksum) VALUES " + ", ".join(["(?, ?, ?, ?)"] * rows)
 
 
 def _name(error: sqlite3.Error) -> str:
