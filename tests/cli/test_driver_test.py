@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -144,7 +145,8 @@ def test_a_driver_that_does_not_survive_a_check_is_started_again(tmp_path: Path)
     result = run(*only, "--", sys.executable, program)
     assert result.exit_code == 1, result.output
     assert "the driver did not survive the check: the driver's command exited with code 3" in result.output
-    assert "ok         unprepare.unknown" in result.output
+    assert "ok         unprepare.unknown" in result.output, result.output
+    assert logging.getLogger("dralloc").level == logging.NOTSET, "it was quiet for its own time only"
 
 
 @pytest.mark.slow

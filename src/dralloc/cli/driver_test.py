@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -216,8 +218,6 @@ def _write(result: KitResult, junit: Path | None, report: Path | None) -> None:
 
 
 def _run(settings: KitSettings, output: OutputFormat) -> KitResult:
-    import logging
-
     from dralloc.apiserver.credentials.kubeconfig import UnusableKubeconfig
     from dralloc.cli.answers import answer
     from dralloc.cli.termination import run_until_terminated
@@ -229,9 +229,6 @@ def _run(settings: KitSettings, output: OutputFormat) -> KitResult:
     from dralloc.driver_kit.report import lines_of, summary_of, values_of
     from dralloc.primitives.errors import ApiError
 
-    # A slow machine makes the kit's own API server warn of itself; that is no finding about the driver.
-    logging.getLogger("dralloc").setLevel(logging.ERROR)
-
     def show(result: object) -> None:
         for line in lines_of(result) if output.is_for_people else ():  # type: ignore[arg-type]
             say(line)
@@ -241,10 +238,25 @@ def _run(settings: KitSettings, output: OutputFormat) -> KitResult:
         say(text, err=not output.is_for_people)
 
     try:
-        result = run_until_terminated(run_kit(settings, show, tell))
+        with _without_warnings():
+            result = run_until_terminated(run_kit(settings, show, tell))
     except (BadSetup, BadKubeconfig, CommandFailed, DriverNotFound, ApiError, TransportError, OSError) as error:
         fail(in_words(error))
     except UnusableKubeconfig as error:
         fail(f"{error}; choose another path with --serve-kubeconfig")
     answer(output, lambda: values_of(result.results, result.driver), lambda: summary_of(result.results))
     return result
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """A slow machine makes the kit's own API server warn of itself; that is no finding about the driver."""
+    import logging
+
+    logger = logging.getLogger("dralloc")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
