@@ -11,7 +11,7 @@ from PIL import Image
 
 from dralloc import connect
 from dralloc.web.page import device_page
-from tests.support.browser import Page, browser_page, find_chromium
+from tests.support.browser import NoBrowser, Page, browser_page
 from tests.support.cluster_process import cluster_process
 from tests.support.large_cluster import large_cluster
 from tests.support.web_scene import NODES, scene
@@ -90,18 +90,18 @@ async def save(page: Page, name: str) -> None:
         (PICTURES / f"{name}-{theme}.png").write_bytes(picture)
 
 
-async def main(program: str, url: str) -> None:
-    async with browser_page(program) as page:
+async def main(url: str) -> None:
+    async with browser_page() as page:
         await take(page, url)
         await take_many(page)
 
 
-chromium = find_chromium()
-if chromium is None:
-    sys.exit("this needs chromium: scripts/install-system-tools installs it as root on Debian")
 PICTURES.mkdir(exist_ok=True)
 with cluster_process("--ephemeral", "--nodes", NODES) as cluster:
     with connect(cluster.kubeconfig) as client:
         for document in scene():
             client.create(document)
-    asyncio.run(main(chromium, cluster.url))
+    try:
+        asyncio.run(main(cluster.url))
+    except NoBrowser as error:
+        sys.exit(f"taking screenshots {error}")

@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 
 from tests.support.accessibility import accessibility_violations
-from tests.support.browser import Page, browser_page, find_chromium
+from tests.support.browser import Page, browser_page
 from tests.support.html import HtmlPage
 from tests.support.markdown import pages_of
 from tests.support.source_tree import ROOT
@@ -129,13 +129,9 @@ async def serving(site: Path) -> AsyncIterator[str]:
 
 
 @pytest.mark.real
-@pytest.mark.skipif(find_chromium() is None, reason="needs chromium: scripts/install-system-tools installs it")
 def test_the_site_in_a_browser(site: Path) -> None:
-    program = find_chromium()
-    assert program is not None, "the test without it is skipped"
-
     async def look() -> None:
-        async with serving(site) as url, browser_page(program) as page:
+        async with serving(site) as url, browser_page() as page:
             await page.resize(*SCREEN)
             await readme_fits_on_two_screens(page, url)
             await search_by_keyboard(page, url)

@@ -13,7 +13,7 @@ import uvloop
 from dralloc.placement_study import Run, described_cluster, simulate, synthetic_trace
 from dralloc.placement_study.html_report import html_report
 from tests.support.accessibility import accessibility_violations
-from tests.support.browser import Page, browser_page, find_chromium
+from tests.support.browser import Page, browser_page
 
 HOSTILE = "<img src=x onerror='window.taken=1'>&\"</svg>"
 
@@ -87,11 +87,8 @@ PLOT_CONTRAST = """() => {
 
 
 def shown(look: Callable[[Page], Awaitable[None]]) -> None:
-    program = find_chromium()
-    assert program is not None, "needs chromium: scripts/install-system-tools installs it"
-
     async def looking() -> None:
-        async with browser_page(program) as page:
+        async with browser_page() as page:
             await look(page)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -46,9 +46,11 @@ OPTIONS: Final = (
 )
 
 
-def find_chromium() -> str | None:
-    """The path of the browser, if it is installed."""
-    return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+class NoBrowser(AssertionError):
+    """No browser is installed."""
+
+    def __init__(self) -> None:
+        super().__init__("needs chromium: scripts/install-system-tools installs it as root on Debian")
 
 
 class PageFailed(AssertionError):
@@ -219,18 +221,18 @@ _KEY_CODES: Final = {"Tab": 9, "Enter": 13, "Escape": 27}
 
 
 @asynccontextmanager
-async def browser_page(program: str, *options: str) -> AsyncIterator[Page]:
-    """A window of a new browser, inside the block."""
-    async with browser_windows(program, 1, *options) as (page,):
+async def browser_page(*options: str) -> AsyncIterator[Page]:
+    """A window of a new browser, inside the block; raises NoBrowser."""
+    async with browser_windows(1, *options) as (page,):
         yield page
 
 
 @asynccontextmanager
-async def browser_windows(program: str, count: int, *options: str) -> AsyncIterator[tuple[Page, ...]]:
-    """Windows of one new browser, inside the block."""
+async def browser_windows(count: int, *options: str) -> AsyncIterator[tuple[Page, ...]]:
+    """Windows of one new browser, inside the block; raises NoBrowser."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         async with AsyncExitStack() as stack:
-            address = await stack.enter_async_context(_browser(program, f"--user-data-dir={profile}", *options))
+            address = await stack.enter_async_context(_browser(f"--user-data-dir={profile}", *options))
             session = await stack.enter_async_context(aiohttp.ClientSession())
             async with session.get(f"http://{address}/json/list") as response:
                 first = next(each["id"] for each in await response.json() if each["type"] == "page")
@@ -252,8 +254,11 @@ async def _window(session: aiohttp.ClientSession, address: str, target: str) -> 
 
 
 @asynccontextmanager
-async def _browser(program: str, *options: str) -> AsyncIterator[str]:
+async def _browser(*options: str) -> AsyncIterator[str]:
     """The DevTools URL of a new browser, inside the block."""
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if program is None:
+        raise NoBrowser
     # A process group of its own, because a browser has many processes, which must all be ended.
     process = await asyncio.create_subprocess_exec(
         program, *OPTIONS, *options, "about:blank", stdout=DEVNULL, stderr=PIPE, start_new_session=True

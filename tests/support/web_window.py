@@ -9,7 +9,7 @@ from typing import Final
 
 import uvloop
 
-from tests.support.browser import Page, browser_page, find_chromium
+from tests.support.browser import Page, browser_page
 
 LIVE: Final = "document.querySelector('.connection')?.dataset.phase === 'live'"
 
@@ -30,11 +30,9 @@ class Window:
 
 @contextmanager
 def window(*options: str) -> Iterator[Window]:
-    program = find_chromium()
-    assert program is not None, "tests without it are skipped"
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         stack = AsyncExitStack()
-        page = runner.run(stack.enter_async_context(browser_page(program, *options)))
+        page = runner.run(stack.enter_async_context(browser_page(*options)))
         try:
             yield Window(runner, page)
         finally:

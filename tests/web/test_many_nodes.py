@@ -10,7 +10,7 @@ import uvloop
 from dralloc.primitives.features import FeatureGates
 from dralloc.web.explain_endpoint import ExplainEndpoint
 from dralloc.web.page import device_page
-from tests.support.browser import Page, browser_page, find_chromium
+from tests.support.browser import Page, browser_page
 from tests.support.large_cluster import DEVICES_PER_NODE, large_cluster
 
 NODES = 5_000
@@ -27,14 +27,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 
 def test_five_thousand_nodes() -> None:
-    program = find_chromium()
-    if program is None:
-        pytest.skip("needs chromium: scripts/install-system-tools installs it as root on Debian")
-
     async def main() -> None:
         async with (
             large_cluster(NODES, device_page(), (ExplainEndpoint(FeatureGates.defaults()),)) as url,
-            browser_page(program, "--enable-precise-memory-info") as page,
+            browser_page("--enable-precise-memory-info") as page,
         ):
             await look(page, url)
 

@@ -24,7 +24,7 @@ from dralloc.cli.main import app
 from dralloc.client.blocking_client import Client
 from dralloc.testing import builders as build
 from tests.support.accessibility import accessibility_violations
-from tests.support.browser import Page, PageFailed, browser_windows, find_chromium
+from tests.support.browser import Page, PageFailed, browser_windows
 from tests.support.cluster_process import ClusterProcess
 from tests.support.ports import free_port
 from tests.support.server_process import ServerProcess, server_process
@@ -34,11 +34,7 @@ from tests.support.workloads import Document, claim_template, pod, quota, templa
 
 HOSTILE = "<img src=x onerror='window.taken=1'><script>window.taken=1</script>"
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.real,
-    pytest.mark.skipif(find_chromium() is None, reason="needs chromium: scripts/install-system-tools installs it"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 
 # --- What is there ------------------------------------------------------------------------------------------------
@@ -387,11 +383,9 @@ def test_new_devices_appear_and_their_texts_stay_texts(opened: Window, client: C
 
 def test_three_windows_are_live_at_once(cluster: ClusterProcess, client: Client) -> None:
     """A browser has six connections to a server, so endless watches would block the third window."""
-    program = find_chromium()
-    assert program is not None, "tests without it are skipped"
 
     async def main() -> None:
-        async with browser_windows(program, 3) as pages:
+        async with browser_windows(3) as pages:
             for page in pages:
                 await page.open(f"{cluster.url}/ui/#/claims")
             for page in pages:

@@ -9,14 +9,10 @@ import pytest
 
 from dralloc.client.blocking_client import Client
 from tests.support.accessibility import accessibility_violations
-from tests.support.browser import Page, find_chromium
+from tests.support.browser import Page
 from tests.support.web_window import LIVE, Window
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.real,
-    pytest.mark.skipif(find_chromium() is None, reason="needs chromium: scripts/install-system-tools installs it"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 VIEWS = {
     "all devices": "#/",

@@ -12,7 +12,7 @@ import yaml
 
 from dralloc import connect
 from dralloc.assembly.component_rights import ComponentAccount, component_manifests
-from tests.support.browser import Page, find_chromium
+from tests.support.browser import Page
 from tests.support.cluster_process import cluster_process
 from tests.support.rights import Grant, Right, grants_of
 from tests.support.server_process import server_process
@@ -41,11 +41,7 @@ TEAM = f"""
   subjects: [{{apiGroup: {RBAC}, kind: Group, name: team-a}}]
 """
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.real,
-    pytest.mark.skipif(find_chromium() is None, reason="needs chromium: scripts/install-system-tools installs it"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 
 def pod_of(namespace: str, name: str) -> dict[str, Any]:

@@ -11,16 +11,12 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.cli.main import app
 from dralloc.client.blocking_client import Client
-from tests.support.browser import Page, find_chromium
+from tests.support.browser import Page
 from tests.support.cluster_process import ClusterProcess
 from tests.support.web_scene import with_own_claim
 from tests.support.web_window import Window
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.real,
-    pytest.mark.skipif(find_chromium() is None, reason="needs chromium: scripts/install-system-tools installs it"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 WHOLE = ["Created", "FailedScheduling", "Allocated", "Deallocated", "Deleted"]
 STEPS = "[...document.querySelectorAll('#story ~ .events .badge')].map((each) => each.innerText)"
