@@ -1,14 +1,16 @@
-"""Settings of hypothesis, and the rule that CI skips no test."""
+"""Settings of hypothesis, the rule that CI skips no test, and the fixture of a small disk."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support.small_disk import SmallDisk
 
 # `make test` generates few examples, `make fuzz` (HYPOTHESIS_PROFILE=fuzz) many. There is no deadline: machines are shared.
 settings.register_profile(
@@ -49,3 +51,12 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
         report.outcome = "failed"
         report.longrepr = f"skipped, but CI=true allows no skips: {report.longrepr}"
     return report
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    disk = SmallDisk(tmp_path / "disk")
+    try:
+        yield disk
+    finally:
+        disk.remove()

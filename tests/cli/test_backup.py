@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,15 +29,6 @@ def backup(tmp_path_factory: pytest.TempPathFactory) -> Path:
     asyncio.run(fill())
     assert run("backup", "--data-dir", directory, directory / "b").exit_code == 0
     return directory / "b"
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    disk = SmallDisk(tmp_path / "disk")
-    try:
-        yield disk
-    finally:
-        disk.remove()
 
 
 def test_a_full_disk_is_named_and_left_as_it_was(backup: Path, small_disk: SmallDisk) -> None:

@@ -11,7 +11,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,15 +23,6 @@ from dralloc.store.sqlite import SqliteStore
 from dralloc.store.sqlite_file import SqliteFile
 from dralloc.store.store_url import open_store
 from tests.support.small_disk import SmallDisk
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    disk = SmallDisk(tmp_path / "disk")
-    try:
-        yield disk
-    finally:
-        disk.remove()
 
 
 def test_a_full_disk_rejects_writes_until_there_is_space_and_loses_nothing(small_disk: SmallDisk) -> None:
