@@ -25,6 +25,7 @@ from dralloc.scheduler.bind.binder import Binder, BindingFailed, Bound, PodGone
 from dralloc.scheduler.bind.claim_writer import ClaimWriter
 from dralloc.scheduler.bind.evictor import Evictor
 from dralloc.scheduler.bind.extended_claims import ExtendedClaimWriter
+from dralloc.scheduler.bind.unseen_bindings import UnseenBindings
 from dralloc.scheduler.bind.volume_writer import VolumeWriter
 from dralloc.scheduler.bind.write_slots import WriteSlots
 from dralloc.scheduler.configuration_publisher import ConfigurationPublisher
@@ -54,7 +55,7 @@ from dralloc.scheduler.settings import NAME, SchedulerSettings
 from dralloc.scheduler.state.cluster_events import ClusterEvent, pod_changed
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.state.group_members import PodGroupKey
-from dralloc.scheduler.state.placed_pods import claims_used_by, pod_key
+from dralloc.scheduler.state.placed_pods import PlacedPod, claims_used_by, pod_key
 from dralloc.scheduler.state.watches import Watches
 
 # A pod whose claims are not created yet gets a condition only if they are still missing after this time.
@@ -136,6 +137,9 @@ class Scheduler:
             preemptor=self._preemptor,
             sharing=self._sharing,
         )
+        self._unseen_bindings = UnseenBindings(
+            calls, self._cluster.placed_pods, is_writing=self._is_writing, undone=self._binding_undone
+        )
 
     async def run(self) -> None:
         """Schedules until cancelled."""
@@ -148,10 +152,12 @@ class Scheduler:
         self.counters.totals = totals.by_driver
         self.counters.follow = lambda: chain(self._fragmentation.follow(), totals.follow())
         self._watches.pods.subscribe(self._pod_changed)
+        self._watches.pods.subscribe_to_lists(lambda _: self._unseen_bindings.listed())
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._conditions.run())
             tasks.create_task(self._untried_conditions.run())
             tasks.create_task(self._gangs.run())
+            tasks.create_task(self._unseen_bindings.run())
             await self._watches.start(tasks, self._settings.gates)
             self._learn_from_placed()
             tasks.create_task(self._publisher.run())
@@ -201,11 +207,8 @@ class Scheduler:
             self._preemptor.pod_changed(before, after)
         group = self._gangs.pod_changed(before, after)
         if after is not None and self._pending.is_pending(after):
-            if group is None:
-                self._queue.add(queue_key(after), priority=after.spec.priority or 0, now_s=self._now_s())
-            else:
-                # A pod whose scheduling gates were removed is new to its group.
-                self._gangs.enqueue(group, after, is_new=before is None or not self._pending.is_pending(before))
+            # A pod whose scheduling gates were removed is new to its group.
+            self._enqueue(after, group, is_new=before is None or not self._pending.is_pending(before))
             if before is None:
                 self.counters.incoming.add("active", "PodAdd")
             elif may_change_outcome(before, after):
@@ -220,6 +223,23 @@ class Scheduler:
                 self._sharing.forget(queue_key(before))
             self._report.removed(before)
         self._has_work.set()
+
+    def _enqueue(self, pod: Pod, group: PodGroupKey | None, *, is_new: bool) -> None:
+        if group is None:
+            self._queue.add(queue_key(pod), priority=pod.spec.priority or 0, now_s=self._now_s())
+        else:
+            self._gangs.enqueue(group, pod, is_new=is_new)
+
+    def _is_writing(self, pod: Pod) -> bool:
+        return self._queue.is_binding(queue_key(pod)) or self._queue.is_binding(self._gangs.group_of(pod))
+
+    def _binding_undone(self, placed: PlacedPod) -> None:
+        """A restored backup has undone the binding: the pod waits for a node again."""
+        self._wake(self._cluster.forget(placed.pod, placed.claims))
+        pod = self._pending.find(queue_key(placed.pod))
+        if pod is not None:
+            self._enqueue(pod, self._gangs.group_of(pod), is_new=True)
+            self._has_work.set()
 
     def _wake(self, events: Collection[ClusterEvent]) -> None:
         if not events:

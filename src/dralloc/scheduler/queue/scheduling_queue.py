@@ -69,6 +69,10 @@ class SchedulingQueue:
         pod = self._parked.find(key)
         return pod.waits_for if pod is not None else None
 
+    def is_binding(self, key: Hashable) -> bool:
+        """True while a decision is being written."""
+        return key in self._binding
+
     def counts(self) -> dict[str, int]:
         """The number of pods in each place, without those that are being decided on or written."""
         counts = dict.fromkeys(("active", "backoff", "unschedulable", "gated"), 0)
