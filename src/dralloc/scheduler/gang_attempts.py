@@ -8,33 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.scheduling_v1beta1 import SCHEDULED, SCHEDULER_ERROR, UNSCHEDULABLE, PodGroup
 from dralloc.client.api_calls import ApiCalls
 from dralloc.devices.identity import ClaimId
-from dralloc.primitives.clock import Clock
-from dralloc.scheduler.bind.binder import Binder, BindingFailed, BindingOutcome, Bound
+from dralloc.scheduler.attempt_parts import AttemptParts, loop_time_s
+from dralloc.scheduler.bind.binder import BindingFailed, BindingOutcome, Bound
 from dralloc.scheduler.bind.gang_binder import GangBinder, GangBound, GangUndone, PlacedPods
-from dralloc.scheduler.bind.write_slots import WriteSlots
 from dralloc.scheduler.contract import DecisionFailure, Rejection, WaitReason
-from dralloc.scheduler.decide.cycle import Cycle
 from dralloc.scheduler.decide.gang_cycle import GangCycle, GangPlacement, GangRejection, GangRequest
 from dralloc.scheduler.decide.gang_preemption import GangPreemptionPlan
 from dralloc.scheduler.group_requests import GroupNotReady, GroupRequests
-from dralloc.scheduler.ownership.shared_pools import SharedPools
-from dralloc.scheduler.preemptor import Preemptor
-from dralloc.scheduler.queue.pending_pods import PendingPods, queue_key
-from dralloc.scheduler.queue.scheduling_queue import SchedulingQueue
+from dralloc.scheduler.queue.pending_pods import queue_key
 from dralloc.scheduler.report import metrics
 from dralloc.scheduler.report.decision_log import log_allocations
 from dralloc.scheduler.report.pod_group_conditions import PodGroupConditionWriter
-from dralloc.scheduler.report.scheduling_report import SchedulingReport
-from dralloc.scheduler.settings import SchedulerSettings
 from dralloc.scheduler.state.cluster_events import ClusterEvent, claim_changed, group_changed
-from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.state.group_members import GroupMembers, PodGroupKey, group_of
 from dralloc.scheduler.state.placed_pods import claims_used_by
 
@@ -47,45 +39,29 @@ _Refused = Sequence[tuple[Pod, Rejection | DecisionFailure]]
 
 
 class GangAttempts:
-    def __init__(
-        self,
-        calls: ApiCalls,
-        clock: Clock,
-        settings: SchedulerSettings,
-        *,
-        cluster: ClusterState,
-        cycle: Cycle,
-        queue: SchedulingQueue,
-        pending: PendingPods,
-        binder: Binder,
-        slots: WriteSlots,
-        report: SchedulingReport,
-        wake: Callable[[Collection[ClusterEvent]], None],
-        queued: Callable[[], None],
-        preemptor: Preemptor | None = None,
-        sharing: SharedPools | None = None,
-    ) -> None:
-        self._clock = clock
-        self._settings = settings
-        self._cluster = cluster
-        self._queue = queue
-        self._pending = pending
-        self._slots = slots
-        self._report = report
-        self._wake = wake
-        # To be called when a task has put a group back: the loop waits for the times that it knows.
-        self._queued = queued
-        self._preemptor = preemptor
-        self._sharing = sharing
-        self.has_groups = "GenericWorkload" in settings.gates
+    def __init__(self, calls: ApiCalls, parts: AttemptParts) -> None:
+        gates = parts.settings.gates
+        self._clock = parts.clock
+        self._cluster = parts.cluster
+        self._queue = parts.queue
+        self._pending = parts.pending
+        self._slots = parts.slots
+        self._report = parts.report
+        self._wake = parts.wake
+        self._queued = parts.queued
+        self._preemptor = parts.preemptor
+        self._sharing = parts.sharing
+        self.has_groups = "GenericWorkload" in gates
         self._members = GroupMembers()
-        self._requests = GroupRequests(cluster, settings.gates)
-        self._cycle = GangCycle(cluster, cycle, settings.gates, settings.new_share_id, domain_tried=self._domain_tried)
+        self._requests = GroupRequests(parts.cluster, gates)
+        self._cycle = GangCycle(
+            parts.cluster, parts.cycle, gates, parts.settings.new_share_id, domain_tried=self._domain_tried
+        )
         # When the attempt on the nodes with one value of a topology key began.
         self._domain_begun_s = 0.0
-        self._pod_binder = binder
-        self._binder = GangBinder(binder, self._forget, settings.bindings_max)
-        self._conditions = PodGroupConditionWriter(calls, clock, self._find_group)
+        self._pod_binder = parts.binder
+        self._binder = GangBinder(parts.binder, self._forget, parts.settings.bindings_max)
+        self._conditions = PodGroupConditionWriter(calls, parts.clock, self._find_group)
 
     async def run(self) -> None:
         """Writes conditions of groups until cancelled."""
@@ -113,7 +89,7 @@ class GangAttempts:
         """The member waits for a node."""
         group = self._group(key)
         priority = group.spec.priority if group is not None else None
-        self._queue.add(key, priority=priority if priority is not None else pod.spec.priority or 0, now_s=_now_s())
+        self._queue.add(key, priority=priority if priority is not None else pod.spec.priority or 0, now_s=loop_time_s())
         if is_new:
             self._wake((group_changed(key),))
 
@@ -135,7 +111,7 @@ class GangAttempts:
             request = self._request(key)
             if isinstance(request, GangRequest) and request.scheduled and request.needed and request.pods:
                 self._queue.discard(key)
-                self._queue.add(key, priority=HALF_PLACED_PRIORITY, now_s=_now_s())
+                self._queue.add(key, priority=HALF_PLACED_PRIORITY, now_s=loop_time_s())
 
     def _is_pending(self, pod: Pod) -> bool:
         return self._pending.find(queue_key(pod)) is not None
@@ -204,7 +180,7 @@ class GangAttempts:
 
     def _gate(self, key: PodGroupKey, members: _Refused, waits_for: frozenset[ClusterEvent]) -> None:
         """The group cannot be tried before an event, which probably comes soon."""
-        self._queue.gated(key, waits_for=waits_for, now_s=_now_s())
+        self._queue.gated(key, waits_for=waits_for, now_s=loop_time_s())
         for pod, refusal in members:
             if isinstance(refusal, Rejection):
                 self._report.parked(pod, refusal)
@@ -234,12 +210,12 @@ class GangAttempts:
         tasks.create_task(self._write(key, request, decision.placed))
 
     async def _write(self, key: PodGroupKey, request: GangRequest, placed: PlacedPods) -> None:
-        started_s = _now_s()
+        started_s = loop_time_s()
         written = await self._binder.bind(
             placed, needed=request.needed, exists=self._is_pending, consumer=request.consumer
         )
         self._slots.give_back()
-        seconds = _now_s() - started_s
+        seconds = loop_time_s() - started_s
         if isinstance(written, GangUndone):
             self._end_undone(key, placed, written, seconds)
         else:
@@ -249,7 +225,7 @@ class GangAttempts:
 
     def _end_bound(self, key: PodGroupKey, placed: PlacedPods, written: GangBound, seconds: float) -> None:
         queued = self._queue.placed(key)
-        now_s = _now_s()
+        now_s = loop_time_s()
         for (pod, place), outcome in zip(placed, written.outcomes, strict=True):
             self._report.binding_ended(pod, outcome, filter(None, map(self._cluster.claims.stored, place.new)), seconds)
             if isinstance(outcome, Bound):
@@ -271,9 +247,9 @@ class GangAttempts:
             self._report.binding_ended(pod, outcome, (), seconds)
         self._report.group_ended(metrics.ERROR, self._profile(placed), seconds)
         if undone.is_collision:
-            self._queue.collided(key, now_s=_now_s())
+            self._queue.collided(key, now_s=loop_time_s())
         else:
-            self._queue.failed(key, now_s=_now_s())
+            self._queue.failed(key, now_s=loop_time_s())
             for pod, _ in placed:
                 self._report.failed(pod, f"the pod's gang was not placed: {undone.message}")
             if (group := self._group(key)) is not None:
@@ -342,7 +318,7 @@ class GangAttempts:
         waits_for: frozenset[ClusterEvent],
         result: str = metrics.UNSCHEDULABLE,
     ) -> None:
-        self._queue.rejected(key, waits_for=waits_for, now_s=_now_s())
+        self._queue.rejected(key, waits_for=waits_for, now_s=loop_time_s())
         # Recorded for the whole gang, so that one of its members does not ask for a driver alone.
         elsewhere = self._sharing.rejected(key) if self._sharing is not None else ""
         for pod, refusal in members:
@@ -353,7 +329,7 @@ class GangAttempts:
         self._queued()
 
     def _fail(self, key: PodGroupKey, pods: Sequence[Pod], message: str) -> None:
-        self._queue.failed(key, now_s=_now_s())
+        self._queue.failed(key, now_s=loop_time_s())
         self._queued()
         for pod in pods:
             self._report.failed(pod, message)
@@ -368,20 +344,16 @@ class GangAttempts:
         for claim_id in claims:
             users = [pod for pod in pods if claim_id in claims_used_by(pod)]
             await self._binder.withdraw(claim_id, users, consumer)
-        self._queue.failed(key, now_s=_now_s())
+        self._queue.failed(key, now_s=loop_time_s())
         self._wake((group_changed(key),))
 
     async def _delete(self, key: PodGroupKey, made: Collection[tuple[Pod, ClaimId]]) -> None:
         """Deletes claims that an earlier attempt made for extended resources of members."""
         for pod, claim_id in made:
             await self._pod_binder.delete(claim_id, pod)
-        self._queue.failed(key, now_s=_now_s())
+        self._queue.failed(key, now_s=loop_time_s())
         self._queued()
 
     @staticmethod
     def _profile(placed: PlacedPods) -> str:
         return placed[0][0].spec.scheduler_name
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()

@@ -1,27 +1,27 @@
 """The scheduler: watch → state → queue → decide → bind.
 
 1. Watches feed the cluster state; the cluster events that follow wake parked pods in the queue.
-2. The next pod is taken from the queue and decided on (`Cycle`), strictly one pod after the other.
+2. The next pod or group is taken from the queue and decided on (`Cycle`), strictly one after the other.
 3. A decision is assumed at once, so the next pod sees what is left, and written by a task of its own (`Binder`).
 4. A pod without a node is parked with the events that could help it. An attempt that failed is retried after a back-off.
+
+Steps 2 to 4 of one pod are in `pod_attempts`, those of a group in `gang_attempts`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from itertools import chain
 from typing import Final
-
-from msgspec.structs import replace
 
 from dralloc.allocator.features import Features
 from dralloc.api.pod_v1 import Pod
 from dralloc.client.api_calls import ApiCalls
-from dralloc.devices.identity import ClaimId, PoolId
+from dralloc.devices.identity import PoolId
 from dralloc.primitives.clock import Clock
-from dralloc.scheduler.bind.binder import Binder, BindingFailed, Bound, PodGone
+from dralloc.scheduler.attempt_parts import AttemptParts, loop_time_s
+from dralloc.scheduler.bind.binder import Binder
 from dralloc.scheduler.bind.claim_writer import ClaimWriter
 from dralloc.scheduler.bind.evictor import Evictor
 from dralloc.scheduler.bind.extended_claims import ExtendedClaimWriter
@@ -29,28 +29,19 @@ from dralloc.scheduler.bind.unseen_bindings import UnseenBindings
 from dralloc.scheduler.bind.volume_writer import VolumeWriter
 from dralloc.scheduler.bind.write_slots import WriteSlots
 from dralloc.scheduler.configuration_publisher import ConfigurationPublisher
-from dralloc.scheduler.contract import (
-    DYNAMIC_RESOURCES,
-    CommittedPlacement,
-    Decision,
-    DecisionFailure,
-    Placement,
-    Rejection,
-)
 from dralloc.scheduler.decide.cycle import Cycle
 from dralloc.scheduler.gang_attempts import GangAttempts
 from dralloc.scheduler.ownership.shared_pools import SharedPools
+from dralloc.scheduler.pod_attempts import PodAttempts
 from dralloc.scheduler.preemptor import Preemptor
 from dralloc.scheduler.queue.parked_pods import QueuedPod
 from dralloc.scheduler.queue.pending_pods import PendingPods, QueueKey, may_change_outcome, queue_key
 from dralloc.scheduler.queue.scheduling_queue import SchedulingQueue
-from dralloc.scheduler.report.decision_log import log_allocations
 from dralloc.scheduler.report.device_totals import DeviceTotals
 from dralloc.scheduler.report.metrics import SchedulerMetrics
 from dralloc.scheduler.report.observed_fragmentation import ObservedFragmentation
 from dralloc.scheduler.report.pod_conditions import PodConditionWriter
 from dralloc.scheduler.report.scheduling_report import SchedulingReport
-from dralloc.scheduler.report.untried_conditions import UntriedConditions
 from dralloc.scheduler.settings import NAME, SchedulerSettings
 from dralloc.scheduler.state.cluster_events import ClusterEvent, pod_changed
 from dralloc.scheduler.state.cluster_state import ClusterState
@@ -58,10 +49,6 @@ from dralloc.scheduler.state.group_members import PodGroupKey
 from dralloc.scheduler.state.placed_pods import PlacedPod, claims_used_by, pod_key
 from dralloc.scheduler.state.watches import Watches
 
-# A pod whose claims are not created yet gets a condition only if they are still missing after this time.
-EARLY_S: Final = 5.0
-# A pod that loses races gets a condition after this many errors in a row, which take some seconds.
-COLLISIONS_REPORTED: Final = 7
 # How many pods are decided on before watches and writes run.
 ATTEMPTS_AT_ONCE: Final = 8
 
@@ -97,13 +84,10 @@ class Scheduler:
         self._pending = PendingPods(self._watches.pods, settings.names)
         self._conditions = PodConditionWriter(calls, clock, component=NAME)
         self._report = SchedulingReport(self._conditions, self.counters, settings.strategies)
-        self._untried_conditions = UntriedConditions(self._queue, self._pending, self._decide, self._report)
         self._preemptor: Preemptor | None = None
         if "DRAPreemption" in settings.gates:
             evictor = Evictor(calls, clock)
             self._preemptor = Preemptor(self._cluster, self._cycle, evictor, self._report, clock, self._wake)
-        # The time of the event loop, from `run` on.
-        self._now_s: Callable[[], float]
         # Set when a pod may have become ready, or a slot free.
         self._has_work = asyncio.Event()
         self._slots = WriteSlots(settings.bindings_max, self._has_work.set)
@@ -120,11 +104,9 @@ class Scheduler:
             clock=clock,
             reporter=self._report,
         )
-
-        self._gangs = GangAttempts(
-            calls,
-            clock,
-            settings,
+        parts = AttemptParts(
+            clock=clock,
+            settings=settings,
             cluster=self._cluster,
             cycle=self._cycle,
             queue=self._queue,
@@ -137,13 +119,14 @@ class Scheduler:
             preemptor=self._preemptor,
             sharing=self._sharing,
         )
+        self._pods = PodAttempts(parts, publisher=self._publisher, fragmentation=self._fragmentation)
+        self._gangs = GangAttempts(calls, parts)
         self._unseen_bindings = UnseenBindings(
             calls, self._cluster.placed_pods, is_writing=self._is_writing, undone=self._binding_undone
         )
 
     async def run(self) -> None:
         """Schedules until cancelled."""
-        self._now_s = asyncio.get_running_loop().time
         self.counters.queued = self._count_queued
         self.counters.rejected = self._report.rejected_counts
         self.counters.idle = self._fragmentation.by_driver
@@ -155,7 +138,7 @@ class Scheduler:
         self._watches.pods.subscribe_to_lists(lambda _: self._unseen_bindings.listed())
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._conditions.run())
-            tasks.create_task(self._untried_conditions.run())
+            tasks.create_task(self._pods.run())
             tasks.create_task(self._gangs.run())
             tasks.create_task(self._unseen_bindings.run())
             await self._watches.start(tasks, self._settings.gates)
@@ -226,7 +209,7 @@ class Scheduler:
 
     def _enqueue(self, pod: Pod, group: PodGroupKey | None, *, is_new: bool) -> None:
         if group is None:
-            self._queue.add(queue_key(pod), priority=pod.spec.priority or 0, now_s=self._now_s())
+            self._queue.add(queue_key(pod), priority=pod.spec.priority or 0, now_s=loop_time_s())
         else:
             self._gangs.enqueue(group, pod, is_new=is_new)
 
@@ -244,7 +227,7 @@ class Scheduler:
     def _wake(self, events: Collection[ClusterEvent]) -> None:
         if not events:
             return
-        now_s = self._now_s()
+        now_s = loop_time_s()
         for event in events:
             self._binder.notify(event)
             woken = self._queue.wake(event, now_s=now_s)
@@ -266,7 +249,7 @@ class Scheduler:
     def _attempt_some(self, tasks: asyncio.TaskGroup) -> bool:
         """Tries several ready pods without yielding, so that those that share a claim share its write, too."""
         for number in range(ATTEMPTS_AT_ONCE):
-            queued = self._queue.pop(now_s=self._now_s()) if self._slots else None
+            queued = self._queue.pop(now_s=loop_time_s()) if self._slots else None
             if queued is None:
                 return number > 0
             self._attempt(queued, tasks)
@@ -297,157 +280,4 @@ class Scheduler:
             if pod is not None and group is not None:
                 self._gangs.join(group, pod)
             return
-        freed = self._preemptor.begin(pod) if self._preemptor is not None else ()
-        decision = self._decide_and_report(pod)
-        if isinstance(decision, Placement):
-            placement = decision.commit(self._settings.new_share_id)
-            log_allocations(pod, placement)
-            self._cluster.assume(pod, placement.node, placement.allocations, placement.volumes, placement.extended)
-            if self._sharing is not None:
-                self._sharing.begin_write(key, ((each, placement.allocations[each]) for each in placement.new))
-            self._queue.binding(key)
-            self._slots.take()
-            tasks.create_task(self._bind(pod, placement, self._now_s()))
-        if self._preemptor is not None:
-            self._preemptor.end(pod, decision, freed)
-            if self._preemptor.has_writes:
-                tasks.create_task(self._preemptor.write_displaced())
-        if not isinstance(decision, Placement):
-            self._end_without_node(pod, key, decision, tasks)
-
-    def _decide_and_report(self, pod: Pod) -> Decision:
-        started_s = time.perf_counter()
-        attempt = self._cycle.begin(pod)
-        self._publisher.check()
-        begun_s = time.perf_counter()
-        self._report.begun(pod, is_over=isinstance(attempt, Rejection), seconds=begun_s - started_s)
-        if isinstance(attempt, Rejection):
-            self._report.decided(pod, attempt, begun_s - started_s)
-            return attempt
-        conclude = self._cycle.conclude if self._preemptor is None else self._preemptor.conclude
-        decision = conclude(attempt, self._clock.now())
-        self._fragmentation.decided(attempt, decision)
-        ended_s = time.perf_counter()
-        self._report.searched(pod, decision, ended_s - begun_s)
-        self._report.decided(pod, decision, ended_s - started_s)
-        return decision
-
-    def _decide(self, pod: Pod) -> Decision:
-        decision = self._cycle.decide(pod, self._clock.now())
-        return decision if self._preemptor is None else self._preemptor.describe(pod, decision)
-
-    # --- 3. The decision is written ---------------------------------------------------------------------------------
-
-    async def _bind(self, pod: Pod, place: CommittedPlacement, started_s: float) -> None:
-        outcome = await self._binder.bind(pod, place)
-        self._slots.give_back()
-        now_s = self._now_s()
-        allocated = filter(None, map(self._cluster.claims.stored, place.new))
-        self._report.binding_ended(pod, outcome, allocated, now_s - started_s)
-        key = queue_key(pod)
-        match outcome:
-            case Bound():
-                self._report.scheduled(pod, place.node, self._queue.placed(key), now_s)
-            case PodGone():
-                self._queue.placed(key)
-                self._wake(self._cluster.forget(pod, place.allocations))
-            case BindingFailed(message, is_collision, reserved):
-                self._wake(self._cluster.forget(pod, place.allocations))
-                # Before the next attempt, which must not use claims that are about to be released.
-                await self._binder.undo(pod, place, reserved)
-                if is_collision:
-                    self._collide(pod, key, message)
-                else:
-                    self._fail(pod, key, message)
-        if self._sharing is not None:
-            self._sharing.end_write(key)
-
-    # --- 4. Pods without a node wait --------------------------------------------------------------------------------
-
-    def _end_without_node(
-        self, pod: Pod, key: QueueKey, decision: Rejection | DecisionFailure, tasks: asyncio.TaskGroup
-    ) -> None:
-        match decision:
-            case Rejection(is_early=True):
-                self._wait_early(pod, key, decision)
-            case Rejection(delete=ClaimId()):
-                tasks.create_task(self._delete(pod, key, decision))
-            case Rejection(preemption=plan) if plan is not None or self._has_useless_nomination(pod, decision):
-                tasks.create_task(self._preempt(pod, key, decision))
-            case Rejection(deallocate=None):
-                self._reject(pod, key, decision)
-            case Rejection():
-                tasks.create_task(self._deallocate(pod, key, decision))
-            case DecisionFailure(message):
-                self._fail(pod, key, message)
-
-    def _reject(self, pod: Pod, key: QueueKey, decision: Rejection) -> None:
-        if self._sharing is not None and DYNAMIC_RESOURCES in decision.plugins and (why := self._sharing.rejected(key)):
-            decision = replace(decision, message=f"{decision.message} ({why})")
-        group_key = decision.equivalence_key
-        is_for_group = self._queue.rejected(key, waits_for=decision.waits_for, now_s=self._now_s(), group_key=group_key)
-        self._report.parked(pod, decision)
-        is_new = self._report.rejected(pod, decision.message)
-        if group_key is not None and is_for_group and is_new:
-            self._untried_conditions.write_later(group_key)
-        self._has_work.set()
-
-    def _fail(self, pod: Pod, key: QueueKey, message: str) -> None:
-        self._queue.failed(key, now_s=self._now_s())
-        self._report.failed(pod, message)
-        self._has_work.set()
-
-    def _collide(self, pod: Pod, key: QueueKey, message: str) -> None:
-        # A race that is lost now and then is not worth a condition.
-        if self._queue.collided(key, now_s=self._now_s()) == COLLISIONS_REPORTED:
-            self._report.failed(pod, f"repeatedly lost a race for devices with another scheduler: {message}")
-        self._has_work.set()
-
-    async def _deallocate(self, pod: Pod, key: QueueKey, decision: Rejection) -> None:
-        """Deallocates the claim that keeps the pod from its nodes before the pod can be tried again with it."""
-        assert decision.deallocate is not None
-        started_s = self._now_s()
-        failed = await self._binder.deallocate(decision.deallocate, pod)
-        self._report.deallocated(is_done=failed is None, seconds=self._now_s() - started_s)
-        if failed is None:
-            self._reject(pod, key, decision)
-        else:
-            self._fail(pod, key, failed.message)
-
-    async def _delete(self, pod: Pod, key: QueueKey, decision: Rejection) -> None:
-        """Deletes the claim of an earlier attempt. The pod is tried again when it is gone."""
-        assert decision.delete is not None
-        started_s = self._now_s()
-        failed = await self._binder.delete(decision.delete, pod)
-        self._report.deallocated(is_done=failed is None, seconds=self._now_s() - started_s)
-        if failed is None:
-            self._wait_early(pod, key, decision)
-        else:
-            self._fail(pod, key, failed.message)
-
-    def _wait_early(self, pod: Pod, key: QueueKey, decision: Rejection) -> None:
-        """What is missing is about to come, so the pod's condition says it only if it does not."""
-        self._queue.gated(key, waits_for=decision.waits_for, now_s=self._now_s())
-        self._report.parked(pod, decision)
-        asyncio.get_running_loop().call_later(EARLY_S, self._report_if_still_early, key, decision)
-
-    def _has_useless_nomination(self, pod: Pod, decision: Rejection) -> bool:
-        return self._preemptor is not None and bool(pod.status.nominated_node_name) and decision.deallocate is None
-
-    async def _preempt(self, pod: Pod, key: QueueKey, decision: Rejection) -> None:
-        """Writes the plan before the pod can be tried again; a pod without a plan has no use for its nominated node."""
-        assert self._preemptor is not None
-        if decision.preemption is None:
-            await self._preemptor.drop_nomination(pod)
-            failure = None
-        else:
-            failure = await self._preemptor.preempt(pod, decision.preemption)
-        if failure is None:
-            self._reject(pod, key, decision)
-        else:
-            self._fail(pod, key, failure)
-
-    def _report_if_still_early(self, key: QueueKey, decision: Rejection) -> None:
-        pod = self._pending.find(key)
-        if pod is not None and self._queue.waits_for(key) == decision.waits_for:
-            self._report.rejected(pod, decision.message)
+        self._pods.attempt(pod, key, tasks)
