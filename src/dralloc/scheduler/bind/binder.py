@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Coroutine, Iterable
-from datetime import datetime
 from typing import Any, Final, Protocol
 
 from msgspec import Struct
@@ -39,26 +38,18 @@ from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import ApiError, Conflict, FailedDependency, NotFound
 from dralloc.scheduler.bind.claim_writer import ClaimLost, ClaimWriter, Collision
 from dralloc.scheduler.bind.collisions import Holder, beaten_by
+from dralloc.scheduler.bind.device_readiness import DeviceReadiness, DevicesNotReady, ReadinessReporter
 from dralloc.scheduler.bind.extended_claims import ExtendedClaimWriter
 from dralloc.scheduler.bind.volume_writer import VolumesNotBound, VolumeWriter
 from dralloc.scheduler.bind.write_slots import WriteSlots
 from dralloc.scheduler.contract import CommittedPlacement, ExtendedClaim
-from dralloc.scheduler.state.binding_conditions import (
-    BINDING_TIMEOUT_S,
-    DevicesFailed,
-    DevicesReady,
-    binding_deadline,
-    readiness,
-    results_with_conditions,
-)
-from dralloc.scheduler.state.cluster_events import ClusterEvent, claim_changed
+from dralloc.scheduler.state.binding_conditions import results_with_conditions
+from dralloc.scheduler.state.cluster_events import ClusterEvent
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.state.watch_progress import WatchProgress
 
 PODS: Final = resource_for(Pod)
 WATCH_TIMEOUT_S: Final = 60.0
-# Binding conditions are read again after this time even without a claim event.
-RECHECK_S: Final = 60.0
 
 
 class Bound(Struct, frozen=True, gc=False):
@@ -86,15 +77,7 @@ class BindingFailed(Struct, frozen=True, gc=False):
 BindingOutcome = Bound | PodGone | BindingFailed
 
 
-class _DevicesNotReady(Exception):
-    """The binding conditions of a device failed or timed out; `status` is the metrics label."""
-
-    def __init__(self, message: str, status: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-class BindingReporter(Protocol):
+class BindingReporter(ReadinessReporter, Protocol):
     """Observes the writes of a pod's claims and the wait for binding conditions."""
 
     def claim_created(self, *, is_done: bool) -> None:
@@ -102,12 +85,6 @@ class BindingReporter(Protocol):
 
     def claims_written(self, status: str, seconds: float) -> None:
         """The claims of a pod are written (`Success`), or cannot be (`Error`)."""
-
-    def devices_pending(self, pod: Pod, claim: ResourceClaim) -> None:
-        """The wait for the claim's binding conditions begins."""
-
-    def devices_settled(self, pod: Pod, claim: ResourceClaim, status: str, seconds: float) -> None:
-        """The wait has ended with `success`, `failure`, `timeout` or `error`."""
 
 
 class Binder:
@@ -126,22 +103,18 @@ class Binder:
     ) -> None:
         self._calls = calls
         self._cluster = cluster
-        self._slots = slots
         self._writer = writer
         self._extended_writer = extended_writer
         self._volume_writer = volume_writer
         self._progress = progress
-        self._clock = clock
         self._reporter = reporter
-        # By the event of a claim whose binding conditions are awaited.
-        self._awaited: dict[ClusterEvent, asyncio.Event] = {}
+        self._readiness = DeviceReadiness(cluster, slots, clock, reporter)
 
     def notify(self, event: ClusterEvent) -> None:
         """Wakes the pods that wait for binding conditions of the claim that the event is about, or for volumes."""
         if self._volume_writer.waiting:
             self._volume_writer.notify(event)
-        if self._awaited and (awaited := self._awaited.pop(event, None)) is not None:
-            awaited.set()
+        self._readiness.notify(event)
 
     async def bind(self, pod: Pod, place: CommittedPlacement) -> BindingOutcome:
         """Writes a decision that the cluster state has assumed."""
@@ -177,7 +150,7 @@ class Binder:
             await self._extended_writer.write_status(pod, place.extended.status if place.extended else None)
         except Collision as error:
             return BindingFailed(str(error), is_collision=True, reserved=frozenset(reserved))
-        except (ClaimLost, VolumesNotBound, _DevicesNotReady, ApiError, TransportError, TimeoutError) as error:
+        except (ClaimLost, VolumesNotBound, DevicesNotReady, ApiError, TransportError, TimeoutError) as error:
             return BindingFailed(str(error) or type(error).__name__, reserved=frozenset(reserved))
         return frozenset(reserved)
 
@@ -280,7 +253,7 @@ class Binder:
             return
         for claim_id, claim in zip(place.allocations, claims, strict=True):
             await self._check_collision(claim_id, claim)
-            await self._await_binding_conditions(pod, claim_id, claim)
+            await self._readiness.settle(pod, claim_id, claim)
 
     async def _write_claims(self, uid: str, place: CommittedPlacement, reserved: set[ClaimId]) -> list[ResourceClaim]:
         loop, status = asyncio.get_running_loop(), "Error"
@@ -337,49 +310,6 @@ class Binder:
             Holder(other.stored, other.allocated_revision) for other in self._cluster.claims.all() if other is not mine
         )
         return beaten_by(self._cluster.snapshot, Holder(mine.stored, mine.allocated_revision), others)
-
-    async def _await_binding_conditions(self, pod: Pod, claim_id: ClaimId, claim: ResourceClaim) -> None:
-        if not any(results_with_conditions(claim)):
-            return
-        self._reporter.devices_pending(pod, claim)
-        started = self._clock.now()
-        status = "error"
-        try:
-            async with self._slots.lent():
-                await self._devices_ready(claim_id)
-            status = "success"
-        except _DevicesNotReady as error:
-            status = error.status
-            raise
-        finally:
-            self._reporter.devices_settled(pod, claim, status, (self._clock.now() - started).total_seconds())
-
-    async def _devices_ready(self, claim_id: ClaimId) -> None:
-        while True:
-            claim = self._cluster.claims.stored(claim_id)
-            if claim is None or claim.status.allocation is None:
-                raise ClaimLost(f"claim {claim_id} was deallocated while its binding conditions were pending")
-            match readiness(claim):
-                case DevicesReady():
-                    return
-                case DevicesFailed(message):
-                    raise _DevicesNotReady(f"claim {claim_id}: {message}", "failure")
-            deadline = binding_deadline(claim)
-            if deadline is not None and self._clock.now() >= deadline:
-                message = f"claim {claim_id}: binding conditions were not met within {BINDING_TIMEOUT_S:g} s"
-                raise _DevicesNotReady(message, "timeout")
-            await self._next_change(claim_id, deadline)
-
-    async def _next_change(self, claim_id: ClaimId, deadline: datetime | None) -> None:
-        """Returns when the claim has changed, at the deadline, or after `RECHECK_S`."""
-        # Pods that share the claim share the event.
-        awaited = self._awaited.setdefault(claim_changed(claim_id), asyncio.Event())
-        left_s = (deadline - self._clock.now()).total_seconds() if deadline is not None else RECHECK_S
-        try:
-            async with asyncio.timeout(min(left_s, RECHECK_S)):
-                await awaited.wait()
-        except TimeoutError:
-            return
 
     # --- The pod ----------------------------------------------------------------------------------------------------
 
