@@ -10,7 +10,7 @@ import pytest
 
 from dralloc.simulator.simulated_disk import DATABASE, LOG, SimulatedDisk
 from dralloc.simulator.virtual_time import run_virtual
-from dralloc.store import log_room
+from dralloc.store import log_room, sqlite_file
 from dralloc.store.errors import LostWrites, StoreError, StoreFull, StoreUnavailable
 from dralloc.store.sqlite import SqliteStore
 
@@ -139,6 +139,25 @@ def test_a_full_disk_refuses_writes_until_it_has_room(disks: Callable[[int], Sim
         return await keys_after_restart(disk)
 
     assert run_virtual(run(disks(0))) >= 10
+
+
+def test_a_commit_succeeds_if_there_is_no_room_for_the_checkpoint_after_it(
+    disks: Callable[[int], SimulatedDisk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`store/test_sqlite_faults.py` has the same on a real disk."""
+    monkeypatch.setattr(sqlite_file, "WAL_PAGES_MAX", 30)
+
+    async def run(disk: SimulatedDisk) -> int:
+        store = await SqliteStore.open(DATABASE, disk=disk)
+        disk.extend(LOG, 1 << 20)
+        disk.is_full = True
+        await write_some(store, 60)
+        disk.is_full = False
+        await write_some(store, 10, "/b/")
+        await crash(store, disk, power_loss=True)
+        return await keys_after_restart(disk)
+
+    assert run_virtual(run(disks(0))) == 70
 
 
 def test_a_damaged_log_is_refused_or_was_not_needed(disks: Callable[[int], SimulatedDisk]) -> None:

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from dralloc.store import sqlite_file
+from dralloc.store.disk import Disk
 from dralloc.store.errors import CorruptStore, StoreError, StoreFull, StoreInUse, StoreUnavailable
 from dralloc.store.interface import HistoryLimits
 from dralloc.store.records import Record
@@ -56,6 +58,29 @@ def test_a_full_disk_rejects_writes_until_there_is_space_and_loses_nothing(small
             return list((await store.list_prefix("/")).records)
 
     assert asyncio.run(run()) == asyncio.run(read())
+
+
+def test_a_commit_succeeds_if_there_is_no_room_for_the_checkpoint_after_it(
+    small_disk: SmallDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_file, "WAL_PAGES_MAX", 30)
+    path = small_disk.directory / "store.db"
+
+    async def run() -> None:
+        async with await SqliteStore.open(path) as store:
+            await store.create("/before", b"")
+            Disk().extend(sqlite_file.log_path(path), 1 << 20)
+            small_disk.fill()
+            size = path.stat().st_size
+            for number in range(60):
+                await store.create(f"/during/{number:02}", bytes(300))
+            assert path.stat().st_size == size, "a checkpoint found room"
+            small_disk.free()
+            await store.create("/later", b"")
+        async with await SqliteStore.open(path) as store:
+            assert len((await store.list_prefix("/")).records) == 62
+
+    asyncio.run(run())
 
 
 def test_creating_a_store_on_a_full_disk_fails(small_disk: SmallDisk) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import apsw
+
+AUTOCHECKPOINT: Final = "PRAGMA wal_autocheckpoint = "
 
 
 class ApswConnection:
@@ -17,7 +19,10 @@ class ApswConnection:
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> ApswCursor:
         with as_sqlite3_errors():
-            return ApswCursor(self._connection.execute(statement, tuple(values)))
+            cursor = ApswCursor(self._connection.execute(statement, tuple(values)))
+            if statement.startswith(AUTOCHECKPOINT):
+                self._connection.set_wal_hook(_Checkpoints(int(statement.removeprefix(AUTOCHECKPOINT))))
+            return cursor
 
     def interrupt(self) -> None:
         self._connection.interrupt()
@@ -32,6 +37,22 @@ class ApswConnection:
         with contextlib.suppress(apsw.Error):
             self._connection.close()
         self.closed = True
+
+
+class _Checkpoints:
+    """Moves a log of this many pages into the database after a commit, as SQLite does: if that fails, the log is used on.
+
+    SQLite's own hook ignores the failure, too, but `apsw` raises every error of a simulated file, so that the commit seemed to have failed.
+    """
+
+    def __init__(self, pages_max: int) -> None:
+        self._pages_max = pages_max
+
+    def __call__(self, connection: apsw.Connection, database: str, pages: int) -> int:
+        if pages >= self._pages_max:
+            with contextlib.suppress(apsw.Error):
+                connection.wal_checkpoint(database)
+        return apsw.SQLITE_OK
 
 
 class ApswCursor:
