@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -18,8 +19,9 @@ from dralloc.client.http_transport import HttpTransport
 from dralloc.client.kubeconfig import ConnectionConfig
 from dralloc.client.transport import ClientRequest
 from tests.support.api_server import api_server
-from tests.support.local_api import CLAIMS, claim_document
+from tests.support.local_api import AS_TABLE, CLAIMS, claim_document
 
+PODS = "/api/v1/namespaces/default/pods"
 CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 JSON_PATCH = {"Content-Type": "application/json-patch+json"}
 
@@ -53,28 +55,115 @@ REQUESTS = [
 ]
 
 
-@pytest.mark.parametrize(("request_", "leaves"), REQUESTS)
-def test_small_requests_that_take_long(request_: ClientRequest, leaves: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+class Counted:
+    """How many computations have left the loop."""
+
     threads = 0
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
+    counter = Counted()
     run = compute_threads.ComputeThreads.run
 
-    async def counted(self: Any, user: str, work: Callable[[], Any]) -> Any:
-        nonlocal threads
-        threads += 1
+    async def count(self: Any, user: str, work: Callable[[], Any]) -> Any:
+        counter.threads += 1
         return await run(self, user, work)
 
-    monkeypatch.setattr(compute_threads.ComputeThreads, "run", counted)
+    monkeypatch.setattr(compute_threads.ComputeThreads, "run", count)
+    return counter
 
+
+@asynccontextmanager
+async def client_with(path: str, document: dict[str, Any]) -> AsyncIterator[HttpTransport]:
+    """A client of a server that has one object."""
+    async with api_server() as server:
+        application = ApiApplication(server, Authenticator({}, without_credential=ADMINISTRATOR))
+        async with listen(application, ListenAddress()) as url:
+            client = HttpTransport(ConnectionConfig(server=url))
+            body = json.dumps(document).encode()
+            assert (await client.send(ClientRequest(method="POST", path=path, body=body))).status == 201
+            yield client
+            await client.close()
+
+
+@pytest.mark.parametrize(("request_", "leaves"), REQUESTS)
+def test_small_requests_that_take_long(request_: ClientRequest, leaves: bool, counted: Counted) -> None:
     async def main() -> None:
-        async with api_server() as server:
-            application = ApiApplication(server, Authenticator({}, without_credential=ADMINISTRATOR))
-            async with listen(application, ListenAddress()) as url:
-                client = HttpTransport(ConnectionConfig(server=url))
-                body = json.dumps(claim_document("c")).encode()
-                assert (await client.send(ClientRequest(method="POST", path=CLAIMS, body=body))).status == 201
-                assert not threads
-                assert (await client.send(request_)).status < 500
-                await client.close()
+        async with client_with(CLAIMS, claim_document("c")) as client:
+            assert not counted.threads
+            assert (await client.send(request_)).status < 500
 
     asyncio.run(main())
-    assert bool(threads) is leaves
+    assert bool(counted.threads) is leaves
+
+
+AS_METADATA = {"Accept": "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"}
+MERGE_PATCH = {"Content-Type": "application/merge-patch+json"}
+ABOUT_LARGE_OBJECTS = [
+    pytest.param(ClientRequest(method="GET", path=f"{PODS}/p"), 0, id="get"),
+    pytest.param(ClientRequest(method="GET", path=PODS), 0, id="list"),
+    pytest.param(ClientRequest(method="GET", path=f"{PODS}/p", headers={"Accept": AS_TABLE}), 1, id="table"),
+    pytest.param(ClientRequest(method="GET", path=PODS, headers={"Accept": AS_TABLE}), 1, id="table of a list"),
+    pytest.param(ClientRequest(method="GET", path=f"{PODS}/p", headers=AS_METADATA), 1, id="metadata"),
+    pytest.param(
+        ClientRequest(method="GET", path=PODS, query={"fieldSelector": "spec.nodeName=n"}), 1, id="field selector"
+    ),
+    pytest.param(ClientRequest(method="GET", path=f"{PODS}/p/ephemeralcontainers"), 1, id="part"),
+    pytest.param(ClientRequest(method="DELETE", path=f"{PODS}/p"), 1, id="deletion"),
+    pytest.param(
+        ClientRequest(method="POST", path=f"{PODS}/p/binding", body=b'{"target":{"kind":"Node","name":"n"}}'),
+        1,
+        id="binding",
+    ),
+    # The pod is patched, and its metadata shown.
+    pytest.param(
+        ClientRequest(method="PATCH", path=f"{PODS}/p", headers={**MERGE_PATCH, **AS_METADATA}, body=b"{}"),
+        2,
+        id="patch that shows metadata",
+    ),
+]
+
+
+def large_pod() -> dict[str, Any]:
+    env = [{"name": f"VARIABLE_{number}", "value": "x"} for number in range(2_000)]
+    return {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "x", "env": env}]}}
+
+
+@pytest.mark.parametrize(("request_", "threads"), ABOUT_LARGE_OBJECTS)
+def test_what_decodes_a_large_object_leaves_the_loop(request_: ClientRequest, threads: int, counted: Counted) -> None:
+    async def main() -> None:
+        async with client_with(PODS, large_pod()) as client:
+            counted.threads = 0
+            assert (await client.send(request_)).status < 300
+
+    asyncio.run(main())
+    assert counted.threads == threads
+
+
+def test_large_events_are_rendered_off_the_loop_and_in_order(counted: Counted) -> None:
+    accept = {"Accept": "application/vnd.kubernetes.protobuf;stream=watch"}
+
+    async def main() -> bytes:
+        async with client_with(PODS, large_pod()) as client:
+            counted.threads = 0
+            async with client.stream(
+                ClientRequest(method="GET", path=PODS, query={"watch": "1"}, headers=accept)
+            ) as stream:
+                pieces, told = stream.pieces(), b""
+                while b"ADDED" not in told:
+                    told += await anext(pieces)
+                assert counted.threads == 1
+                for mark in (b"first-mark", b"second-mark"):
+                    body = b'{"metadata":{"labels":{"mark":"%b"}}}' % mark
+                    patch = ClientRequest(method="PATCH", path=f"{PODS}/p", headers=MERGE_PATCH, body=body)
+                    assert (await client.send(patch)).status == 200
+                assert (await client.send(ClientRequest(method="DELETE", path=f"{PODS}/p"))).status == 200
+                while b"DELETED" not in told:
+                    told += await anext(pieces)
+                return told
+
+    told = asyncio.run(main())
+    assert told.index(b"first-mark") < told.index(b"second-mark") < told.index(b"DELETED")
+    # The first event, two patches, a deletion; three events of changes.
+    assert counted.threads == 7

@@ -92,6 +92,10 @@ class RequestFlow:
             return
         await self.control.wait_to_start(self)
 
+    async def compute_patiently(self, work: Callable[[], T]) -> T:
+        """The result of the work, done by a thread, however much waits."""
+        return await self.control.threads.run(self.user, work)
+
     async def next_turn(self) -> None:
         """Wait for another turn, if this one is used up. Not for use inside metered work, whose last step is not charged yet."""
         if not self.control.is_free:
@@ -104,6 +108,11 @@ _current: ContextVar[RequestFlow | None] = ContextVar("_current", default=None)
 def begin(flow: RequestFlow) -> None:
     """Make the flow that of the running task."""
     _current.set(flow)
+
+
+def current_flow() -> RequestFlow | None:
+    """The flow of the running task."""
+    return _current.get()
 
 
 async def give_way() -> None:
@@ -147,6 +156,14 @@ async def compute(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kw
     if flow is None:
         return work(*args, **kwargs)
     return await flow.control.compute(flow, lambda: work(*args, **kwargs))
+
+
+async def compute_patiently(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """As `compute`, but never refused: for the response to a write that is done, or a response that has begun."""
+    flow = _current.get() if size > SIZE_INLINE_MAX else None
+    if flow is None:
+        return work(*args, **kwargs)
+    return await flow.compute_patiently(lambda: work(*args, **kwargs))
 
 
 class _Metered(Awaitable[T]):
@@ -207,7 +224,7 @@ class FlowControl:
         self._is_contended = False
         # What a request of a user took lately, at most.
         self._costs_s: dict[str, float] = {}
-        self._threads = ComputeThreads()
+        self.threads = ComputeThreads()
         self._log = SheddingLog("requests")
         self.rejected = CounterMetric(
             "apiserver_flowcontrol_rejected_requests_total",
@@ -296,12 +313,12 @@ class FlowControl:
 
     async def compute(self, flow: RequestFlow, work: Callable[[], T]) -> T:
         """The result of the work, done by a thread."""
-        if self._threads.waiting_of(flow.user) >= COMPUTATIONS_MAX:
+        if self.threads.waiting_of(flow.user) >= COMPUTATIONS_MAX:
             raise self.reject(flow, "concurrency-limit")
-        return await self._threads.run(flow.user, work)
+        return await self.threads.run(flow.user, work)
 
     def close(self) -> None:
-        self._threads.close()
+        self.threads.close()
 
     def _next_turn(self) -> None:
         """Wake what waits, in fair order, as much as may fit into a turn. Those that find it used up wait again."""

@@ -19,7 +19,7 @@ from dralloc.apiserver.description.tables import (
     table_of,
 )
 from dralloc.apiserver.documents.json_documents import Document
-from dralloc.apiserver.http.flow_control import compute
+from dralloc.apiserver.http.flow_control import compute, compute_patiently
 from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
 from dralloc.apiserver.http.negotiation import Form, form_of_objects, wants_protobuf
 from dralloc.apiserver.http.query_options import ListOptions, list_options, revision_of
@@ -81,8 +81,11 @@ class Reader:
         record = await self._store.get(key_of(kind, collection.namespace, name))
         if record is None:
             raise not_found(kind.group, kind.plural, name)
-        render = self._renderer(resource, *_form(request))
-        return HttpResponse(body=render(record.value, record.revision), headers=resource.deprecation)
+        form, include = _form(request)
+        render = self._renderer(resource, form, include)
+        work = 0 if _copies(resource, form) else len(record.value)
+        body = await compute(work, render, record.value, record.revision)
+        return HttpResponse(body=body, headers=resource.deprecation)
 
     # --- lists ----------------------------------------------------------------------------------------------
 
@@ -94,10 +97,10 @@ class Reader:
         form, include = _form(request)
         parts = self._list_parts(resource, listing, form, include)
         # Decoding and converting takes several times as long as copying.
-        work = 1 if form is Form.OBJECT and resource.version == resource.kind.hub_version else 8
+        work = 1 if parts.copies else 8
         pieces = list(in_pieces(listing.records, lambda record: work * (200 + len(record.value))))
         if len(pieces) <= 1:
-            return HttpResponse(body=parts.whole(listing.records), headers=resource.deprecation)
+            return HttpResponse(body=await parts.whole(listing.records), headers=resource.deprecation)
         return HttpResponse(stream=parts.stream(pieces), headers=resource.deprecation)
 
     def _list_parts(self, resource: ApiResource, listing: RecordList, form: Form, include: IncludeObject) -> _ListParts:
@@ -120,7 +123,9 @@ class Reader:
             return _ListParts(head, lambda records: [render(record.value, record.revision) for record in records])
         head = _list_head(resource.kind.list_kind, resource.api_version, metadata)
         return _ListParts(
-            head, lambda records: [presentation.item(record.value, record.revision) for record in records]
+            head,
+            lambda records: [presentation.item(record.value, record.revision) for record in records],
+            copies=_copies(resource, form),
         )
 
     # --- watches --------------------------------------------------------------------------------------------
@@ -156,7 +161,11 @@ class Reader:
         frames = self._frames.get((resource, form, include, frames_type))
         if frames is None:
             render = self._renderer(resource, form, include)
-            frames = frames_type(render, lambda revision, is_end: _bookmark(resource, form, revision, is_end))
+            frames = frames_type(
+                render,
+                lambda revision, is_end: _bookmark(resource, form, revision, is_end),
+                copies=not is_protobuf and _copies(resource, form),
+            )
             self._frames[resource, form, include, frames_type] = frames
         return frames
 
@@ -185,17 +194,23 @@ class _ListParts:
 
     head: bytes
     show: Callable[[Sequence[Record]], list[bytes]]
+    # Items are shown as they are stored.
+    copies: bool = False
 
-    def whole(self, records: Sequence[Record]) -> bytes:
-        return self.head + b",".join(self.show(records)) + b"]}"
+    async def whole(self, records: Sequence[Record]) -> bytes:
+        return self.head + await self._items(records) + b"]}"
 
     async def stream(self, pieces: Sequence[Sequence[Record]]) -> AsyncGenerator[bytes, None]:
         """A long list in pieces; each is rendered when the client has taken the one before."""
         before = self.head
         for records in pieces:
-            yield before + b",".join(self.show(records))
+            yield before + await self._items(records)
             before = b","
         yield b"]}"
+
+    async def _items(self, records: Sequence[Record]) -> bytes:
+        work = 0 if self.copies else sum(len(record.value) for record in records)
+        return b",".join(await compute_patiently(work, self.show, records))
 
 
 async def select(collection: Collection, options: ListOptions) -> tuple[str, Selection]:
@@ -234,6 +249,11 @@ def _matcher(kind: Kind, labels: LabelQuery, fields: FieldQuery) -> Callable[[Re
         return fields.matches(msgspec.json.decode(record.value))
 
     return matches
+
+
+def _copies(resource: ApiResource, form: Form) -> bool:
+    """True if objects are shown as they are stored."""
+    return form is Form.OBJECT and resource.presentation.copies
 
 
 def _form(request: HttpRequest) -> tuple[Form, IncludeObject]:

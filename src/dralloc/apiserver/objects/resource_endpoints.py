@@ -19,7 +19,7 @@ from dralloc.apiserver.description.tables import partial_metadata
 from dralloc.apiserver.documents.server_side_apply import manager_of_user_agent
 from dralloc.apiserver.http.access_requests import access_request, verb_of_method
 from dralloc.apiserver.http.field_terms import escape_value
-from dralloc.apiserver.http.flow_control import give_way
+from dralloc.apiserver.http.flow_control import compute_patiently, give_way
 from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
 from dralloc.apiserver.http.negotiation import wants_metadata
 from dralloc.apiserver.http.query_options import (
@@ -191,7 +191,9 @@ class ResourceEndpoints:
         sent = await read_sent(request, resource, options.field_validation)
         if resource.kind is CERTIFICATE_SIGNING_REQUEST:
             sent = with_requester(sent, request.user)
-        return _written(request, resource, await self._writer.create(_target(request, resource, path, options), sent))
+        return await _written(
+            request, resource, await self._writer.create(_target(request, resource, path, options), sent)
+        )
 
     async def _update(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
         options = write_options(request.query, "UpdateOptions")
@@ -205,9 +207,9 @@ class ResourceEndpoints:
         creates = resource.kind.created_by_update and not metadata.uid
         if creates and await self._store.get(target.key) is None:
             with suppress(AlreadyExists):
-                return _written(request, resource, await self._writer.create(target, sent))
+                return await _written(request, resource, await self._writer.create(target, sent))
         change = ObjectChange(make=replacement(request, resource, sent), size=len(sent.body))
-        return _written(request, resource, await self._writer.change(target, change))
+        return await _written(request, resource, await self._writer.change(target, change))
 
     async def _patch(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
         applies = request.media_type == APPLY_PATCH
@@ -215,7 +217,7 @@ class ResourceEndpoints:
         if applies:
             require_field_manager(options)
         target = _target(request, resource, path, options)
-        return _written(request, resource, await patch_object(self._writer, target, request, options))
+        return await _written(request, resource, await patch_object(self._writer, target, request, options))
 
     # --- parts of objects -----------------------------------------------------------------------------------
 
@@ -223,8 +225,7 @@ class ResourceEndpoints:
         record = await self._store.get(key_of(resource.kind, path.namespace, path.name))
         if record is None:
             raise not_found(resource.group, resource.plural, path.name)
-        document = resource.presentation.document(record.value, record.revision)
-        return HttpResponse(body=encode(PARTS[path.subresource].show(document)))
+        return HttpResponse(body=await _shown_part(resource, path, record.value, record.revision))
 
     async def _update_part(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
         options = write_options(request.query, "UpdateOptions")
@@ -257,8 +258,7 @@ class ResourceEndpoints:
 
         change = ObjectChange(make=make, repeatable=request.method == "PATCH", size=patch.size)
         written = await self._writer.change(target, change)
-        shown = part.show(resource.presentation.document(written.stored, written.revision))
-        return HttpResponse(body=encode(shown))
+        return HttpResponse(body=await _shown_part(resource, path, written.stored, written.revision))
 
     # --- deletions ------------------------------------------------------------------------------------------
 
@@ -269,7 +269,7 @@ class ResourceEndpoints:
             self._check_deletion_by_node(request, resource, path, record)
             # An object that takes the name after the check is not deleted.
             options = replace(options, uid=options.uid or read_metadata(record.value).uid)
-        return _deleted(resource, path, await self._deleter.delete(resource.kind, key, options))
+        return await _deleted(resource, path, await self._deleter.delete(resource.kind, key, options))
 
     async def _delete_collection(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
         options = read_delete_options(await read_document(request), request.query)
@@ -360,7 +360,7 @@ class ResourceEndpoints:
         if not isinstance(finalizers, list) or not all(isinstance(name, str) for name in finalizers):
             raise BadRequest("spec.finalizers must be a list of strings")
         key = key_of(NAMESPACE, "", path.name)
-        return _written(
+        return await _written(
             request, resource, await self._writer.edit(NAMESPACE, key, lambda found: with_finalizers(found, finalizers))
         )
 
@@ -379,10 +379,17 @@ def _target(request: HttpRequest, resource: ApiResource, path: ResourcePath, opt
     )
 
 
-def _written(request: HttpRequest, resource: ApiResource, written: Written) -> HttpResponse:
-    body, warnings = _shown(resource, written), written.warnings
+async def _shown_part(resource: ApiResource, path: ResourcePath, stored: bytes, revision: int) -> bytes:
+    """The part of a stored object that a subresource shows."""
+    show, document = PARTS[path.subresource].show, resource.presentation.document
+    return await compute_patiently(len(stored), lambda: encode(show(document(stored, revision))))
+
+
+async def _written(request: HttpRequest, resource: ApiResource, written: Written) -> HttpResponse:
+    body, warnings = await _shown(resource, written), written.warnings
     if wants_metadata(request.header(b"accept")):
-        body = encode(partial_metadata(msgspec.json.decode(body)))
+        whole = body
+        body = await compute_patiently(len(whole), lambda: encode(partial_metadata(msgspec.json.decode(whole))))
     if resource.deprecation_warning:
         warnings = (resource.deprecation_warning, *warnings)
     if resource.kind.kept_only:
@@ -390,7 +397,7 @@ def _written(request: HttpRequest, resource: ApiResource, written: Written) -> H
     return HttpResponse(201 if written.created else 200, body, headers=warning_headers(warnings) if warnings else ())
 
 
-def _deleted(resource: ApiResource, path: ResourcePath, deleted: Written) -> HttpResponse:
+async def _deleted(resource: ApiResource, path: ResourcePath, deleted: Written) -> HttpResponse:
     if deleted.removed and (resource.group, resource.version, resource.plural) in _ANSWERED_BY_STATUS:
         details = ErrorDetails(
             name=path.name, group=resource.group, kind=resource.plural, uid=read_metadata(deleted.stored).uid
@@ -398,12 +405,11 @@ def _deleted(resource: ApiResource, path: ResourcePath, deleted: Written) -> Htt
         response = status_response(success_status(details=details))
         response.headers = resource.deprecation
         return response
-    return HttpResponse(
-        body=resource.presentation.object(deleted.stored, deleted.revision), headers=resource.deprecation
-    )
+    return HttpResponse(body=await _shown(resource, deleted), headers=resource.deprecation)
 
 
-def _shown(resource: ApiResource, written: Written) -> bytes:
+async def _shown(resource: ApiResource, written: Written) -> bytes:
+    work = 0 if resource.presentation.copies else len(written.stored)
     if not written.revision:
-        return resource.presentation.unstored(written.stored)
-    return resource.presentation.object(written.stored, written.revision)
+        return await compute_patiently(work, resource.presentation.unstored, written.stored)
+    return await compute_patiently(work, resource.presentation.object, written.stored, written.revision)

@@ -84,6 +84,11 @@ class Presentation:
         type_ = b'{"kind":%b,"apiVersion":%b,"metadata":{' % (encode(kind.kind), encode(self.api_version))
         self._before_revision = type_ + _REVISION
 
+    @property
+    def copies(self) -> bool:
+        """True if objects are shown as they are stored, without decoding."""
+        return self._version is None
+
     def object(self, stored: bytes, revision: int) -> bytes:
         """The object with its type, as in a get or an event."""
         return b'%b%d",%b' % (self._before_revision, revision, self._converted(stored)[len(HEAD) :])

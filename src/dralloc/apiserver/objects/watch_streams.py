@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
@@ -19,7 +20,17 @@ import msgspec
 
 from dralloc.api.protobuf_writer import UnencodableValue, watch_frame
 from dralloc.apiserver.http.fair_queue import FairQueue
-from dralloc.apiserver.http.flow_control import STEP_S, Pace, give_way, metered, next_turn
+from dralloc.apiserver.http.flow_control import (
+    SIZE_INLINE_MAX,
+    STEP_S,
+    Pace,
+    RequestFlow,
+    compute_patiently,
+    current_flow,
+    give_way,
+    metered,
+    next_turn,
+)
 from dralloc.apiserver.http.messages import JSON, PROTOBUF, Sink
 from dralloc.apiserver.http.statuses import expired, status_of, version_too_large
 from dralloc.apiserver.objects.record_lists import PIECE_BYTES, Selection, in_pieces, wait_for_revision
@@ -44,11 +55,18 @@ DELETED: Final = b"DELETED"
 
 
 class Frames(ABC):
-    """The events of all watches of one form (such as a version, or its table) and encoding; each is rendered once."""
+    """The events of all watches of one form (such as a version, or its table) and encoding; each is rendered once.
+
+    Large events are rendered by threads, unless to render is only to copy.
+    """
 
     content_type: ClassVar[str]
 
-    def __init__(self, render: Callable[[bytes, int], bytes], bookmark: Callable[[int, bool], bytes]) -> None:
+    def __init__(
+        self, render: Callable[[bytes, int], bytes], bookmark: Callable[[int, bool], bytes], *, copies: bool = False
+    ) -> None:
+        self.copies = copies
+        self._lock = threading.Lock()
         self._render = render
         self._bookmark = bookmark
         self._made: dict[tuple[int, bytes], bytes] = {}
@@ -58,10 +76,12 @@ class Frames(ABC):
     def change(self, type_: bytes, stored: bytes, revision: int) -> bytes:
         frame = self._made.get((revision, type_))
         if frame is None:
-            frame = self._made[(revision, type_)] = self.unshared(type_, stored, revision)
-            self._bytes += len(frame)
-            while self._bytes > FRAMES_BYTES_MAX:
-                self._bytes -= len(self._made.pop(next(iter(self._made))))
+            frame = self.unshared(type_, stored, revision)
+            with self._lock:
+                self._bytes += len(frame) - len(self._made.pop((revision, type_), b""))
+                self._made[(revision, type_)] = frame
+                while self._bytes > FRAMES_BYTES_MAX:
+                    self._bytes -= len(self._made.pop(next(iter(self._made))))
         return frame
 
     def unshared(self, type_: bytes, stored: bytes, revision: int) -> bytes:
@@ -77,9 +97,11 @@ class Frames(ABC):
         key = (events[0].revision, events[-1].revision, len(events))
         piece = self._pieces.get(key)
         if piece is None:
-            piece = self._pieces[key] = _tell(events, selection, self)
-            if len(self._pieces) > PIECES_KEPT:
-                del self._pieces[next(iter(self._pieces))]
+            piece = _tell(events, selection, self)
+            with self._lock:
+                self._pieces[key] = piece
+                if len(self._pieces) > PIECES_KEPT:
+                    del self._pieces[next(iter(self._pieces))]
         return piece
 
     def bookmark(self, revision: int, *, initial_events_end: bool = False) -> bytes:
@@ -215,14 +237,14 @@ class WatchTable:
             told: list[bytes] = []
             size, pace = 0, Pace()
             for record in page.records:
-                if request.selection.matches(record):
-                    told.append(frames.unshared(ADDED, record.value, record.revision))
-                    size += len(told[-1])
+                work = 0 if frames.copies and request.selection.everything else len(record.value)
+                told.append(await compute_patiently(work, _first_event, record, request.selection, frames))
+                size += len(told[-1])
                 if size >= PIECE_BYTES or pace.is_over():
                     yield b"".join(told), page.revision
                     await give_way()
                     told, size, pace = [], 0, Pace()
-            if told:
+            if size:
                 yield b"".join(told), page.revision
             token = page.next
             if token is None:
@@ -290,7 +312,10 @@ class _Delivery:
         self._frames = frames
         self._sink = sink
         self._fan_out = fan_out
+        self._flow = current_flow()
+        # Also while a thread renders events, so that nothing overtakes them.
         self._is_queued = False
+        self._rendering: asyncio.Task[None] | None = None
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> None:
@@ -321,9 +346,32 @@ class _Delivery:
             return self._end()
         except StoreError:
             return self._end()
+        if self._flow is not None and self._takes_long(events):
+            self._is_queued = True
+            self._rendering = asyncio.create_task(self._render(events, self._flow))
+            return None
         if events and (piece := self._frames.piece(events, self._request.selection)):
             self._sink.push(piece)
         return self._wake() if self._watch.has_more else None
+
+    def _takes_long(self, events: Sequence[StoreEvent]) -> bool:
+        if self._frames.copies and self._request.selection.everything:
+            return False
+        return sum(map(_weight, events)) > SIZE_INLINE_MAX
+
+    async def _render(self, events: Sequence[StoreEvent], flow: RequestFlow) -> None:
+        try:
+            piece = await flow.compute_patiently(lambda: self._frames.piece(events, self._request.selection))
+        except BaseException:
+            self._end()
+            raise
+        finally:
+            self._rendering = None
+        self._is_queued = False
+        if piece and not self._ended.done():
+            self._sink.push(piece)
+        # What has happened meanwhile, such as the end of the watch, woke nobody.
+        self._wake()
 
     def _wake(self) -> None:
         if not self._is_queued and not self._sink.is_paused and not self._ended.done():
@@ -336,7 +384,8 @@ class _Delivery:
         self._end()
 
     def _send_bookmark(self) -> None:
-        if not self._ended.done() and not self._sink.is_paused:
+        # The revision counts events that a thread renders.
+        if not self._ended.done() and not self._sink.is_paused and self._rendering is None:
             self._sink.push(self._frames.bookmark(self._watch.revision))
 
     def _end(self) -> None:
@@ -352,6 +401,10 @@ def _time_limit_s(request: WatchRequest) -> float:
 def _weight(event: StoreEvent) -> int:
     record = event.record or event.previous
     return len(record.value) if record else 0
+
+
+def _first_event(record: Record, selection: Selection, frames: Frames) -> bytes:
+    return frames.unshared(ADDED, record.value, record.revision) if selection.matches(record) else b""
 
 
 def _tell(events: Sequence[StoreEvent], selection: Selection, frames: Frames) -> bytes:

@@ -106,6 +106,8 @@ class _MadeObject(Struct, frozen=True, gc=False):
     object: ApiObject
     stored: bytes
     warnings: tuple[str, ...]
+    # It is being deleted, and nothing holds it any more.
+    released: bool = False
 
 
 Edit = Callable[[Document], Document | Removed]
@@ -221,14 +223,9 @@ class Writer:
         """
 
         async def attempt(record: Record) -> Written:
-            before = typed_document(kind, record.value, record.revision)
-            outcome = edit(before)
-            removed = isinstance(outcome, Removed)
-            after = outcome.document if isinstance(outcome, Removed) else outcome
-            stored = record.value if after == before else document_to_stored(after)
+            stored, removed = await compute(len(record.value), _edited, kind, record, edit)
             if dry_run or (stored is record.value and not removed):
                 return Written(stored, record.revision, removed=removed)
-            removed = removed or is_released(after)
             hold = await guard(key, stored) if guard is not None else None
             with Holds(() if hold is None else (hold,)) as held:
                 revision = await self._replace(record, stored, held.fences, removes=removed)
@@ -284,7 +281,8 @@ class Writer:
         stored = to_stored(new)
         if is_noop(stored, record.value):
             stored = record.value
-        return _MadeObject(sent, old, new, stored, (*sent.warnings, *admitted.warnings))
+        released = bool(new.metadata.deletion_timestamp) and is_released(typed_document(target.kind, stored))
+        return _MadeObject(sent, old, new, stored, (*sent.warnings, *admitted.warnings), released)
 
     async def _store_changed(self, target: WriteTarget, made: _MadeObject, record: Record) -> Written:
         new, stored = made.object, made.stored
@@ -293,9 +291,8 @@ class Writer:
         with await hold_all(self.guards.get(target.kind.resource, ()), record.key, new, made.old) as held:
             if target.dry_run:
                 return Written(stored, record.revision, warnings=made.warnings)
-            removes = bool(new.metadata.deletion_timestamp) and is_released(typed_document(target.kind, stored))
-            revision = await self._replace(record, stored, held.fences, removes=removes)
-            if not removes:
+            revision = await self._replace(record, stored, held.fences, removes=made.released)
+            if not made.released:
                 held.keep(revision)
         return Written(stored, revision, warnings=made.warnings)
 
@@ -381,6 +378,17 @@ class Writer:
             new=new,
             old=old,
         )
+
+
+def _edited(kind: Kind, record: Record, edit: Edit) -> tuple[bytes, bool]:
+    """What is stored after the edit, the record's own value if nothing changes, and whether the object is removed."""
+    before = typed_document(kind, record.value, record.revision)
+    outcome = edit(before)
+    after = outcome.document if isinstance(outcome, Removed) else outcome
+    removed = isinstance(outcome, Removed)
+    if after == before:
+        return record.value, removed
+    return document_to_stored(after), removed or is_released(after)
 
 
 def _with_revision(obj: ApiObject, revision: int) -> ApiObject:
