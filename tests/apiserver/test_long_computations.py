@@ -100,6 +100,7 @@ def test_small_requests_that_take_long(request_: ClientRequest, leaves: bool, co
 
 AS_METADATA = {"Accept": "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"}
 MERGE_PATCH = {"Content-Type": "application/merge-patch+json"}
+EVICTION = b'{"metadata":{"name":"p"}}'
 ABOUT_LARGE_OBJECTS = [
     pytest.param(ClientRequest(method="GET", path=f"{PODS}/p"), 0, id="get"),
     pytest.param(ClientRequest(method="GET", path=PODS), 0, id="list"),
@@ -111,6 +112,8 @@ ABOUT_LARGE_OBJECTS = [
     ),
     pytest.param(ClientRequest(method="GET", path=f"{PODS}/p/ephemeralcontainers"), 1, id="part"),
     pytest.param(ClientRequest(method="DELETE", path=f"{PODS}/p"), 1, id="deletion"),
+    # The pod is read, and deleted.
+    pytest.param(ClientRequest(method="POST", path=f"{PODS}/p/eviction", body=EVICTION), 2, id="eviction"),
     pytest.param(
         ClientRequest(method="POST", path=f"{PODS}/p/binding", body=b'{"target":{"kind":"Node","name":"n"}}'),
         1,
@@ -139,6 +142,23 @@ def test_what_decodes_a_large_object_leaves_the_loop(request_: ClientRequest, th
 
     asyncio.run(main())
     assert counted.threads == threads
+
+
+def test_an_eviction_reads_large_budgets_off_the_loop(counted: Counted) -> None:
+    expression = {"key": "app", "operator": "In", "values": [f"value-{number}" for number in range(5_000)]}
+    budget = {"metadata": {"name": "b"}, "spec": {"selector": {"matchExpressions": [expression]}}}
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
+
+    async def main() -> None:
+        async with client_with("/apis/policy/v1/namespaces/default/poddisruptionbudgets", budget) as client:
+            await client.send(ClientRequest(method="POST", path=PODS, body=json.dumps(pod).encode()))
+            counted.threads = 0
+            assert (
+                await client.send(ClientRequest(method="POST", path=f"{PODS}/p/eviction", body=EVICTION))
+            ).status == 201
+
+    asyncio.run(main())
+    assert counted.threads == 1
 
 
 def test_large_events_are_rendered_off_the_loop_and_in_order(counted: Counted) -> None:

@@ -5,6 +5,7 @@ A disruption controller, which is another program, counts the disruptions. A bud
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -15,6 +16,7 @@ from dralloc.api.policy_v1 import PodDisruptionBudget, budgets_of
 from dralloc.api.registry import POD_DISRUPTION_BUDGET
 from dralloc.api.timestamps import print_timestamp
 from dralloc.apiserver.documents.json_documents import Document
+from dralloc.apiserver.http.flow_control import compute
 from dralloc.apiserver.objects.api_resources import prefix_of
 from dralloc.apiserver.objects.record_lists import read_all
 from dralloc.apiserver.objects.stored_form import read_document
@@ -22,6 +24,7 @@ from dralloc.apiserver.objects.writer import Writer
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import ApiError, Cause, ErrorDetails, TooManyRequests
 from dralloc.store.interface import Store
+from dralloc.store.records import Record
 
 _VIOLATION: Final = "Cannot evict pod as it would violate the pod's disruption budget."
 _CAUSE: Final = "DisruptionBudget"
@@ -34,12 +37,12 @@ class DisruptionBudgets:
         self._writer = writer
         self._clock = clock
 
-    async def use(self, pod: Document, *, dry_run: bool) -> None:
-        """Use up a disruption for the eviction of the pod; raises ApiError if its budget allows none."""
-        typed = convert(pod, Pod)
+    async def use(self, pod: Record, *, dry_run: bool) -> None:
+        """Use up a disruption for the eviction of the stored pod; raises ApiError if its budget allows none."""
+        typed = await compute(len(pod.value), lambda: convert(read_document(pod.value), Pod))
         prefix = prefix_of(POD_DISRUPTION_BUDGET, typed.metadata.namespace)
         records, _ = await read_all(self._store, prefix)
-        found = [record.key for record in records if _applies(read_document(record.value), typed)]
+        found = await compute(sum(len(record.value) for record in records), _budgets_of, records, typed)
         if len(found) > 1:
             raise ApiError(
                 "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
@@ -65,6 +68,11 @@ class DisruptionBudgets:
             "disruptedPods": {**status.disrupted_pods, pod.metadata.name: now},
         }
         return {**document, "status": {**document["status"], **changed}}
+
+
+def _budgets_of(records: Sequence[Record], pod: Pod) -> list[str]:
+    """The keys of the budgets that apply to the pod."""
+    return [record.key for record in records if _applies(read_document(record.value), pod)]
 
 
 def _applies(document: Document, pod: Pod) -> bool:

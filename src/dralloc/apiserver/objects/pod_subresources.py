@@ -15,7 +15,6 @@ from dralloc.apiserver.objects.deleter import Deleter
 from dralloc.apiserver.objects.deletion_rules import read_delete_options
 from dralloc.apiserver.objects.disruption_budgets import DisruptionBudgets
 from dralloc.apiserver.objects.request_bodies import member
-from dralloc.apiserver.objects.stored_form import read_document as read_stored
 from dralloc.apiserver.objects.write_guards import Hold
 from dralloc.apiserver.objects.writer import Writer
 from dralloc.primitives.clock import Clock
@@ -59,7 +58,7 @@ class PodSubresources:
         options = replace(options, uid=options.uid or uid or None)
         key = key_of(POD, namespace, name)
         if (record := await self._writer.store.get(key)) is not None:
-            await self._budgets.use(read_stored(record.value), dry_run=options.dry_run)
+            await self._budgets.use(record, dry_run=options.dry_run)
         await self._deleter.delete(POD, key, options)
 
 
