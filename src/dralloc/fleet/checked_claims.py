@@ -52,6 +52,9 @@ class CheckedClaims:
     def is_prepared(self, pod: Pod) -> bool:  # noqa: ARG002 - nothing is prepared
         return True
 
+    async def is_current(self, pod: Pod) -> bool:  # noqa: ARG002 - nothing is prepared
+        return True
+
     async def unprepare(self, pod_uid: str) -> None:
         """A no-op: nothing is prepared."""
 

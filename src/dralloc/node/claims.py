@@ -22,7 +22,7 @@ from dralloc.node.claim_cache import ClaimCache, ClaimEntry
 from dralloc.node.claim_records import PREPARE, UNPREPARE, ClaimRecord, record_of
 from dralloc.node.driver_calls import CallFailed, DriverCalls
 from dralloc.node.metrics import PREPARE_RESOURCES, UNPREPARE_RESOURCES, NodeMetrics
-from dralloc.primitives.errors import ApiError
+from dralloc.primitives.errors import ApiError, NotFound
 
 # Reads the claim from the API server.
 FetchClaim = Callable[[ObjectKey], Awaitable[ResourceClaim]]
@@ -47,6 +47,10 @@ class PodClaimPreparer(Protocol):
 
     def is_prepared(self, pod: Pod) -> bool:
         """True if all claims of the pod are prepared for it."""
+        ...
+
+    async def is_current(self, pod: Pod) -> bool:
+        """False if a claim has other devices now than those that were prepared for the pod; raises ClaimsFailed."""
         ...
 
     async def unprepare(self, pod_uid: str) -> None:
@@ -91,6 +95,19 @@ class NodeClaims:
         uses = prepare_plan.resolve_claims(pod)
         prepared = {key.name for key, entry in self._book.of_pod(pod.metadata.uid) if entry.is_prepared}
         return not isinstance(uses, prepare_plan.CannotPrepare) and {use.claim for use in uses} <= prepared
+
+    async def is_current(self, pod: Pod) -> bool:
+        for key, entry in self._book.of_pod(pod.metadata.uid):
+            try:
+                claim = await self._fetch(key)
+            except NotFound:
+                # Containers keep the devices of a claim that was deleted.
+                continue
+            except (ApiError, TransportError) as error:
+                raise ClaimsFailed(f"fetch ResourceClaim {key.name}: {error}") from None
+            if prepare_plan.has_other_devices(claim, entry):
+                return False
+        return True
 
     # --- Preparing ------------------------------------------------------------------------------------------------
 

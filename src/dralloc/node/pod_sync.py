@@ -60,6 +60,10 @@ class _Work:
     pod: NodePod
     is_gone: bool = False
     is_prepared: bool = False
+    # Its claims may have got other devices since they were prepared: a restored backup undoes allocations.
+    is_unchecked: bool = False
+    # It was given other devices: it ends, and begins again with these.
+    starts_over: bool = False
     # The node is done with the pod, but the informer may still show an older state.
     is_over: bool = False
     # The revision of the last written status.
@@ -125,6 +129,8 @@ class PodSync:
             if after.is_finished and not self._holds_anything(after):
                 return
             known = self._pods[uid] = self._track(after)
+        # A restored backup brings back a pod whose containers are being stopped.
+        known.starts_over = known.starts_over or (known.is_gone and after is not None)
         known.pod, known.is_gone = after or known.pod, after is None
         if known.is_over:
             if known.pod.is_finished and not known.pod.is_terminating:
@@ -136,10 +142,13 @@ class PodSync:
 
     def pods_listed(self, revision: int) -> None:
         """Handle a list of the informer that is the truth up to the revision: a restored backup brings pods back that were over,
-        and undoes the status of others.
+        and undoes the status of others and the allocations of their claims.
         """
         self._listed_at = revision
         for uid, known in self._pods.items():
+            if known.is_prepared and not known.is_over:
+                known.is_unchecked = True
+                self._queue.add(uid)
             is_back = known.is_over and not known.is_gone and known.written_at <= revision
             if is_back and (known.pod.is_terminating or not known.pod.is_finished):
                 self._pods[uid] = self._track(known.pod)
@@ -164,7 +173,8 @@ class PodSync:
         known = self._pods.get(uid)
         if known is None or known.is_over:
             return PodStage.ENDED
-        return PodStage.ENDING if known.is_gone or known.pod.is_finished else PodStage.ACTIVE
+        is_ending = known.is_gone or known.pod.is_finished or known.starts_over
+        return PodStage.ENDING if is_ending else PodStage.ACTIVE
 
     async def run(self, workers: int) -> None:
         """Sync pods until cancelled."""
@@ -189,8 +199,8 @@ class PodSync:
         if known is None or known.is_over:
             return
         ending = self._ending(known)
-        if ending is None and not known.is_prepared and not known.pod.is_finished:
-            await self._prepare(known)
+        if ending is None and not known.pod.is_finished and (known.is_unchecked or not known.is_prepared):
+            await (self._check_devices(known) if known.is_prepared else self._prepare(known))
             ending = self._ending(known)
         now = self._context.clock.now()
         is_ending = ending is not None or known.pod.is_finished
@@ -227,6 +237,17 @@ class PodSync:
         finally:
             known.preparing = None
 
+    async def _check_devices(self, known: _Work) -> None:
+        """Containers must not go on with devices that the claims of the pod no longer have."""
+        try:
+            known.starts_over = not await self._context.claims.is_current(known.pod)
+        except ClaimsFailed as failed:
+            raise TryAgain(str(failed)) from None
+        known.is_unchecked = False
+        if known.starts_over:
+            text = "its claims were allocated other devices; its containers are stopped, and started again with these"
+            self._event(known.pod, "Warning", "DevicesChanged", text)
+
     async def _start(self, known: _Work, container: NodeContainer) -> None:
         run = known.runs.get(container.name, NEVER_RUN).begun()
         launch = Launch(
@@ -255,6 +276,11 @@ class PodSync:
         uid = known.pod.metadata.uid
         known.stopped_at = known.stopped_at or self._context.clock.now()
         await self._unprepare(known, known.stopped_at + timedelta(seconds=self._context.timings.unprepare_s))
+        if known.starts_over and not (known.is_gone or known.pod.is_terminating or known.pod.is_finished):
+            self._context.runtime.forget(uid)
+            self._pods[uid] = _Work(known.pod)
+            self._queue.add(uid)
+            return
         if not known.is_gone and not known.pod.is_finished:
             await self._send_status(known, PodPlan(is_over=True), ending)
         if not known.is_gone and known.pod.is_terminating:
@@ -372,6 +398,8 @@ class PodSync:
             left_s = (parse_timestamp(pod.metadata.deletion_timestamp) - now).total_seconds()
             grace_s = float(pod.metadata.deletion_grace_period_seconds or 0)
             return _Ending(max(min(left_s, grace_s), 0.0))
+        if known.starts_over:
+            return _Ending(self._grace_s(pod))
         deadline = _deadline(known)
         if deadline is not None and now >= deadline:
             message = "Pod was active on the node longer than the specified deadline"

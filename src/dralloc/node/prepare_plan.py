@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from dralloc.api.pod_claims import ClaimUse, claims_of, is_reserved_for, may_use
 from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import AllocationResult, ResourceClaim
+from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.node.claim_cache import ClaimEntry
 from dralloc.node.claim_records import PREPARE, UNPREPARE, ClaimRecord
 
@@ -95,9 +95,15 @@ def check_entry(claim: ResourceClaim, entry: ClaimEntry | None) -> CannotPrepare
     if entry.is_unpreparing:
         return CannotPrepare(f"ResourceClaim {name} is being unprepared")
     # The claim of a force-deleted pod may be allocated again before the node has unprepared it.
-    if entry.allocation is not None and entry.allocation.devices != _allocated(claim).devices:
+    if has_other_devices(claim, entry):
         return CannotPrepare(f"ResourceClaim {name} is still prepared for an earlier allocation")
     return None
+
+
+def has_other_devices(claim: ResourceClaim, entry: ClaimEntry) -> bool:
+    """True if the claim is allocated other devices than those that were prepared."""
+    now, prepared = claim.status.allocation, entry.allocation
+    return now is not None and prepared is not None and now.devices != prepared.devices
 
 
 def prepare_batches(records: Iterable[ClaimRecord]) -> tuple[Batch, ...]:
@@ -132,8 +138,3 @@ def _batches(records: Iterable[ClaimRecord], operation: str) -> tuple[Batch, ...
             if part.needs(operation):
                 by_driver.setdefault(driver, []).append(record)
     return tuple(Batch(driver, tuple(claims)) for driver, claims in by_driver.items())
-
-
-def _allocated(claim: ResourceClaim) -> AllocationResult:
-    assert claim.status.allocation is not None, "the claim is allocated"
-    return claim.status.allocation

@@ -1,0 +1,182 @@
+"""A restored backup undoes the allocation of a running pod, and the pod gets other devices on the same node."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from dralloc.api.core_v1 import Event
+from dralloc.api.pod_claims import pod_reference
+from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.client.api_calls import ApiCalls
+from dralloc.client.event_recorder import EventRecorder
+from dralloc.client.in_process_transport import InProcessTransport
+from dralloc.client.known_resources import resource_for
+from dralloc.client.transport import TransportError
+from dralloc.client.typed_resource import ObjectKey
+from dralloc.node.claim_cache import ClaimCache
+from dralloc.node.claim_records import ClaimRecord, ReportedDevice
+from dralloc.node.claims import NodeClaims, PodStage
+from dralloc.node.metrics import NodeMetrics
+from dralloc.node.pod_sync import PodSync, PodSyncContext
+from dralloc.node.pod_view import NODE_PODS, NodePod
+from dralloc.node.simulated_runtime import SimulatedRuntime
+from dralloc.simulator.virtual_time import VirtualClock, run_virtual
+from dralloc.testing.builders import allocation, claim, held
+from tests.support.api_server import TOKEN, api_application
+from tests.support.workloads import existing, pod
+
+KEY = ObjectKey("default", "p")
+
+
+class Drivers:
+    """A driver that records its calls, with the device of the claim at that moment."""
+
+    def __init__(self) -> None:
+        self.claim: ResourceClaim | None = claim("c", allocation=allocation(held("gpu-0")))
+        self.calls: list[str] = []
+
+    def allocate(self, device: str) -> None:
+        assert self.claim is not None
+        status = replace(self.claim.status, allocation=allocation(held(device)))
+        self.claim = replace(self.claim, status=status)
+
+    async def fetch(self, _: ObjectKey) -> ResourceClaim:
+        if self.claim is None:
+            raise TransportError("the server does not answer")
+        return self.claim
+
+    async def prepare(
+        self, driver: str, claims: Sequence[ClaimRecord], shared: Mapping[str, str]
+    ) -> Mapping[str, tuple[ReportedDevice, ...]]:
+        assert self.claim is not None
+        assert self.claim.status.allocation is not None
+        (result,) = self.claim.status.allocation.devices.results
+        self.calls.append(f"prepare {result.device}")
+        return {each.uid: (ReportedDevice(pool=result.pool, device=result.device),) for each in claims}
+
+    async def unprepare(self, driver: str, claims: Sequence[ClaimRecord]) -> None:
+        (record,) = claims
+        self.calls.append(f"unprepare {record.drivers[driver].devices[0].device}")
+
+
+class Node:
+    def __init__(self, calls: ApiCalls, path: Path) -> None:
+        clock = VirtualClock(asyncio.get_running_loop())
+        self.calls, self.drivers, self.book = calls, Drivers(), ClaimCache(path)
+        self.events = EventRecorder(calls, resource_for(Event), component="node", clock=clock)
+        claims = NodeClaims(
+            self.book,
+            self.drivers,
+            NodeMetrics(self.book.records),
+            fetch=self.drivers.fetch,
+            is_registered=lambda _: True,
+        )
+        self.sync = PodSync(
+            PodSyncContext(
+                calls_of_node=lambda _: calls,
+                claims=claims,
+                runtime=SimulatedRuntime(clock),
+                events=self.events,
+                clock=clock,
+                shows_health=False,
+            )
+        )
+
+    async def create(self) -> NodePod:
+        """The pod as the scheduler has bound it."""
+        document = pod("p", {"gpu": existing("c")}, node="n")
+        created: NodePod = await self.calls.create(NODE_PODS, document, namespace="default")
+        assert self.drivers.claim is not None
+        status = replace(self.drivers.claim.status, reserved_for=(pod_reference(created),))
+        self.drivers.claim = replace(self.drivers.claim, status=status)
+        return created
+
+    async def pod(self) -> NodePod:
+        return await self.calls.get(NODE_PODS, KEY)
+
+    async def list_again(self) -> None:
+        self.sync.pod_changed(await self.pod(), await self.pod())
+        self.sync.pods_listed(sys.maxsize)
+        await asyncio.sleep(60)
+
+
+@asynccontextmanager
+async def running_node(path: Path) -> AsyncIterator[Node]:
+    """A node with a pod that runs with device gpu-0."""
+    async with api_application(clock=VirtualClock(asyncio.get_running_loop())) as application:
+        node = Node(ApiCalls(InProcessTransport(application, token=TOKEN)), path)
+        running = [asyncio.ensure_future(node.sync.run(2)), asyncio.ensure_future(node.events.run())]
+        node.sync.pod_changed(None, await node.create())
+        await asyncio.sleep(5)
+        assert (await node.pod()).status.phase == "Running"
+        try:
+            yield node
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+            node.book.close()
+
+
+def test_a_pod_starts_over_with_the_devices_that_it_has_now(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_node(tmp_path / "checkpoint") as node:
+            node.drivers.allocate("gpu-1")
+            await node.list_again()
+            assert node.drivers.calls == ["prepare gpu-0", "unprepare gpu-0", "prepare gpu-1"]
+            shown = await node.pod()
+            assert shown.status.phase == "Running"
+            assert node.sync.stage_of(shown.metadata.uid) is PodStage.ACTIVE
+            events = (await node.calls.list_all(resource_for(Event)))[0]
+            assert "DevicesChanged" in {event.reason for event in events}
+
+    run_virtual(main())
+
+
+def test_a_pod_with_the_same_devices_goes_on(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_node(tmp_path / "checkpoint") as node:
+            before = await node.pod()
+            await node.list_again()
+            assert node.drivers.calls == ["prepare gpu-0"]
+            assert await node.pod() == before
+
+    run_virtual(main())
+
+
+def test_a_pod_whose_claims_cannot_be_read_goes_on_until_they_can(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_node(tmp_path / "checkpoint") as node:
+            known, node.drivers.claim = node.drivers.claim, None
+            await node.list_again()
+            assert (await node.pod()).status.phase == "Running"
+            node.drivers.claim = known
+            node.drivers.allocate("gpu-1")
+            await asyncio.sleep(600)
+            assert node.drivers.calls == ["prepare gpu-0", "unprepare gpu-0", "prepare gpu-1"]
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("wait_s", [0, 0.5, 60], ids=["at once", "while it is stopped", "when it is gone"])
+def test_a_pod_that_leaves_the_node_and_comes_back_starts_over(tmp_path: Path, wait_s: float) -> None:
+    async def main() -> None:
+        async with running_node(tmp_path / "checkpoint") as node:
+            node.sync.pod_changed(await node.pod(), None)
+            await asyncio.sleep(wait_s)
+            node.drivers.allocate("gpu-1")
+            unstarted = {"status": {"phase": "Pending", "containerStatuses": None, "startTime": None}}
+            node.sync.pod_changed(None, await node.calls.patch(NODE_PODS, KEY, unstarted, subresource="status"))
+            node.sync.pods_listed(sys.maxsize)
+            await asyncio.sleep(60)
+            assert node.drivers.calls == ["prepare gpu-0", "unprepare gpu-0", "prepare gpu-1"]
+            assert (await node.pod()).status.phase == "Running"
+
+    run_virtual(main())
