@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Final
 
 from msgspec import Struct
@@ -17,6 +18,7 @@ from dralloc.client.typed_resource import ObjectKey
 from dralloc.client.work_queue import Backoff, WorkQueue, work
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import ApiError, NotFound
+from dralloc.scheduler.state.tracked_claim import revision_of
 
 POD_GROUPS: Final = resource_for(PodGroup)
 
@@ -36,8 +38,8 @@ class PodGroupConditionWriter:
         self._clock = clock
         self._find = find
         self._unwritten: dict[ObjectKey, _Stated] = {}
-        # The groups whose condition is true.
-        self._done: set[str] = set()
+        # By UID: the revision from which on a group shows that its condition is true, unless a restored backup has undone that.
+        self._done: dict[str, float] = {}
         self._queue: WorkQueue[ObjectKey] = WorkQueue(Backoff(first_s=1.0, most_s=60.0))
 
     async def run(self) -> None:
@@ -47,16 +49,13 @@ class PodGroupConditionWriter:
     def report(self, group: PodGroup, reason: str, message: str) -> None:
         """States how the last attempt for the group ended; `reason` is one of the API's."""
         uid = group.metadata.uid
-        if uid in self._done or group.was_scheduled or self._says(group, reason, message):
+        if group.was_scheduled or revision_of(group) < self._done.get(uid, 0) or self._says(group, reason, message):
             return
         if reason == SCHEDULED:
-            self._done.add(uid)
+            self._done[uid] = inf
         key = ObjectKey(group.metadata.namespace, group.metadata.name)
         self._unwritten[key] = _Stated(uid, group.metadata.generation, reason, message)
         self._queue.add(key)
-
-    def forget(self, group: PodGroup) -> None:
-        self._done.discard(group.metadata.uid)
 
     @staticmethod
     def _says(group: PodGroup, reason: str, message: str) -> bool:
@@ -78,9 +77,11 @@ class PodGroupConditionWriter:
         }
         patch = {"metadata": {"uid": stated.uid}, "status": {"conditions": [condition]}}
         try:
-            await self._calls.patch(POD_GROUPS, key, patch, type=PatchType.STRATEGIC, subresource="status")
+            stored = await self._calls.patch(POD_GROUPS, key, patch, type=PatchType.STRATEGIC, subresource="status")
+            if is_true:
+                self._done[stated.uid] = revision_of(stored)
         except NotFound:
-            return
+            self._done.pop(stated.uid, None)
         except (ApiError, TransportError):
             self._unwritten.setdefault(key, stated)
             raise
