@@ -107,7 +107,7 @@ class MoveRunner:
     async def _move(self, move: PlannedMove) -> None:
         await self._hold(move.holds)
         known = {pod.metadata.uid for pod in await self._pods(move.pods[0].pod.metadata.namespace)}
-        documents = [await self._document(each.pod) for each in move.pods]
+        documents = [_as_new(await self._stored(each.pod)) for each in move.pods]
         for each in move.pods:
             await self._evict(each.pod)
         for each, document in zip(move.pods, documents, strict=True):
@@ -120,23 +120,38 @@ class MoveRunner:
             )
 
     async def _evict(self, pod: Pod) -> None:
-        body = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": pod.metadata.name, "namespace": pod.metadata.namespace},
-            "deleteOptions": {"preconditions": {"uid": pod.metadata.uid}},
-        }
-
         async def is_accepted() -> bool:
+            # Of the version that is read now: a restored backup may have brought the pod back elsewhere.
+            metadata = (await self._stored(pod))["metadata"]
+            version = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+            body = {
+                "apiVersion": "policy/v1",
+                "kind": "Eviction",
+                "metadata": {"name": pod.metadata.name, "namespace": pod.metadata.namespace},
+                "deleteOptions": {"preconditions": version},
+            }
             try:
                 await self._calls.post(_PODS, key_of(pod), "eviction", body)
-            except TooManyRequests:
+            except (TooManyRequests, Conflict):
                 return False
-            except (NotFound, Conflict) as error:
-                raise MoveFailed(f"pod {key_of(pod)} has changed since the plan was made: {error}") from None
+            except NotFound as error:
+                raise _changed(pod, str(error)) from None
             return True
 
         await self._until(is_accepted, f"the disruption budget of pod {key_of(pod)} allows no eviction")
+
+    async def _stored(self, pod: Pod) -> dict[str, Any]:
+        """The pod of the plan with all its fields; raises MoveFailed if it is another one now, or elsewhere."""
+        path = _PODS.path(namespace=pod.metadata.namespace, name=pod.metadata.name)
+        try:
+            stored: dict[str, Any] = msgspec.json.decode((await send_request(self._transport, "GET", path)).body)
+        except NotFound as error:
+            raise _changed(pod, str(error)) from None
+        if stored["metadata"]["uid"] != pod.metadata.uid:
+            raise _changed(pod, "it was created again")
+        if stored["spec"].get("nodeName", "") != pod.spec.node_name:
+            raise _changed(pod, f"it is on node {stored['spec'].get('nodeName', '')!r}")
+        return stored
 
     async def _replaced(self, each: MovedPod, document: Mapping[str, Any], known: Collection[str]) -> Pod:
         """The pod that takes the place of the evicted one, once it has a node."""
@@ -161,14 +176,6 @@ class MoveRunner:
         told = f"pod {key_of(pod)} was evicted, and its replacement has no node: see dralloc explain"
         await self._until(is_placed, told)
         return found[0]
-
-    async def _document(self, pod: Pod) -> dict[str, Any]:
-        """The pod as it can be created again, with all its fields."""
-        path = _PODS.path(namespace=pod.metadata.namespace, name=pod.metadata.name)
-        stored = msgspec.json.decode((await send_request(self._transport, "GET", path)).body)
-        metadata = {name: stored["metadata"][name] for name in _KEPT_METADATA if name in stored["metadata"]}
-        spec = {name: value for name, value in stored["spec"].items() if name != "nodeName"}
-        return {"metadata": metadata, "spec": spec}
 
     async def _place(self, plan: DefragPlan) -> None:
         """The pods that room was made for get it: they tolerate the holds of nodes, and those of devices end."""
@@ -246,6 +253,17 @@ class MoveRunner:
         for name in ours:
             await self._delete_rule(name)
         return len(held) + len(ours)
+
+
+def _as_new(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """The pod as it can be created again, with all its fields."""
+    metadata = {name: stored["metadata"][name] for name in _KEPT_METADATA if name in stored["metadata"]}
+    spec = {name: value for name, value in stored["spec"].items() if name != "nodeName"}
+    return {"metadata": metadata, "spec": spec}
+
+
+def _changed(pod: Pod, how: str) -> MoveFailed:
+    return MoveFailed(f"pod {key_of(pod)} has changed since the plan was made: {how}")
 
 
 def _remove_holds(objects: ClusterObjects) -> None:
