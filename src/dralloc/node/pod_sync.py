@@ -11,10 +11,8 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
-from dralloc.api.pod_v1 import PodCondition
-from dralloc.api.timestamps import parse_timestamp
 from dralloc.client.api_calls import ApiCalls, PatchType
 from dralloc.client.event_recorder import EventRecorder, Report, reference_to
 from dralloc.client.typed_resource import key_of, version_of
@@ -36,6 +34,7 @@ from dralloc.node.pod_status import (
 from dralloc.node.pod_view import NODE_PODS, NodeContainer, NodePod, ResourceStatus
 from dralloc.node.runtime import CannotStart, Launch, Runtime
 from dralloc.node.timings import DEFAULT_TIMINGS, Timings
+from dralloc.node.tracked_pod import Ending, TrackedPod
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import Conflict, NotFound
 from dralloc.primitives.metrics import CounterMetric
@@ -45,46 +44,10 @@ _logger = logging.getLogger(__name__)
 # A container that ended while no agent was running.
 LOST_CODE: Final = 137
 LOST_REASON: Final = "ContainerStatusUnknown"
-# The grace period of a force-deleted pod.
-FORCED_GRACE_S: Final = 2.0
 
 
 class TryAgain(Exception):
     """The pod has not reached its desired state; the sync is retried with backoff."""
-
-
-@dataclass(slots=True, eq=False)
-class _Work:
-    """A pod of this node, and the progress with it."""
-
-    pod: NodePod
-    is_gone: bool = False
-    is_prepared: bool = False
-    # Its claims may have got other devices since they were prepared: a restored backup undoes allocations.
-    is_unchecked: bool = False
-    # It was given other devices: it ends, and begins again with these.
-    starts_over: bool = False
-    # The node is done with the pod, but the informer may still show an older state.
-    is_over: bool = False
-    # The revision of the last written status.
-    written_at: int = 0
-    runs: dict[str, ContainerRun] = field(default_factory=dict)
-    waiting: dict[str, Waiting] = field(default_factory=dict)
-    # The last written status, and the parts that the next one continues.
-    sent: dict[str, Any] | None = None
-    started_at: str | None = None
-    conditions: tuple[PodCondition, ...] = ()
-    preparing: asyncio.Task[None] | None = None
-    # When its last container had ended.
-    stopped_at: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Ending:
-    """The pod must end: its grace period, and the reason and message for its status."""
-
-    grace_s: float
-    ended: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +72,7 @@ class PodSync:
 
     def __init__(self, context: PodSyncContext) -> None:
         self._context = context
-        self._pods: dict[str, _Work] = {}
+        self._pods: dict[str, TrackedPod] = {}
         # The revision of the informer's latest list.
         self._listed_at = 0
         self._queue: WorkQueue[str] = WorkQueue(context.timings.pod_backoff)
@@ -171,10 +134,7 @@ class PodSync:
 
     def stage_of(self, uid: str) -> PodStage:
         known = self._pods.get(uid)
-        if known is None or known.is_over:
-            return PodStage.ENDED
-        is_ending = known.is_gone or known.pod.is_finished or known.starts_over
-        return PodStage.ENDING if is_ending else PodStage.ACTIVE
+        return known.stage if known is not None else PodStage.ENDED
 
     async def run(self, workers: int) -> None:
         """Sync pods until cancelled."""
@@ -198,15 +158,15 @@ class PodSync:
         known = self._pods.get(uid)
         if known is None or known.is_over:
             return
-        ending = self._ending(known)
+        ending = known.ending(self._context.clock.now())
         if ending is None and not known.pod.is_finished and (known.is_unchecked or not known.is_prepared):
             await (self._check_devices(known) if known.is_prepared else self._prepare(known))
-            ending = self._ending(known)
+            ending = known.ending(self._context.clock.now())
         now = self._context.clock.now()
         is_ending = ending is not None or known.pod.is_finished
         plan = plan_pod(known.pod.spec, known.runs, is_ending=is_ending, now=now, timings=self._context.timings)
         for container in plan.stop:
-            self._context.runtime.stop(uid, container.name, ending.grace_s if ending else self._grace_s(known.pod))
+            self._context.runtime.stop(uid, container.name, ending.grace_s if ending else known.grace_s)
         for container in plan.start:
             await self._start(known, container)
         if plan.is_over:
@@ -217,7 +177,7 @@ class PodSync:
         if known.waiting:
             raise TryAgain("; ".join(waiting.message for waiting in known.waiting.values()))
 
-    async def _prepare(self, known: _Work) -> None:
+    async def _prepare(self, known: TrackedPod) -> None:
         """Prepare the claims; a deletion of the pod cancels the wait."""
         known.preparing = asyncio.create_task(self._context.claims.prepare(known.pod))
         try:
@@ -237,7 +197,7 @@ class PodSync:
         finally:
             known.preparing = None
 
-    async def _check_devices(self, known: _Work) -> None:
+    async def _check_devices(self, known: TrackedPod) -> None:
         """Containers must not go on with devices that the claims of the pod no longer have."""
         try:
             known.starts_over = not await self._context.claims.is_current(known.pod)
@@ -248,7 +208,7 @@ class PodSync:
             text = "its claims were allocated other devices; its containers are stopped, and started again with these"
             self._event(known.pod, "Warning", "DevicesChanged", text)
 
-    async def _start(self, known: _Work, container: NodeContainer) -> None:
+    async def _start(self, known: TrackedPod, container: NodeContainer) -> None:
         run = known.runs.get(container.name, NEVER_RUN).begun()
         launch = Launch(
             pod=known.pod,
@@ -271,14 +231,14 @@ class PodSync:
             self._context.start_errors.add(container_type, refused.reason)
             self._event(known.pod, "Warning", "Failed", f"Error: {refused.message}")
 
-    async def _finish(self, known: _Work, ending: _Ending | None) -> None:
+    async def _finish(self, known: TrackedPod, ending: Ending | None) -> None:
         """No container runs any more: unprepare the claims, write the final status, and complete a deletion."""
         uid = known.pod.metadata.uid
         known.stopped_at = known.stopped_at or self._context.clock.now()
         await self._unprepare(known, known.stopped_at + timedelta(seconds=self._context.timings.unprepare_s))
         if known.starts_over and not (known.is_gone or known.pod.is_terminating or known.pod.is_finished):
             self._context.runtime.forget(uid)
-            self._pods[uid] = _Work(known.pod)
+            self._pods[uid] = TrackedPod(known.pod)
             self._queue.add(uid)
             return
         if not known.is_gone and not known.pod.is_finished:
@@ -289,7 +249,7 @@ class PodSync:
         if known.is_gone:
             self._forget(uid)
 
-    async def _unprepare(self, known: _Work, deadline: datetime) -> None:
+    async def _unprepare(self, known: TrackedPod, deadline: datetime) -> None:
         """Unprepare the claims; after the deadline the pod ends without that, and the node tries on by itself."""
         pod, left_s = known.pod, (deadline - self._context.clock.now()).total_seconds()
         try:
@@ -310,7 +270,7 @@ class PodSync:
 
     # --- Writes ---------------------------------------------------------------------------------------------------
 
-    async def _send_status(self, known: _Work, plan: PodPlan, ending: _Ending | None) -> None:
+    async def _send_status(self, known: TrackedPod, plan: PodPlan, ending: Ending | None) -> None:
         if known.is_gone:
             return
         facts = PodFacts(
@@ -348,7 +308,7 @@ class PodSync:
         except Conflict as changed:
             raise TryAgain(str(changed)) from None
 
-    def _forget_undone_status(self, known: _Work) -> None:
+    def _forget_undone_status(self, known: TrackedPod) -> None:
         """Write the status again if a list that is as new as the write does not show it."""
         if known.sent is not None and known.written_at <= self._listed_at and not has_status(known.pod, known.sent):
             known.sent = None
@@ -390,33 +350,16 @@ class PodSync:
 
     # --- Deadlines and restarts of the agent ----------------------------------------------------------------------
 
-    def _ending(self, known: _Work) -> _Ending | None:
-        pod, now = known.pod, self._context.clock.now()
-        if known.is_gone:
-            return _Ending(FORCED_GRACE_S)
-        if pod.metadata.deletion_timestamp is not None:
-            left_s = (parse_timestamp(pod.metadata.deletion_timestamp) - now).total_seconds()
-            grace_s = float(pod.metadata.deletion_grace_period_seconds or 0)
-            return _Ending(max(min(left_s, grace_s), 0.0))
-        if known.starts_over:
-            return _Ending(self._grace_s(pod))
-        deadline = _deadline(known)
-        if deadline is not None and now >= deadline:
-            message = "Pod was active on the node longer than the specified deadline"
-            return _Ending(self._grace_s(pod), ("DeadlineExceeded", message))
-        return None
-
-    def _grace_s(self, pod: NodePod) -> float:
-        return float(pod.spec.termination_grace_period_seconds or 0)
-
-    def _requeue_later(self, known: _Work, plan: PodPlan, now: datetime) -> None:
-        due = [moment for moment in (plan.wake_at, _deadline(known)) if moment is not None and moment > now]
+    def _requeue_later(self, known: TrackedPod, plan: PodPlan, now: datetime) -> None:
+        due = [moment for moment in (plan.wake_at, known.deadline) if moment is not None and moment > now]
         if due:
             self._queue.add_after(known.pod.metadata.uid, (min(due) - now).total_seconds())
 
-    def _track(self, pod: NodePod) -> _Work:
+    def _track(self, pod: NodePod) -> TrackedPod:
         """Start to sync a pod; containers that an earlier agent started and that still run are adopted."""
-        known = _Work(pod, runs=restored_runs(pod), started_at=pod.status.start_time, conditions=pod.status.conditions)
+        known = TrackedPod(
+            pod, runs=restored_runs(pod), started_at=pod.status.start_time, conditions=pod.status.conditions
+        )
         for name, run in known.runs.items():
             if run.started_at is None or not run.is_running:
                 continue
@@ -442,9 +385,3 @@ class PodSync:
 
     def _holds_anything(self, pod: NodePod) -> bool:
         return pod.is_terminating or bool(self._context.claims.of_pod(pod.metadata.uid))
-
-
-def _deadline(known: _Work) -> datetime | None:
-    if known.pod.spec.active_deadline_seconds is None or known.started_at is None:
-        return None
-    return parse_timestamp(known.started_at) + timedelta(seconds=known.pod.spec.active_deadline_seconds)

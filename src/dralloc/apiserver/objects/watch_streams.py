@@ -370,7 +370,7 @@ class _Delivery:
         self._is_queued = False
         if piece and not self._ended.done():
             self._sink.push(piece)
-        # What has happened meanwhile, such as the end of the watch, woke nobody.
+        # Changes of the meantime, such as the end of the watch, have queued nothing.
         self._wake()
 
     def _wake(self) -> None:
