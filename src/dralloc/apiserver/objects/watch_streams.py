@@ -8,17 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-import threading
-from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from time import perf_counter
-from typing import ClassVar, Final
+from typing import Final
 
-import msgspec
-
-from dralloc.api.protobuf_writer import UnencodableValue, watch_frame
 from dralloc.apiserver.http.fair_queue import FairQueue
 from dralloc.apiserver.http.flow_control import (
     SIZE_INLINE_MAX,
@@ -31,109 +26,21 @@ from dralloc.apiserver.http.flow_control import (
     metered,
     next_turn,
 )
-from dralloc.apiserver.http.messages import JSON, PROTOBUF, Sink
-from dralloc.apiserver.http.statuses import expired, status_of, version_too_large
+from dralloc.apiserver.http.messages import Sink
+from dralloc.apiserver.http.statuses import expired, version_too_large
 from dralloc.apiserver.objects.record_lists import PIECE_BYTES, Selection, in_pieces, wait_for_revision
-from dralloc.apiserver.objects.stored_form import read_document
-from dralloc.primitives.errors import ApiError, ResourceVersionTooLarge
+from dralloc.apiserver.objects.watch_frames import Frames
+from dralloc.primitives.errors import ResourceVersionTooLarge
 from dralloc.store.errors import Compacted, FutureRevision, StoreError, StoreUnavailable, WatcherTooSlow
 from dralloc.store.interface import PageToken, Store, Watch
-from dralloc.store.records import Record, StoreEvent
+from dralloc.store.records import StoreEvent
 
 BOOKMARK_EVERY_S: Final = 60.0
 TIMEOUT_MIN_S: Final = 1800
 EVENTS_PER_PIECE: Final = 500
-FRAMES_BYTES_MAX: Final = 16 << 20
 # What is pushed to a client before it has read what was pushed last: the memory that a client which does not read can use.
 EVENTS_PER_PUSH: Final = 100
 PUSH_BYTES: Final = 64 * 1024
-PIECES_KEPT: Final = 16
-
-ADDED: Final = b"ADDED"
-MODIFIED: Final = b"MODIFIED"
-DELETED: Final = b"DELETED"
-
-
-class Frames(ABC):
-    """The events of all watches of one form (such as a version, or its table) and encoding; each is rendered once.
-
-    Large events are rendered by threads, unless to render is only to copy.
-    """
-
-    content_type: ClassVar[str]
-
-    def __init__(
-        self, render: Callable[[bytes, int], bytes], bookmark: Callable[[int, bool], bytes], *, copies: bool = False
-    ) -> None:
-        self.copies = copies
-        self._lock = threading.Lock()
-        self._render = render
-        self._bookmark = bookmark
-        self._made: dict[tuple[int, bytes], bytes] = {}
-        self._pieces: dict[tuple[int, int, int], bytes] = {}
-        self._bytes = 0
-
-    def change(self, type_: bytes, stored: bytes, revision: int) -> bytes:
-        frame = self._made.get((revision, type_))
-        if frame is None:
-            frame = self.unshared(type_, stored, revision)
-            with self._lock:
-                self._bytes += len(frame) - len(self._made.pop((revision, type_), b""))
-                self._made[(revision, type_)] = frame
-                while self._bytes > FRAMES_BYTES_MAX:
-                    self._bytes -= len(self._made.pop(next(iter(self._made))))
-        return frame
-
-    def unshared(self, type_: bytes, stored: bytes, revision: int) -> bytes:
-        return self.frame(type_, self._render(stored, revision))
-
-    def piece(self, events: Sequence[StoreEvent], selection: Selection) -> bytes:
-        """The lines of these events; joined once for all watches that have no selection."""
-        if not selection.everything:
-            return _tell(events, selection, self)
-        if len(events) == 1:
-            return _tell_plainly(events[0], self)
-        # The events of two collections that start with the same one are the same if they end equally and are as many.
-        key = (events[0].revision, events[-1].revision, len(events))
-        piece = self._pieces.get(key)
-        if piece is None:
-            piece = _tell(events, selection, self)
-            with self._lock:
-                self._pieces[key] = piece
-                if len(self._pieces) > PIECES_KEPT:
-                    del self._pieces[next(iter(self._pieces))]
-        return piece
-
-    def bookmark(self, revision: int, *, initial_events_end: bool = False) -> bytes:
-        return self.frame(b"BOOKMARK", self._bookmark(revision, initial_events_end))
-
-    def error(self, error: ApiError) -> bytes:
-        """The event that makes a client list again."""
-        return self.frame(b"ERROR", msgspec.json.encode(status_of(error)))
-
-    @staticmethod
-    @abstractmethod
-    def frame(type_: bytes, document: bytes) -> bytes:
-        """An event with the object in JSON, encoded."""
-
-
-class JsonFrames(Frames):
-    content_type = JSON
-
-    @staticmethod
-    def frame(type_: bytes, document: bytes) -> bytes:
-        return b'{"type":"%b","object":%b}\n' % (type_, document)
-
-
-class ProtobufFrames(Frames):
-    content_type = f"{PROTOBUF};stream=watch"
-
-    @staticmethod
-    def frame(type_: bytes, document: bytes) -> bytes:
-        try:
-            return watch_frame(type_.decode(), read_document(document))
-        except UnencodableValue as error:
-            return watch_frame("ERROR", status_of(ApiError(f"cannot be written in protobuf: {error}")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +145,7 @@ class WatchTable:
             size, pace = 0, Pace()
             for record in page.records:
                 work = 0 if frames.copies and request.selection.everything else len(record.value)
-                told.append(await compute_patiently(work, _first_event, record, request.selection, frames))
+                told.append(await compute_patiently(work, frames.first, record, request.selection))
                 size += len(told[-1])
                 if size >= PIECE_BYTES or pace.is_over():
                     yield b"".join(told), page.revision
@@ -268,7 +175,7 @@ async def _changes(watch: Watch, request: WatchRequest, frames: Frames) -> Async
         except StoreUnavailable:
             return
         for group in in_pieces(events, _weight):
-            if piece := _tell(group, request.selection, frames):
+            if piece := frames.piece(group, request.selection):
                 yield piece
         now = loop.time()
         if request.bookmarks and now >= due:
@@ -401,31 +308,3 @@ def _time_limit_s(request: WatchRequest) -> float:
 def _weight(event: StoreEvent) -> int:
     record = event.record or event.previous
     return len(record.value) if record else 0
-
-
-def _first_event(record: Record, selection: Selection, frames: Frames) -> bytes:
-    return frames.unshared(ADDED, record.value, record.revision) if selection.matches(record) else b""
-
-
-def _tell(events: Sequence[StoreEvent], selection: Selection, frames: Frames) -> bytes:
-    if selection.everything:
-        return b"".join([_tell_plainly(event, frames) for event in events])
-    return b"".join([_tell_selected(event, selection, frames) for event in events])
-
-
-def _tell_plainly(event: StoreEvent, frames: Frames) -> bytes:
-    if event.record is None:
-        return frames.change(DELETED, _stored(event.previous), event.revision)
-    return frames.change(MODIFIED if event.previous else ADDED, event.record.value, event.revision)
-
-
-def _tell_selected(event: StoreEvent, selection: Selection, frames: Frames) -> bytes:
-    was = event.previous is not None and selection.matches(event.previous)
-    if event.record is not None and selection.matches(event.record):
-        return frames.change(MODIFIED if was else ADDED, event.record.value, event.revision)
-    return frames.change(DELETED, _stored(event.previous), event.revision) if was else b""
-
-
-def _stored(record: Record | None) -> bytes:
-    assert record is not None, "a deletion has a previous record"
-    return record.value
