@@ -114,7 +114,8 @@ class Binder:
         """Wakes the pods that wait for binding conditions of the claim that the event is about, or for volumes."""
         if self._volume_writer.waiting:
             self._volume_writer.notify(event)
-        self._readiness.notify(event)
+        if self._readiness.awaited:
+            self._readiness.notify(event)
 
     async def bind(self, pod: Pod, place: CommittedPlacement) -> BindingOutcome:
         """Writes a decision that the cluster state has assumed."""

@@ -52,11 +52,11 @@ class DeviceReadiness:
         self._clock = clock
         self._reporter = reporter
         # By the event of a claim whose binding conditions are awaited.
-        self._awaited: dict[ClusterEvent, asyncio.Event] = {}
+        self.awaited: dict[ClusterEvent, asyncio.Event] = {}
 
     def notify(self, event: ClusterEvent) -> None:
         """Wakes the pods that wait for binding conditions of the claim that the event is about."""
-        if self._awaited and (awaited := self._awaited.pop(event, None)) is not None:
+        if (awaited := self.awaited.pop(event, None)) is not None:
             awaited.set()
 
     async def settle(self, pod: Pod, claim_id: ClaimId, claim: ResourceClaim) -> None:
@@ -95,7 +95,7 @@ class DeviceReadiness:
     async def _next_change(self, claim_id: ClaimId, deadline: datetime | None) -> None:
         """Returns when the claim has changed, at the deadline, or after `RECHECK_S`."""
         # Pods that share the claim share the event.
-        awaited = self._awaited.setdefault(claim_changed(claim_id), asyncio.Event())
+        awaited = self.awaited.setdefault(claim_changed(claim_id), asyncio.Event())
         left_s = (deadline - self._clock.now()).total_seconds() if deadline is not None else RECHECK_S
         try:
             async with asyncio.timeout(min(left_s, RECHECK_S)):
