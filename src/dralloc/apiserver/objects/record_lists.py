@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from dralloc.apiserver.http.flow_control import Pace, compute, give_way
+from dralloc.apiserver.http.flow_control import SIZE_INLINE_MAX, Pace, compute, give_way
 from dralloc.apiserver.http.query_options import EXACT, ListOptions, revision_of
 from dralloc.apiserver.http.statuses import expired, version_too_large
 from dralloc.primitives.errors import BadRequest
@@ -140,7 +140,8 @@ async def _selected(
         page = await store.list_prefix(prefix, revision=revision, limit=RECORDS_PER_READ, page=token)
         pace = Pace()
         for place, record in enumerate(page.records):
-            if await compute(len(record.value), selection.matches, record):
+            is_large = len(record.value) > SIZE_INLINE_MAX
+            if await compute(len(record.value), selection.matches, record) if is_large else selection.matches(record):
                 found.append(record)
                 if len(found) == limit:
                     return RecordList(found, page.revision, _token_after(prefix, page, place))

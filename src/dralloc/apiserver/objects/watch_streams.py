@@ -240,6 +240,8 @@ class _Delivery:
                 self._send_bookmark()
         finally:
             timer.cancel()
+            if self._rendering is not None:
+                self._rendering.cancel()
 
     def deliver(self) -> None:
         """Send what is there, at most one piece."""
@@ -262,9 +264,10 @@ class _Delivery:
         return self._wake() if self._watch.has_more else None
 
     def _takes_long(self, events: Sequence[StoreEvent]) -> bool:
-        if self._frames.copies and self._request.selection.everything:
+        """True if a large object is among the events. It is the last one: what is taken at once ends with it."""
+        if not events or (self._frames.copies and self._request.selection.everything):
             return False
-        return sum(map(_weight, events)) > SIZE_INLINE_MAX
+        return _weight(events[-1]) > SIZE_INLINE_MAX
 
     async def _render(self, events: Sequence[StoreEvent], flow: RequestFlow) -> None:
         try:
