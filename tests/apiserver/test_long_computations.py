@@ -187,3 +187,28 @@ def test_large_events_are_rendered_off_the_loop_and_in_order(counted: Counted) -
     assert told.index(b"first-mark") < told.index(b"second-mark") < told.index(b"DELETED")
     # The first event, two patches, a deletion; three events of changes.
     assert counted.threads == 7
+
+
+def test_many_small_events_stay_on_the_loop(counted: Counted) -> None:
+    """As those that every node gets of all pods."""
+    annotation = "x" * 2000
+
+    def pod(number: int) -> ClientRequest:
+        metadata = {"name": f"p{number}", "labels": {"number": str(number)}, "annotations": {"a": annotation}}
+        document = {"metadata": metadata, "spec": {"containers": [{"name": "c", "image": "x"}]}}
+        return ClientRequest(method="POST", path=PODS, body=json.dumps(document).encode())
+
+    async def main() -> None:
+        async with client_with(CLAIMS, claim_document()) as client:
+            listed = json.loads((await client.send(ClientRequest(method="GET", path=PODS))).body)
+            for number in range(60):
+                await client.send(pod(number))
+            revision = listed["metadata"]["resourceVersion"]
+            query = {"watch": "1", "labelSelector": "number=59", "resourceVersion": revision}
+            async with client.stream(ClientRequest(method="GET", path=PODS, query=query)) as stream:
+                pieces, told = stream.pieces(), b""
+                while b'"p59"' not in told:
+                    told += await anext(pieces)
+
+    asyncio.run(main())
+    assert counted.threads == 0
