@@ -28,6 +28,7 @@ from dralloc.apiserver.http.authentication import Authenticator
 from dralloc.apiserver.http.impersonation_headers import wanted_user
 from dralloc.apiserver.http.messages import TEXT, HttpRequest, HttpResponse
 from dralloc.apiserver.http.node_connection import NodeCredentials
+from dralloc.apiserver.http.paced_log import PacedLog
 from dralloc.apiserver.http.request_metrics import ServerMetrics
 from dralloc.apiserver.http.statuses import UNAUTHORIZED, no_such_resource, status_of, status_response
 from dralloc.apiserver.http.url_paths import GroupPath, Path, PlainPath, ResourcePath, VersionPath, parse_path
@@ -107,6 +108,7 @@ class ApiServer:
         signer: RequestSigner | None = None,
     ) -> None:
         self._store = store
+        self._store_failures = PacedLog("requests that the store refused")
         self._authority_pem = authority_pem
         self._policy = StoredPolicy(store) if enforces_roles else None
         self._access = AccessControl(store, authorizer, self._policy)
@@ -274,10 +276,21 @@ class ApiServer:
         except ApiError as error:
             return status_response(status_of(error))
         except StoreError as error:
-            return status_response(status_of(_store_failure(error)))
+            return status_response(status_of(self._store_failure(error)))
         except Exception as error:
             _logger.exception("%s %s", request.method, request.path)
             return status_response(status_of(ApiError(f"internal error: {type(error).__name__}")))
+
+    def _store_failure(self, error: StoreError) -> ApiError:
+        match error:
+            case ValueTooLarge():
+                return RequestEntityTooLarge(f"the object is too large for the store: {error}")
+            case StoreFull() | StoreUnavailable():
+                self._store_failures.count(str(error))
+                return ServiceUnavailable(f"the store is unavailable: {error}")
+            case _:
+                _logger.error("the store failed", exc_info=error)
+                return ApiError(f"the store failed: {error}")
 
     def _is_extension(self, path: Path) -> bool:
         """True for paths of extensions: they act as the caller, so that each of their requests is authorized."""
@@ -349,14 +362,3 @@ def _verb(request: HttpRequest, path: ResourcePath | None) -> str:
             return "DELETECOLLECTION"
         case method:
             return method
-
-
-def _store_failure(error: StoreError) -> ApiError:
-    match error:
-        case ValueTooLarge():
-            return RequestEntityTooLarge(f"the object is too large for the store: {error}")
-        case StoreFull() | StoreUnavailable():
-            return ServiceUnavailable(f"the store is unavailable: {error}")
-        case _:
-            _logger.error("the store failed", exc_info=error)
-            return ApiError(f"the store failed: {error}")

@@ -24,8 +24,8 @@ from typing import Any, Final, ParamSpec, Protocol, TypeVar
 from dralloc.access.users import User
 from dralloc.apiserver.http.compute_threads import ComputeThreads
 from dralloc.apiserver.http.fair_queue import FairQueue
+from dralloc.apiserver.http.paced_log import PacedLog
 from dralloc.apiserver.http.priority_levels import SHARES, PriorityLevel
-from dralloc.apiserver.http.shedding_log import SheddingLog
 from dralloc.primitives.errors import ApiError, ErrorDetails, TooManyRequests
 from dralloc.primitives.metrics import CounterMetric, GaugeMetric, HistogramMetric, Metric
 
@@ -225,7 +225,7 @@ class FlowControl:
         # What a request of a user took lately, at most.
         self._costs_s: dict[str, float] = {}
         self.threads = ComputeThreads()
-        self._log = SheddingLog("requests")
+        self._log = PacedLog("shed requests")
         self.rejected = CounterMetric(
             "apiserver_flowcontrol_rejected_requests_total",
             "Requests that were answered with 429, by priority level and reason.",

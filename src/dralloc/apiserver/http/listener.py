@@ -21,7 +21,7 @@ from dralloc.apiserver.http.connection_gate import ConnectionGate
 from dralloc.apiserver.http.handshake_turns import HandshakeTurns
 from dralloc.apiserver.http.limited_connection import ClientSocket, ConnectionHost, LimitedConnection
 from dralloc.apiserver.http.listener_limits import ListenerLimits
-from dralloc.apiserver.http.shedding_log import SheddingLog
+from dralloc.apiserver.http.paced_log import PacedLog
 from dralloc.apiserver.http.stalled_readers import StalledReaders
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class _Listener:
         self._is_stopping = False
         self._tls = ServedTls(endpoint.tls) if endpoint.tls is not None else None
         self._limits = limits = endpoint.limits
-        self._log = SheddingLog("connections")
+        self._log = PacedLog("shed connections")
         self._gate = ConnectionGate(
             connections_max=min(limits.connections_max, _raise_file_limit() - OTHER_FILES),
             silent_max=limits.silent_max,

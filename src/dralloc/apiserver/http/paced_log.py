@@ -1,4 +1,4 @@
-"""What the server refuses or disconnects under load, in the log, without filling it."""
+"""Warnings about what may happen thousands of times a second, such as refused requests, without filling the log."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ LOG_EVERY_S: Final = 10.0
 _logger = logging.getLogger(__name__)
 
 
-class SheddingLog:
-    """Logs what is shed: at once, then a summary for each interval in which more is shed."""
+class PacedLog:
+    """Logs `what` happens: at once, then a summary for each interval in which it happens again."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -29,7 +29,7 @@ class SheddingLog:
         self._due = None
         if not self._counts:
             return
-        shed = "; ".join(f"{subject}: {count}" for subject, count in self._counts.most_common(3))
-        _logger.warning("shed %s: %d (%s)", self._what, self._counts.total(), shed)
+        counts = "; ".join(f"{subject}: {count}" for subject, count in self._counts.most_common(3))
+        _logger.warning("%s: %d (%s)", self._what, self._counts.total(), counts)
         self._counts.clear()
         self._due = asyncio.get_running_loop().call_later(LOG_EVERY_S, self._print)
