@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,3 +54,39 @@ def test_places_that_are_none(backup: Path, tmp_path: Path) -> None:
     written = run("backup", "--data-dir", backup.parent, tmp_path)
     assert (written.exit_code, f"cannot write {tmp_path}: Is a directory" in written.stderr) == (2, True)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["SIGTERM", "SIGINT"])
+def test_a_backup_that_is_told_to_end_leaves_no_file(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    """The unfinished file is a pipe here, so the command cannot finish before it gets the signal."""
+    source, place = tmp_path / "source", tmp_path / "place"
+    source.mkdir()
+    place.mkdir()
+
+    async def fill() -> None:
+        async with await SqliteStore.open(source / "state.db") as store:
+            await asyncio.gather(*(store.create(f"/{number}", b"x" * 1_000) for number in range(2_000)))
+
+    asyncio.run(fill())
+    with _started_when_told("backup", "--data-dir", source, place / "b") as process:
+        unfinished = place / f".b.{process.pid}"
+        os.mkfifo(unfinished)
+        _start(process)
+        with unfinished.open("rb") as written:
+            assert written.read(1)
+            process.send_signal(number)
+            written.read()
+        assert process.wait() == code
+    assert not list(place.iterdir())
+
+
+def _started_when_told(*arguments: object) -> subprocess.Popen[bytes]:
+    """A command whose process ID is known before it begins."""
+    command = [sys.executable, "-m", "dralloc", *(str(each) for each in arguments)]
+    return subprocess.Popen(["sh", "-c", 'read _; exec "$@"', "sh", *command], stdin=subprocess.PIPE)
+
+
+def _start(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    process.stdin.write(b"\n")
+    process.stdin.flush()

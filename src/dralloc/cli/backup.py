@@ -60,9 +60,8 @@ def backup(
 
 
 def _of_files(data_dir: Path, file: Path) -> Header:
-    import asyncio
-
     from dralloc.apiserver.server_process import STORE_FILE
+    from dralloc.cli.termination import run_until_terminated
     from dralloc.store.backup import backup_pieces
     from dralloc.store.store_url import open_store
 
@@ -74,7 +73,7 @@ def _of_files(data_dir: Path, file: Path) -> Header:
         async with await open_store(str(path)) as store:
             return await _write(file, backup_pieces(store))
 
-    return asyncio.run(copy())
+    return run_until_terminated(copy())
 
 
 def _of_server(kubeconfig: Path | None, context: str | None, file: Path) -> Header:
