@@ -16,6 +16,8 @@ from dralloc.cli.main import app
 from dralloc.store.sqlite import SqliteStore
 from tests.support.small_disk import SmallDisk
 
+ENDINGS = ((signal.SIGTERM, 143), (signal.SIGINT, 130))
+
 
 def run(*arguments: object) -> Result:
     return CliRunner().invoke(app, [str(each) for each in arguments])
@@ -56,7 +58,7 @@ def test_places_that_are_none(backup: Path, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize(("number", "code"), ENDINGS, ids=["SIGTERM", "SIGINT"])
 def test_a_backup_that_is_told_to_end_leaves_no_file(tmp_path: Path, number: signal.Signals, code: int) -> None:
     """The unfinished file is a pipe here, so the command cannot finish before it gets the signal."""
     source, place = tmp_path / "source", tmp_path / "place"
@@ -78,6 +80,17 @@ def test_a_backup_that_is_told_to_end_leaves_no_file(tmp_path: Path, number: sig
             written.read()
         assert process.wait() == code
     assert not list(place.iterdir())
+
+
+@pytest.mark.parametrize(("number", "code"), ENDINGS, ids=["SIGTERM", "SIGINT"])
+def test_a_restore_that_is_told_to_end_does_so_in_order(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    """The backup is a pipe here, so the command waits for more of it when it gets the signal."""
+    backup = tmp_path / "b"
+    os.mkfifo(backup)
+    command = [sys.executable, "-m", "dralloc", "restore", str(backup), "--data-dir", str(tmp_path / "new")]
+    with subprocess.Popen(command) as process, backup.open("wb"):
+        process.send_signal(number)
+        assert process.wait() == code
 
 
 def _started_when_told(*arguments: object) -> subprocess.Popen[bytes]:

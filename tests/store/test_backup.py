@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -145,6 +146,22 @@ def test_a_damaged_store_can_be_replaced(tmp_path: Path, sound_backup: bytes, da
     restore(sound_backup, path)
     path.write_text(damage)
     restore(sound_backup, path)
+    assert len(asyncio.run(contents(path))) == 500
+
+
+def test_an_interrupted_restore_leaves_nothing_beside_the_old_store(tmp_path: Path, sound_backup: bytes) -> None:
+    path = tmp_path / "s.db"
+    restore(sound_backup, path)
+    header, records = read_backup(sound_backup.splitlines(keepends=True))
+
+    def until_interrupted() -> Iterator[Record]:
+        assert list(tmp_path.glob("*.restoring"))
+        yield records[0]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        restore_sqlite(path, header, until_interrupted(), clock=SystemClock(), disk=Disk())
+    assert not list(tmp_path.glob("*.restoring*"))
     assert len(asyncio.run(contents(path))) == 500
 
 

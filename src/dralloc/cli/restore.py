@@ -32,13 +32,20 @@ def restore(
     dralloc restore cluster.backup --data-dir /tmp/copy
     dralloc apiserver --data-dir /tmp/copy --port 0
     """
+    from dralloc.cli.termination import exit_when_terminated
+
+    with exit_when_terminated():
+        _restore(file, data_dir.expanduser(), overwrite=overwrite)
+
+
+def _restore(file: Path, data_dir: Path, *, overwrite: bool) -> None:
     from dralloc.apiserver.server_process import STORE_FILE
     from dralloc.store.backup import read_backup, restore_sqlite
     from dralloc.store.disk import Disk
     from dralloc.store.errors import StoreError, StoreInUse
     from dralloc.system_clock import SystemClock
 
-    path, disk = data_dir.expanduser() / STORE_FILE, Disk()
+    path, disk = data_dir / STORE_FILE, Disk()
     try:
         with file.open("rb") as lines:
             header, records = read_backup(lines)

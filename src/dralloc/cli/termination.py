@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from dralloc.cli.output import TERMINATED
@@ -37,3 +38,13 @@ def run_until_terminated(
         if is_told:
             sys.exit(TERMINATED)
         raise
+
+
+@contextlib.contextmanager
+def exit_when_terminated() -> Iterator[None]:
+    """For work without an event loop: SIGTERM raises SystemExit in it, so that it removes what is unfinished."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

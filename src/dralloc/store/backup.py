@@ -130,13 +130,13 @@ def restore_sqlite(path: Path, header: Header, records: Iterable[Record], *, clo
             mark = file.begin_history(records, first_revision=first_of_history(newest, clock.now()))
         finally:
             file.close()
-    except StoreError:
-        # The disk may be full.
+        write_mark(path, mark, disk)
+        disk.remove(log_path(path))
+        disk.rename(unfinished, path)
+    except BaseException:
+        # The disk may be full, or the user has ended the command. The file contains secrets.
         _remove_store(unfinished, disk)
         raise
-    write_mark(path, mark, disk)
-    disk.remove(log_path(path))
-    disk.rename(unfinished, path)
     return mark.revision
 
 
