@@ -61,6 +61,21 @@ def test_a_full_disk_rejects_writes_until_there_is_space_and_loses_nothing(small
     assert asyncio.run(run()) == asyncio.run(read())
 
 
+def test_a_store_on_a_read_only_disk_is_refused_with_the_reason(small_disk: SmallDisk) -> None:
+    path = small_disk.directory / "store.db"
+
+    async def open_and_close() -> int:
+        async with await SqliteStore.open(path) as store:
+            return (await store.list_prefix("/")).revision
+
+    revision = asyncio.run(open_and_close())
+    small_disk.make_read_only()
+    with pytest.raises(StoreUnavailable, match=r"cannot open .*store.db: (Read-only file system|Permission denied)"):
+        asyncio.run(open_and_close())
+    small_disk.make_writable()
+    assert asyncio.run(open_and_close()) == revision
+
+
 def test_a_commit_succeeds_if_there_is_no_room_for_the_checkpoint_after_it(
     small_disk: SmallDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

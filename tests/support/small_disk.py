@@ -1,4 +1,4 @@
-"""A disk of two megabytes that a test can fill."""
+"""A disk of two megabytes that a test can fill or make read-only."""
 
 from __future__ import annotations
 
@@ -34,7 +34,21 @@ class SmallDisk:
         else:
             resource.setrlimit(resource.RLIMIT_FSIZE, self._limits)
 
+    def make_read_only(self) -> None:
+        """No file of it is open."""
+        if self.mounted:
+            subprocess.run(["mount", "-o", "remount,ro", str(self.directory)], check=True)
+        for path in () if self.mounted else self.directory.iterdir():
+            path.chmod(0o400)
+
+    def make_writable(self) -> None:
+        if self.mounted:
+            subprocess.run(["mount", "-o", "remount,rw", str(self.directory)], check=True)
+        for path in () if self.mounted else self.directory.iterdir():
+            path.chmod(0o600)
+
     def remove(self) -> None:
+        self.make_writable()
         self.free()
         if self.mounted:
             subprocess.run(["umount", str(self.directory)], check=True)

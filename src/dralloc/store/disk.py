@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -38,11 +39,18 @@ class Disk:
         )
 
     def create_private(self, path: Path) -> None:
-        """Creates the file if it does not exist, readable only for its owner; SQLite gives its log the same mode."""
-        with contextlib.suppress(FileExistsError):
+        """Creates the file if it does not exist, readable only for its owner; SQLite gives its log the same mode.
+
+        Raises OSError if it exists and cannot be written, which SQLite would call an I/O error.
+        """
+        try:
             # Never open an existing file: closing it again would release this process's locks on it.
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
             _sync_directory(path.parent)
+        except FileExistsError:
+            if not os.access(path, os.W_OK):
+                code = errno.EROFS if os.statvfs(path).f_flag & os.ST_RDONLY else errno.EACCES
+                raise OSError(code, os.strerror(code), str(path)) from None
 
     def is_empty(self, path: Path) -> bool:
         """True if the file has no bytes or does not exist."""
