@@ -109,7 +109,7 @@ class PodSync:
         """
         self._listed_at = revision
         for uid, known in self._pods.items():
-            if known.is_prepared and not known.is_over:
+            if known.is_prepared and not known.is_over and self._context.claims.of_pod(uid):
                 known.is_unchecked = True
                 self._queue.add(uid)
             is_back = known.is_over and not known.is_gone and known.written_at <= revision
