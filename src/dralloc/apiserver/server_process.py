@@ -154,7 +154,8 @@ async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
         if auditor is not None:
             server.metrics.include(auditor.metrics.all)
         application = ApiApplication(server, authenticator, settings.pages)
-        await server.start()
+        with application.flow_control.starting_server():
+            await server.start()
         try:
             async with _listening(settings, server, application, tls, token) as running:
                 yield running

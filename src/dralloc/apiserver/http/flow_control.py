@@ -5,14 +5,15 @@ one turn of the loop have used `TURN_S`, others wait in a fair queue for the nex
 too long, or behind too many of its user's, gets 429 with Retry-After. Long computations run in threads, one at a time for each user.
 
 The flow of a request is a context variable, so that code far below can give way to other requests (`give_way`) or leave the loop
-(`compute`). Requests of clients in this process have none: they run where they are called.
+(`compute`). Tasks of the server have a flow of their own. Requests of clients in this process have none: they run where they are called.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator, Hashable
+from collections.abc import Awaitable, Callable, Generator, Hashable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -49,6 +50,8 @@ CHARGED_S: Final = 0.001
 HELD_S: Final = 0.010
 # A request that holds the loop for so long is logged: it delays every client.
 HELD_TOO_LONG_S: Final = 0.5
+# The user of what the server does by itself.
+SERVER: Final = User(name="system:apiserver")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -113,6 +116,13 @@ def begin(flow: RequestFlow) -> None:
 def current_flow() -> RequestFlow | None:
     """The flow of the running task."""
     return _current.get()
+
+
+def leave_request() -> None:
+    """Make the running task one of the server: it goes on when the client whose request started it is gone."""
+    flow = _current.get()
+    if flow is not None:
+        _current.set(flow.control.of_server)
 
 
 async def give_way() -> None:
@@ -225,6 +235,8 @@ class FlowControl:
         # What a request of a user took lately, at most.
         self._costs_s: dict[str, float] = {}
         self.threads = ComputeThreads()
+        # Of the server's own tasks: they take turns with requests, and leave the loop for long computations.
+        self.of_server = self.flow_of(SERVER, PriorityLevel.WORKLOAD_HIGH, None, "a task of the server")
         self._log = PacedLog("shed requests")
         self.rejected = CounterMetric(
             "apiserver_flowcontrol_rejected_requests_total",
@@ -252,6 +264,15 @@ class FlowControl:
         connection: FlowConnection | None = None,
     ) -> RequestFlow:
         return RequestFlow(self, level, user.name, (level, user.name, client), request, connection)
+
+    @contextmanager
+    def starting_server(self) -> Iterator[None]:
+        """Tasks that are started inside the block are the server's own."""
+        before = _current.set(self.of_server)
+        try:
+            yield
+        finally:
+            _current.reset(before)
 
     @property
     def is_free(self) -> bool:
