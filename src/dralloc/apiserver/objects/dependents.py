@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
@@ -14,21 +13,15 @@ class OwnerId(NamedTuple):
     uid: str
 
 
-@dataclass(slots=True)
-class _Dependents:
-    """Of one owner: the keys of its dependents, ordered so that runs are deterministic, and how many block its deletion."""
-
-    owner: OwnerId
-    keys: dict[str, bool] = field(default_factory=dict)
-    blocking: int = 0
-
-
 class DependentIndex:
     """Dependents by owner, and owners by dependent."""
 
     def __init__(self) -> None:
-        self._of_owner: dict[OwnerId, _Dependents] = {}
-        self._of_dependent: dict[str, tuple[_Dependents, ...]] = {}
+        # The keys of an owner's dependents, ordered so that runs are deterministic, each with whether it blocks the owner's deletion.
+        self._of_owner: dict[OwnerId, dict[str, bool]] = {}
+        self._of_dependent: dict[str, tuple[OwnerId, ...]] = {}
+        # How many dependents block the owner's deletion, where there are any.
+        self._blocking: dict[OwnerId, int] = {}
 
     def __bool__(self) -> bool:
         return bool(self._of_owner)
@@ -36,34 +29,35 @@ class DependentIndex:
     def clear(self) -> None:
         self._of_owner.clear()
         self._of_dependent.clear()
+        self._blocking.clear()
 
     def put(self, key: str, owners: Iterable[tuple[OwnerId, bool]]) -> list[OwnerId]:
         """Set the owners of an object, each with whether the object blocks its deletion. Returns the owners that nothing blocks since."""
         before = self._of_dependent.pop(key, ())
-        blocked = [dependents for dependents in before if dependents.blocking]
-        for dependents in before:
-            dependents.blocking -= dependents.keys.pop(key)
+        blocked = [owner for owner in before if owner in self._blocking] if self._blocking else []
+        for owner in before:
+            self._remove(key, owner)
         entries = dict(owners)
+        for owner, blocks in entries.items():
+            self._of_owner.setdefault(owner, {})[key] = blocks
+            if blocks:
+                self._blocking[owner] = self._blocking.get(owner, 0) + 1
         if entries:
-            self._of_dependent[key] = tuple(self._add(key, owner, blocks) for owner, blocks in entries.items())
-        for dependents in before:
-            if not dependents.keys:
-                self._of_owner.pop(dependents.owner, None)
-        return [dependents.owner for dependents in blocked if not dependents.blocking]
+            self._of_dependent[key] = tuple(entries)
+        return [owner for owner in blocked if owner not in self._blocking]
 
     def of(self, owner: OwnerId) -> Collection[str]:
         """The keys of the owner's dependents: not a copy, because there may be thousands."""
-        dependents = self._of_owner.get(owner)
-        return dependents.keys.keys() if dependents is not None else ()
+        return self._of_owner.get(owner, {}).keys()
 
     def is_blocked(self, owner: OwnerId) -> bool:
-        dependents = self._of_owner.get(owner)
-        return dependents is not None and dependents.blocking > 0
+        return owner in self._blocking
 
-    def _add(self, key: str, owner: OwnerId, blocks: bool) -> _Dependents:
-        dependents = self._of_owner.get(owner)
-        if dependents is None:
-            dependents = self._of_owner[owner] = _Dependents(owner)
-        dependents.keys[key] = blocks
-        dependents.blocking += blocks
-        return dependents
+    def _remove(self, key: str, owner: OwnerId) -> None:
+        keys = self._of_owner[owner]
+        if keys.pop(key):
+            self._blocking[owner] -= 1
+            if not self._blocking[owner]:
+                del self._blocking[owner]
+        if not keys:
+            del self._of_owner[owner]

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import Enum
+from functools import lru_cache
 from itertools import islice
 from typing import Final
 
@@ -18,6 +19,7 @@ from dralloc.api.kind import Kind
 from dralloc.api.meta_v1 import ObjectMeta, OwnerReference
 from dralloc.api.registry import KINDS, NAMESPACE, find_kind
 from dralloc.apiserver.documents.json_documents import Document
+from dralloc.apiserver.http.flow_control import Pace, give_way
 from dralloc.apiserver.objects.api_resources import key_of, name_of, namespace_of, prefix_of
 from dralloc.apiserver.objects.background_task import BackgroundTask
 from dralloc.apiserver.objects.deleter import Deleter
@@ -168,13 +170,19 @@ class GarbageCollector:
 
     async def _follow_owners(self, kind: Kind, record: Record, metadata: ObjectMeta) -> None:
         """Delete an object without owners left; otherwise remove references to owners that are gone or wait for it."""
-        states = [await self._state_of(reference, metadata.namespace) for reference in metadata.owner_references]
+        states: list[_Owner] = []
+        pace = Pace()
+        for reference in metadata.owner_references:
+            states.append(await self._state_of(reference, metadata.namespace))
+            if pace.is_over():
+                await give_way()
+                pace = Pace()
         if _Owner.ALIVE in states:
-            gone = [
+            gone = {
                 reference.uid
                 for reference, state in zip(metadata.owner_references, states, strict=True)
                 if state is not _Owner.ALIVE
-            ]
+            }
             if gone:
                 await self._edit(kind, record, lambda document: _without_owners(document, gone))
             return
@@ -193,7 +201,7 @@ class GarbageCollector:
             if dependent_kind is None or dependent is None:
                 continue
             if not await self._edit(
-                dependent_kind, dependent, lambda document: _without_owners(document, [metadata.uid])
+                dependent_kind, dependent, lambda document: _without_owners(document, {metadata.uid})
             ):
                 # The owner must stay until no dependent refers to it, or the garbage collector would delete that dependent.
                 self._queue(record.key)
@@ -232,11 +240,11 @@ class GarbageCollector:
     # --- parts ----------------------------------------------------------------------------------------------
 
     async def _state_of(self, reference: OwnerReference, namespace: str) -> _Owner:
-        key = self._key_of_owner(reference, namespace)
-        if key is None:
+        prefix = _prefix_of_owners(reference.api_version, reference.kind, namespace)
+        if prefix is None:
             # Owners of kinds that are not served here count as existing.
             return _Owner.ALIVE
-        record = await self._store.get(key)
+        record = await self._store.get(prefix + reference.name)
         metadata = read_metadata(record.value) if record else None
         if metadata is None or metadata.uid != reference.uid:
             return _Owner.GONE
@@ -247,14 +255,9 @@ class GarbageCollector:
     def _owners_of(self, metadata: ObjectMeta) -> Iterator[tuple[OwnerId, bool]]:
         """The owners of the kinds that are served here, each with whether the object blocks its deletion."""
         for reference in metadata.owner_references:
-            if (key := self._key_of_owner(reference, metadata.namespace)) is not None:
-                yield OwnerId(key, reference.uid), bool(reference.block_owner_deletion)
-
-    def _key_of_owner(self, reference: OwnerReference, namespace: str) -> str | None:
-        kind = find_kind(reference.api_version, reference.kind)
-        if kind is None or (kind.namespaced and not namespace):
-            return None
-        return key_of(kind, namespace, reference.name)
+            prefix = _prefix_of_owners(reference.api_version, reference.kind, metadata.namespace)
+            if prefix is not None:
+                yield OwnerId(prefix + reference.name, reference.uid), bool(reference.block_owner_deletion)
 
     def _kind_of(self, key: str) -> Kind | None:
         return self._kinds.get("/".join(key.split("/", 3)[:3]) + "/")
@@ -269,7 +272,17 @@ class GarbageCollector:
         return True
 
 
-def _without_owners(document: Document, uids: Sequence[str]) -> Document:
+# An object may have thousands of owners, most often of one kind.
+@lru_cache(maxsize=1024)
+def _prefix_of_owners(api_version: str, kind: str, namespace: str) -> str | None:
+    """What the keys of owners begin with; `None` if no such owner can be served here."""
+    found = find_kind(api_version, kind)
+    if found is None or (found.namespaced and not namespace):
+        return None
+    return prefix_of(found, namespace)
+
+
+def _without_owners(document: Document, uids: Collection[str]) -> Document:
     metadata = document["metadata"]
     kept = [reference for reference in metadata.get("ownerReferences") or [] if reference.get("uid") not in uids]
     return {**document, "metadata": {**metadata, "ownerReferences": kept}}
