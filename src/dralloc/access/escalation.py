@@ -6,13 +6,19 @@ on one URL) is covered by a single rule of the user.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
 from dralloc.access.rbac import RulesOfUser
-from dralloc.access.rule_matches import ALL, includes_resource, includes_url
+from dralloc.access.rule_matches import (
+    ALL,
+    ResourceRule,
+    allows_path,
+    index_by_resource,
+    names_of_resource,
+)
 from dralloc.access.users import User
 from dralloc.api.rbac_v1 import GROUP, PolicyRule
 from dralloc.cel.library.text_format import go_quoted
@@ -24,7 +30,23 @@ FULL_AUTHORITY: Final = (PolicyRule(verbs=(ALL,), api_groups=(ALL,), resources=(
 
 def uncovered_parts(held: Sequence[PolicyRule], wanted: Sequence[PolicyRule]) -> list[PolicyRule]:
     """The smallest parts of the wanted rules that no held rule covers."""
-    return [part for rule in wanted for part in _parts(rule) if not any(_covers(each, part) for each in held)]
+    by_resource = index_by_resource(held)
+    on_paths = [rule for rule in held if rule.non_resource_urls and not rule.resource_names]
+    return [
+        part
+        for rule in wanted
+        for part in _parts(rule)
+        if not (_covers_url(on_paths, part) if part.non_resource_urls else _covers_resource(by_resource, part))
+    ]
+
+
+def count_parts(rules: Sequence[PolicyRule]) -> int:
+    """The number of the smallest parts of the rules."""
+    return sum(
+        len(rule.verbs)
+        * (len(rule.api_groups) * len(rule.resources) * max(len(rule.resource_names), 1) + len(rule.non_resource_urls))
+        for rule in rules
+    )
 
 
 def escalation_refusal(user: User, held: RulesOfUser, wanted: Sequence[PolicyRule], resource: str) -> str:
@@ -56,31 +78,25 @@ def _parts(rule: PolicyRule) -> Iterator[PolicyRule]:
             yield PolicyRule(verbs=(verb,), non_resource_urls=(url,))
 
 
-def _covers(held: PolicyRule, part: PolicyRule) -> bool:
-    if not _includes(held.verbs, part.verbs[0]):
-        return False
-    if part.non_resource_urls:
-        return not held.resource_names and includes_url(held.non_resource_urls, part.non_resource_urls[0])
-    resource = part.resources[0]
-    names = part.resource_names
-    return (
-        _includes(held.api_groups, part.api_groups[0])
-        and includes_resource(held.resources, resource, resource.partition("/")[2])
-        and (not held.resource_names or (bool(names) and names[0] in held.resource_names))
+def _covers_url(held: Sequence[PolicyRule], part: PolicyRule) -> bool:
+    return any(allows_path(rule, part.verbs[0], part.non_resource_urls[0]) for rule in held)
+
+
+def _covers_resource(held: Mapping[str, Sequence[ResourceRule]], part: PolicyRule) -> bool:
+    verb, group, resource = part.verbs[0], part.api_groups[0], part.resources[0]
+    return any(
+        rule.allows(verb, group) and (not rule.names or not rule.names.isdisjoint(part.resource_names))
+        for named in names_of_resource(resource, resource.partition("/")[2])
+        for rule in held.get(named, ())
     )
-
-
-def _includes(values: Sequence[str], value: str) -> bool:
-    return ALL in values or value in values
 
 
 def _joined(parts: Sequence[PolicyRule]) -> list[PolicyRule]:
     """The parts, with those that differ in their verb only as one rule. Parts with a URL stay apart."""
-    joined: dict[PolicyRule, tuple[str, ...]] = {}
+    joined: dict[PolicyRule, list[str]] = {}
     for part in parts:
-        key = part if part.non_resource_urls else replace(part, verbs=())
-        joined[key] = joined.get(key, ()) + part.verbs
-    return [rule if rule.non_resource_urls else replace(rule, verbs=verbs) for rule, verbs in joined.items()]
+        joined.setdefault(part if part.non_resource_urls else replace(part, verbs=()), []).extend(part.verbs)
+    return [rule if rule.non_resource_urls else replace(rule, verbs=tuple(verbs)) for rule, verbs in joined.items()]
 
 
 def _shown(rule: PolicyRule) -> str:

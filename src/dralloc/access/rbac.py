@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from dralloc.access.access_request import AccessRequest
 from dralloc.access.authorizer import Decision, Opinion
-from dralloc.access.rule_matches import ALL, ResourceRule, allows_path
+from dralloc.access.rule_matches import ResourceRule, allows_path, index_by_resource, names_of_resource
 from dralloc.access.users import User
 from dralloc.api.rbac_v1 import GROUP, ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject
 from dralloc.cel.library.text_format import go_quoted
@@ -174,7 +174,7 @@ class RbacAuthorizer:
     def _answer(self, request: AccessRequest) -> Decision | _ByName:
         """The answer for every name at once."""
         verb, group, full_resource = request.verb, request.group, request.full_resource
-        named = (full_resource, ALL, f"*/{request.subresource}") if request.subresource else (full_resource, ALL)
+        named = names_of_resource(full_resource, request.subresource)
         by_name: dict[str, Decision] = {}
         errors: list[str] = []
         for subject in self._subjects_of(request.user, request.namespace):
@@ -250,24 +250,8 @@ class _RoleGrants:
     @property
     def by_resource(self) -> Mapping[str, Sequence[ResourceRule]]:
         if self._by_resource is None:
-            self._by_resource = _index_of(self.rules)
+            self._by_resource = index_by_resource(self.rules)
         return self._by_resource
-
-
-def _index_of(rules: Iterable[PolicyRule]) -> dict[str, Sequence[ResourceRule]]:
-    several: dict[str, list[ResourceRule]] = {}
-    index: dict[str, Sequence[ResourceRule]] = {}
-    for rule in rules:
-        compiled = ResourceRule.of(rule)
-        # One for all resources that no other rule names: most of a large index.
-        alone = (compiled,)
-        for resource in dict.fromkeys(rule.resources):
-            known = index.setdefault(resource, alone)
-            if known is not alone:
-                if resource not in several:
-                    index[resource] = several[resource] = [*known]
-                several[resource].append(compiled)
-    return index
 
 
 class _Binding:

@@ -6,7 +6,7 @@ subresource of every resource. Other stars have no meaning in names.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -22,22 +22,37 @@ class ResourceRule(Struct, frozen=True, gc=False):
     verbs: frozenset[str]
     groups: frozenset[str]
     # Empty: every name.
-    names: tuple[str, ...]
+    names: frozenset[str]
 
     @staticmethod
     def of(rule: PolicyRule) -> ResourceRule:
-        return ResourceRule(frozenset(rule.verbs), frozenset(rule.api_groups), rule.resource_names)
+        return ResourceRule(frozenset(rule.verbs), frozenset(rule.api_groups), frozenset(rule.resource_names))
 
     def allows(self, verb: str, group: str) -> bool:
         """True if the rule allows the verb on the names that it lists."""
         return (verb in self.verbs or ALL in self.verbs) and (group in self.groups or ALL in self.groups)
 
 
-def includes_resource(resources: Collection[str], full_resource: str, subresource: str) -> bool:
-    """True if the resources of a rule include this one."""
-    if full_resource in resources or ALL in resources:
-        return True
-    return bool(subresource) and f"*/{subresource}" in resources
+def index_by_resource(rules: Iterable[PolicyRule]) -> dict[str, Sequence[ResourceRule]]:
+    """The rules by each resource that they name."""
+    several: dict[str, list[ResourceRule]] = {}
+    index: dict[str, Sequence[ResourceRule]] = {}
+    for rule in rules:
+        compiled = ResourceRule.of(rule)
+        # One for all resources that no other rule names: most of a large index.
+        alone = (compiled,)
+        for resource in dict.fromkeys(rule.resources):
+            known = index.setdefault(resource, alone)
+            if known is not alone:
+                if resource not in several:
+                    index[resource] = several[resource] = [*known]
+                several[resource].append(compiled)
+    return index
+
+
+def names_of_resource(full_resource: str, subresource: str) -> tuple[str, ...]:
+    """The names under which rules include a resource."""
+    return (full_resource, ALL, f"*/{subresource}") if subresource else (full_resource, ALL)
 
 
 def allows_path(rule: PolicyRule, verb: str, path: str) -> bool:

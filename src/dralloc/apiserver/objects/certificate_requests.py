@@ -64,7 +64,8 @@ class CertificateRequestCheck:
     def __init__(self, decide: Callable[[AccessRequest], Decision]) -> None:
         self._decide = decide
 
-    async def check(self, target: WriteTarget, new: ApiObject, old: ApiObject | None) -> None:
+    async def check(self, target: WriteTarget, sent: SentObject, old: ApiObject | None) -> None:
+        new = sent.object
         assert isinstance(new, UnstructuredObject), "requests are modelled in part"
         if old is None:
             self._check_new(new)

@@ -6,22 +6,35 @@ The right `escalate` on a role, or `bind` on the role that a binding refers to, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
 from dralloc.access.access_request import AccessRequest
 from dralloc.access.authorizer import Decision
-from dralloc.access.escalation import FULL_AUTHORITY, escalation_refusal, uncovered_parts
+from dralloc.access.escalation import FULL_AUTHORITY, count_parts, escalation_refusal, uncovered_parts
+from dralloc.access.rbac import RulesOfUser
 from dralloc.access.users import ADMINS
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
 from dralloc.api.rbac_v1 import GROUP, ClusterRole, PolicyRule, Role, RoleBinding, RoleRef
 from dralloc.api.unstructured_object import UnstructuredObject, view
+from dralloc.apiserver.http.flow_control import compute
 from dralloc.apiserver.http.statuses import forbidden, not_found
+from dralloc.apiserver.objects.request_bodies import SentObject
 from dralloc.apiserver.objects.stored_policy import StoredPolicy
 from dralloc.apiserver.objects.write_target import WriteTarget
 from dralloc.primitives.errors import ApiError, BadRequest
 
-_AGGREGATION: str = "must have cluster-admin privileges to use the aggregationRule"
+# To compare a part, or to index a rule, takes a few microseconds.
+COMPARISON_WORK: Final = 16
+# More than any role has; a comparison takes up to a second.
+PARTS_MAX: Final = 100_000
+
+_AGGREGATION: Final = "must have cluster-admin privileges to use the aggregationRule"
+_TOO_MANY_PARTS: Final = (
+    "the rules are {} combinations of a verb with a group, resource and name, or with a URL, "
+    f"and at most {PARTS_MAX} can be compared with the rights of the user: use several roles, or rules with *"
+)
 
 
 class EscalationCheck:
@@ -31,34 +44,35 @@ class EscalationCheck:
         self._policy = policy
         self._decide = decide
 
-    async def check(self, target: WriteTarget, new: ApiObject, old: ApiObject | None) -> None:
+    async def check(self, target: WriteTarget, sent: SentObject, old: ApiObject | None) -> None:
         """Raises `Forbidden` or, for a binding to a missing role, `NotFound`. `old` has its revision."""
         if ADMINS in target.user.groups:
             return
         await self._policy.ready()
-        item, before = _read(target, new), None if old is None else _read(target, old)
+        item = await compute(len(sent.body), _read, target, sent.object)
+        before = None if old is None else await compute(len(sent.body), _read, target, old)
         if before is not None and _changes_only_garbage_collection(item, before):
             return
         if isinstance(item, RoleBinding):
-            self._check_binding(target, item)
+            await self._check_binding(target, item)
         else:
-            self._check_role(target, item, before)
+            await self._check_role(target, item, before)
 
-    def _check_role(self, target: WriteTarget, role: Role, before: Role | RoleBinding | None) -> None:
+    async def _check_role(self, target: WriteTarget, role: Role, before: Role | RoleBinding | None) -> None:
         if self._may(target, "escalate", target.kind.plural, GROUP, target.name):
             return
-        self._check_rules(target, role, role.rules)
+        await self._check_rules(target, role, role.rules)
         if _aggregates(role) or _aggregates(before):
             held = self._policy.rules_of(target.user, target.namespace)
-            if uncovered_parts(held.rules, FULL_AUTHORITY):
+            if await compute(_work(held, FULL_AUTHORITY), uncovered_parts, held.rules, FULL_AUTHORITY):
                 raise forbidden(GROUP, target.kind.plural, role.metadata.name, _AGGREGATION)
 
-    def _check_binding(self, target: WriteTarget, binding: RoleBinding) -> None:
+    async def _check_binding(self, target: WriteTarget, binding: RoleBinding) -> None:
         ref = binding.role_ref
         resource = {"Role": "roles", "ClusterRole": "clusterroles"}.get(ref.kind)
         if resource is not None and self._may(target, "bind", resource, ref.api_group or GROUP, ref.name):
             return
-        self._check_rules(target, binding, self._rules_of_role(target, ref))
+        await self._check_rules(target, binding, self._rules_of_role(target, ref))
 
     def _rules_of_role(self, target: WriteTarget, ref: RoleRef) -> tuple[PolicyRule, ...]:
         if ref.kind not in ("Role", "ClusterRole"):
@@ -73,9 +87,12 @@ class EscalationCheck:
             raise not_found(GROUP, target.kind.plural, ref.name)
         return rules
 
-    def _check_rules(self, target: WriteTarget, item: ApiObject, wanted: Sequence[PolicyRule]) -> None:
+    async def _check_rules(self, target: WriteTarget, item: ApiObject, wanted: Sequence[PolicyRule]) -> None:
         held = self._policy.rules_of(target.user, target.namespace)
-        if why := escalation_refusal(target.user, held, wanted, target.kind.plural):
+        if (parts := count_parts(wanted)) > PARTS_MAX:
+            raise forbidden(GROUP, target.kind.plural, item.metadata.name, _TOO_MANY_PARTS.format(parts))
+        work = _work(held, wanted)
+        if why := await compute(work, escalation_refusal, target.user, held, wanted, target.kind.plural):
             raise forbidden(GROUP, target.kind.plural, item.metadata.name, why)
 
     def _may(self, target: WriteTarget, verb: str, resource: str, group: str, name: str) -> bool:
@@ -83,6 +100,11 @@ class EscalationCheck:
             user=target.user, verb=verb, group=group, resource=resource, namespace=target.namespace, name=name
         )
         return self._decide(asked).allowed
+
+
+def _work(held: RulesOfUser, wanted: Sequence[PolicyRule]) -> int:
+    """The work of a comparison (see `compute`)."""
+    return COMPARISON_WORK * (len(held.rules) + count_parts(wanted))
 
 
 def _read(target: WriteTarget, item: ApiObject) -> Role | RoleBinding:

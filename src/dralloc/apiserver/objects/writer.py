@@ -82,8 +82,8 @@ class Written(Struct, frozen=True, gc=False):
 class WriteCheck(Protocol):
     """Refuses writes that their user has no right to make, before anything says whether the object is valid."""
 
-    async def check(self, target: WriteTarget, new: ApiObject, old: ApiObject | None) -> None:
-        """Raises ApiError. `new` is the object as it was sent; `old` has its revision."""
+    async def check(self, target: WriteTarget, sent: SentObject, old: ApiObject | None) -> None:
+        """Raises ApiError. `old` has its revision."""
 
 
 class ObjectChange(Struct, frozen=True, kw_only=True, gc=False):
@@ -135,7 +135,7 @@ class Writer:
         labels = await self.namespaces.labels_for_create(target.kind, target.namespace)
         self._check_node(target, CREATE, sent.object)
         if (check := self.checks.get(target.kind.kind)) is not None:
-            await check.check(target, sent.object, None)
+            await check.check(target, sent, None)
         if target.verb != "create":
             self._check_create(target)
         if isinstance(sent.object, UnstructuredObject) and target.kind is POD:
@@ -191,11 +191,11 @@ class Writer:
         check = self.checks.get(target.kind.kind)
 
         async def attempt(record: Record) -> Written:
-            if check is not None:
-                sent = await compute(change.size, change.make, record)
-                old = from_stored(target.kind, record.value)
-                await check.check(target, sent.object, _with_revision(old, record.revision))
             work = _work_on(target, len(record.value) + change.size)
+            if check is not None:
+                sent = await compute(work, change.make, record)
+                old = await compute(work, from_stored, target.kind, record.value)
+                await check.check(target, sent, _with_revision(old, record.revision))
             made = await compute(work, self._make_changed, target, change, record, labels)
             try:
                 return await self._store_changed(target, made, record)
