@@ -1,4 +1,4 @@
-"""Requests that are small and yet long to answer leave the event loop."""
+"""Requests that are small and yet long to answer leave the event loop, and so does what the server does by itself."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dralloc.access.users import ADMINISTRATOR
+from dralloc.access.users import ADMINISTRATOR, User
 from dralloc.apiserver.http import compute_threads
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import Authenticator
+from dralloc.apiserver.http.flow_control import SERVER
 from dralloc.apiserver.http.listener import ListenAddress, listen
+from dralloc.apiserver.objects.escalation_check import PARTS_MAX
+from dralloc.apiserver.server_process import ServerSettings, run_server
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.kubeconfig import ConnectionConfig
 from dralloc.client.transport import ClientRequest
-from tests.support.api_server import api_server
+from tests.support.api_server import TOKEN, api_application, api_server
 from tests.support.local_api import AS_TABLE, CLAIMS, claim_document
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -56,9 +60,11 @@ REQUESTS = [
 
 
 class Counted:
-    """How many computations have left the loop."""
+    """How many computations have left the loop, and for whom."""
 
-    threads = 0
+    def __init__(self) -> None:
+        self.threads = 0
+        self.users: set[str] = set()
 
 
 @pytest.fixture
@@ -68,6 +74,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
 
     async def count(self: Any, user: str, work: Callable[[], Any]) -> Any:
         counter.threads += 1
+        counter.users.add(user)
         return await run(self, user, work)
 
     monkeypatch.setattr(compute_threads.ComputeThreads, "run", count)
@@ -212,3 +219,112 @@ def test_many_small_events_stay_on_the_loop(counted: Counted) -> None:
 
     asyncio.run(main())
     assert counted.threads == 0
+
+
+# --- the server's own tasks -----------------------------------------------------------------------------------
+
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles"
+CLUSTER_ROLE_BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+CLUSTER_ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+
+
+async def created(client: HttpTransport, path: str, document: dict[str, Any]) -> dict[str, Any]:
+    response = await client.send(ClientRequest(method="POST", path=path, body=json.dumps(document).encode()))
+    assert response.status == 201
+    return json.loads(response.body)  # type: ignore[no-any-return]
+
+
+async def seen(client: HttpTransport, path: str, name: str, holds: Callable[[dict[str, Any]], bool]) -> None:
+    """Watches an object until the condition holds."""
+    query = {"watch": "1", "fieldSelector": f"metadata.name={name}"}
+    told = b""
+    async with asyncio.timeout(60), client.stream(ClientRequest(method="GET", path=path, query=query)) as stream:
+        async for piece in stream.pieces():
+            *lines, told = (told + piece).split(b"\n")
+            if any(holds(json.loads(line)["object"]) for line in lines):
+                return
+
+
+@asynccontextmanager
+async def client_of_server(directory: Path) -> AsyncIterator[HttpTransport]:
+    async with run_server(ServerSettings(data_dir=directory, port=0, insecure_http=True)) as server:
+        client = HttpTransport(ConnectionConfig(server=server.url))
+        yield client
+        await client.close()
+
+
+def test_rules_of_roles_are_aggregated_off_the_loop(counted: Counted, tmp_path: Path) -> None:
+    rules = [{"apiGroups": [f"g{number}"], "resources": ["r"], "verbs": ["get"]} for number in range(2_000)]
+
+    async def main() -> None:
+        async with client_of_server(tmp_path) as client:
+            selectors = {"clusterRoleSelectors": [{"matchLabels": {"part": "yes"}}]}
+            await created(client, CLUSTER_ROLES, {"metadata": {"name": "whole"}, "aggregationRule": selectors})
+            counted.users.clear()
+            part = {"metadata": {"name": "part", "labels": {"part": "yes"}}, "rules": rules}
+            await created(client, CLUSTER_ROLES, part)
+            await seen(client, CLUSTER_ROLES, "whole", lambda role: len(role["rules"] or ()) == len(rules))
+
+    asyncio.run(main())
+    assert SERVER.name in counted.users
+
+
+def test_references_to_many_owners_are_removed_off_the_loop(counted: Counted, tmp_path: Path) -> None:
+    def owner(name: str, uid: str) -> dict[str, str]:
+        return {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid}
+
+    async def main() -> None:
+        async with client_of_server(tmp_path) as client:
+            alive = await created(client, CONFIG_MAPS, {"metadata": {"name": "alive"}})
+            owners = [owner(f"gone-{number}", str(number)) for number in range(3_000)]
+            owners.append(owner("alive", alive["metadata"]["uid"]))
+            counted.users.clear()
+            await created(client, CONFIG_MAPS, {"metadata": {"name": "owned", "ownerReferences": owners}})
+            await seen(client, CONFIG_MAPS, "owned", lambda found: found["metadata"]["ownerReferences"] == owners[-1:])
+
+    asyncio.run(main())
+    assert SERVER.name in counted.users
+
+
+@pytest.mark.parametrize(
+    ("groups", "leaves", "why"),
+    [
+        pytest.param(2, False, "permissions not currently held", id="few"),
+        pytest.param(100, True, "permissions not currently held", id="many"),
+        pytest.param(1_000, False, f"at most {PARTS_MAX} can be compared", id="too many"),
+    ],
+)
+def test_rights_are_compared_off_the_loop(groups: int, leaves: bool, why: str, counted: Counted) -> None:
+    """A rule of some kilobytes stands for as many rights as the product of its groups, resources and verbs."""
+    names = [f"n{number}" for number in range(groups)]
+    rule = {"apiGroups": names, "resources": names, "verbs": ["get"]}
+    role = {"metadata": {"name": "r"}, "rules": [rule]}
+    may_write = {
+        "metadata": {"name": "w"},
+        "rules": [{"apiGroups": ["*"], "resources": ["roles"], "verbs": ["create"]}],
+    }
+    binding = {
+        "metadata": {"name": "b"},
+        "subjects": [{"kind": "User", "name": "alice", "apiGroup": "rbac.authorization.k8s.io"}],
+        "roleRef": {"kind": "ClusterRole", "name": "w", "apiGroup": "rbac.authorization.k8s.io"},
+    }
+
+    async def main() -> bytes:
+        async with (
+            api_application({"alice": User(name="alice")}, enforces_roles=True) as application,
+            listen(application, ListenAddress()) as url,
+        ):
+            administrator = HttpTransport(ConnectionConfig(server=url, token=TOKEN))
+            await created(administrator, CLUSTER_ROLES, may_write)
+            await created(administrator, CLUSTER_ROLE_BINDINGS, binding)
+            await administrator.close()
+            alice = HttpTransport(ConnectionConfig(server=url, token="alice"))
+            counted.threads = 0
+            response = await alice.send(ClientRequest(method="POST", path=ROLES, body=json.dumps(role).encode()))
+            assert response.status == 403
+            await alice.close()
+            return response.body
+
+    assert why.encode() in asyncio.run(main())
+    assert bool(counted.threads) is leaves

@@ -139,14 +139,16 @@ class ApiServer:
             checks=self._write_checks(),
             quotas=guards.quotas,
         )
-        self._aggregator = RoleAggregator(store, self._writer, self._resources)
+        policy = self._policy
+        self._aggregator = RoleAggregator(policy, self._writer, self._resources) if policy is not None else None
         self._default_accounts = DefaultAccounts(store, self._writer)
         self._issuer = CertificateIssuer(store, self._writer, clock, signer) if signer is not None else None
         deleter = Deleter(self._writer, clock, guards.uses.hold_removal if guards_devices else None)
         self._collector = GarbageCollector(store, self._writer, deleter)
         self._expiry = EventExpiry(store, clock, deleter)
         self._background: tuple[Stoppable, ...] = (
-            *(self._aggregator, self._default_accounts, self._collector, self._expiry),
+            *((self._aggregator,) if self._aggregator is not None else ()),
+            *(self._default_accounts, self._collector, self._expiry),
             *((self._issuer,) if self._issuer is not None else ()),
             *(self._access, guards),
         )
@@ -182,7 +184,7 @@ class ApiServer:
         for kind, objects in ((NAMESPACE, initial_namespaces()), (PRIORITY_CLASS, system_classes())):
             for name, document in objects:
                 await self._writer.create_initial(kind, name, document)
-        if self._policy is not None:
+        if self._policy is not None and self._aggregator is not None:
             await bootstrap_policy(self._writer, self._gates)
             await self._aggregator.start()
             await self._default_accounts.start()

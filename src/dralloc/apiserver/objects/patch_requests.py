@@ -89,9 +89,11 @@ async def _apply(writer: Writer, target: WriteTarget, applied: Json, options: Wr
     raise conflict(target.kind.group, target.kind.plural, target.name)
 
 
-def applied_change(writer: Writer, target: WriteTarget, applied: Document, options: WriteOptions) -> ObjectChange:
-    """The change that an apply makes of an object that exists."""
-    return _applied_change(target, _merger(writer, target, applied, options), size=0)
+def applied_change(
+    writer: Writer, target: WriteTarget, applied: Document, options: WriteOptions, size: int
+) -> ObjectChange:
+    """The change that an apply of about so many bytes makes of an object that exists."""
+    return _applied_change(target, _merger(writer, target, applied, options), size)
 
 
 def _applied_change(target: WriteTarget, merged: Callable[[Document | None], SentObject], size: int) -> ObjectChange:

@@ -9,50 +9,52 @@ from dralloc.access.role_aggregation import aggregated_rules
 from dralloc.access.users import ADMINS, User
 from dralloc.api.rbac_v1 import ClusterRole, PolicyRule, rules_as_json
 from dralloc.api.registry import CLUSTER_ROLE
-from dralloc.api.unstructured_object import UnstructuredObject, view
 from dralloc.apiserver.documents.json_documents import Document
+from dralloc.apiserver.http.flow_control import compute
 from dralloc.apiserver.http.query_options import WriteOptions
-from dralloc.apiserver.objects.api_resources import ResourceTable, name_of
+from dralloc.apiserver.objects.api_resources import ResourceTable
 from dralloc.apiserver.objects.change_loop import ChangeLoop
 from dralloc.apiserver.objects.patch_requests import applied_change
-from dralloc.apiserver.objects.store_view import KindIndex
-from dralloc.apiserver.objects.stored_form import from_stored
+from dralloc.apiserver.objects.stored_policy import StoredPolicy
 from dralloc.apiserver.objects.write_target import WriteTarget
 from dralloc.apiserver.objects.writer import Writer
 from dralloc.primitives.errors import ApiError, NotFound
-from dralloc.store.interface import Store
-from dralloc.store.records import Record
 
 MANAGER: Final = "clusterrole-aggregation-controller"
 CONTROLLER: Final = User(name=f"system:serviceaccount:kube-system:{MANAGER}", groups=(ADMINS,))
+# The work that a rule makes when roles are compared and written (see `compute`).
+RULE_WORK: Final = 100
 
 _logger = logging.getLogger(__name__)
 
 
-class RoleAggregator(KindIndex):
-    """Follows all ClusterRoles from `start` on."""
+class RoleAggregator:
+    """Follows the ClusterRoles of the policy from `start` on."""
 
-    def __init__(self, store: Store, writer: Writer, resources: ResourceTable) -> None:
-        super().__init__(store, CLUSTER_ROLE)
+    def __init__(self, policy: StoredPolicy, writer: Writer, resources: ResourceTable) -> None:
+        self._policy = policy
         self._resource = resources.hub(CLUSTER_ROLE)
         self._writer = writer
-        self._roles: dict[str, ClusterRole] = {}
         self._loop = ChangeLoop(self._aggregate, does="aggregate cluster roles")
 
     async def start(self) -> None:
         """Fill the stored roles, then keep them up to date in the background."""
-        await self.ready()
+        self._policy.on_cluster_roles(self._loop.wake)
+        await self._policy.ready()
         await self._aggregate()
         self._loop.start()
 
     async def stop(self) -> None:
         await self._loop.stop()
-        await super().stop()
 
     async def _aggregate(self) -> None:
         """Write the rules of all roles that aggregate."""
-        for role in list(self._roles.values()):
-            rules = aggregated_rules(role, self._roles.values())
+        roles = self._policy.cluster_roles
+        work = RULE_WORK * sum(1 + len(role.rules) for role in roles)
+        for role in roles:
+            if role.aggregation_rule is None:
+                continue
+            rules = await compute(work, aggregated_rules, role, roles)
             if rules is None or rules == role.rules:
                 continue
             try:
@@ -68,17 +70,8 @@ class RoleAggregator(KindIndex):
             resource=self._resource, user=CONTROLLER, name=role.metadata.name, manager=MANAGER, manager_named=True
         )
         applied: Document = {"apiVersion": self._resource.api_version, "kind": CLUSTER_ROLE.kind}
+        size = RULE_WORK * len(rules)
         if rules:
-            applied["rules"] = rules_as_json(rules)
-        await self._writer.change(target, applied_change(self._writer, target, applied, WriteOptions(force=True)))
-
-    def _forget_all(self) -> None:
-        self._roles.clear()
-
-    def _learn(self, key: str, record: Record | None) -> None:
-        self._roles.pop(name_of(key), None)
-        if record is not None:
-            stored = from_stored(CLUSTER_ROLE, record.value)
-            assert isinstance(stored, UnstructuredObject), "roles are modelled in part"
-            self._roles[name_of(key)] = view(stored, ClusterRole)
-        self._loop.wake()
+            applied["rules"] = await compute(size, rules_as_json, rules)
+        change = applied_change(self._writer, target, applied, WriteOptions(force=True), size)
+        await self._writer.change(target, change)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from dralloc.access.access_request import AccessRequest
 from dralloc.access.authorizer import Decision
 from dralloc.access.rbac import RbacAuthorizer, RulesOfUser
 from dralloc.access.users import User
+from dralloc.api.codec import decode_again
 from dralloc.api.kind import Kind
 from dralloc.api.rbac_v1 import ClusterRole, Role, RoleBinding
 from dralloc.api.registry import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING
-from dralloc.api.unstructured_object import UnstructuredObject, view
 from dralloc.apiserver.objects.store_view import KindIndex
-from dralloc.apiserver.objects.stored_form import from_stored
 from dralloc.store.interface import Store
 from dralloc.store.records import Record
 
@@ -37,6 +37,10 @@ class StoredPolicy:
         objects = self._indexes[CLUSTER_ROLE.kind].objects.values()
         return [item for item in objects if isinstance(item, ClusterRole)]
 
+    def on_cluster_roles(self, changed: Callable[[], None]) -> None:
+        """Call `changed` after each change of a ClusterRole."""
+        self._indexes[CLUSTER_ROLE.kind].changed = changed
+
     async def ready(self) -> None:
         """Wait until decisions follow every change that the store has delivered."""
         for index in self._indexes.values():
@@ -59,6 +63,7 @@ class _PolicyIndex(KindIndex):
     def __init__(self, store: Store, kind: Kind, rbac: RbacAuthorizer) -> None:
         super().__init__(store, kind)
         self.objects: dict[str, Role | RoleBinding] = {}
+        self.changed: Callable[[], None] | None = None
         self._rbac = rbac
 
     def _forget_all(self) -> None:
@@ -69,16 +74,13 @@ class _PolicyIndex(KindIndex):
     def _learn(self, key: str, record: Record | None) -> None:
         before = self.objects.pop(key, None)
         if record is not None:
-            self.objects[key] = item = _read(self._kind, record)
+            # Only the fields that decisions need: a role can have as many rules as fit into a request.
+            assert self._kind.view is not None, "roles are modelled in part"
+            item = decode_again(record.value, self._kind.view)
+            assert isinstance(item, Role | RoleBinding), "the view of a role or binding"
+            self.objects[key] = item
             self._rbac.put(item)
         elif before is not None:
             self._rbac.remove(before)
-
-
-def _read(kind: Kind, record: Record) -> Role | RoleBinding:
-    stored = from_stored(kind, record.value)
-    assert isinstance(stored, UnstructuredObject), "roles are modelled in part"
-    assert kind.view is not None, "roles are modelled in part"
-    item = view(stored, kind.view)
-    assert isinstance(item, Role | RoleBinding), "the view of a role or binding"
-    return item
+        if self.changed is not None:
+            self.changed()
