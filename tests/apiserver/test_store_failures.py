@@ -1,12 +1,16 @@
-"""Writes that the store refuses: users get 503, and the log says why, but not for each of them."""
+"""Writes that the store refuses: users get 503, and log and health say why."""
 
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from pathlib import Path
 
 import pytest
 
+from dralloc.store.interface import HistoryLimits
 from dralloc.store.sqlite import SqliteStore
+from dralloc.store.sqlite_file import SqliteFile
 from tests.support.api_server import api_server
 from tests.support.local_api import CLAIMS, LocalApi, claim_document
 from tests.support.small_disk import SmallDisk
@@ -30,3 +34,26 @@ def test_a_full_disk_is_in_the_log(small_disk: SmallDisk, caplog: pytest.LogCapt
     (message,) = [record.message for record in caplog.records if "requests that the store refused" in record.message]
     assert message.startswith("requests that the store refused: 1 (")
     assert "disk is full" in message
+
+
+def test_a_server_that_must_be_started_again_is_not_healthy(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+
+    async def health(api: LocalApi) -> dict[str, int]:
+        return {path: (await api.call("GET", path)).code for path in ("/livez", "/healthz", "/readyz", "/livez/ping")}
+
+    async def main() -> None:
+        file = SqliteFile(path)
+        async with SqliteStore(file, file.load(HistoryLimits())) as store, api_server(store=store) as server:
+            api = LocalApi(server)
+            assert set((await health(api)).values()) == {200}
+            # A stand-in for a disk that fails: what a failed commit left behind is not known.
+            file._connection.execute("ALTER TABLE version RENAME TO gone")
+            assert (await api.call("POST", CLAIMS, claim_document("c"))).code == 500
+            assert (await api.call("POST", CLAIMS, claim_document("c"))).code == 503
+            assert await health(api) == {"/livez": 503, "/healthz": 503, "/readyz": 503, "/livez/ping": 200}
+            assert "start the server again" in (await api.call("GET", "/livez")).document
+            assert (await api.call("GET", CLAIMS)).code == 200
+
+    asyncio.run(main())
+    assert sqlite3.connect(path).execute("SELECT count(*) FROM gone").fetchone()[0]

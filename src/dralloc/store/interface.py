@@ -16,7 +16,7 @@ from typing import Self
 
 import msgspec
 
-from dralloc.store.errors import BadPageToken
+from dralloc.store.errors import BadPageToken, StoreError
 from dralloc.store.records import Record, StoreEvent
 
 FIRST_REVISION = 1
@@ -142,6 +142,11 @@ class Store(ABC):
     @abstractmethod
     def newest_seen(self) -> int:
         """The newest revision in any answer of the store: at least that of every write acknowledged before the last read began."""
+
+    @property
+    def failure(self) -> StoreError | None:
+        """Why no write succeeds until the store is opened again."""
+        return None
 
     @abstractmethod
     async def current_revision(self) -> int:

@@ -75,6 +75,10 @@ class SqliteStore(LocalStore):
             file.close_unchanged()
             raise
 
+    @property
+    def failure(self) -> StoreError | None:
+        return self._file.failure
+
     async def close(self) -> None:
         self._closed = True
         self._work.set()

@@ -98,7 +98,8 @@ class SqliteFile:
         self._clock = clock or SystemClock()
         self._disk = disk = disk or Disk()
         self._survivors = 0
-        self._failure: StoreError | None = None
+        # Why nothing is committed any more: what is on the disk is not known.
+        self.failure: StoreError | None = None
         self._mark: MarkFile | None = None
         self._log_room = LogRoom(log_path(path), disk, bytes_max=LOG_BYTES_MAX)
         with self._explaining_errors():
@@ -198,8 +199,8 @@ class SqliteFile:
 
     def commit(self, events: Sequence[StoreEvent], compaction: Compaction | None) -> None:
         """Commits atomically, or raises StoreFull or StoreUnavailable; returns when it is on disk."""
-        if self._failure is not None:
-            raise self._failure.with_traceback(None)
+        if self.failure is not None:
+            raise self.failure.with_traceback(None)
         with self._explaining_errors():
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
@@ -211,7 +212,7 @@ class SqliteFile:
                 with contextlib.suppress(sqlite3.Error):
                     self._connection.execute("ROLLBACK")
                 if _name(error) not in HARMLESS_ERRORS:
-                    self._failure = StoreUnavailable(f"{self._path}: writing stopped after a failure: {error}")
+                    self.failure = StoreUnavailable(f"{self._path}: writing stopped after a failure: {error}")
                 raise
         if compaction is not None:
             self._survivors = self._survivors_after(compaction)
@@ -226,7 +227,7 @@ class SqliteFile:
         try:
             self._log_room.extend()
         except OSError as error:
-            self._failure = StoreUnavailable(f"{self._path}: writing stopped after a failure: {error.strerror}")
+            self.failure = StoreUnavailable(f"{self._path}: writing stopped after a failure: {error.strerror}")
 
     def mark(self, revision: int) -> None:
         """Notes that everything up to this revision is committed and will be acknowledged."""
@@ -241,7 +242,7 @@ class SqliteFile:
                 self._mark.sync()
 
     def close(self) -> None:
-        if self._failure is not None:
+        if self.failure is not None:
             # SQLite would move writes that are not on the disk into the database, and delete a log that a power failure brings back
             # without them.
             self.close_unchanged()

@@ -38,11 +38,13 @@ class PlainEndpoints:
     async def answer(self, request: HttpRequest, path: str, *, is_ready: bool) -> HttpResponse | None:
         """The response; `None` if there is nothing at the path. `is_ready`: the server has started and is not about to stop."""
         match path:
-            case "/healthz" | "/livez" | "/healthz/ping" | "/livez/ping" | "/readyz/ping":
-                return HttpResponse(body=b"ok", content_type=TEXT)
+            case "/healthz/ping" | "/livez/ping" | "/readyz/ping":
+                return _health()
+            case "/healthz" | "/livez":
+                return _health(self._store_failure())
             case "/readyz" | "/readyz/etcd" | "/healthz/etcd":
                 answers = is_ready and await self._store_answers()
-                return HttpResponse(200 if answers else 503, b"ok" if answers else b"not ready", TEXT)
+                return _health(self._store_failure() if answers else "not ready")
             case "/backup":
                 return HttpResponse(stream=backup_pieces(self._store), content_type="application/jsonl")
             case "/debug/pprof":
@@ -59,6 +61,11 @@ class PlainEndpoints:
             return await compute(DESCRIPTION_WORK, self._description.plain, request, path)
         return self._description.plain(request, path)
 
+    def _store_failure(self) -> str:
+        """Why the server must be started again; empty if it need not. A full disk is no reason: reads and deletions go on."""
+        failure = self._store.failure
+        return f"start the server again: {failure}" if failure is not None else ""
+
     async def _store_answers(self) -> bool:
         try:
             async with asyncio.timeout(STORE_ANSWERS_WITHIN_S):
@@ -66,6 +73,10 @@ class PlainEndpoints:
         except (StoreError, TimeoutError):
             return False
         return True
+
+
+def _health(fault: str = "") -> HttpResponse:
+    return HttpResponse(503 if fault else 200, (fault or "ok").encode(), TEXT)
 
 
 def _with_media_type(request: HttpRequest, media_type: str, document: Document) -> HttpResponse:
