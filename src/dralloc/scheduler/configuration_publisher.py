@@ -39,12 +39,20 @@ class ConfigurationPublisher:
         present = self._strategies()
         if self._published is None or present.typical is not self._published.typical:
             self._published = present
-            for name in published_names(self._settings.names):
-                self._queue.add(name)
+            self._publish()
+
+    def listed(self) -> None:
+        """Publishes again after a list: it may be that of a restored backup, which does not have what was published."""
+        if self._published is not None:
+            self._publish()
 
     async def run(self) -> None:
         """Writes until cancelled."""
         await work(self._queue, self._write, _log_failure)
+
+    def _publish(self) -> None:
+        for name in published_names(self._settings.names):
+            self._queue.add(name)
 
     async def _write(self, name: str) -> None:
         configuration = SchedulerConfiguration(self._settings.class_settings, self._strategies())

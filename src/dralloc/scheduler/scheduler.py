@@ -135,7 +135,7 @@ class Scheduler:
         self.counters.totals = totals.by_driver
         self.counters.follow = lambda: chain(self._fragmentation.follow(), totals.follow())
         self._watches.pods.subscribe(self._pod_changed)
-        self._watches.pods.subscribe_to_lists(lambda _: self._unseen_bindings.listed())
+        self._watches.pods.subscribe_to_lists(self._pods_listed)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._conditions.run())
             tasks.create_task(self._pods.run())
@@ -156,6 +156,10 @@ class Scheduler:
             (pod, filter(None, map(self._cluster.find_claim, claims_used_by(pod)))) for pod in placed
         )
         self._publisher.check()
+
+    def _pods_listed(self, _revision: int) -> None:
+        self._unseen_bindings.listed()
+        self._publisher.listed()
 
     def _exists(self, pod: Pod) -> bool:
         return self._pending.find(queue_key(pod)) is not None
