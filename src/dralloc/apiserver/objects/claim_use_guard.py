@@ -41,15 +41,19 @@ from dralloc.store.records import Record
 FENCE: Final = "claim-use"
 
 
-class _PodUse(msgspec.Struct, frozen=True, gc=False):
-    """The claims that a bound pod uses, by key; true for those that must have been made for it."""
-
+class _BoundPod(msgspec.Struct, frozen=True, gc=False):
     uid: str
     name: str
     node: str
+    # Its PodGroup, which claims can be made and reserved for.
+    group: str
+
+
+class _PodUse(msgspec.Struct, frozen=True, gc=False):
+    """The claims that a bound pod uses, by key; true for those that must have been made for it."""
+
+    pod: _BoundPod
     claims: tuple[tuple[str, bool], ...]
-    # The pod's PodGroup, which claims can be made and reserved for.
-    group: str = ""
 
 
 class _Consumers(msgspec.Struct, frozen=True, gc=False):
@@ -66,8 +70,8 @@ class _Consumers(msgspec.Struct, frozen=True, gc=False):
             frozenset([consumer.name for consumer in listed if is_group(consumer)]),
         )
 
-    def include(self, use: _PodUse) -> bool:
-        return use.uid in self.pods or use.group in self.groups
+    def include(self, pod: _BoundPod) -> bool:
+        return pod.uid in self.pods or pod.group in self.groups
 
 
 class ClaimInUse(Conflict):
@@ -81,7 +85,7 @@ class ClaimUseGuard:
         self._store = store
         self._view: GuardedView[_PodUse] | None = None
         # By the keys of claims.
-        self._users: defaultdict[str, Counter[tuple[_PodUse, bool]]] = defaultdict(Counter)
+        self._users: defaultdict[str, Counter[tuple[_BoundPod, bool]]] = defaultdict(Counter)
         self._released: Counter[str] = Counter()
 
     async def hold(self, key: str, new: ApiObject, old: ApiObject | None) -> Hold | None:
@@ -122,14 +126,14 @@ class ClaimUseGuard:
         view = await self._ready()
         for claim_key, _ in use.claims:
             if self._released[claim_key]:
-                raise _not_bindable(use, f"claim {name_of(claim_key)} is being deallocated")
+                raise _not_bindable(use.pod, f"claim {name_of(claim_key)} is being deallocated")
         hold = view.hold(key, use)
         if not by_scheduler:
             return hold
         # From now on the claims cannot be deallocated, so what they are now they stay.
         try:
             for claim_key, is_own in use.claims:
-                await self._check_usable(use, claim_key, is_own)
+                await self._check_usable(use.pod, claim_key, is_own)
         except BaseException:
             hold.release()
             raise
@@ -145,30 +149,30 @@ class ClaimUseGuard:
         await self._view.ready()
         return self._view
 
-    async def _check_usable(self, use: _PodUse, claim_key: str, is_own: bool) -> None:
+    async def _check_usable(self, pod: _BoundPod, claim_key: str, is_own: bool) -> None:
         record = await self._store.get(claim_key)
         if record is None:
             # The pod's status can name a claim that a restored backup does not have.
-            raise _not_bindable(use, f"claim {name_of(claim_key)} does not exist")
+            raise _not_bindable(pod, f"claim {name_of(claim_key)} does not exist")
         claim = _read_claim(record.value)
         allocation = claim.status.allocation
-        if is_own and not _is_owned(claim, use):
-            raise _not_bindable(use, f"claim {name_of(claim_key)} was not made for it")
+        if is_own and not _is_owned(claim, pod):
+            raise _not_bindable(pod, f"claim {name_of(claim_key)} was not made for it")
         if allocation is None:
-            raise _not_bindable(use, f"claim {name_of(claim_key)} is not allocated")
-        if not allocation.reserved_for_any_pod and not _Consumers.of(claim).include(use):
-            raise _not_bindable(use, f"claim {name_of(claim_key)} is not reserved for it")
-        if allocation.node_selector is None or (node := await self._store.get(key_of(NODE, "", use.node))) is None:
+            raise _not_bindable(pod, f"claim {name_of(claim_key)} is not allocated")
+        if not allocation.reserved_for_any_pod and not _Consumers.of(claim).include(pod):
+            raise _not_bindable(pod, f"claim {name_of(claim_key)} is not reserved for it")
+        if allocation.node_selector is None or (node := await self._store.get(key_of(NODE, "", pod.node))) is None:
             return
-        if not matches(allocation.node_selector, NodeFacts(use.node, _read_metadata(node.value).labels)):
-            raise _not_bindable(use, f"the devices of claim {name_of(claim_key)} are not available on node {use.node}")
+        if not matches(allocation.node_selector, NodeFacts(pod.node, _read_metadata(node.value).labels)):
+            raise _not_bindable(pod, f"the devices of claim {name_of(claim_key)} are not available on node {pod.node}")
 
-    def _users_of(self, key: str, claim: ResourceClaim) -> Iterator[_PodUse]:
+    def _users_of(self, key: str, claim: ResourceClaim) -> Iterator[_BoundPod]:
         """A pod that the claim is reserved for uses it, whatever has become of the claim's owner references since."""
         consumers = _Consumers.of(claim)
-        for use, is_own in self._users.get(key, ()):
-            if not is_own or _is_owned(claim, use) or use.uid in consumers.pods:
-                yield use
+        for pod, is_own in self._users.get(key, ()):
+            if not is_own or _is_owned(claim, pod) or pod.uid in consumers.pods:
+                yield pod
 
     def _hold_release(self, view: GuardedView[_PodUse], key: str) -> Hold:
         self._released[key] += 1
@@ -177,9 +181,10 @@ class ClaimUseGuard:
     def _add(self, use: _PodUse, sign: int) -> None:
         for key, is_own in use.claims:
             users = self._users[key]
-            users[use, is_own] += sign
-            if not users[use, is_own]:
-                del users[use, is_own]
+            user = use.pod, is_own
+            users[user] += sign
+            if not users[user]:
+                del users[user]
                 if not users:
                     del self._users[key]
 
@@ -220,7 +225,8 @@ def _use_of(pod: PodClaims) -> _PodUse | None:
     claims = {key_of(RESOURCE_CLAIM, namespace, use.claim): use.is_own for use in claims_of(pod)}
     if not claims:
         return None
-    return _PodUse(pod.metadata.uid, pod.metadata.name, pod.spec.node_name, tuple(claims.items()), group_name(pod))
+    bound = _BoundPod(pod.metadata.uid, pod.metadata.name, pod.spec.node_name, group_name(pod))
+    return _PodUse(bound, tuple(claims.items()))
 
 
 def _check_claims_made(pod: PodClaims) -> None:
@@ -230,9 +236,9 @@ def _check_claims_made(pod: PodClaims) -> None:
         raise conflict("", "pods/binding", pod.metadata.name, why)
 
 
-def _is_owned(claim: ResourceClaim, use: _PodUse) -> bool:
+def _is_owned(claim: ResourceClaim, pod: _BoundPod) -> bool:
     owner = controller_of(claim.metadata)
-    return (owner is not None and owner.uid == use.uid) or is_made_for_group(claim, use.group)
+    return (owner is not None and owner.uid == pod.uid) or is_made_for_group(claim, pod.group)
 
 
 def _is_removed(claim: ResourceClaim) -> bool:
@@ -240,11 +246,11 @@ def _is_removed(claim: ResourceClaim) -> bool:
     return claim.metadata.deletion_timestamp is not None and not claim.metadata.finalizers
 
 
-def _in_use(key: str, user: _PodUse) -> ClaimInUse:
+def _in_use(key: str, user: _BoundPod) -> ClaimInUse:
     why = f"pod {user.name} ({user.uid}) has a node and uses the claim"
     refused = conflict(RESOURCE_CLAIM.group, RESOURCE_CLAIM.plural, name_of(key), why)
     return ClaimInUse(refused.message, details=refused.details)
 
 
-def _not_bindable(use: _PodUse, why: str) -> Exception:
-    return conflict("", "pods/binding", use.name, f"pod {use.name} cannot be bound: {why}")
+def _not_bindable(pod: _BoundPod, why: str) -> Exception:
+    return conflict("", "pods/binding", pod.name, f"pod {pod.name} cannot be bound: {why}")
