@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from dralloc.api.codec import decode
+from dralloc.api.codec import decode, decode_again
 from dralloc.api.core_v1 import ResourceQuota
 from dralloc.api.kind import Kind
 from dralloc.api.meta_v1 import ApiObject
@@ -94,13 +94,14 @@ class QuotaGuard:
             return usage.used
         return {name: usage.used.get(name, Quantity.ZERO) + other.used.get(name, Quantity.ZERO) for name in names}
 
-    async def record_use(self, key: str, new: ApiObject, write: WriteQuota) -> None:
+    async def record_use(self, key: str, write: WriteQuota) -> None:
         """Write what is used, with the held charges of the object, to the status of the quotas that limit it."""
         namespace = namespace_of(self._kind, key)
         quotas, usage = self._limits.by_namespace.get(namespace), self._namespaces.get(namespace)
-        if not quotas or usage is None:
+        charge = usage.objects.ledger.find(key) if usage is not None else None
+        if not quotas or usage is None or charge is None:
             return
-        names = self.charge_of(new).amounts.keys()
+        names = charge.amounts.keys()
         # One write at a time: it has the charges of all that wait.
         async with usage.writing:
             # Quotas come and go meanwhile.
@@ -116,6 +117,8 @@ class QuotaGuard:
             await usage.objects.stop()
 
     def charge_of_record(self, record: Record) -> QuotaCharge:
+        if self._kind is POD:
+            return charge_of_pod(decode_again(record.value, Pod))
         return self.charge_of(from_stored(self._kind, record.value))
 
     def charge_of(self, obj: ApiObject) -> QuotaCharge:

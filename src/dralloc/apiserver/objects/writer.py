@@ -155,7 +155,7 @@ class Writer:
             try:
                 with await hold_all(self.guards.get(kind.resource, ()), key, new, None) as held:
                     if (quota := self.quotas.get(kind.resource)) is not None and not target.dry_run:
-                        await quota.record_use(key, new, partial(self.edit, RESOURCE_QUOTA))
+                        await quota.record_use(key, partial(self.edit, RESOURCE_QUOTA))
                     revision = await self._store_new(key, stored, held.fences, dry_run=target.dry_run)
                     if revision:
                         held.keep(revision)
