@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from dralloc.apiserver.objects.claim_use_guard import BoundPod, ClaimUseGuard, PodUse
 from dralloc.primitives.features import FeatureGates
 from dralloc.simulator.virtual_time import run_virtual
+from dralloc.store.memory import MemoryStore
 from tests.support.local_api import (
     CLAIMS,
     MERGE_PATCH,
@@ -264,3 +266,19 @@ async def test_of_a_binding_and_a_deallocation_at_once_one_succeeds(api: LocalAp
         await api.delete(f"{PODS}/p", gracePeriodSeconds="0")
         await settle()
         await api.delete(f"{CLAIMS}/c")
+
+
+def test_the_cost_of_a_binding_is_linear_in_the_claims_of_the_pod() -> None:
+    class CountedKey(str):
+        hashes = 0
+
+        def __hash__(self) -> int:
+            CountedKey.hashes += 1
+            return super().__hash__()
+
+    count = 100
+    use = PodUse(BoundPod("uid", "p", "n", ""), tuple((CountedKey(f"/claims/{each}"), False) for each in range(count)))
+    guard = ClaimUseGuard(MemoryStore())
+    guard.add(use, 1)
+    guard.add(use, -1)
+    assert CountedKey.hashes <= 5 * count

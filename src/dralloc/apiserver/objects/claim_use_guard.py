@@ -41,7 +41,7 @@ from dralloc.store.records import Record
 FENCE: Final = "claim-use"
 
 
-class _BoundPod(msgspec.Struct, frozen=True, gc=False):
+class BoundPod(msgspec.Struct, frozen=True, gc=False):
     uid: str
     name: str
     node: str
@@ -49,10 +49,10 @@ class _BoundPod(msgspec.Struct, frozen=True, gc=False):
     group: str
 
 
-class _PodUse(msgspec.Struct, frozen=True, gc=False):
+class PodUse(msgspec.Struct, frozen=True, gc=False):
     """The claims that a bound pod uses, by key; true for those that must have been made for it."""
 
-    pod: _BoundPod
+    pod: BoundPod
     claims: tuple[tuple[str, bool], ...]
 
 
@@ -70,7 +70,7 @@ class _Consumers(msgspec.Struct, frozen=True, gc=False):
             frozenset([consumer.name for consumer in listed if is_group(consumer)]),
         )
 
-    def include(self, pod: _BoundPod) -> bool:
+    def include(self, pod: BoundPod) -> bool:
         return pod.uid in self.pods or pod.group in self.groups
 
 
@@ -83,9 +83,9 @@ class ClaimUseGuard:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._view: GuardedView[_PodUse] | None = None
+        self._view: GuardedView[PodUse] | None = None
         # By the keys of claims.
-        self._users: defaultdict[str, Counter[tuple[_BoundPod, bool]]] = defaultdict(Counter)
+        self._users: defaultdict[str, Counter[tuple[BoundPod, bool]]] = defaultdict(Counter)
         self._released: Counter[str] = Counter()
 
     async def hold(self, key: str, new: ApiObject, old: ApiObject | None) -> Hold | None:
@@ -143,13 +143,13 @@ class ClaimUseGuard:
         if self._view is not None:
             await self._view.stop()
 
-    async def _ready(self) -> GuardedView[_PodUse]:
+    async def _ready(self) -> GuardedView[PodUse]:
         if self._view is None:
-            self._view = GuardedView(self._store, prefix_of(POD), fence=FENCE, read=_use_of_record, add=self._add)
+            self._view = GuardedView(self._store, prefix_of(POD), fence=FENCE, read=_use_of_record, add=self.add)
         await self._view.ready()
         return self._view
 
-    async def _check_usable(self, pod: _BoundPod, claim_key: str, is_own: bool) -> None:
+    async def _check_usable(self, pod: BoundPod, claim_key: str, is_own: bool) -> None:
         record = await self._store.get(claim_key)
         if record is None:
             # The pod's status can name a claim that a restored backup does not have.
@@ -167,18 +167,19 @@ class ClaimUseGuard:
         if not matches(allocation.node_selector, NodeFacts(pod.node, _read_metadata(node.value).labels)):
             raise _not_bindable(pod, f"the devices of claim {name_of(claim_key)} are not available on node {pod.node}")
 
-    def _users_of(self, key: str, claim: ResourceClaim) -> Iterator[_BoundPod]:
+    def _users_of(self, key: str, claim: ResourceClaim) -> Iterator[BoundPod]:
         """A pod that the claim is reserved for uses it, whatever has become of the claim's owner references since."""
         consumers = _Consumers.of(claim)
         for pod, is_own in self._users.get(key, ()):
             if not is_own or _is_owned(claim, pod) or pod.uid in consumers.pods:
                 yield pod
 
-    def _hold_release(self, view: GuardedView[_PodUse], key: str) -> Hold:
+    def _hold_release(self, view: GuardedView[PodUse], key: str) -> Hold:
         self._released[key] += 1
         return view.hold_fence(lambda: self._end_release(key))
 
-    def _add(self, use: _PodUse, sign: int) -> None:
+    def add(self, use: PodUse, sign: int) -> None:
+        """Count the use, or with the sign -1 no longer."""
         for key, is_own in use.claims:
             users = self._users[key]
             user = use.pod, is_own
@@ -204,7 +205,7 @@ def _read_claim(stored: bytes) -> ResourceClaim:
 _read_metadata: Final = lru_cache(maxsize=1024)(read_metadata)
 
 
-def _use_of_record(record: Record) -> _PodUse | None:
+def _use_of_record(record: Record) -> PodUse | None:
     pod = _read_user(record.value)
     return None if pod is None else _use_of(pod)
 
@@ -218,15 +219,15 @@ def _read_user(stored: bytes) -> PodClaims | None:
     return decode_again(stored, PodClaims)
 
 
-def _use_of(pod: PodClaims) -> _PodUse | None:
+def _use_of(pod: PodClaims) -> PodUse | None:
     if pod.is_finished or not pod.spec.node_name:
         return None
     namespace = pod.metadata.namespace
     claims = {key_of(RESOURCE_CLAIM, namespace, use.claim): use.is_own for use in claims_of(pod)}
     if not claims:
         return None
-    bound = _BoundPod(pod.metadata.uid, pod.metadata.name, pod.spec.node_name, group_name(pod))
-    return _PodUse(bound, tuple(claims.items()))
+    bound = BoundPod(pod.metadata.uid, pod.metadata.name, pod.spec.node_name, group_name(pod))
+    return PodUse(bound, tuple(claims.items()))
 
 
 def _check_claims_made(pod: PodClaims) -> None:
@@ -236,7 +237,7 @@ def _check_claims_made(pod: PodClaims) -> None:
         raise conflict("", "pods/binding", pod.metadata.name, why)
 
 
-def _is_owned(claim: ResourceClaim, pod: _BoundPod) -> bool:
+def _is_owned(claim: ResourceClaim, pod: BoundPod) -> bool:
     owner = controller_of(claim.metadata)
     return (owner is not None and owner.uid == pod.uid) or is_made_for_group(claim, pod.group)
 
@@ -246,11 +247,11 @@ def _is_removed(claim: ResourceClaim) -> bool:
     return claim.metadata.deletion_timestamp is not None and not claim.metadata.finalizers
 
 
-def _in_use(key: str, user: _BoundPod) -> ClaimInUse:
+def _in_use(key: str, user: BoundPod) -> ClaimInUse:
     why = f"pod {user.name} ({user.uid}) has a node and uses the claim"
     refused = conflict(RESOURCE_CLAIM.group, RESOURCE_CLAIM.plural, name_of(key), why)
     return ClaimInUse(refused.message, details=refused.details)
 
 
-def _not_bindable(pod: _BoundPod, why: str) -> Exception:
+def _not_bindable(pod: BoundPod, why: str) -> Exception:
     return conflict("", "pods/binding", pod.name, f"pod {pod.name} cannot be bound: {why}")
