@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterable
 
 from dralloc.access.users import ADMINISTRATOR
-from dralloc.apiserver.http.flow_control import FlowControl, begin
+from dralloc.apiserver.http.flow_control import SIZE_INLINE_MAX, FlowControl, begin
 from dralloc.apiserver.http.priority_levels import PriorityLevel
 from dralloc.apiserver.objects.record_lists import RECORDS_PER_READ
-from dralloc.apiserver.objects.store_view import StoreView
+from dralloc.apiserver.objects.store_view import RecordReader, StoreView
 from dralloc.store.memory import MemoryStore
 from dralloc.store.records import Record, StoreEvent
 
@@ -17,14 +18,21 @@ PREFIX = "/registry/things/"
 
 
 class Keys:
+    """The keys in the order in which they became known, and those whose records were read in a thread."""
+
     def __init__(self) -> None:
-        self.known: set[str] = set()
+        self.known: list[str] = []
+        self.ahead: list[str] = []
 
     def reset(self, records: Iterable[Record], revision: int) -> None:
-        self.known = {record.key for record in records}
+        self.known = [record.key for record in records]
 
     def apply(self, event: StoreEvent) -> None:
-        self.known.add(event.key)
+        self.known.append(event.key)
+
+    def read_ahead(self, record: Record) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        self.ahead.append(record.key)
 
 
 class Connection:
@@ -45,6 +53,47 @@ def test_a_view_goes_on_without_the_client_whose_request_started_it() -> None:
             await store.create(f"{PREFIX}later", b"{}")
             await view.ready()
             assert len(keys.known) == RECORDS_PER_READ + 2
+            assert not keys.ahead
             await view.stop()
 
     asyncio.run(main())
+
+
+def test_large_records_are_read_in_a_thread_and_applied_in_order() -> None:
+    async def main() -> None:
+        control, keys = FlowControl(), Keys()
+        async with MemoryStore() as store:
+            with control.starting_server():
+                view = StoreView(store, PREFIX, keys)
+            await view.ready()
+            written = [f"{PREFIX}{number}" for number in range(9)]
+            for number, key in enumerate(written):
+                record = await store.create(key, bytes(SIZE_INLINE_MAX + 1 if number % 3 == 1 else 10))
+            await view.ready()
+            assert view.revision == record.revision
+            assert keys.known == written
+            assert keys.ahead == written[1::3]
+            # What is being read when the view ends is not applied any more.
+            await store.create(f"{PREFIX}last", bytes(SIZE_INLINE_MAX + 1))
+            await view.stop()
+            assert keys.known == written
+        control.close()
+
+    asyncio.run(main())
+
+
+def test_what_was_read_ahead_is_read_once() -> None:
+    read: list[int] = []
+
+    def size(record: Record) -> int:
+        read.append(record.revision)
+        return len(record.value)
+
+    reader = RecordReader(size)
+    first, second = (Record(key="/a", value=bytes(revision), revision=revision) for revision in (1, 2))
+    reader.read_ahead(first)
+    assert (reader(first), reader(first), reader(second)) == (1, 1, 2)
+    assert read == [1, 1, 2]
+    # A record that was read ahead and not needed is no answer for another one.
+    reader.read_ahead(first)
+    assert reader(second) == 2

@@ -20,7 +20,7 @@ from dralloc.api.resource_v1 import DeviceRequestAllocationResult as Result
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.apiserver.http.statuses import conflict
 from dralloc.apiserver.objects.api_resources import name_of, namespace_of, prefix_of
-from dralloc.apiserver.objects.store_view import StoreView
+from dralloc.apiserver.objects.store_view import RecordReader, StoreView
 from dralloc.apiserver.objects.write_guards import GuardedView, Hold
 from dralloc.devices import overcommit
 from dralloc.devices.device_usage import FREE, DeviceUsage, counted_results
@@ -157,6 +157,7 @@ class _Slices:
         # The drivers of which slices with counters, or with devices for several claims, were ever seen.
         self._with_counters: set[str] = set()
         self._with_shares: set[str] = set()
+        self._read = RecordReader(_read_slice)
 
     def of_pool(self, pool: PoolId) -> Collection[PublishedSlice]:
         return self._pools[pool].values() if pool in self._pools else ()
@@ -181,17 +182,24 @@ class _Slices:
     def apply(self, event: StoreEvent) -> None:
         self._learn(event.key, event.record)
 
+    def read_ahead(self, record: Record) -> None:
+        self._read.read_ahead(record)
+
     def _learn(self, key: str, record: Record | None) -> None:
         before = self._by_key.pop(key, None)
         if before is not None:
             del self._pools[before.pool_id][key]
         if record is not None:
-            now = self._by_key[key] = PublishedSlice.of(decode_again(record.value, ResourceSlice))
+            now = self._by_key[key] = self._read(record)
             self._pools[now.pool_id][key] = now
             if now.has_counters:
                 self._with_counters.add(now.pool_id.driver)
             if any(device.is_shareable for device in now.devices.values()):
                 self._with_shares.add(now.pool_id.driver)
+
+
+def _read_slice(record: Record) -> PublishedSlice:
+    return PublishedSlice.of(decode_again(record.value, ResourceSlice))
 
 
 def _insufficient(what: str, requested: int, excess: overcommit.Overcommit, model: Quantity) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from enum import Enum
 from functools import lru_cache
 from itertools import islice
@@ -32,7 +32,7 @@ from dralloc.apiserver.objects.deletion_rules import (
 from dralloc.apiserver.objects.dependents import DependentIndex, OwnerId
 from dralloc.apiserver.objects.namespaces import without_content_finalizer
 from dralloc.apiserver.objects.record_lists import read_all
-from dralloc.apiserver.objects.store_view import StoreView
+from dralloc.apiserver.objects.store_view import RecordReader, StoreView
 from dralloc.apiserver.objects.stored_form import read_metadata
 from dralloc.apiserver.objects.writer import Writer
 from dralloc.primitives.errors import ApiError, Conflict, NotFound
@@ -63,6 +63,7 @@ class GarbageCollector:
         self._deleter = deleter
         self._kinds = {prefix_of(kind): kind for kind in KINDS if kind.stored_as is None}
         self._dependents = DependentIndex()
+        self._read = RecordReader(_owners_of)
         # By namespace that is being deleted: the objects that are not removed yet.
         self._content: dict[str, set[str]] = {}
         # The queue of keys to check, each once.
@@ -88,6 +89,9 @@ class GarbageCollector:
         for record in records:
             self._learn(record.key, record)
 
+    def read_ahead(self, record: Record) -> None:
+        self._read.read_ahead(record)
+
     def apply(self, event: StoreEvent) -> None:
         self._learn(event.key, event.record)
         if event.record is None and event.previous is not None:
@@ -95,13 +99,10 @@ class GarbageCollector:
 
     def _learn(self, key: str, record: Record | None) -> None:
         """Record the owners of an object, and queue what may be due: the object, and owners that waited for it."""
-        # Avoids decoding: few objects have owners or are being deleted.
-        has_owners = record is not None and b'"ownerReferences":' in record.value
-        is_marked = record is not None and b'"deletionTimestamp":' in record.value
-        metadata = read_metadata(record.value) if record is not None and (has_owners or is_marked) else None
-        for owner in self._dependents.put(key, self._owners_of(metadata) if metadata is not None else ()):
+        owners = self._read(record) if record is not None else None
+        for owner in self._dependents.put(key, owners or ()):
             self._queue(owner.key)
-        if metadata is not None:
+        if owners is not None:
             self._queue(key)
 
     def _note_removed(self, key: str, previous: Record) -> None:
@@ -252,13 +253,6 @@ class GarbageCollector:
             return _Owner.WAITING
         return _Owner.ALIVE
 
-    def _owners_of(self, metadata: ObjectMeta) -> Iterator[tuple[OwnerId, bool]]:
-        """The owners of the kinds that are served here, each with whether the object blocks its deletion."""
-        for reference in metadata.owner_references:
-            prefix = _prefix_of_owners(reference.api_version, reference.kind, metadata.namespace)
-            if prefix is not None:
-                yield OwnerId(prefix + reference.name, reference.uid), bool(reference.block_owner_deletion)
-
     def _kind_of(self, key: str) -> Kind | None:
         return self._kinds.get("/".join(key.split("/", 3)[:3]) + "/")
 
@@ -270,6 +264,21 @@ class GarbageCollector:
             self._queue(record.key)
             return False
         return True
+
+
+def _owners_of(record: Record) -> tuple[tuple[OwnerId, bool], ...] | None:
+    """The owners of the kinds that are served here, each with whether the object blocks its deletion; `None` if nothing can be due:
+    the object has no owners, and is not being deleted.
+    """
+    # Avoids decoding: few objects have owners or are being deleted.
+    if b'"ownerReferences":' not in record.value and b'"deletionTimestamp":' not in record.value:
+        return None
+    metadata = read_metadata(record.value)
+    return tuple(
+        (OwnerId(prefix + reference.name, reference.uid), bool(reference.block_owner_deletion))
+        for reference in metadata.owner_references
+        if (prefix := _prefix_of_owners(reference.api_version, reference.kind, metadata.namespace)) is not None
+    )
 
 
 # An object may have thousands of owners, most often of one kind.

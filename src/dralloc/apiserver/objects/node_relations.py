@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any, Final
 
 import msgspec
@@ -11,7 +10,7 @@ from msgspec import Raw, Struct, field
 from dralloc.api.pod_references import MIRROR_POD, referred_objects
 from dralloc.api.registry import POD, RESOURCE_SLICE
 from dralloc.apiserver.objects.api_resources import name_of, namespace_of
-from dralloc.apiserver.objects.store_view import KindIndex
+from dralloc.apiserver.objects.store_view import KindIndex, RecordReader
 from dralloc.store.interface import Store
 from dralloc.store.records import Record
 
@@ -85,7 +84,6 @@ _Object = tuple[str, str, str]
 
 
 class _BoundPod(Struct, frozen=True, gc=False):
-    fingerprint: int
     node: str
     objects: frozenset[_Object]
 
@@ -95,29 +93,32 @@ class _BoundPods(KindIndex):
 
     def __init__(self, store: Store) -> None:
         super().__init__(store, POD)
-        self.nodes: dict[_Object, Counter[str]] = {}
-        self._of_pod: dict[str, _BoundPod] = {}
+        self.nodes: dict[_Object, dict[str, int]] = {}
+        # With the fingerprint of the pod.
+        self._of_pod: dict[str, tuple[int, _BoundPod]] = {}
+        self._read = self._reader = RecordReader(_bound_pod)
 
     def _forget_all(self) -> None:
         self.nodes.clear()
         self._of_pod.clear()
 
     def _learn(self, key: str, record: Record | None) -> None:
-        before = self._of_pod.get(key)
+        known_as, before = self._of_pod.get(key, (0, None))
         parts = _PARTS.decode(record.value) if record is not None else None
         fingerprint = parts.fingerprint() if parts is not None else 0
-        if before is not None and before.fingerprint == fingerprint:
+        if before is not None and known_as == fingerprint:
             return
         if before is not None:
             del self._of_pod[key]
             self._forget(before)
         # Most pods without a node are recognized before they are decoded.
         if record is not None and parts is not None and b'"nodeName"' in bytes(parts.spec):
-            now = _bound_pod(key, record, fingerprint)
+            now = self._read(record)
             if now is not None:
-                self._of_pod[key] = now
+                self._of_pod[key] = fingerprint, now
                 for each in now.objects:
-                    self.nodes.setdefault(each, Counter())[now.node] += 1
+                    nodes = self.nodes.setdefault(each, {})
+                    nodes[now.node] = nodes.get(now.node, 0) + 1
 
     def _forget(self, pod: _BoundPod) -> None:
         for each in pod.objects:
@@ -147,8 +148,8 @@ class _NodeSlices(KindIndex):
             self.nodes.pop(name_of(key), None)
 
 
-def _bound_pod(key: str, record: Record, fingerprint: int) -> _BoundPod | None:
-    pod = _TREE.decode(record.value)
+def _bound_pod(record: Record) -> _BoundPod | None:
+    key, pod = record.key, _TREE.decode(record.value)
     node = pod["spec"].get("nodeName")
     if not node:
         return None
@@ -157,4 +158,4 @@ def _bound_pod(key: str, record: Record, fingerprint: int) -> _BoundPod | None:
     # A node creates mirror pods itself: they must not give it anything.
     if MIRROR_POD not in (pod["metadata"].get("annotations") or {}):
         objects |= {(resource, namespace, name) for resource, name in referred_objects(pod)}
-    return _BoundPod(fingerprint, node, frozenset(objects))
+    return _BoundPod(node, frozenset(objects))

@@ -1,6 +1,8 @@
 """Store views: keep an index that is derived from a part of the store (quota usage, dependents, devices in use) up to date.
 
-A view reads the records once, then applies every change in order. If it falls behind the store's history, it starts over.
+A view reads the records once, then applies every change in order. If it falls behind the store's history, it starts over. What an index
+needs of a large object is read in a thread, and the changes after it wait: each index decodes objects for itself, and all of them would hold
+the event loop.
 """
 
 from __future__ import annotations
@@ -9,10 +11,13 @@ import asyncio
 import logging
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from typing import Final, Protocol
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from dralloc.api.kind import Kind
+from dralloc.apiserver.http.flow_control import SIZE_INLINE_MAX, current_flow
 from dralloc.apiserver.objects.api_resources import prefix_of
 from dralloc.apiserver.objects.background_task import BackgroundTask
 from dralloc.apiserver.objects.record_lists import read_all
@@ -22,6 +27,8 @@ from dralloc.store.records import Record, StoreEvent
 
 RETRY_S: Final = 1.0
 READY_TIMEOUT_S: Final = 30.0
+
+T = TypeVar("T")
 
 _logger = logging.getLogger(__name__)
 
@@ -35,6 +42,26 @@ class DerivedIndex(Protocol):
     def apply(self, event: StoreEvent) -> None:
         """Apply the next change."""
 
+    def read_ahead(self, record: Record) -> None:
+        """Read the record of the next change, which is large. Called in a thread."""
+
+
+class RecordReader(Generic[T]):
+    """Reads what an index needs of a record, unless it was read ahead."""
+
+    __slots__ = ("_ahead", "_read")
+
+    def __init__(self, read: Callable[[Record], T]) -> None:
+        self._read = read
+        self._ahead: tuple[Record, T] | None = None
+
+    def read_ahead(self, record: Record) -> None:
+        self._ahead = record, self._read(record)
+
+    def __call__(self, record: Record) -> T:
+        ahead, self._ahead = self._ahead, None
+        return ahead[1] if ahead is not None and ahead[0] is record else self._read(record)
+
 
 class StoreView:
     """Feeds one index from a task of its own."""
@@ -46,6 +73,12 @@ class StoreView:
         self._prefix = prefix
         self._index = index
         self._watch: Watch | None = None
+        # Changes that were taken from the watch and are not applied yet, because the record of the first one is being read.
+        self._taken: deque[StoreEvent] = deque()
+        self._reading: asyncio.Task[None] | None = None
+        # Without requests from other processes, as in tests and simulations, there are no threads.
+        flow = current_flow()
+        self._flow = flow.control.of_server if flow is not None else None
         # Set while there is a watch, and when the task has ended.
         self._watching = asyncio.Event()
         self._task = BackgroundTask(self._run, name=f"view of {prefix}")
@@ -70,6 +103,9 @@ class StoreView:
 
     async def stop(self) -> None:
         await self._task.stop()
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
 
     async def _wait_for(self, revision: int) -> None:
         try:
@@ -88,6 +124,9 @@ class StoreView:
         watch = self._watch
         if watch is None:
             raise StoreUnavailable(f"the view of {self._prefix} has ended")
+        if self._reading is not None:
+            await asyncio.wait((self._reading,))
+            return
         try:
             await watch.reach(revision)
             self._catch_up(watch, revision)
@@ -98,9 +137,9 @@ class StoreView:
 
     def _catch_up(self, watch: Watch, wanted: int) -> None:
         """Apply what the watch has, without waiting. Most often it has nothing: what changed is under other prefixes."""
-        while (reached := watch.revision) < wanted and (events := watch.take()):
-            self._apply(events)
-        self.revision = max(self.revision, reached)
+        while watch.revision < wanted and (events := watch.take()):
+            self._take(events)
+        self._note_reached(watch)
 
     async def _run(self) -> None:
         try:
@@ -124,20 +163,54 @@ class StoreView:
             self._index.reset((), sys.maxsize)
         self._index.reset(records, revision)
         self.revision = revision
+        self._taken = deque()
         with await self._store.watch(self._prefix, after_revision=revision) as watch:
             self._watch = watch
             self._watching.set()
             try:
                 while True:
-                    self._apply(await watch.next())
-                    self.revision = watch.revision
+                    self._take(await watch.next())
+                    self._note_reached(watch)
             finally:
                 self._watch = None
                 self._watching.clear()
 
-    def _apply(self, events: Iterable[StoreEvent]) -> None:
-        for event in events:
-            self._index.apply(event)
+    def _take(self, events: Iterable[StoreEvent]) -> None:
+        """Apply events after those that are not applied yet."""
+        self._taken.extend(events)
+        self._apply_taken()
+
+    def _apply_taken(self) -> None:
+        taken = self._taken
+        while taken and self._reading is None:
+            record = taken[0].record
+            if self._flow is not None and record is not None and len(record.value) > SIZE_INLINE_MAX:
+                read = self._flow.compute_patiently(partial(self._index.read_ahead, record))
+                self._reading = asyncio.create_task(self._apply_after(read, taken))
+            else:
+                self._apply_next(taken)
+
+    async def _apply_after(self, read: Awaitable[None], taken: deque[StoreEvent]) -> None:
+        try:
+            # An error comes again when the record is applied.
+            await asyncio.gather(read, return_exceptions=True)
+        finally:
+            self._reading = None
+        # The view may have started over meanwhile.
+        if taken is self._taken:
+            self._apply_next(taken)
+        self._apply_taken()
+        if self._watch is not None:
+            self._note_reached(self._watch)
+
+    def _apply_next(self, taken: deque[StoreEvent]) -> None:
+        event = taken.popleft()
+        self._index.apply(event)
+        self.revision = event.revision
+
+    def _note_reached(self, watch: Watch) -> None:
+        if not self._taken:
+            self.revision = max(self.revision, watch.revision)
 
 
 class KindIndex(ABC):
@@ -147,6 +220,8 @@ class KindIndex(ABC):
         self._store = store
         self._kind = kind
         self._view: StoreView | None = None
+        # For an index that needs much of a record.
+        self._reader: RecordReader[Any] | None = None
 
     async def ready(self) -> None:
         if self._view is None:
@@ -164,6 +239,10 @@ class KindIndex(ABC):
 
     def apply(self, event: StoreEvent) -> None:
         self._learn(event.key, event.record)
+
+    def read_ahead(self, record: Record) -> None:
+        if self._reader is not None:
+            self._reader.read_ahead(record)
 
     @abstractmethod
     def _forget_all(self) -> None: ...

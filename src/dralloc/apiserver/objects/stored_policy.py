@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from dralloc.access.access_request import AccessRequest
@@ -13,7 +14,7 @@ from dralloc.api.codec import decode_again
 from dralloc.api.kind import Kind
 from dralloc.api.rbac_v1 import ClusterRole, Role, RoleBinding
 from dralloc.api.registry import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING
-from dralloc.apiserver.objects.store_view import KindIndex
+from dralloc.apiserver.objects.store_view import KindIndex, RecordReader
 from dralloc.store.interface import Store
 from dralloc.store.records import Record
 
@@ -65,6 +66,7 @@ class _PolicyIndex(KindIndex):
         self.objects: dict[str, Role | RoleBinding] = {}
         self.changed: Callable[[], None] | None = None
         self._rbac = rbac
+        self._read = self._reader = RecordReader(partial(_read, kind))
 
     def _forget_all(self) -> None:
         for item in self.objects.values():
@@ -74,13 +76,17 @@ class _PolicyIndex(KindIndex):
     def _learn(self, key: str, record: Record | None) -> None:
         before = self.objects.pop(key, None)
         if record is not None:
-            # Only the fields that decisions need: a role can have as many rules as fit into a request.
-            assert self._kind.view is not None, "roles are modelled in part"
-            item = decode_again(record.value, self._kind.view)
-            assert isinstance(item, Role | RoleBinding), "the view of a role or binding"
-            self.objects[key] = item
+            self.objects[key] = item = self._read(record)
             self._rbac.put(item)
         elif before is not None:
             self._rbac.remove(before)
         if self.changed is not None:
             self.changed()
+
+
+def _read(kind: Kind, record: Record) -> Role | RoleBinding:
+    """Only the fields that decisions need: a role can have as many rules as fit into a request."""
+    assert kind.view is not None, "roles are modelled in part"
+    item = decode_again(record.value, kind.view)
+    assert isinstance(item, Role | RoleBinding), "the view of a role or binding"
+    return item

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Final, Generic, Protocol, TypeVar
 
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.apiserver.objects.store_view import StoreView
+from dralloc.apiserver.objects.store_view import RecordReader, StoreView
 from dralloc.primitives.errors import ApiError
 from dralloc.store.errors import FenceMoved, KeyExists, RevisionConflict, ValueTooLarge
 from dralloc.store.interface import Fence, Store
@@ -108,7 +108,7 @@ class GuardLedger(Generic[T]):
     """
 
     def __init__(self, read: Callable[[Record], T | None], add: Callable[[T, int], None]) -> None:
-        self._read = read
+        self._read = RecordReader(read)
         self._add = add
         # By key, with the revision that it was stored at.
         self._stored: dict[str, tuple[int, T]] = {}
@@ -141,6 +141,9 @@ class GuardLedger(Generic[T]):
     def apply(self, event: StoreEvent) -> None:
         self._learn(event.key, event.revision, event.record)
         self._delivered = event.revision
+
+    def read_ahead(self, record: Record) -> None:
+        self._read.read_ahead(record)
 
     @property
     def holds_any(self) -> bool:
