@@ -6,7 +6,8 @@ on one URL) is covered by a single rule of the user.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from heapq import nsmallest
 from typing import Final
 
 from msgspec.structs import replace
@@ -26,6 +27,9 @@ from dralloc.primitives.aggregate_errors import joined_errors
 
 # Every verb on every resource, as an aggregated role may gather it; URLs are not part of it.
 FULL_AUTHORITY: Final = (PolicyRule(verbs=(ALL,), api_groups=(ALL,), resources=(ALL,)),)
+
+# Nobody reads more of a refusal.
+LINES_MAX: Final = 1000
 
 
 def uncovered_parts(held: Sequence[PolicyRule], wanted: Sequence[PolicyRule]) -> list[PolicyRule]:
@@ -54,7 +58,7 @@ def escalation_refusal(user: User, held: RulesOfUser, wanted: Sequence[PolicyRul
     missing = uncovered_parts(held.rules, wanted)
     if not missing:
         return ""
-    listed = "\n".join(sorted({_shown(rule) for rule in _joined(missing)}))
+    listed = "\n".join(_first_lines({_shown(rule) for rule in _joined(missing)}))
     who = f"user {go_quoted(user.name)} (groups={_quoted(user.groups)})"
     message = f"{who} is attempting to grant RBAC permissions not currently held:\n{listed}"
     if not held.missing_roles:
@@ -97,6 +101,12 @@ def _joined(parts: Sequence[PolicyRule]) -> list[PolicyRule]:
     for part in parts:
         joined.setdefault(part if part.non_resource_urls else replace(part, verbs=()), []).extend(part.verbs)
     return [rule if rule.non_resource_urls else replace(rule, verbs=tuple(verbs)) for rule, verbs in joined.items()]
+
+
+def _first_lines(lines: Collection[str]) -> list[str]:
+    # In steps: to sort all of them would keep Python's lock.
+    first, more = nsmallest(LINES_MAX, lines), len(lines) - LINES_MAX
+    return first if more <= 0 else [*first, f"and {more} more"]
 
 
 def _shown(rule: PolicyRule) -> str:
