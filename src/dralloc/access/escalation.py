@@ -6,8 +6,7 @@ on one URL) is covered by a single rule of the user.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from heapq import nsmallest
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -58,7 +57,10 @@ def escalation_refusal(user: User, held: RulesOfUser, wanted: Sequence[PolicyRul
     missing = uncovered_parts(held.rules, wanted)
     if not missing:
         return ""
-    listed = "\n".join(_first_lines({_shown(rule) for rule in _joined(missing)}))
+    rules = _joined(missing)
+    listed = "\n".join(sorted({_shown(rule) for rule in rules[:LINES_MAX]}))
+    if len(rules) > LINES_MAX:
+        listed += f"\nand {len(rules) - LINES_MAX} more"
     who = f"user {go_quoted(user.name)} (groups={_quoted(user.groups)})"
     message = f"{who} is attempting to grant RBAC permissions not currently held:\n{listed}"
     if not held.missing_roles:
@@ -101,12 +103,6 @@ def _joined(parts: Sequence[PolicyRule]) -> list[PolicyRule]:
     for part in parts:
         joined.setdefault(part if part.non_resource_urls else replace(part, verbs=()), []).extend(part.verbs)
     return [rule if rule.non_resource_urls else replace(rule, verbs=tuple(verbs)) for rule, verbs in joined.items()]
-
-
-def _first_lines(lines: Collection[str]) -> list[str]:
-    # In steps: to sort all of them would keep Python's lock.
-    first, more = nsmallest(LINES_MAX, lines), len(lines) - LINES_MAX
-    return first if more <= 0 else [*first, f"and {more} more"]
 
 
 def _shown(rule: PolicyRule) -> str:
