@@ -143,6 +143,27 @@ def test_small_work_stays_in_the_loop_and_large_work_leaves_it() -> None:
     asyncio.run(main())
 
 
+def test_long_computations_of_one_user_are_shed_when_too_many_wait_but_not_those_of_the_server() -> None:
+    count = flow_control.COMPUTATIONS_MAX + 10
+
+    async def main() -> tuple[int, int]:
+        control = FlowControl()
+
+        async def computed(flow: RequestFlow) -> int:
+            outcomes = await asyncio.gather(
+                *(control.compute(flow, lambda: None) for _ in range(count)), return_exceptions=True
+            )
+            return sum(not isinstance(outcome, TooManyRequests) for outcome in outcomes)
+
+        result = await computed(control.flow_of(ALICE, LEVEL, 0)), await computed(control.of_server)
+        control.close()
+        return result
+
+    of_user, of_server = asyncio.run(main())
+    assert 0 < of_user < count
+    assert of_server == count
+
+
 def test_without_a_flow_work_stays_where_it_is() -> None:
     async def main() -> None:
         assert await flow_control.compute(10_000_000, threading.get_ident) == threading.get_ident()
