@@ -27,7 +27,7 @@ from dralloc.primitives.aggregate_errors import joined_errors
 # Every verb on every resource, as an aggregated role may gather it; URLs are not part of it.
 FULL_AUTHORITY: Final = (PolicyRule(verbs=(ALL,), api_groups=(ALL,), resources=(ALL,)),)
 
-# Nobody reads more of a refusal.
+# A longer refusal is of no use.
 LINES_MAX: Final = 1000
 
 

@@ -334,7 +334,7 @@ class FlowControl:
 
     async def compute(self, flow: RequestFlow, work: Callable[[], T]) -> T:
         """The result of the work, done by a thread."""
-        # Tasks of the server have nobody to tell.
+        # A task of the server could not pass the refusal on.
         if flow is not self.of_server and self.threads.waiting_of(flow.user) >= COMPUTATIONS_MAX:
             raise self.reject(flow, "concurrency-limit")
         return await self.threads.run(flow.user, work)
