@@ -58,11 +58,14 @@ def decode(body: bytes, wire_type: type[T]) -> T:
 
 def decode_again(body: bytes, wire_type: type[T]) -> T:
     """Returns the object in JSON whose depth and text were checked before: it was decoded as another type, or this program encoded it."""
-    if len(body) <= PIECE_BYTES:
-        with suppress(msgspec.MsgspecError):
-            decoded: T = _decoder(wire_type).decode(body)
-            return decoded
-    return decode(body, wire_type)
+    if len(body) > PIECE_BYTES:
+        return decode(body, wire_type)
+    try:
+        decoded: T = _decoder(wire_type).decode(body)
+    except msgspec.MsgspecError:
+        # It may have nulls.
+        return decode(body, wire_type)
+    return decoded
 
 
 def decode_tree(body: bytes) -> dict[str, Any]:

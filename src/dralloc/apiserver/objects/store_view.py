@@ -137,9 +137,9 @@ class StoreView:
 
     def _catch_up(self, watch: Watch, wanted: int) -> None:
         """Apply what the watch has, without waiting. Most often it has nothing: what changed is under other prefixes."""
-        while watch.revision < wanted and (events := watch.take()):
+        while (reached := watch.revision) < wanted and (events := watch.take()):
             self._take(events)
-        self._note_reached(watch)
+        self._note_reached(reached)
 
     async def _run(self) -> None:
         try:
@@ -170,7 +170,7 @@ class StoreView:
             try:
                 while True:
                     self._take(await watch.next())
-                    self._note_reached(watch)
+                    self._note_reached(watch.revision)
             finally:
                 self._watch = None
                 self._watching.clear()
@@ -178,17 +178,23 @@ class StoreView:
     def _take(self, events: Iterable[StoreEvent]) -> None:
         """Apply events after those that are not applied yet."""
         self._taken.extend(events)
-        self._apply_taken()
+        if self._reading is None:
+            self._apply_taken()
 
-    def _apply_taken(self) -> None:
-        taken = self._taken
-        while taken and self._reading is None:
-            record = taken[0].record
-            if self._flow is not None and record is not None and len(record.value) > SIZE_INLINE_MAX:
-                read = self._flow.compute_patiently(partial(self._index.read_ahead, record))
+    def _apply_taken(self, *, is_read: bool = False) -> None:
+        """Apply what was taken, up to a large record, which is read first. `is_read`: that of the first event was."""
+        taken, flow = self._taken, self._flow
+        while taken:
+            event = taken[0]
+            record = event.record if flow is not None and not is_read else None
+            if flow is not None and record is not None and len(record.value) > SIZE_INLINE_MAX:
+                read = flow.compute_patiently(partial(self._index.read_ahead, record))
                 self._reading = asyncio.create_task(self._apply_after(read, taken))
-            else:
-                self._apply_next(taken)
+                return
+            is_read = False
+            taken.popleft()
+            self._index.apply(event)
+            self.revision = event.revision
 
     async def _apply_after(self, read: Awaitable[None], taken: deque[StoreEvent]) -> None:
         try:
@@ -197,20 +203,13 @@ class StoreView:
         finally:
             self._reading = None
         # The view may have started over meanwhile.
-        if taken is self._taken:
-            self._apply_next(taken)
-        self._apply_taken()
+        self._apply_taken(is_read=taken is self._taken)
         if self._watch is not None:
-            self._note_reached(self._watch)
+            self._note_reached(self._watch.revision)
 
-    def _apply_next(self, taken: deque[StoreEvent]) -> None:
-        event = taken.popleft()
-        self._index.apply(event)
-        self.revision = event.revision
-
-    def _note_reached(self, watch: Watch) -> None:
-        if not self._taken:
-            self.revision = max(self.revision, watch.revision)
+    def _note_reached(self, revision: int) -> None:
+        if not self._taken and revision > self.revision:
+            self.revision = revision
 
 
 class KindIndex(ABC):
