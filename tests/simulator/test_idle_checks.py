@@ -24,6 +24,7 @@ from tests.support.scheduled_cluster import node
 from tests.support.workloads import existing, pod, pod_group, seen, template
 
 USER = seen(pod("p", {"gpu": existing("c")}, node="node-a"), phase="Running")
+WAITING = seen(pod("w", {"gpu": existing("c")}, scheduler="s"), phase="Pending")
 SLICE = resource_slice(
     "s", device("gpu-0", shareable=True, capacity={"memory": capacity("8Gi", default="1Gi", minimum="1Gi")})
 )
@@ -35,6 +36,10 @@ def used(name: str, *results: object, by: object = USER) -> ResourceClaim:
     return replace(plain, status=replace(plain.status, reserved_for=consumers))
 
 
+def deleted(claim: ResourceClaim) -> ResourceClaim:
+    return replace(claim, metadata=replace(claim.metadata, deletion_timestamp="2026-01-01T00:00:10Z"))
+
+
 @dataclass(frozen=True)
 class Case:
     id: str
@@ -44,6 +49,12 @@ class Case:
 
 LEAKS = [
     Case("a pod that runs", StoredObjects(claims=(used("c", held("gpu-0")),), pods=(USER,))),
+    Case("deleted, with a pod that runs", StoredObjects(claims=(deleted(used("c")),), pods=(USER,))),
+    Case(
+        "deleted, with a pod that waits for its end",
+        StoredObjects(claims=(deleted(used("c", by=WAITING)),), pods=(WAITING,)),
+        "kept by pods that wait for its end",
+    ),
     Case("reserved for a pod that is gone", StoredObjects(claims=(used("c", held("gpu-0")),)), "deleted or finished"),
 ]
 
@@ -54,7 +65,6 @@ def test_leaks(case: Case) -> None:
     assert (case.says in found) if case.says else not found
 
 
-WAITING = seen(pod("w", {"gpu": existing("c")}, scheduler="s"), phase="Pending")
 NODE = decode(encode(node("node-a")), Node)
 ROOM = StoredObjects(
     nodes=(NODE,), slices=(SLICE,), classes=(device_class(),), claims=(claim("c", request()),), pods=(WAITING,)

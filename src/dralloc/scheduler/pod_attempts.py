@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Collection
 from typing import Final
 
 from msgspec.structs import replace
@@ -21,6 +22,7 @@ from dralloc.scheduler.contract import (
     Placement,
     Rejection,
 )
+from dralloc.scheduler.decide.deleted_claims import UselessReservations, useless_reservations
 from dralloc.scheduler.queue.pending_pods import QueueKey, queue_key
 from dralloc.scheduler.report.decision_log import log_allocations
 from dralloc.scheduler.report.observed_fragmentation import ObservedFragmentation
@@ -128,6 +130,9 @@ class PodAttempts:
     def _end_without_node(
         self, pod: Pod, key: QueueKey, decision: Rejection | DecisionFailure, tasks: asyncio.TaskGroup
     ) -> None:
+        if isinstance(decision, Rejection) and (useless := tuple(useless_reservations((pod,), self._cluster))):
+            tasks.create_task(self._release(pod, key, decision, useless))
+            return
         match decision:
             case Rejection(is_early=True):
                 self._wait_early(pod, key, decision)
@@ -174,6 +179,16 @@ class PodAttempts:
             self._reject(pod, key, decision)
         else:
             self._fail(pod, key, failed.message)
+
+    async def _release(
+        self, pod: Pod, key: QueueKey, decision: Rejection, useless: Collection[UselessReservations]
+    ) -> None:
+        """Releases claims that are being deleted, before the pod waits until they are gone."""
+        outcomes = [await self._binder.release(each.claim_id, (pod,), each.consumers) for each in useless]
+        if failed := next(filter(None, outcomes), None):
+            self._fail(pod, key, failed.message)
+        else:
+            self._reject(pod, key, decision)
 
     async def _delete(self, pod: Pod, key: QueueKey, decision: Rejection) -> None:
         """Deletes the claim of an earlier attempt. The pod is tried again when it is gone."""

@@ -34,6 +34,7 @@ def leaks(objects: StoredObjects) -> Iterator[str]:
     groups = {group.metadata.uid for group in objects.groups}
     # Pods of a workload use claims without being listed.
     used = {use.claim for pod in objects.pods if pod.spec.node_name and not pod.is_finished for use in claims_of(pod)}
+    awaited = {use.claim for pod in objects.pods if not pod.spec.node_name for use in claims_of(pod)}
     for claim in objects.claims:
         name = f"claim {claim.metadata.namespace}/{claim.metadata.name}"
         for reference in claim.status.reserved_for:
@@ -46,6 +47,8 @@ def leaks(objects: StoredObjects) -> Iterator[str]:
         is_unused = not claim.status.reserved_for and claim.metadata.name not in used
         if claim.metadata.deletion_timestamp is not None and is_unused:
             yield f"{name} is deleted, unused, and still exists"
+        elif claim.metadata.deletion_timestamp is not None and claim.metadata.name in awaited - used:
+            yield f"{name} is deleted and kept by pods that wait for its end"
         owner = next((owner for owner in claim.metadata.owner_references if owner.controller), None)
         if owner is not None and owner.kind == "Pod" and owner.uid not in uids:
             yield f"{name} belongs to pod {owner.name}, which is deleted or finished"

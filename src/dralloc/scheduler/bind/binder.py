@@ -177,7 +177,7 @@ class Binder:
                 if place.extended is not None and claim_id == place.extended.claim_id:
                     await self._extended_writer.undo(claim_id, pod)
                 else:
-                    await self._writer.release(claim_id, pod.metadata.uid)
+                    await self._writer.release(claim_id, {pod.metadata.uid})
             except (ApiError, TransportError, Collision):
                 continue
 
@@ -209,6 +209,17 @@ class Binder:
             return await self._writer.deallocate(claim_id, consumers)
         except (ApiError, TransportError, Collision):
             return False
+
+    async def release(self, claim_id: ClaimId, pods: Iterable[Pod], consumers: Collection[str]) -> BindingFailed | None:
+        """Removes consumers that these pods, none of which has a node, are or belong to from a claim; None if that succeeded."""
+        try:
+            for pod in pods:
+                if not await self._is_unbound(pod):
+                    return BindingFailed(f"pod {pod.metadata.name} has a node now")
+            await self._writer.release(claim_id, consumers)
+        except (ApiError, TransportError, Collision) as error:
+            return BindingFailed(f"cannot release claim {claim_id}, which is being deleted: {error}")
+        return None
 
     async def _is_unbound(self, pod: Pod) -> bool:
         """False if the pod got a node in the meantime: an earlier leader's binding may arrive late."""

@@ -69,16 +69,16 @@ class ClaimWriter:
     def is_writing(self, claim_id: ClaimId) -> bool:
         return claim_id in self._writing
 
-    async def release(self, claim_id: ClaimId, pod_uid: str) -> None:
-        """Removes the pod from `reservedFor`, and deallocates the claim if no other pod or workload uses it."""
+    async def release(self, claim_id: ClaimId, consumers: Collection[str]) -> None:
+        """Removes the consumers from `reservedFor`, and deallocates the claim if no other pod or workload uses it."""
         for _ in range(ATTEMPTS_MAX):
             stored, wanted = self._cluster.claims.stored(claim_id), self._cluster.find_claim(claim_id)
             if stored is None or wanted is None:
                 return
-            if all(reference.uid != pod_uid for reference in stored.status.reserved_for):
+            if all(reference.uid not in consumers for reference in stored.status.reserved_for):
                 return
             # Consumers that are assumed and not written yet stay.
-            left = tuple(reference for reference in wanted.status.reserved_for if reference.uid != pod_uid)
+            left = tuple(reference for reference in wanted.status.reserved_for if reference.uid not in consumers)
             is_free = not left and not self._cluster.is_in_use(claim_id)
             status = DEALLOCATED if is_free else {"reservedFor": left or None}
             if await self._write_status(stored, status):

@@ -47,6 +47,7 @@ from dralloc.scheduler.state.cluster_events import (
     PODS_MOVED,
     ClusterEvent,
     Events,
+    claim_changed,
     class_changed,
     extended_resource_changed,
     group_changed,
@@ -289,13 +290,20 @@ class ClusterState:
         self._load_changed(NodeLoaded(pod.node))
 
     def _leave_node(self, key: PodKey) -> Events:
-        self._unplace(key)
+        claims = self._unplace(key).claims
         self.pod_topology.remove(key)
         self.volumes.remove(key)
-        return (NODE_RESOURCES_FREED, PODS_MOVED)
+        return (NODE_RESOURCES_FREED, PODS_MOVED, *map(claim_changed, filter(self._is_left_to_waiting_pods, claims)))
 
-    def _unplace(self, key: PodKey) -> None:
-        self._load_changed(NodeChanged(self._pods.remove(key).node))
+    def _is_left_to_waiting_pods(self, claim_id: ClaimId) -> bool:
+        """True if the claim is being deleted, and no pod with a node uses it any more: others may keep it from going."""
+        claim = self.claims.stored(claim_id)
+        return claim is not None and claim.metadata.deletion_timestamp is not None and not self.is_in_use(claim_id)
+
+    def _unplace(self, key: PodKey) -> PlacedPod:
+        pod = self._pods.remove(key)
+        self._load_changed(NodeChanged(pod.node))
+        return pod
 
     def _load_changed(self, change: NodeLoaded | NodeChanged) -> None:
         state = self.nodes.get(change.name)

@@ -1,0 +1,93 @@
+"""A claim that is being deleted is given to no pod any more, so pods without a node must not keep it from going."""
+
+from __future__ import annotations
+
+from dralloc.api.pod_v1 import Pod
+from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
+from dralloc.client.transport import ClientRequest
+from dralloc.simulator.virtual_time import run_virtual
+from dralloc.testing.builders import claim, device_class, request
+from tests.support.scheduled_cluster import ScheduledCluster, gpus, in_cluster, node, our_pod, scheduled_cluster
+from tests.support.scripted_transport import Loss, ScriptedTransport
+from tests.support.workloads import Document, existing, pod_group
+
+GROUPS = "GenericWorkload=true,DRAWorkloadResourceClaims=true"
+JOB = ConsumerReference(api_group="batch", resource="jobs", name="training", uid="uid-of-training")
+
+
+async def is_held(cluster: ScheduledCluster, name: str = "shared") -> bool:
+    status = (await cluster.client.get(ResourceClaim, name)).status
+    return status.allocation is not None or bool(status.reserved_for)
+
+
+async def run_two_of_three(cluster: ScheduledCluster, *objects: object) -> None:
+    """Two pods run with the claim; the node has no room for the third."""
+    await cluster.create(device_class(), node("node-a", pods="2"), gpus("node-a", 1), *objects)
+    await cluster.settle()
+    assert len(await running(cluster)) == 2
+
+
+async def running(cluster: ScheduledCluster) -> list[str]:
+    return [pod.metadata.name for pod in await cluster.client.list(Pod) if pod.spec.node_name]
+
+
+async def delete_running_pods(cluster: ScheduledCluster) -> None:
+    for name in await running(cluster):
+        await cluster.remove_pod(name)
+    await cluster.settle(30)
+
+
+async def delete_claim_then_running_pods(cluster: ScheduledCluster) -> None:
+    await cluster.client.delete(ResourceClaim, "shared")
+    await cluster.settle(30)
+    assert await is_held(cluster), "pods run with its devices"
+    await delete_running_pods(cluster)
+    assert not await is_held(cluster)
+
+
+def gang() -> list[Document]:
+    pods = (our_pod(name, "shared") for name in ("one", "two", "three"))
+    members = [{**pod, "spec": {**pod["spec"], "schedulingGroup": {"podGroupName": "gang"}}} for pod in pods]
+    return [pod_group("gang", {"shared": existing("shared")}, min_count=2), *members]
+
+
+@in_cluster(GROUPS)
+async def test_a_group_that_had_nodes_does_not_keep_a_deleted_claim_for_its_waiting_pods(
+    cluster: ScheduledCluster,
+) -> None:
+    await run_two_of_three(cluster, claim("shared", request()), *gang())
+    await delete_claim_then_running_pods(cluster)
+
+
+@in_cluster("DRAReservedForWorkloads=true")
+async def test_a_job_does_not_keep_a_deleted_claim_for_its_waiting_pods(cluster: ScheduledCluster) -> None:
+    spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}, "reservedFor": JOB}
+    shared = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "shared"}, "spec": spec}
+    await run_two_of_three(cluster, shared, *(our_pod(name, "shared") for name in ("one", "two", "three")))
+    await delete_claim_then_running_pods(cluster)
+
+
+def test_pods_that_were_not_bound_do_not_keep_a_deleted_claim() -> None:
+    """Two pods are listed in `reservedFor`, their bindings are lost, and the claim is deleted: each takes itself off the list."""
+
+    async def main() -> None:
+        def script(request: ClientRequest) -> Loss:
+            return Loss.REQUEST if request.path.endswith("/binding") else Loss.NOTHING
+
+        async with scheduled_cluster(wrap=lambda inner: ScriptedTransport(inner, script)) as cluster:
+            await cluster.create(device_class(), node("node-a"), gpus("node-a", 1), claim("shared", request()))
+            await cluster.create(our_pod("one", "shared"), our_pod("two", "shared"))
+            await cluster.settle()
+            assert len((await cluster.claim("shared")).status.reserved_for) == 2
+            await cluster.client.delete(ResourceClaim, "shared")
+            await cluster.settle(30)
+            assert not await is_held(cluster)
+
+    run_virtual(main())
+
+
+@in_cluster(GROUPS)
+async def test_a_group_that_had_nodes_keeps_a_claim_that_is_not_deleted(cluster: ScheduledCluster) -> None:
+    await run_two_of_three(cluster, claim("shared", request()), *gang())
+    await delete_running_pods(cluster)
+    assert await is_held(cluster), "pods that replace the members are to get the same devices"
