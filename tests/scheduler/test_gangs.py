@@ -342,6 +342,34 @@ def test_a_gang_whose_claim_cannot_be_written_is_undone() -> None:
     run_virtual(main())
 
 
+@pytest.mark.parametrize("replacement", ["missing", "impossible"], ids=["waits for a claim", "does not fit"])
+def test_a_claim_write_that_arrives_after_the_gang_was_undone_is_undone_as_well(replacement: str) -> None:
+    """The write is answered with 503. When it takes effect, the gang waits, because another member was replaced."""
+
+    async def main() -> None:
+        late: list[ClientRequest] = []
+
+        def script(request: ClientRequest) -> Loss | ClientResponse:
+            if late or request.method != "PATCH" or not request.path.endswith("/resourceclaims/one/status"):
+                return Loss.NOTHING
+            late.append(request)
+            return failure("ServiceUnavailable", 503)
+
+        gates = FeatureGates.parse(GROUPS)
+        async with scheduled_cluster(gates=gates, wrap=lambda inner: ScriptedTransport(inner, script)) as cluster:
+            await make_gang(cluster)
+            await cluster.settle(0.1)
+            await cluster.remove_pod("three")
+            await cluster.create(claim("impossible", request(where="false")), member("four", replacement))
+            await cluster.settle(120)
+            assert await allocated(cluster) == []
+            assert (await cluster.network.send(late[0])).status == 200
+            await cluster.settle(30)
+            assert await allocated(cluster) == []
+
+    run_virtual(main())
+
+
 async def remove_gone_pods(cluster: ScheduledCluster, claims: Sequence[str]) -> None:
     """Removes pods that do not exist from `reservedFor`, and the allocation with the last, as the claims' controller does."""
     pods = {pod.metadata.uid for pod in await cluster.client.list(Pod)}

@@ -139,7 +139,7 @@ class GangAttempts:
             return
         if (early := self._cycle.early(request)) is not None:
             if not self._release_held(key, request.pods, tasks):
-                self._gate(key, early.members, early.waits_for | {group_changed(key)})
+                self._gate(key, early.members, early.waits_for | self._own_events(key, request.pods))
             return
         for pod in request.pods:
             self._report.attempt_begins(queue_key(pod))
@@ -164,10 +164,18 @@ class GangAttempts:
         if waiting.is_error:
             self._fail(key, waiting.pods, waiting.message)
             return
-        used = {claim_id for pod in waiting.pods for claim_id in claims_used_by(pod)}
-        waits_for = frozenset({group_changed(key), *map(claim_changed, used)})
+        waits_for = self._own_events(key, waiting.pods)
         rejection = Rejection(waiting.message, waits_for, is_early=True, reason=WaitReason.GROUP)
         self._gate(key, [(pod, rejection) for pod in waiting.pods], waits_for)
+
+    def _own_events(self, key: PodGroupKey, pods: Collection[Pod]) -> frozenset[ClusterEvent]:
+        """Changes of the group and of its members' claims: a write of an earlier attempt, of unknown outcome, may still allocate one.
+
+        Claims that do not exist yet are left out: a large gang would be tried again at the creation of each.
+        """
+        used = dict.fromkeys(claim_id for pod in pods for claim_id in claims_used_by(pod))
+        existing = (claim_id for claim_id in used if self._cluster.find_claim(claim_id) is not None)
+        return frozenset({group_changed(key), *map(claim_changed, existing)})
 
     def _release_held(self, key: PodGroupKey, pods: tuple[Pod, ...], tasks: asyncio.TaskGroup) -> bool:
         """Members of an earlier attempt are gone, or lack claims: the others must not keep what nothing can use."""
@@ -282,7 +290,7 @@ class GangAttempts:
             return
         if self._release_deleted(key, request.pods, tasks):
             return
-        waits_for = frozenset({group_changed(key)})
+        waits_for = self._own_events(key, request.pods)
         for _, refusal in members:
             waits_for |= refusal.waits_for if isinstance(refusal, Rejection) else frozenset()
         if isinstance(decision, GangRejection):
