@@ -60,11 +60,13 @@ async def test_a_group_that_had_nodes_does_not_keep_a_deleted_claim_for_its_wait
 
 
 @in_cluster("DRAReservedForWorkloads=true")
-async def test_a_job_does_not_keep_a_deleted_claim_for_its_waiting_pods(cluster: ScheduledCluster) -> None:
+async def test_a_job_keeps_a_deleted_claim_until_its_controller_gives_it_up(cluster: ScheduledCluster) -> None:
     spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}, "reservedFor": JOB}
     shared = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "shared"}, "spec": spec}
     await run_two_of_three(cluster, shared, *(our_pod(name, "shared") for name in ("one", "two", "three")))
-    await delete_claim_then_running_pods(cluster)
+    await cluster.client.delete(ResourceClaim, "shared")
+    await delete_running_pods(cluster)
+    assert (await cluster.claim("shared")).status.reserved_for == (JOB,)
 
 
 def test_pods_that_were_not_bound_do_not_keep_a_deleted_claim() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dralloc.api import resource_v1
 from dralloc.api.batch_v1 import Job
 from dralloc.api.core_v1 import Node
-from dralloc.api.pod_claims import claims_of, group_name, is_pod
+from dralloc.api.pod_claims import claims_of, group_name, is_held_by_workload, is_pod
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.scheduling_v1beta1 import PodGroup
 
@@ -47,7 +47,11 @@ def leaks(objects: StoredObjects) -> Iterator[str]:
         is_unused = not claim.status.reserved_for and claim.metadata.name not in used
         if claim.metadata.deletion_timestamp is not None and is_unused:
             yield f"{name} is deleted, unused, and still exists"
-        elif claim.metadata.deletion_timestamp is not None and claim.metadata.name in awaited - used:
+        elif (
+            claim.metadata.deletion_timestamp is not None
+            and claim.metadata.name in awaited - used
+            and not is_held_by_workload(claim)
+        ):
             yield f"{name} is deleted and kept by pods that wait for its end"
         owner = next((owner for owner in claim.metadata.owner_references if owner.controller), None)
         if owner is not None and owner.kind == "Pod" and owner.uid not in uids:

@@ -1,7 +1,8 @@
 """Claims that are being deleted and that only pods without a node keep from going.
 
 No pod gets such a claim any more. Pods wait until it is gone, and it does not go while it is reserved: what is reserved for them, or
-for a workload or group of which no pod with a node uses the claim, must be given up, or each waits for the other for ever.
+for a PodGroup of which no pod with a node uses the claim, must be given up, or each waits for the other for ever. What is reserved
+for another workload (KEP-5194) is left to the workload's own controller.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Collection, Iterator
 
 from msgspec import Struct
 
-from dralloc.api.pod_claims import is_pod
+from dralloc.api.pod_claims import is_group
 from dralloc.api.pod_v1 import Pod
 from dralloc.devices.identity import ClaimId
 from dralloc.scheduler.contract import ClusterView
@@ -32,5 +33,5 @@ def useless_reservations(pods: Collection[Pod], view: ClusterView) -> Iterator[U
         if claim is None or claim.metadata.deletion_timestamp is None or view.is_in_use(claim_id):
             continue
         listed = claim.status.reserved_for
-        if consumers := frozenset(each.uid for each in listed if each.uid in waiting or not is_pod(each)):
+        if consumers := frozenset(each.uid for each in listed if each.uid in waiting or is_group(each)):
             yield UselessReservations(claim_id, consumers)
