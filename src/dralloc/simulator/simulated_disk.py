@@ -85,6 +85,8 @@ class SimulatedDisk(Disk):
         self.is_full = False
         self.fails_to_sync = False
         self._vfs = [_Vfs(self)]
+        # SQLite's generator serves the whole process. From now on it starts with the bytes of the disk.
+        apsw.randomness(0)
 
     def close(self) -> None:
         self.crash(power_loss=False)
@@ -161,6 +163,10 @@ class SimulatedDisk(Disk):
     @property
     def crashes(self) -> int:
         return self._crashes
+
+    def random_bytes(self, count: int) -> bytes:
+        """For the identities of stores and the salts of logs: on these depends how large rows are and what damage hits."""
+        return self._random.randbytes(count)
 
     def has_room(self, content: _Content, size: int) -> bool:
         return not self.is_full or size <= len(content.seen)
@@ -260,13 +266,14 @@ class _SimulatedFile(DiskFile):
 
 
 class _Vfs(apsw.VFS):
-    """Opens files of the disk; time and randomness are those of the system."""
+    """Opens files of the disk; the time is that of the system."""
 
     def __init__(self, disk: SimulatedDisk) -> None:
         self._disk = disk
         self._opened_at = disk.crashes
         self.name = f"simulated-{next(_numbers)}"
-        super().__init__(self.name, base="")
+        # SQLite asks the default one for random bytes, whichever a connection uses.
+        super().__init__(self.name, base="", makedefault=True)
 
     def xOpen(self, name: Any, flags: list[int]) -> Any:  # noqa: N802
         self._disk.check(self._opened_at)
@@ -288,6 +295,9 @@ class _Vfs(apsw.VFS):
 
     def xFullPathname(self, name: str) -> str:  # noqa: N802
         return name
+
+    def xRandomness(self, numbytes: int) -> bytes:  # noqa: N802
+        return self._disk.random_bytes(numbytes)
 
 
 class _VfsFile:

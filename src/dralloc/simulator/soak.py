@@ -80,7 +80,7 @@ async def soak(
             await _check_idle_cluster(cluster, record)
             await _check_freed_room(cluster, workload, record)
             await _check_empty_cluster(cluster, workload, record)
-            return SoakResult(cluster.history.changes, cluster.history.digest)
+            return SoakResult(cluster.history.changes, cluster.digest())
 
 
 def run_seed(seed: int, *, steps: int, store: str, elected: bool) -> tuple[str, bool]:

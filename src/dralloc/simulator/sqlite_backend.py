@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -107,6 +107,9 @@ class SqliteBackend(StoreBackend):
         mark = {path: content for path, content in self._disk.image().items() if path not in (DATABASE, LOG)}
         self._disk.load({**self._back_up, **mark})
         self._undamaged, self._restored = None, True
+
+    def files(self) -> Iterable[bytes]:
+        return self._disk.image().values()
 
     def heal(self) -> None:
         self._disk.is_full = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Final, cast
 
@@ -77,6 +77,10 @@ class StoreBackend(ABC):
     def restore(self) -> None:
         """Replace everything by the last back-up. Servers run meanwhile only if `restores_under_servers`."""
         raise AssertionError("there is no back-up")
+
+    def files(self) -> Iterable[bytes]:
+        """What it has on its disk, down to the bytes: differences there may show in the changes much later."""
+        return ()
 
     def heal(self) -> None:  # noqa: B027
         """End all faults."""

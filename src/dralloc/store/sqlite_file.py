@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
-import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -39,6 +38,8 @@ APPLICATION_ID = 0x64726163
 SCHEMA_VERSION = 2
 """Files of version 1 have checksums without the identity, and may have no identity; they are changed when they are opened."""
 IDENTITY_BYTES = 16
+NEW_IDENTITY = f"randomblob({IDENTITY_BYTES})"
+"""Random bytes of SQLite itself, which a simulation can decide."""
 WAL_PAGES_MAX = 4000
 """Pages in the write-ahead log before a checkpoint: 16 MB, so that hot pages are rarely moved."""
 LOG_BYTES_MAX = 32 + WAL_PAGES_MAX * (24 + 4096)
@@ -50,7 +51,7 @@ SCHEMA = f"""
     CREATE TABLE compaction (revision INTEGER NOT NULL, survivors INTEGER NOT NULL);
     INSERT INTO compaction VALUES ({FIRST_REVISION}, 0);
     CREATE TABLE identity (id BLOB NOT NULL);
-    INSERT INTO identity VALUES (randomblob({IDENTITY_BYTES}));
+    INSERT INTO identity VALUES ({NEW_IDENTITY});
     PRAGMA application_id = {APPLICATION_ID};
     PRAGMA user_version = {SCHEMA_VERSION};
     COMMIT;
@@ -161,9 +162,9 @@ class SqliteFile:
             StoreEvent(revision=revision, key=record.key, record=record, previous=None)
             for revision, record in enumerate(ordered, first_revision)
         ]
-        identity = os.urandom(IDENTITY_BYTES)
-        self._rows.salt = salt_of(identity)
         with self._explaining_errors():
+            (identity,) = self._connection.execute(f"SELECT {NEW_IDENTITY}").fetchone()
+            self._rows.salt = salt_of(identity)
             self._connection.execute("BEGIN IMMEDIATE")
             self._connection.execute("DELETE FROM version")
             self._rows.append(events)
@@ -321,7 +322,7 @@ class SqliteFile:
         if not self._has_identity():
             execute("BEGIN IMMEDIATE")
             execute("CREATE TABLE IF NOT EXISTS identity (id BLOB NOT NULL)")
-            execute("INSERT INTO identity VALUES (?)", (os.urandom(IDENTITY_BYTES),))
+            execute(f"INSERT INTO identity VALUES ({NEW_IDENTITY})")
             execute("COMMIT")
         rows = execute("SELECT id FROM identity").fetchall()
         if len(rows) != 1 or not isinstance(rows[0][0], bytes) or len(rows[0][0]) != IDENTITY_BYTES:
