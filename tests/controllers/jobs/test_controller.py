@@ -16,6 +16,7 @@ from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.controllers.controller_set import WITHOUT_NODES
+from dralloc.scheduler.state.binding_conditions import BINDING_TIMEOUT_S
 from dralloc.simulator.network import Faults
 from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import allocation, held, request
@@ -391,6 +392,40 @@ def test_the_reference_to_a_workload_that_does_not_exist_stays_while_pods_use_th
         await cluster.settle(120)
         after = await cluster.claim("wrong")
         assert (after.status.reserved_for, after.status.allocation) == ((), None)
+
+    play(scenario, WITH_CLAIMS)
+
+
+def test_pods_that_wait_for_long_do_not_keep_the_reference_to_a_workload_that_does_not_exist() -> None:
+    """If the node of the devices is closed, they would wait for ever: the reference keeps them from all other devices."""
+
+    async def scenario(cluster: ControlledCluster) -> None:
+        await cluster.client.create(pod_document("one", {"gpu": existing("wrong")}))
+        ghost = replace(GHOST, uid="u")
+        await claim_reserved_for(cluster, ghost)
+        await cluster.settle(BINDING_TIMEOUT_S)
+        assert (await cluster.claim("wrong")).status.reserved_for == (ghost,), "the pod may be about to be bound"
+        await cluster.settle(BINDING_TIMEOUT_S)
+        after = await cluster.claim("wrong")
+        assert (after.status.reserved_for, after.status.allocation) == ((), None)
+        await cluster.allocate("wrong", [ghost], replace(allocation(held("gpu-8")), reserved_for_any_pod=True))
+        await cluster.settle(BINDING_TIMEOUT_S)
+        assert (await cluster.claim("wrong")).status.reserved_for == (ghost,), "the next attempt has as much time"
+        await cluster.bind("one")
+        await cluster.settle(2 * BINDING_TIMEOUT_S)
+        assert (await cluster.claim("wrong")).status.reserved_for == (ghost,), "the pod has a node"
+
+    play(scenario, WITH_CLAIMS)
+
+
+def test_the_claim_of_a_job_that_exists_stays_reserved_however_long_its_pods_wait() -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        await cluster.client.create(job("j", {"gpu": existing("wrong")}, parallelism=1, completions=1))
+        await cluster.settle()
+        reference = replace(GHOST, name="j", uid=(await cluster.client.get(Job, "j")).metadata.uid)
+        await claim_reserved_for(cluster, reference)
+        await cluster.settle(5 * BINDING_TIMEOUT_S)
+        assert (await cluster.claim("wrong")).status.reserved_for == (reference,)
 
     play(scenario, WITH_CLAIMS)
 

@@ -44,6 +44,8 @@ CLAIMS: Final = resource_for(ResourceClaim)
 # Consumers that no informer shows are checked at this interval: workloads, which are not watched, and pods and groups that exist
 # although an informer does not have them yet. If it never does, it does not report their deletion either.
 CHECK_S: Final = 60.0
+# Longer than a scheduler takes from the reservation to the binding: it waits up to ten minutes for devices and volumes.
+BINDING_MAX_S: Final = 900.0
 GONE_REMEMBERED_MAX: Final = 10_000
 
 
@@ -66,6 +68,8 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
         self._gone: OrderedDict[str, None] = OrderedDict()
         # When each workload, by namespace, was last found to exist.
         self._checked_s: dict[tuple[str, ConsumerReference], float] = {}
+        # Since when the pods that use a claim of a workload have all been without a node.
+        self._waiting_since_s: dict[ObjectKey, float] = {}
         context.metrics.claims = lambda: map(ClaimLabels.of, self._claim_informer.all())
         self._pods.subscribe(self._on_pod)
         self._claim_informer.subscribe(self._on_claim)
@@ -107,10 +111,13 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
 
     def _on_claim(self, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
         self._events.claim_changed(before, after)
+        claim = after or before
+        assert claim is not None, "a change has an object"
+        if after is None or not claim.status.reserved_for:
+            self._waiting_since_s.pop(key_of(claim), None)
         if after is None:
-            assert before is not None, "a change has an object"
-            for consumer in before.status.reserved_for:
-                self._checked_s.pop((before.metadata.namespace, consumer), None)
+            for consumer in claim.status.reserved_for:
+                self._checked_s.pop((claim.metadata.namespace, consumer), None)
         elif not self._is_settled(after):
             self.queue.add(key_of(after))
 
@@ -158,7 +165,20 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
             return await self._pod_is_done(ObjectKey(namespace, consumer.name), consumer.uid)
         if self._is_watched(consumer):
             return await self._group_is_gone(ObjectKey(namespace, consumer.name), consumer.uid)
-        return not any(users_of(claim, self._pods)) and await self._workload_is_gone(namespace, consumer)
+        return not self._has_pods(claim) and await self._workload_is_gone(namespace, consumer)
+
+    def _has_pods(self, claim: ResourceClaim) -> bool:
+        """True if a pod with a node uses the claim, or one without may be about to get a node.
+
+        Pods that wait for longer are kept waiting by the reservation if their devices are on a node that they cannot get: schedulers
+        deallocate no claim of a workload. They must not keep the reservation in turn.
+        """
+        key, has_node = key_of(claim), any(pod.spec.node_name for pod in users_of(claim, self._pods))
+        if has_node or not any(users_of(claim, self._pods)):
+            self._waiting_since_s.pop(key, None)
+            return has_node
+        now_s = asyncio.get_running_loop().time()
+        return now_s < self._waiting_since_s.setdefault(key, now_s) + BINDING_MAX_S
 
     def _is_watched(self, consumer: ConsumerReference) -> bool:
         return self._groups is not None and is_group(consumer)

@@ -44,8 +44,8 @@ ClaimAction = RemoveConsumers | Deallocate | RemoveFinalizer | DeleteClaim
 class ConsumerFacts:
     """What is known about the consumers of a claim."""
 
-    # The UIDs in `reservedFor` of consumers that are done or known to be gone. A workload is not while pods use the claim: its
-    # pods are not listed, and the next one would only add it again.
+    # The UIDs in `reservedFor` of consumers that are done or known to be gone. A workload is not while pods use the claim or
+    # are about to: its pods are not listed, and the next one would only add it again.
     gone: frozenset[str] = frozenset()
     # True if a pod with a node that has not finished uses the claim, reserved or not.
     in_use: bool = False
