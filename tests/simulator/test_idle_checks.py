@@ -14,7 +14,7 @@ from dralloc.api.device_parts import capacity
 from dralloc.api.group_claims import group_reference
 from dralloc.api.meta_v1 import OwnerReference
 from dralloc.api.pod_claims import pod_reference
-from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.api.scheduling_v1beta1 import API_VERSION, PodGroup
 from dralloc.simulator.idle_checks import StoredObjects, leaks
 from dralloc.simulator.liveness import stuck_pods
@@ -47,14 +47,36 @@ class Case:
     says: str = ""
 
 
+GONE_JOB = ConsumerReference(api_group="batch", resource="jobs", name="j", uid="u")
+GONE_GROUP = OwnerReference(api_version=API_VERSION, kind="PodGroup", name="g", uid="u", controller=True)
+
+
+def of_gone_job(name: str) -> ResourceClaim:
+    plain = used(name, held("gpu-0"), by=None)
+    return replace(plain, status=replace(plain.status, reserved_for=(GONE_JOB,)))
+
+
+def of_gone_group(name: str) -> ResourceClaim:
+    plain = used(name, held("gpu-0"))
+    return replace(plain, metadata=replace(plain.metadata, owner_references=(GONE_GROUP,)))
+
+
+ELSEWHERE = seen(pod("p", {"gpu": existing("c")}, namespace="other", node="node-a"), phase="Running")
 LEAKS = [
     Case("a pod that runs", StoredObjects(claims=(used("c", held("gpu-0")),), pods=(USER,))),
     Case("deleted, with a pod that runs", StoredObjects(claims=(deleted(used("c")),), pods=(USER,))),
     Case(
         "deleted, with a pod that waits for its end",
         StoredObjects(claims=(deleted(used("c", by=WAITING)),), pods=(WAITING,)),
-        "kept by pods that wait for its end",
+        "is deleted, unused, and still exists",
     ),
+    Case("a pod that a job has left behind", StoredObjects(claims=(of_gone_job("c"),), pods=(USER,))),
+    Case(
+        "a pod of another namespace",
+        StoredObjects(claims=(of_gone_job("c"),), pods=(ELSEWHERE,)),
+        "reserved for job j, which is deleted or finished",
+    ),
+    Case("a pod that a group has left behind", StoredObjects(claims=(of_gone_group("c"),), pods=(USER,))),
     Case("reserved for a pod that is gone", StoredObjects(claims=(used("c", held("gpu-0")),)), "deleted or finished"),
 ]
 

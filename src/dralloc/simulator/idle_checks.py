@@ -11,6 +11,7 @@ from dralloc.api.core_v1 import Node
 from dralloc.api.pod_claims import claims_of, group_name, is_held_by_workload, is_pod
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.scheduling_v1beta1 import PodGroup
+from dralloc.client.typed_resource import ObjectKey, key_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,30 +34,30 @@ def leaks(objects: StoredObjects) -> Iterator[str]:
     jobs = {job.metadata.uid for job in objects.jobs if not job.is_finished}
     groups = {group.metadata.uid for group in objects.groups}
     # Pods of a workload use claims without being listed.
-    used = {use.claim for pod in objects.pods if pod.spec.node_name and not pod.is_finished for use in claims_of(pod)}
-    awaited = {use.claim for pod in objects.pods if not pod.spec.node_name for use in claims_of(pod)}
+    running = [pod for pod in objects.pods if pod.spec.node_name and not pod.is_finished]
+    used = {ObjectKey(pod.metadata.namespace, use.claim) for pod in running for use in claims_of(pod)}
+    waiting = [pod for pod in objects.pods if not pod.spec.node_name]
+    awaited = {ObjectKey(pod.metadata.namespace, use.claim) for pod in waiting for use in claims_of(pod)}
     for claim in objects.claims:
+        is_used = key_of(claim) in used
         name = f"claim {claim.metadata.namespace}/{claim.metadata.name}"
         for reference in claim.status.reserved_for:
             if is_pod(reference) and reference.uid not in uids:
                 yield f"{name} is reserved for pod {reference.name}, which is deleted or finished"
-            if reference.resource == "jobs" and reference.uid not in jobs and claim.metadata.name not in used:
+            if reference.resource == "jobs" and reference.uid not in jobs and not is_used:
                 yield f"{name} is reserved for job {reference.name}, which is deleted or finished"
-            if reference.resource == "podgroups" and reference.uid not in groups and claim.metadata.name not in used:
+            if reference.resource == "podgroups" and reference.uid not in groups and not is_used:
                 yield f"{name} is reserved for PodGroup {reference.name}, which is deleted"
-        is_unused = not claim.status.reserved_for and claim.metadata.name not in used
-        if claim.metadata.deletion_timestamp is not None and is_unused:
+        # Pods that wait for the end of a claim do not keep it.
+        is_held = (
+            is_used or (bool(claim.status.reserved_for) and key_of(claim) not in awaited) or is_held_by_workload(claim)
+        )
+        if claim.metadata.deletion_timestamp is not None and not is_held:
             yield f"{name} is deleted, unused, and still exists"
-        elif (
-            claim.metadata.deletion_timestamp is not None
-            and claim.metadata.name in awaited - used
-            and not is_held_by_workload(claim)
-        ):
-            yield f"{name} is deleted and kept by pods that wait for its end"
         owner = next((owner for owner in claim.metadata.owner_references if owner.controller), None)
         if owner is not None and owner.kind == "Pod" and owner.uid not in uids:
             yield f"{name} belongs to pod {owner.name}, which is deleted or finished"
-        if owner is not None and owner.kind == "PodGroup" and owner.uid not in groups and name not in used:
+        if owner is not None and owner.kind == "PodGroup" and owner.uid not in groups and not is_used:
             yield f"{name} belongs to PodGroup {owner.name}, which is deleted"
     yield from _protected_groups(objects)
 
