@@ -23,6 +23,7 @@ from dralloc.client.typed_resource import ObjectKey
 from dralloc.node.claim_cache import ClaimCache
 from dralloc.node.claim_records import ClaimRecord, ReportedDevice
 from dralloc.node.claims import NodeClaims, PodStage
+from dralloc.node.driver_calls import CallFailed
 from dralloc.node.metrics import NodeMetrics
 from dralloc.node.pod_sync import PodSync, PodSyncContext
 from dralloc.node.pod_view import NODE_PODS, NodePod
@@ -41,11 +42,17 @@ class Drivers:
     def __init__(self) -> None:
         self.claim: ResourceClaim | None = claim("c", allocation=allocation(held("gpu-0")))
         self.calls: list[str] = []
+        self.fail = False
 
     def allocate(self, device: str) -> None:
         assert self.claim is not None
         status = replace(self.claim.status, allocation=allocation(held(device)))
         self.claim = replace(self.claim, status=status)
+
+    def replace_claim(self, uid: str) -> None:
+        """A backup undoes the creation of the claim, and its controller creates it again with the same name."""
+        assert self.claim is not None
+        self.claim = replace(self.claim, metadata=replace(self.claim.metadata, uid=uid))
 
     async def fetch(self, _: ObjectKey) -> ResourceClaim:
         if self.claim is None:
@@ -57,19 +64,24 @@ class Drivers:
     ) -> Mapping[str, tuple[ReportedDevice, ...]]:
         assert self.claim is not None
         assert self.claim.status.allocation is not None
+        if self.fail:
+            raise CallFailed("the driver does not answer")
         (result,) = self.claim.status.allocation.devices.results
         self.calls.append(f"prepare {result.device}")
         return {each.uid: (ReportedDevice(pool=result.pool, device=result.device),) for each in claims}
 
     async def unprepare(self, driver: str, claims: Sequence[ClaimRecord]) -> None:
+        if self.fail:
+            raise CallFailed("the driver does not answer")
         (record,) = claims
-        self.calls.append(f"unprepare {record.drivers[driver].devices[0].device}")
+        devices = record.drivers[driver].devices
+        self.calls.append(f"unprepare {devices[0].device if devices else 'what may be prepared'}")
 
 
 class Node:
-    def __init__(self, calls: ApiCalls, path: Path) -> None:
+    def __init__(self, calls: ApiCalls, path: Path, drivers: Drivers | None = None) -> None:
         clock = VirtualClock(asyncio.get_running_loop())
-        self.calls, self.drivers, self.book = calls, Drivers(), ClaimCache(path)
+        self.calls, self.drivers, self.book = calls, drivers or Drivers(), ClaimCache(path)
         self.events = EventRecorder(calls, resource_for(Event), component="node", clock=clock)
         claims = NodeClaims(
             self.book,
@@ -108,21 +120,29 @@ class Node:
 
 
 @asynccontextmanager
-async def running_node(path: Path) -> AsyncIterator[Node]:
-    """A node with a pod that runs with device gpu-0."""
+async def agent(node: Node) -> AsyncIterator[None]:
+    """The node works inside the block."""
+    running = [asyncio.ensure_future(node.sync.run(2)), asyncio.ensure_future(node.events.run())]
+    try:
+        yield
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        node.book.close()
+
+
+@asynccontextmanager
+async def running_node(path: Path, *, fails: bool = False) -> AsyncIterator[Node]:
+    """A node with a pod that runs with device gpu-0, or waits for its driver."""
     async with api_application(clock=VirtualClock(asyncio.get_running_loop())) as application:
         node = Node(ApiCalls(InProcessTransport(application, token=TOKEN)), path)
-        running = [asyncio.ensure_future(node.sync.run(2)), asyncio.ensure_future(node.events.run())]
-        node.sync.pod_changed(None, await node.create())
-        await asyncio.sleep(5)
-        assert (await node.pod()).status.phase == "Running"
-        try:
+        node.drivers.fail = fails
+        async with agent(node):
+            node.sync.pod_changed(None, await node.create())
+            await asyncio.sleep(5)
+            assert (await node.pod()).status.phase == ("Pending" if fails else "Running")
             yield node
-        finally:
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
-            node.book.close()
 
 
 def test_a_pod_starts_over_with_the_devices_that_it_has_now(tmp_path: Path) -> None:
@@ -176,6 +196,66 @@ def test_a_pod_that_leaves_the_node_and_comes_back_starts_over(tmp_path: Path, w
             node.sync.pod_changed(None, await node.calls.patch(NODE_PODS, KEY, unstarted, subresource="status"))
             node.sync.pods_listed(sys.maxsize)
             await asyncio.sleep(60)
+            assert node.drivers.calls == ["prepare gpu-0", "unprepare gpu-0", "prepare gpu-1"]
+            assert (await node.pod()).status.phase == "Running"
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("change", ["other devices", "other claim"])
+def test_a_pod_that_waits_for_its_driver_gets_the_devices_that_it_has_now(tmp_path: Path, change: str) -> None:
+    async def main() -> None:
+        async with running_node(tmp_path / "checkpoint", fails=True) as node:
+            if change == "other devices":
+                node.drivers.allocate("gpu-1")
+            else:
+                node.drivers.replace_claim("recreated")
+            await node.list_again()
+            node.drivers.fail = False
+            await asyncio.sleep(60)
+            device = "gpu-1" if change == "other devices" else "gpu-0"
+            assert node.drivers.calls == ["unprepare what may be prepared", f"prepare {device}"]
+            assert (await node.pod()).status.phase == "Running"
+
+    run_virtual(main())
+
+
+def test_a_pod_whose_claim_was_created_again_starts_over(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_node(tmp_path / "checkpoint") as node:
+            node.drivers.replace_claim("recreated")
+            await node.list_again()
+            assert node.drivers.calls == ["prepare gpu-0", "unprepare gpu-0", "prepare gpu-0"]
+            assert [record.uid for record in node.book.records()] == ["recreated"]
+
+    run_virtual(main())
+
+
+def test_an_agent_that_starts_after_its_claim_was_created_again_starts_the_pod_over(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_node(tmp_path / "checkpoint") as earlier:
+            earlier.drivers.replace_claim("recreated")
+            node = Node(earlier.calls, tmp_path / "checkpoint", earlier.drivers)
+            async with agent(node):
+                node.sync.pod_changed(None, await node.pod())
+                await asyncio.sleep(60)
+            assert node.drivers.calls == ["prepare gpu-0", "unprepare gpu-0", "prepare gpu-0"]
+            assert (await node.pod()).status.phase == "Running"
+
+    run_virtual(main())
+
+
+def test_a_pod_starts_over_when_its_driver_answers_again(tmp_path: Path) -> None:
+    """Its end does not wait for the driver; its new start does."""
+
+    async def main() -> None:
+        async with running_node(tmp_path / "checkpoint") as node:
+            node.drivers.fail = True
+            node.drivers.allocate("gpu-1")
+            await node.list_again()
+            await asyncio.sleep(600)
+            node.drivers.fail = False
+            await asyncio.sleep(600)
             assert node.drivers.calls == ["prepare gpu-0", "unprepare gpu-0", "prepare gpu-1"]
             assert (await node.pod()).status.phase == "Running"
 

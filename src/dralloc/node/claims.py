@@ -50,7 +50,9 @@ class PodClaimPreparer(Protocol):
         ...
 
     async def is_current(self, pod: Pod) -> bool:
-        """False if a claim has other devices now than those that were prepared for the pod; raises ClaimsFailed."""
+        """False if a claim is another one now, or has other devices than those that are prepared for the pod, completely or partly;
+        raises ClaimsFailed.
+        """
         ...
 
     async def unprepare(self, pod_uid: str) -> None:
@@ -105,7 +107,7 @@ class NodeClaims:
                 continue
             except (ApiError, TransportError) as error:
                 raise ClaimsFailed(f"fetch ResourceClaim {key.name}: {error}") from None
-            if prepare_plan.has_other_devices(claim, entry):
+            if claim.metadata.uid != entry.record.uid or prepare_plan.has_other_devices(claim, entry):
                 return False
         return True
 
@@ -116,6 +118,7 @@ class NodeClaims:
             return
         with self._measured(PREPARE_RESOURCES):
             claims = await self._usable_claims(pod)
+            await self._finish_unpreparing(pod.metadata.uid)
             try:
                 await self._release_devices(claims)
             except ClaimsFailed:
@@ -151,6 +154,11 @@ class NodeClaims:
             if refused is not None:
                 raise ClaimsFailed(refused.text)
         return tuple(claims.values())
+
+    async def _finish_unpreparing(self, pod_uid: str) -> None:
+        """Ask the drivers again if the pod ended before they had confirmed, and begins again."""
+        if any(entry.is_unpreparing for _, entry in self._book.of_pod(pod_uid)):
+            await self.unprepare(pod_uid)
 
     async def _release_devices(self, claims: Sequence[ResourceClaim]) -> None:
         """Unprepare claims of ended pods that may hold the same devices: they are unprepared before they are prepared again."""

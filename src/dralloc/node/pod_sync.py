@@ -109,7 +109,8 @@ class PodSync:
         """
         self._listed_at = revision
         for uid, known in self._pods.items():
-            if known.is_prepared and not known.is_over and self._context.claims.of_pod(uid):
+            # A task that prepares may have read the claims before.
+            if not known.is_over and (known.preparing is not None or self._context.claims.of_pod(uid)):
                 known.is_unchecked = True
                 self._queue.add(uid)
             is_back = known.is_over and not known.is_gone and known.written_at <= revision
@@ -159,8 +160,11 @@ class PodSync:
         if known is None or known.is_over:
             return
         ending = known.ending(self._context.clock.now())
-        if ending is None and not known.pod.is_finished and (known.is_unchecked or not known.is_prepared):
-            await (self._check_devices(known) if known.is_prepared else self._prepare(known))
+        if ending is None and not known.pod.is_finished:
+            if known.is_unchecked:
+                await self._check_devices(known)
+            if not (known.is_prepared or known.starts_over):
+                await self._prepare(known)
             ending = known.ending(self._context.clock.now())
         now = self._context.clock.now()
         is_ending = ending is not None or known.pod.is_finished
@@ -198,14 +202,17 @@ class PodSync:
             known.preparing = None
 
     async def _check_devices(self, known: TrackedPod) -> None:
-        """Containers must not go on with devices that the claims of the pod no longer have."""
-        try:
-            known.starts_over = not await self._context.claims.is_current(known.pod)
-        except ClaimsFailed as failed:
-            raise TryAgain(str(failed)) from None
+        """Containers must not go on with devices that the claims of the pod no longer have, nor can others be prepared beside these."""
+        # Before the claims are read: the next list may be newer than what is read.
         known.is_unchecked = False
-        if known.starts_over:
-            text = "its claims were allocated other devices; its containers are stopped, and started again with these"
+        try:
+            is_current = await self._context.claims.is_current(known.pod)
+        except ClaimsFailed as failed:
+            known.is_unchecked = True
+            raise TryAgain(str(failed)) from None
+        if not is_current:
+            known.starts_over = True
+            text = "its claims have other devices now; its containers are stopped, and started again with these"
             self._event(known.pod, "Warning", "DevicesChanged", text)
 
     async def _start(self, known: TrackedPod, container: NodeContainer) -> None:
@@ -358,7 +365,11 @@ class PodSync:
     def _track(self, pod: NodePod) -> TrackedPod:
         """Start to sync a pod; containers that an earlier agent started and that still run are adopted."""
         known = TrackedPod(
-            pod, runs=restored_runs(pod), started_at=pod.status.start_time, conditions=pod.status.conditions
+            pod,
+            runs=restored_runs(pod),
+            started_at=pod.status.start_time,
+            conditions=pod.status.conditions,
+            is_unchecked=bool(self._context.claims.of_pod(pod.metadata.uid)),
         )
         for name, run in known.runs.items():
             if run.started_at is None or not run.is_running:

@@ -31,7 +31,7 @@ class TrackedPod:
     pod: NodePod
     is_gone: bool = False
     is_prepared: bool = False
-    # Its claims may have got other devices since they were prepared: a restored backup undoes allocations.
+    # Its claims may have other devices than those that are prepared, or being prepared, for it: a restored backup undoes allocations.
     is_unchecked: bool = False
     # It was given other devices: it ends, and begins again with these.
     starts_over: bool = False
