@@ -25,8 +25,10 @@ from dralloc.client.claim_patches import patch_claim_status
 from dralloc.controllers import shared_informers
 from dralloc.controllers.jobs import controller as jobs
 from dralloc.controllers.jobs.plan_claims import SHARED_CLAIMS
-from dralloc.devices.identity import ClaimId
-from dralloc.scheduler.decide.gang_cycle import GangCycle, GangRequest
+from dralloc.scheduler import gang_attempts
+from dralloc.scheduler.decide import gang_cycle
+from dralloc.scheduler.decide.gang_cycle import GangRequest
+from dralloc.scheduler.decide.useless_reservations import UselessReservations
 from dralloc.simulator.cluster import SimulatedCluster
 from dralloc.simulator.documents import RESOURCE, Document, claim_spec, document, exactly
 from dralloc.simulator.gang_checker import TORN_MAX_S
@@ -272,11 +274,12 @@ def test_gang_writes_that_are_not_undone(monkeypatch: pytest.MonkeyPatch) -> Non
             cluster.start(scheduler, GATES)
             return await what_is_wrong(cluster)
 
-    def releasable(self: GangCycle, *_: object) -> Iterator[ClaimId]:
+    def nothing(*_: object) -> Iterator[UselessReservations]:
         return iter(())
 
     assert run_virtual(interrupted()) == ""
-    monkeypatch.setattr(GangCycle, "releasable", releasable)
+    monkeypatch.setattr(gang_cycle, "reservations_of_gang", nothing)
+    monkeypatch.setattr(gang_attempts, "reservations_of_gang", nothing)
     assert "no member has a node" in run_virtual(interrupted())
 
 

@@ -19,9 +19,13 @@ from dralloc.scheduler.attempt_parts import AttemptParts, loop_time_s
 from dralloc.scheduler.bind.binder import BindingFailed, BindingOutcome, Bound
 from dralloc.scheduler.bind.gang_binder import GangBinder, GangBound, GangUndone, PlacedPods
 from dralloc.scheduler.contract import DecisionFailure, Rejection, WaitReason
-from dralloc.scheduler.decide.deleted_claims import UselessReservations, useless_reservations
 from dralloc.scheduler.decide.gang_cycle import GangCycle, GangPlacement, GangRejection, GangRequest
 from dralloc.scheduler.decide.gang_preemption import GangPreemptionPlan
+from dralloc.scheduler.decide.useless_reservations import (
+    UselessReservations,
+    reservations_of_deleted_claims,
+    reservations_of_gang,
+)
 from dralloc.scheduler.group_requests import GroupNotReady, GroupRequests
 from dralloc.scheduler.queue.pending_pods import queue_key
 from dralloc.scheduler.report import metrics
@@ -179,21 +183,15 @@ class GangAttempts:
 
     def _release_held(self, key: PodGroupKey, pods: tuple[Pod, ...], tasks: asyncio.TaskGroup) -> bool:
         """Members of an earlier attempt are gone, or lack claims: the others must not keep what nothing can use."""
-        if self._release_deleted(key, pods, tasks):
-            return True
         group = self._group(key)
         # A group that had nodes keeps its devices for the pods that replace its members.
         consumer = group.metadata.uid if group is not None and not group.was_scheduled else None
-        held = tuple(self._cycle.releasable(pods, consumer, 0))
-        if held:
-            tasks.create_task(self._release(key, pods, held, consumer))
-        return bool(held)
-
-    def _release_deleted(self, key: PodGroupKey, pods: tuple[Pod, ...], tasks: asyncio.TaskGroup) -> bool:
-        """Even a group that had nodes does not keep a claim that is being deleted: no pod gets it any more."""
-        useless = tuple(useless_reservations(pods, self._cluster))
+        useless = (
+            *reservations_of_deleted_claims(pods, self._cluster),
+            *reservations_of_gang(pods, consumer, self._cluster),
+        )
         if useless:
-            tasks.create_task(self._release_useless(key, pods, useless))
+            tasks.create_task(self._release(key, useless))
         return bool(useless)
 
     def _gate(self, key: PodGroupKey, members: _Refused, waits_for: frozenset[ClusterEvent]) -> None:
@@ -288,17 +286,17 @@ class GangAttempts:
         if made:
             tasks.create_task(self._delete(key, made))
             return
-        if self._release_deleted(key, request.pods, tasks):
+        useless = tuple(reservations_of_deleted_claims(request.pods, self._cluster))
+        if isinstance(decision, GangRejection):
+            useless += decision.release
+        if useless:
+            tasks.create_task(self._release(key, useless))
             return
         waits_for = self._own_events(key, request.pods)
         for _, refusal in members:
             waits_for |= refusal.waits_for if isinstance(refusal, Rejection) else frozenset()
         if isinstance(decision, GangRejection):
             waits_for |= decision.waits_for
-            if decision.release:
-                consumer = request.consumer if not request.scheduled else None
-                tasks.create_task(self._release(key, request.pods, decision.release, consumer))
-                return
             if decision.is_error:
                 messages = [refusal.message for _, refusal in members if not isinstance(refusal, Rejection)]
                 self._fail(key, request.pods, messages[0])
@@ -357,22 +355,12 @@ class GangAttempts:
         if (group := self._group(key)) is not None:
             self._conditions.report(group, SCHEDULER_ERROR, message)
 
-    async def _release(
-        self, key: PodGroupKey, pods: Collection[Pod], claims: Collection[ClaimId], consumer: str | None
-    ) -> None:
-        """Deallocates what the members hold, then lets the group be tried again without it."""
-        for claim_id in claims:
-            await self._binder.withdraw(claim_id, _users(pods, claim_id), consumer)
+    async def _release(self, key: PodGroupKey, useless: Collection[UselessReservations]) -> None:
+        """Gives up what the members cannot use, then lets the group be tried again without it."""
+        for each in useless:
+            await self._pod_binder.release(each.claim_id, each.pods, each.consumers)
         self._queue.failed(key, now_s=loop_time_s())
         self._wake((group_changed(key),))
-
-    async def _release_useless(
-        self, key: PodGroupKey, pods: Collection[Pod], useless: Collection[UselessReservations]
-    ) -> None:
-        for each in useless:
-            await self._pod_binder.release(each.claim_id, _users(pods, each.claim_id), each.consumers)
-        self._queue.failed(key, now_s=loop_time_s())
-        self._queued()
 
     async def _delete(self, key: PodGroupKey, made: Collection[tuple[Pod, ClaimId]]) -> None:
         """Deletes claims that an earlier attempt made for extended resources of members."""
@@ -384,7 +372,3 @@ class GangAttempts:
     @staticmethod
     def _profile(placed: PlacedPods) -> str:
         return placed[0][0].spec.scheduler_name
-
-
-def _users(pods: Collection[Pod], claim_id: ClaimId) -> list[Pod]:
-    return [pod for pod in pods if claim_id in claims_used_by(pod)]

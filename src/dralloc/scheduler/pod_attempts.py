@@ -22,7 +22,7 @@ from dralloc.scheduler.contract import (
     Placement,
     Rejection,
 )
-from dralloc.scheduler.decide.deleted_claims import UselessReservations, useless_reservations
+from dralloc.scheduler.decide.useless_reservations import UselessReservations, reservations_of_deleted_claims
 from dralloc.scheduler.queue.pending_pods import QueueKey, queue_key
 from dralloc.scheduler.report.decision_log import log_allocations
 from dralloc.scheduler.report.observed_fragmentation import ObservedFragmentation
@@ -130,7 +130,9 @@ class PodAttempts:
     def _end_without_node(
         self, pod: Pod, key: QueueKey, decision: Rejection | DecisionFailure, tasks: asyncio.TaskGroup
     ) -> None:
-        if isinstance(decision, Rejection) and (useless := tuple(useless_reservations((pod,), self._cluster))):
+        if isinstance(decision, Rejection) and (
+            useless := tuple(reservations_of_deleted_claims((pod,), self._cluster))
+        ):
             tasks.create_task(self._release(pod, key, decision, useless))
             return
         match decision:
@@ -184,7 +186,7 @@ class PodAttempts:
         self, pod: Pod, key: QueueKey, decision: Rejection, useless: Collection[UselessReservations]
     ) -> None:
         """Releases claims that are being deleted, before the pod waits until they are gone."""
-        outcomes = [await self._binder.release(each.claim_id, (pod,), each.consumers) for each in useless]
+        outcomes = [await self._binder.release(each.claim_id, each.pods, each.consumers) for each in useless]
         if failed := next(filter(None, outcomes), None):
             self._fail(pod, key, failed.message)
         else:

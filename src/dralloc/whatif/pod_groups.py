@@ -122,8 +122,8 @@ class PodGroups:
     def release(self, request: GangRequest) -> None:
         """Releases what members hold that cannot be placed with it, as the scheduler does before it tries again."""
         decision = self.decide(request)
-        for claim_id in decision.release if isinstance(decision, GangRejection) else ():
-            self._engine.deallocate(claim_id)
+        for useless in decision.release if isinstance(decision, GangRejection) else ():
+            self._engine.deallocate(useless.claim_id)
 
     def _cycle(self, request: GangRequest) -> GangCycle:
         engine, first = self._engine, request.pods[0].metadata

@@ -184,7 +184,7 @@ class Binder:
     async def deallocate(self, claim_id: ClaimId, pod: Pod) -> BindingFailed | None:
         """Deallocates a claim that keeps the pod from its nodes and that no other pod uses; None if that succeeded."""
         try:
-            is_done = await self._is_unbound(pod) and await self._writer.deallocate(claim_id, {pod.metadata.uid})
+            is_done = await self._is_unbound(pod) and await self._writer.deallocate(claim_id, pod.metadata.uid)
         except (ApiError, TransportError, Collision) as error:
             return BindingFailed(
                 f"cannot deallocate claim {claim_id}, which keeps the pod from all fitting nodes: {error}"
@@ -200,25 +200,15 @@ class Binder:
             return BindingFailed(f"cannot delete claim {claim_id} of an earlier attempt: {error}")
         return None
 
-    async def withdraw(self, claim_id: ClaimId, pods: Iterable[Pod], consumers: Collection[str]) -> bool:
-        """Deallocates a claim that only these pods, none of which has a node, or these consumers hold; True if it is."""
-        try:
-            for pod in pods:
-                if not await self._is_unbound(pod):
-                    return False
-            return await self._writer.deallocate(claim_id, consumers)
-        except (ApiError, TransportError, Collision):
-            return False
-
     async def release(self, claim_id: ClaimId, pods: Iterable[Pod], consumers: Collection[str]) -> BindingFailed | None:
-        """Removes consumers that these pods, none of which has a node, are or belong to from a claim; None if that succeeded."""
+        """Removes consumers from a claim that these pods, none of which has a node, are or belong to; None if that succeeded."""
         try:
             for pod in pods:
                 if not await self._is_unbound(pod):
                     return BindingFailed(f"pod {pod.metadata.name} has a node now")
             await self._writer.release(claim_id, consumers)
         except (ApiError, TransportError, Collision) as error:
-            return BindingFailed(f"cannot release claim {claim_id}, which is being deleted: {error}")
+            return BindingFailed(f"cannot release claim {claim_id}: {error}")
         return None
 
     async def _is_unbound(self, pod: Pod) -> bool:

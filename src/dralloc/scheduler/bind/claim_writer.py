@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from dralloc.api.dralloc_v1 import ALLOCATION_FINALIZER
-from dralloc.api.pod_claims import CLAIM_FINALIZER
+from dralloc.api.pod_claims import CLAIM_FINALIZER, is_pod
 from dralloc.api.resource_v1 import AllocationResult, ResourceClaim
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.claim_patches import CLAIMS, patch_claim, patch_claim_status
@@ -70,30 +70,36 @@ class ClaimWriter:
         return claim_id in self._writing
 
     async def release(self, claim_id: ClaimId, consumers: Collection[str]) -> None:
-        """Removes the consumers from `reservedFor`, and deallocates the claim if no other pod or workload uses it."""
-        for _ in range(ATTEMPTS_MAX):
-            stored, wanted = self._cluster.claims.stored(claim_id), self._cluster.find_claim(claim_id)
-            if stored is None or wanted is None:
-                return
-            if all(reference.uid not in consumers for reference in stored.status.reserved_for):
-                return
-            # Consumers that are assumed and not written yet stay.
-            left = tuple(reference for reference in wanted.status.reserved_for if reference.uid not in consumers)
-            is_free = not left and not self._cluster.is_in_use(claim_id)
-            status = DEALLOCATED if is_free else {"reservedFor": left or None}
-            if await self._write_status(stored, status):
-                return
-
-    async def deallocate(self, claim_id: ClaimId, consumers: Collection[str]) -> bool:
-        """Deallocates a claim that only these consumers hold, whose pods have no node; returns whether it is deallocated.
+        """Removes the consumers, of which no pod has a node, from `reservedFor`, and deallocates the claim if no other uses it.
 
         Retried until the outcome is known: a write that was abandoned may still arrive, and must then fail with a conflict.
         """
         for _ in range(ATTEMPTS_MAX):
+            stored, wanted = self._cluster.claims.stored(claim_id), self._cluster.find_claim(claim_id)
+            if stored is None or wanted is None:
+                return
+            # A group stays while pods with a node use the claim, because they are not listed.
+            is_used = self._cluster.is_in_use(claim_id)
+            removed = {
+                reference.uid
+                for reference in stored.status.reserved_for
+                if reference.uid in consumers and (is_pod(reference) or not is_used)
+            }
+            if not removed:
+                return
+            # Consumers that are assumed and not written yet stay.
+            left = tuple(reference for reference in wanted.status.reserved_for if reference.uid not in removed)
+            status = {"reservedFor": left or None} if left or is_used else DEALLOCATED
+            if await self._write_status(stored, status):
+                return
+
+    async def deallocate(self, claim_id: ClaimId, pod_uid: str) -> bool:
+        """Deallocates a claim that only this pod holds, which has no node; returns whether it is deallocated. Retried as `release` is."""
+        for _ in range(ATTEMPTS_MAX):
             stored = self._cluster.claims.stored(claim_id)
             if stored is None or self._cluster.is_in_use(claim_id):
                 return False
-            if any(reference.uid not in consumers for reference in stored.status.reserved_for):
+            if any(reference.uid != pod_uid for reference in stored.status.reserved_for):
                 return False
             if stored.status.allocation is None or await self._write_status(stored, DEALLOCATED):
                 return True

@@ -12,7 +12,7 @@ if the gang does not fit any more, deallocates them. After a stop during the thi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct
@@ -102,15 +102,11 @@ class GangBinder:
         new = {claim_id: None for _, place in members for claim_id in sorted(place.new) if claim_id not in made}
         for claim_id in new:
             users = [pod for pod, place in members if claim_id in place.allocations]
-            await self.withdraw(claim_id, users, consumer)
+            consumers = {pod.metadata.uid for pod in users} | ({consumer} if consumer is not None else set())
+            await self._binder.release(claim_id, users, consumers)
         for (pod, place), each in zip(members, prepared, strict=True):
             reserved = each.reserved if isinstance(each, BindingFailed) else each
             await self._binder.undo(pod, place, [claim_id for claim_id in reserved if claim_id not in new])
-
-    async def withdraw(self, claim_id: ClaimId, users: Collection[Pod], consumer: str | None) -> bool:
-        """Deallocates a claim that only these pods without a node, or their group, hold; True if it is."""
-        consumers = {pod.metadata.uid for pod in users} | ({consumer} if consumer else set())
-        return await self._binder.withdraw(claim_id, users, consumers)
 
     async def _in_turn(self, writes: Sequence[Coroutine[Any, Any, Result]]) -> list[Result]:
         """The results of all writes, of which a bounded number runs at the same time."""

@@ -45,6 +45,7 @@ from dralloc.scheduler.decide.gang_search import (
 )
 from dralloc.scheduler.decide.gang_walk import rules_of
 from dralloc.scheduler.decide.placement_rules import PlacementRules
+from dralloc.scheduler.decide.useless_reservations import UselessReservations, reservations_of_gang
 from dralloc.scheduler.state.cluster_events import (
     DEVICES_CHANGED,
     DEVICES_FREED,
@@ -54,7 +55,7 @@ from dralloc.scheduler.state.cluster_events import (
     pod_changed,
 )
 from dralloc.scheduler.state.node_state import NodeState
-from dralloc.scheduler.state.placed_pods import claims_used_by, pod_key
+from dralloc.scheduler.state.placed_pods import pod_key
 from dralloc.scheduler.state.volume_state import VolumePlan
 
 GANG_SCHEDULING = "GangScheduling"
@@ -108,12 +109,12 @@ class GangPlacement:
 
 @dataclass(frozen=True, slots=True)
 class GangRejection:
-    """No member gets a node. `release` are claims that hold devices for members without a node."""
+    """No member gets a node. `release` is what is reserved for members all the same."""
 
     message: str
     members: tuple[tuple[Pod, Rejection | DecisionFailure], ...]
     waits_for: frozenset[ClusterEvent]
-    release: tuple[ClaimId, ...] = ()
+    release: tuple[UselessReservations, ...] = ()
     is_undecided: bool = False
     is_error: bool = False
 
@@ -309,6 +310,7 @@ class GangCycle:
 
     def _reject(self, request: GangRequest, tried: _Tried, outcome: GangOutcome) -> GangRejection:
         message = self._message(request, tried, outcome)
+        consumer = request.consumer if not request.scheduled else None
         refused = {pod.metadata.uid: refusal for pod, refusal in tried.refused}
         events: set[ClusterEvent] = {NODE_CHANGED, NODE_RESOURCES_FREED, DEVICES_FREED, DEVICES_CHANGED}
         members: list[tuple[Pod, _Refusal]] = []
@@ -322,7 +324,7 @@ class GangCycle:
             message,
             tuple(members),
             frozenset(events),
-            release=tuple(self.releasable(request.pods, request.consumer, request.scheduled)),
+            release=tuple(reservations_of_gang(request.pods, consumer, self._view)),
             is_undecided=isinstance(outcome, GangUndecided),
             is_error=any(isinstance(refusal, DecisionFailure) for refusal in refused.values()),
         )
@@ -342,24 +344,6 @@ class GangCycle:
             case _:
                 why = "they do not fit together"
         return f"{head}, {why}{first}"
-
-    def releasable(self, pods: Sequence[Pod], consumer: str | None, scheduled: int) -> Iterator[ClaimId]:
-        """Claims with devices that only these pods without a node, or their group while none of it has a node, may use."""
-        ours = {pod.metadata.uid for pod in pods}
-        if consumer is not None and not scheduled:
-            ours.add(consumer)
-        seen: set[ClaimId] = set()
-        for pod in pods:
-            for claim_id in claims_used_by(pod):
-                if claim_id in seen:
-                    continue
-                seen.add(claim_id)
-                claim = self._view.find_claim(claim_id)
-                if claim is None or claim.status.allocation is None or self._view.is_in_use(claim_id):
-                    continue
-                holders = {each.uid for each in claim.status.reserved_for}
-                if holders and holders <= ours:
-                    yield claim_id
 
 
 def gang_of(attempts: Sequence[SchedulingAttempt], needed: int) -> Gang:
