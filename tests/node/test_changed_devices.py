@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -231,15 +231,38 @@ def test_a_pod_whose_claim_was_created_again_starts_over(tmp_path: Path) -> None
     run_virtual(main())
 
 
-def test_an_agent_that_starts_after_its_claim_was_created_again_starts_the_pod_over(tmp_path: Path) -> None:
+def recreated(drivers: Drivers) -> None:
+    drivers.replace_claim("recreated")
+
+
+def reallocated(drivers: Drivers) -> None:
+    drivers.allocate("gpu-1")
+
+
+def unchanged(_: Drivers) -> None:
+    """The claim is as it was."""
+
+
+@pytest.mark.parametrize(
+    ("change", "calls"),
+    [
+        (recreated, ["prepare gpu-0", "unprepare gpu-0", "prepare gpu-0"]),
+        (reallocated, ["prepare gpu-0", "unprepare gpu-0", "prepare gpu-1"]),
+        # A new agent asks the driver for the devices again, and the containers go on.
+        (unchanged, ["prepare gpu-0", "prepare gpu-0"]),
+    ],
+)
+def test_an_agent_that_starts_after_a_change_of_claims_starts_the_pod_over(
+    tmp_path: Path, change: Callable[[Drivers], None], calls: list[str]
+) -> None:
     async def main() -> None:
         async with running_node(tmp_path / "checkpoint") as earlier:
-            earlier.drivers.replace_claim("recreated")
+            change(earlier.drivers)
             node = Node(earlier.calls, tmp_path / "checkpoint", earlier.drivers)
             async with agent(node):
                 node.sync.pod_changed(None, await node.pod())
                 await asyncio.sleep(60)
-            assert node.drivers.calls == ["prepare gpu-0", "unprepare gpu-0", "prepare gpu-0"]
+            assert node.drivers.calls == calls
             assert (await node.pod()).status.phase == "Running"
 
     run_virtual(main())

@@ -22,7 +22,7 @@ from dralloc.node.driver_calls import CallFailed
 from dralloc.node.metrics import NodeMetrics
 from dralloc.primitives.errors import NotFound
 from dralloc.primitives.metrics import exposition
-from dralloc.testing.builders import allocation, claim, held
+from dralloc.testing.builders import POOL, allocation, claim, held
 from tests.support.workloads import existing, pod, seen
 
 DRIVERS = ("gpu.example.com", "nic.example.com")
@@ -49,7 +49,7 @@ class ModelDrivers:
             assert driver in on_disk[each.uid].drivers, "prepared and not on disk"
             self.holds.add((driver, each.uid))
         self._maybe_fail()
-        return {each.uid: (ReportedDevice(pool="p", device=f"{driver}/{each.name}"),) for each in claims}
+        return {each.uid: (ReportedDevice(pool=POOL, device=f"device-of-{each.name}"),) for each in claims}
 
     async def unprepare(self, driver: str, claims: Sequence[ClaimRecord]) -> None:
         await self._work("unprepare", driver, claims)
@@ -109,7 +109,9 @@ def world(pods: int, claims: int, random: Random) -> tuple[list[Pod], dict[str, 
     ]
     api = {}
     for number in range(claims):
-        results = [held(f"d{number}", driver=driver) for driver in random.sample(DRIVERS, random.randint(1, 2))]
+        results = [
+            held(f"device-of-c{number}", driver=driver) for driver in random.sample(DRIVERS, random.randint(1, 2))
+        ]
         each = claim(f"c{number}", allocation=allocation(*results))
         status = msgspec.structs.replace(each.status, reserved_for=tuple(map(pod_reference, made)))
         api[each.metadata.name] = msgspec.structs.replace(each, status=status)
@@ -159,7 +161,7 @@ def test_claims_survive_failures_and_crashes_without_concurrent_calls(tmp_path: 
 
 def alone(tmp_path: Path, pods: int = 2, drivers: int = 1) -> tuple[list[Pod], dict[str, ResourceClaim]]:
     made = [seen(pod(f"p{n}", {"c": existing("c")})) for n in range(pods)]
-    each = claim("c", allocation=allocation(*(held("d", driver=DRIVERS[n]) for n in range(drivers))))
+    each = claim("c", allocation=allocation(*(held("device-of-c", driver=DRIVERS[n]) for n in range(drivers))))
     status = msgspec.structs.replace(each.status, reserved_for=tuple(map(pod_reference, made)))
     return made, {"c": msgspec.structs.replace(each, status=status)}
 

@@ -46,9 +46,9 @@ async def create_pods(client: AsyncClient) -> None:
         document["spec"]["terminationGracePeriodSeconds"] = 1
         reference = pod_reference(await client.create(document))
         references.append(reference)
-        status: dict[str, Any] = {"allocation": allocation(held(f"gpu-{number}")), "reservedFor": [reference]}
+        status: dict[str, Any] = {"allocation": allocation(held(own)), "reservedFor": [reference]}
         await client.patch(ResourceClaim, own, {"status": status}, subresource="status")
-    status = {"allocation": allocation(held("gpu-shared")), "reservedFor": references}
+    status = {"allocation": allocation(held("shared")), "reservedFor": references}
     await client.patch(ResourceClaim, "shared", {"status": status}, subresource="status")
 
 
