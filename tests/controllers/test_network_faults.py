@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from random import Random
@@ -10,11 +11,13 @@ from random import Random
 import msgspec
 import pytest
 
+from dralloc.api.batch_v1 import Job
 from dralloc.api.pod_claims import POD_CLAIM_NAME
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport, TransportError
 from dralloc.controllers.controller_set import ControllerSet
+from dralloc.controllers.jobs.plan_claims import SHARED_CLAIMS
 from dralloc.primitives.errors import Conflict, NotFound
 from dralloc.primitives.features import FeatureGates
 from dralloc.simulator.network import Faults
@@ -22,9 +25,10 @@ from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import allocation, claim, held, request
 from tests.support.controlled_cluster import ControlledCluster, controlled_cluster
 from tests.support.relay_transport import RelayTransport
-from tests.support.workloads import claim_template, existing, pod, pod_group, template
+from tests.support.workloads import claim_template, existing, job, pod, pod_group, template
 
 PODS_PATH = "/api/v1/pods"
+JOBS_PATH = "/apis/batch/v1/jobs"
 HARSH = Faults(lose_request=0.2, lose_answer=0.2, break_stream=0.1)
 SOUND = Faults()
 
@@ -105,22 +109,21 @@ def test_claims_and_reservations_converge_over_a_bad_network(seed: int) -> None:
     run_virtual(main())
 
 
-class BlindToPods(RelayTransport):
-    """Lists and watches without a pod: those of a client whose list is from before the pod, and the next one from after it."""
+class WithoutEvents(RelayTransport):
+    """The watches of one path show nothing."""
 
-    def __init__(self, inner: Transport) -> None:
+    def __init__(self, inner: Transport, path: str) -> None:
         super().__init__(inner)
+        self._path = path
+        self.created: Counter[str] = Counter()
 
     async def send(self, request: ClientRequest) -> ClientResponse:
-        response = await self._inner.send(request)
-        if request.path != PODS_PATH:
-            return response
-        return msgspec.structs.replace(
-            response, body=msgspec.json.encode({**msgspec.json.decode(response.body), "items": []})
-        )
+        if request.method == "POST":
+            self.created[request.path.rpartition("/")[2]] += 1
+        return await self._inner.send(request)
 
     def stream(self, request: ClientRequest) -> AbstractAsyncContextManager[Stream]:
-        return self._silent() if request.path == PODS_PATH else self._inner.stream(request)
+        return self._silent() if request.path == self._path else self._inner.stream(request)
 
     @asynccontextmanager
     async def _silent(self) -> AsyncIterator[Stream]:
@@ -128,6 +131,21 @@ class BlindToPods(RelayTransport):
         for stream in NO_STREAMS:
             yield stream
         raise TransportError("no event")
+
+
+class BlindToPods(WithoutEvents):
+    """Lists and watches without a pod: those of a client whose list is from before the pod, and the next one from after it."""
+
+    def __init__(self, inner: Transport) -> None:
+        super().__init__(inner, PODS_PATH)
+
+    async def send(self, request: ClientRequest) -> ClientResponse:
+        response = await super().send(request)
+        if request.path != PODS_PATH:
+            return response
+        return msgspec.structs.replace(
+            response, body=msgspec.json.encode({**msgspec.json.decode(response.body), "items": []})
+        )
 
 
 @asynccontextmanager
@@ -163,5 +181,27 @@ def test_a_pod_that_no_list_and_no_watch_has_shown_does_not_keep_its_group() -> 
                 assert await cluster.client.list(PodGroup), "the pod exists"
                 await cluster.remove_pod("p")
             assert not await cluster.client.list(PodGroup)
+
+    run_virtual(main())
+
+
+def test_what_a_deleted_job_needs_is_not_created_again_and_again() -> None:
+    """The watch of jobs is late: the controller still knows the job when its pods, claim and group are collected as garbage."""
+
+    async def main() -> None:
+        gates = FeatureGates.parse("GenericWorkload=true,WorkloadWithJob=true,DRAReservedForWorkloads=true")
+        async with controlled_cluster(only=("quota",), gates=gates) as cluster:
+            annotations = {SHARED_CLAIMS: "shared=t"}
+            document = job("j", {"gpu": existing("shared")}, annotations=annotations, parallelism=2, completions=2)
+            await cluster.create(claim_template("t", request()), document)
+            late = WithoutEvents(cluster.network, JOBS_PATH)
+            controllers = ControllerSet(late, clock=cluster.clock, gates=gates, only=("jobs",))
+            cluster.components.start("late", controllers.run)
+            await cluster.settle(20)
+            created = dict(late.created)
+            assert {"resourceclaims", "pods", "workloads"} <= created.keys()
+            await cluster.client.delete(Job, "j")
+            await cluster.settle(60)
+            assert {each: late.created[each] for each in created} == created
 
     run_virtual(main())

@@ -102,12 +102,14 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
         self._claims = context.informers.informer_for(CLAIMS)
         self._templates = context.informers.informer_for(TEMPLATES)
         self._groups = (
-            JobGroups(context, self._calls, self._queue_owner) if "WorkloadWithJob" in context.gates else None
+            JobGroups(context, self._calls, self._on_dependent) if "WorkloadWithJob" in context.gates else None
         )
         jobs = context.informers.informer_for(JOBS)
         self._jobs = MutationCache(jobs)
         # The informers may show pods before their job and after its deletion.
         self._trackers: dict[JobKey, PodTracker] = {}
+        # Jobs that have lost something of theirs, perhaps because they are gone and the informer does not show that yet.
+        self._bereft: set[JobKey] = set()
         self._pools: dict[JobKey, PodWorkerPool] = {}
         self._pods.subscribe(self._on_pod)
         self._claims.subscribe(self._on_claim)
@@ -121,6 +123,7 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
         key = _key_of(job)
         if after is None:
             self._pools.pop(key, None)
+            self._bereft.discard(key)
         self.queue.add(key)
 
     def _on_pod(self, before: Pod | None, after: Pod | None) -> None:
@@ -136,19 +139,24 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
             tracker.remove(pod, self._clock.now())
         if (pool := self._pools.get(key)) is not None:
             pool.unconfirmed.pop(pod.metadata.name, None)
-        self.queue.add(key)
+        self._on_dependent(before, after)
 
     def _on_claim(self, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
         claim = after or before
         assert claim is not None, "a change has an object"
         if before is None or after is None:
-            self._queue_owner(claim)
+            self._on_dependent(before, after)
         for consumer in claim.status.reserved_for:
             if is_job(consumer):
                 self.queue.add(JobKey(claim.metadata.namespace, consumer.name, consumer.uid))
 
-    def _queue_owner(self, item: ApiObject) -> None:
+    def _on_dependent(self, before: ApiObject | None, after: ApiObject | None) -> None:
+        """Something that a job may control has changed."""
+        item = after or before
+        assert item is not None, "a change has an object"
         if (owner := _owner_of(item)) is not None:
+            if after is None:
+                self._bereft.add(owner)
             self.queue.add(owner)
 
     # --- Plan -----------------------------------------------------------------------------------------------------
@@ -157,6 +165,15 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
         job = self._jobs.get(key.name, key.namespace)
         if job is None or job.metadata.uid != key.uid:
             return await self._plan_gone(key)
+        planned = self._plan_existing(key, job)
+        if key in self._bereft and any(_creates(step) for step in planned.actions):
+            # The server deletes what a job needs that is gone: to create it again would go on until the informer shows that.
+            if await self._is_gone(key):
+                return PlannedActions()
+            self._bereft.discard(key)
+        return planned
+
+    def _plan_existing(self, key: JobKey, job: UnstructuredObject) -> PlannedActions[JobStep | ReleaseClaimsOfGoneJob]:
         pool, now = self._pool_of(job), self._clock.now()
         known = pool.view_of(job)
         if known.spec.managed_by not in MANAGERS:
@@ -205,14 +222,16 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
             if key in self._trackers and not self._trackers[key].outcomes:
                 del self._trackers[key]
             return PlannedActions()
+        # If it exists, the informer will show the job, which queues it again.
+        return PlannedActions([ReleaseClaimsOfGoneJob(key)] if await self._is_gone(key) else [])
+
+    async def _is_gone(self, key: JobKey) -> bool:
+        """True if the server does not have the job."""
         try:
             job = await self._calls.get(JOBS, ObjectKey(key.namespace, key.name))
         except NotFound:
-            return PlannedActions([ReleaseClaimsOfGoneJob(key)])
-        if job.metadata.uid != key.uid:
-            return PlannedActions([ReleaseClaimsOfGoneJob(key)])
-        # The informer will show the job, which queues it again.
-        return PlannedActions()
+            return True
+        return job.metadata.uid != key.uid
 
     def _unused_claims(self, key: JobKey) -> list[ResourceClaim]:
         """The claims of a job that is gone which no pods use. The others are released after their pods: see `claim_lifecycle`."""
@@ -322,6 +341,12 @@ def _owner_of(item: ApiObject) -> JobKey | None:
     if owner is None or owner.kind != JOBS.kind or owner.api_version.partition("/")[0] != GROUP:
         return None
     return JobKey(item.metadata.namespace, owner.name, owner.uid)
+
+
+def _creates(step: JobStep | ReleaseClaimsOfGoneJob) -> bool:
+    return isinstance(step, JobStep) and isinstance(
+        step.action, CreatePods | CreateClaim | CreateWorkload | CreatePodGroup
+    )
 
 
 def is_job(consumer: ConsumerReference) -> bool:

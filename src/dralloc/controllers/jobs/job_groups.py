@@ -31,14 +31,19 @@ from dralloc.primitives.errors import AlreadyExists
 
 
 class JobGroups:
-    """`queue_owner` is called with every object that a job may control, when it changes."""
+    """`on_dependent` is called with every change of an object that a job may control."""
 
-    def __init__(self, context: ControllerContext, calls: ApiCalls, queue_owner: Callable[[ApiObject], None]) -> None:
+    def __init__(
+        self,
+        context: ControllerContext,
+        calls: ApiCalls,
+        on_dependent: Callable[[ApiObject | None, ApiObject | None], None],
+    ) -> None:
         self._calls = calls
         self._workloads = context.informers.informer_for(WORKLOADS)
         self._groups = context.informers.informer_for(POD_GROUPS)
-        for informer in (self._workloads, self._groups):
-            informer.subscribe(lambda before, after: queue_owner(after or before))  # type: ignore[arg-type]
+        self._workloads.subscribe(on_dependent)
+        self._groups.subscribe(on_dependent)
 
     def plan(self, job: Job, *, has_pods: bool) -> JobGroup:
         namespace, uid = job.metadata.namespace, job.metadata.uid
