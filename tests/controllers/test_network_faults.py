@@ -33,6 +33,7 @@ HARSH = Faults(lose_request=0.2, lose_answer=0.2, break_stream=0.1)
 SOUND = Faults()
 
 GATES = FeatureGates.parse("GenericWorkload=true,DRAWorkloadResourceClaims=true")
+COLLECTING = FeatureGates.parse("GenericWorkload=true,WorkloadWithJob=true,DRAReservedForWorkloads=true")
 NO_STREAMS: tuple[Stream, ...] = ()
 CLAIMS = ("claim-templates", "claim-lifecycle")
 PODS = 12
@@ -185,23 +186,55 @@ def test_a_pod_that_no_list_and_no_watch_has_shown_does_not_keep_its_group() -> 
     run_virtual(main())
 
 
+async def created_after_deletion(
+    cluster: ControlledCluster, path: str, controller: str, kind: type[Job] | type[Pod], name: str
+) -> tuple[Counter[str], Counter[str]]:
+    """What a controller creates before and after the deletion of an object, which its watch of the path does not show."""
+    late = WithoutEvents(cluster.network, path)
+    controllers = ControllerSet(late, clock=cluster.clock, gates=COLLECTING, only=(controller,))
+    cluster.components.start("late", controllers.run)
+    await cluster.settle(20)
+    before = Counter(late.created)
+    await cluster.client.delete(kind, name)
+    await cluster.settle(60)
+    return before, late.created
+
+
 def test_what_a_deleted_job_needs_is_not_created_again_and_again() -> None:
     """The watch of jobs is late: the controller still knows the job when its pods, claim and group are collected as garbage."""
 
     async def main() -> None:
-        gates = FeatureGates.parse("GenericWorkload=true,WorkloadWithJob=true,DRAReservedForWorkloads=true")
-        async with controlled_cluster(only=("quota",), gates=gates) as cluster:
+        async with controlled_cluster(only=("quota",), gates=COLLECTING) as cluster:
             annotations = {SHARED_CLAIMS: "shared=t"}
             document = job("j", {"gpu": existing("shared")}, annotations=annotations, parallelism=2, completions=2)
             await cluster.create(claim_template("t", request()), document)
-            late = WithoutEvents(cluster.network, JOBS_PATH)
-            controllers = ControllerSet(late, clock=cluster.clock, gates=gates, only=("jobs",))
-            cluster.components.start("late", controllers.run)
-            await cluster.settle(20)
-            created = dict(late.created)
-            assert {"resourceclaims", "pods", "workloads"} <= created.keys()
-            await cluster.client.delete(Job, "j")
-            await cluster.settle(60)
-            assert {each: late.created[each] for each in created} == created
+            before, after = await created_after_deletion(cluster, JOBS_PATH, "jobs", Job, "j")
+            assert before.keys() >= {"resourceclaims", "pods", "workloads"}
+            assert after == before
+
+    run_virtual(main())
+
+
+def test_the_claims_of_a_deleted_pod_are_not_created_again_and_again() -> None:
+    async def main() -> None:
+        async with controlled_cluster(only=("quota",), gates=COLLECTING) as cluster:
+            await cluster.create(claim_template("t", request()), pod("p", {"gpu": template("t")}))
+            before, after = await created_after_deletion(cluster, PODS_PATH, "claim-templates", Pod, "p")
+            assert before == {"resourceclaims": 1}
+            assert after == before
+
+    run_virtual(main())
+
+
+def test_the_volumes_of_a_deleted_pod_are_not_created_again_and_again() -> None:
+    async def main() -> None:
+        async with controlled_cluster(only=("quota",), gates=COLLECTING) as cluster:
+            spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+            document = pod("p")
+            document["spec"]["volumes"] = [{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}]
+            await cluster.create(document)
+            before, after = await created_after_deletion(cluster, PODS_PATH, "ephemeral-volumes", Pod, "p")
+            assert before == {"persistentvolumeclaims": 1}
+            assert after == before
 
     run_virtual(main())

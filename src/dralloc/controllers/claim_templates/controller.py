@@ -20,6 +20,7 @@ from dralloc.client.claim_patches import patch_claim_status
 from dralloc.client.event_recorder import Report, reference_to
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey, key_of
+from dralloc.controllers.bereft_owners import BereftOwners
 from dralloc.controllers.claim_creation import CreateClaim, ReportProblem
 from dralloc.controllers.claim_templates.owned_claims import ClaimObjects
 from dralloc.controllers.claim_templates.plan import (
@@ -81,6 +82,7 @@ class ClaimTemplatesController(Controller[Key, ClaimAction]):
         self._reported: OrderedDict[str, str] = OrderedDict()
         # Held while a claim is read and reserved. Unused locks are dropped.
         self._reserving: WeakValueDictionary[ObjectKey, asyncio.Lock] = WeakValueDictionary()
+        self._bereft: BereftOwners[Key] = BereftOwners(self._is_gone)
         self._pod_informer.subscribe(self._on_pod)
         self._claim_informer.subscribe(self._on_claim)
         self._templates.subscribe(self._on_template)
@@ -91,7 +93,9 @@ class ClaimTemplatesController(Controller[Key, ClaimAction]):
 
     # --- Events ---------------------------------------------------------------------------------------------------
 
-    def _on_pod(self, before: Pod | None, after: Pod | None) -> None:  # noqa: ARG002
+    def _on_pod(self, before: Pod | None, after: Pod | None) -> None:
+        if after is None and before is not None:
+            self._bereft.remove(key_of(before))
         if after is not None and (may_get_claims(after) or self._lacks_reservation(after)):
             self.queue.add(key_of(after))
 
@@ -109,12 +113,7 @@ class ClaimTemplatesController(Controller[Key, ClaimAction]):
         claim = after or before
         assert claim is not None, "a change has an object"
         if before is None or after is None:
-            owner, namespace = controller_of(claim.metadata), claim.metadata.namespace
-            if owner is not None and owner.kind == "Pod":
-                self.queue.add(ObjectKey(namespace, owner.name))
-            elif owner is not None and owner.kind == POD_GROUPS.kind and self._groups is not None:
-                self.queue.add(GroupKey(ObjectKey(namespace, owner.name)))
-                self._queue_members(namespace, owner.name)
+            self._queue_owner(claim, is_gone=after is None)
         if after is None or after.status.allocation is None:
             return
         # A claim may have thousands of users; only those that lack a reservation are queued.
@@ -122,8 +121,24 @@ class ClaimTemplatesController(Controller[Key, ClaimAction]):
             if pod.spec.node_name and not pod.is_finished and self._must_reserve(after, pod):
                 self.queue.add(key_of(pod))
 
+    def _queue_owner(self, claim: ResourceClaim, *, is_gone: bool) -> None:
+        if (owner := controller_of(claim.metadata)) is None:
+            return
+        named = ObjectKey(claim.metadata.namespace, owner.name)
+        key: Key = named
+        if owner.kind == POD_GROUPS.kind and self._groups is not None:
+            self._queue_members(named.namespace, named.name)
+            key = GroupKey(named)
+        elif owner.kind != "Pod":
+            return
+        if is_gone and self._shown(key) is not None:
+            self._bereft.add(key)
+        self.queue.add(key)
+
     def _on_group(self, before: PodGroup | None, after: PodGroup | None) -> None:
         if after is None:
+            if before is not None:
+                self._bereft.remove(GroupKey(key_of(before)))
             return
         if after.spec.resource_claims:
             self.queue.add(GroupKey(key_of(after)))
@@ -150,7 +165,27 @@ class ClaimTemplatesController(Controller[Key, ClaimAction]):
     # --- Plan and apply -------------------------------------------------------------------------------------------
 
     async def plan(self, key: Key) -> PlannedActions[ClaimAction]:
-        return await (self._plan_group(key.group) if isinstance(key, GroupKey) else self._plan_pod(key))
+        planned = await (self._plan_group(key.group) if isinstance(key, GroupKey) else self._plan_pod(key))
+        creates = any(isinstance(action, CreateClaim) for action in planned.actions)
+        return PlannedActions() if creates and not await self._bereft.may_create(key) else planned
+
+    def _shown(self, key: Key) -> Pod | PodGroup | None:
+        """The owner of claims as the informer has it."""
+        if not isinstance(key, GroupKey):
+            return self._pods.get(key.name, key.namespace)
+        return self._groups.get(key.group.name, key.group.namespace) if self._groups is not None else None
+
+    async def _is_gone(self, key: Key) -> bool:
+        """True if the server does not have the owner that the informer shows."""
+        shown, live = self._shown(key), None
+        try:
+            if isinstance(key, GroupKey):
+                live = (await self._calls.get(POD_GROUPS, key.group)).metadata
+            else:
+                live = (await self._calls.get(PODS, key)).metadata
+        except NotFound:
+            return True
+        return shown is None or live.uid != shown.metadata.uid
 
     async def _plan_pod(self, key: ObjectKey) -> PlannedActions[ClaimAction]:
         pod = self._pods.get(key.name, key.namespace)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Final
 
+from dralloc.api.pod_claims import controller_of
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.volume_claims import volume_claims_of
 from dralloc.api.volumes_v1 import PersistentVolumeClaim, PersistentVolumeClaimTemplate
 from dralloc.client.known_resources import resource_for, resource_read_as
 from dralloc.client.typed_resource import ObjectKey, key_of
+from dralloc.controllers.bereft_owners import BereftOwners
 from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.controller_loop import Controller
 from dralloc.controllers.planned_actions import PlannedActions
+from dralloc.primitives.errors import NotFound
 
 FIELD_MANAGER: Final = "ephemeral-volume-controller"
 PODS: Final = resource_for(Pod)
@@ -53,27 +56,40 @@ class EphemeralVolumesController(Controller[ObjectKey, Document]):
         self._calls = context.calls(FIELD_MANAGER)
         self._pods = context.informers.informer_for(PODS)
         self._claims = context.informers.informer_for(CLAIMS)
+        self._bereft = BereftOwners(self._is_gone)
         self._pods.subscribe(self._on_pod)
         self._claims.subscribe(self._on_claim)
 
-    def _on_pod(self, _before: Pod | None, after: Pod | None) -> None:
+    def _on_pod(self, before: Pod | None, after: Pod | None) -> None:
+        if after is None and before is not None:
+            self._bereft.remove(key_of(before))
         if after is not None and any(volume.ephemeral is not None for volume in after.spec.volumes):
             self.queue.add(key_of(after))
 
     def _on_claim(self, before: PersistentVolumeClaim | None, after: PersistentVolumeClaim | None) -> None:
         """A claim that was deleted while its pod is needed is made again."""
-        if after is None and before is not None:
-            for owner in before.metadata.owner_references:
-                if owner.controller and owner.kind == "Pod":
-                    self.queue.add(ObjectKey(before.metadata.namespace, owner.name))
+        owner = controller_of(before.metadata) if after is None and before is not None else None
+        if before is not None and owner is not None and owner.kind == "Pod":
+            key = ObjectKey(before.metadata.namespace, owner.name)
+            if self._pods.get(key.name, key.namespace) is not None:
+                self._bereft.add(key)
+            self.queue.add(key)
 
     async def plan(self, key: ObjectKey) -> PlannedActions[Document]:
         pod = self._pods.get(key.name, key.namespace)
         wanted = plan_claims(pod) if pod is not None else ()
         # One that belongs to another pod is left alone; the scheduler tells so.
-        return PlannedActions(
-            [each for each in wanted if self._claims.get(each["metadata"]["name"], key.namespace) is None]
-        )
+        missing = [each for each in wanted if self._claims.get(each["metadata"]["name"], key.namespace) is None]
+        return PlannedActions(missing if missing and await self._bereft.may_create(key) else ())
+
+    async def _is_gone(self, key: ObjectKey) -> bool:
+        """True if the server does not have the pod that the informer shows."""
+        shown = self._pods.get(key.name, key.namespace)
+        try:
+            live = await self._calls.get(PODS, key)
+        except NotFound:
+            return True
+        return shown is None or live.metadata.uid != shown.metadata.uid
 
     async def apply(self, action: Document) -> None:
         await self._calls.create(CLAIMS, action)

@@ -17,6 +17,7 @@ from dralloc.client.claim_patches import patch_claim_status
 from dralloc.client.event_recorder import Report, reference_to
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey, key_of, version_of
+from dralloc.controllers.bereft_owners import BereftOwners
 from dralloc.controllers.claim_creation import CreateClaim, ReportProblem
 from dralloc.controllers.claim_users import users_of
 from dralloc.controllers.controller_context import ControllerContext
@@ -108,8 +109,7 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
         self._jobs = MutationCache(jobs)
         # The informers may show pods before their job and after its deletion.
         self._trackers: dict[JobKey, PodTracker] = {}
-        # Jobs that have lost something of theirs, perhaps because they are gone and the informer does not show that yet.
-        self._bereft: set[JobKey] = set()
+        self._bereft = BereftOwners(self._is_gone)
         self._pools: dict[JobKey, PodWorkerPool] = {}
         self._pods.subscribe(self._on_pod)
         self._claims.subscribe(self._on_claim)
@@ -123,7 +123,7 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
         key = _key_of(job)
         if after is None:
             self._pools.pop(key, None)
-            self._bereft.discard(key)
+            self._bereft.remove(key)
         self.queue.add(key)
 
     def _on_pod(self, before: Pod | None, after: Pod | None) -> None:
@@ -155,23 +155,25 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
         item = after or before
         assert item is not None, "a change has an object"
         if (owner := _owner_of(item)) is not None:
-            if after is None:
+            if after is None and self._known(owner) is not None:
                 self._bereft.add(owner)
             self.queue.add(owner)
 
     # --- Plan -----------------------------------------------------------------------------------------------------
 
     async def plan(self, key: JobKey) -> PlannedActions[JobStep | ReleaseClaimsOfGoneJob]:
-        job = self._jobs.get(key.name, key.namespace)
-        if job is None or job.metadata.uid != key.uid:
+        job = self._known(key)
+        if job is None:
             return await self._plan_gone(key)
         planned = self._plan_existing(key, job)
-        if key in self._bereft and any(_creates(step) for step in planned.actions):
-            # The server deletes what a job needs that is gone: to create it again would go on until the informer shows that.
-            if await self._is_gone(key):
-                return PlannedActions()
-            self._bereft.discard(key)
+        if any(_creates(step) for step in planned.actions) and not await self._bereft.may_create(key):
+            return PlannedActions()
         return planned
+
+    def _known(self, key: JobKey) -> UnstructuredObject | None:
+        """The job as the informer shows it."""
+        job = self._jobs.get(key.name, key.namespace)
+        return job if job is not None and job.metadata.uid == key.uid else None
 
     def _plan_existing(self, key: JobKey, job: UnstructuredObject) -> PlannedActions[JobStep | ReleaseClaimsOfGoneJob]:
         pool, now = self._pool_of(job), self._clock.now()

@@ -1,0 +1,34 @@
+"""Owners that have lost something of theirs, perhaps because they are gone and the informer does not show that yet.
+
+The server collects what a gone owner has as garbage. A controller that created it again, because of its deletion, would do so until its
+informer shows that the owner is gone, thousands of times. It asks the server first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class BereftOwners(Generic[Key]):
+    """`is_gone` asks the server."""
+
+    def __init__(self, is_gone: Callable[[Key], Awaitable[bool]]) -> None:
+        self._is_gone = is_gone
+        self._owners: set[Key] = set()
+
+    def add(self, owner: Key) -> None:
+        """Something of an owner that the informer shows was deleted. Each owner must be removed when the informer does so."""
+        self._owners.add(owner)
+
+    def remove(self, owner: Key) -> None:
+        self._owners.discard(owner)
+
+    async def may_create(self, owner: Key) -> bool:
+        """False if the owner is gone: then the informer is going to show it."""
+        if owner in self._owners and await self._is_gone(owner):
+            return False
+        self._owners.discard(owner)
+        return True
