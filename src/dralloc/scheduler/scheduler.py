@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
+from datetime import timedelta
 from itertools import chain
 from typing import Final
 
@@ -49,8 +50,9 @@ from dralloc.scheduler.state.group_members import PodGroupKey
 from dralloc.scheduler.state.placed_pods import PlacedPod, claims_used_by, pod_key
 from dralloc.scheduler.state.watches import Watches
 
-# How many pods are decided on before watches and writes run.
-ATTEMPTS_AT_ONCE: Final = 8
+# How many pods are decided on before watches and writes run, and for how long.
+ATTEMPTS_AT_ONCE: Final = 64
+ATTEMPTS_TIME: Final = timedelta(milliseconds=20)
 
 
 class Scheduler:
@@ -251,12 +253,18 @@ class Scheduler:
                 await self._wait()
 
     def _attempt_some(self, tasks: asyncio.TaskGroup) -> bool:
-        """Tries several ready pods without yielding, so that those that share a claim share its write, too."""
+        """Tries several ready pods without yielding, so that those that share a claim share its write, too.
+
+        Decisions in a row are faster, too: between other work, the processor's caches lose them.
+        """
+        now_s, end = loop_time_s(), self._clock.now() + ATTEMPTS_TIME
         for number in range(ATTEMPTS_AT_ONCE):
-            queued = self._queue.pop(now_s=loop_time_s()) if self._slots else None
+            queued = self._queue.pop(now_s=now_s) if self._slots else None
             if queued is None:
                 return number > 0
             self._attempt(queued, tasks)
+            if self._clock.now() > end:
+                break
         return True
 
     async def _wait(self) -> None:
