@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -56,4 +57,5 @@ def test_a_server_that_must_be_started_again_is_not_healthy(tmp_path: Path) -> N
             assert (await api.call("GET", CLAIMS)).code == 200
 
     asyncio.run(main())
-    assert sqlite3.connect(path).execute("SELECT count(*) FROM gone").fetchone()[0]
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("SELECT count(*) FROM gone").fetchone()[0]

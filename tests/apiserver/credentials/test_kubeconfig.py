@@ -97,7 +97,8 @@ def test_an_empty_kubeconfig_is_filled(tmp_path: Path, text: str) -> None:
         (b"kind: Config\n---\nkind: Config\n", "it is not a kubeconfig"),
         (b"clusters:\n- name: [\n", "line 3: not YAML"),
         (b"\xff\xfe", "line 1: not UTF-8"),
-        (b"[" * 10_000, "nested too deeply"),
+        # From Python 3.12 on, the decoder reads on until the end.
+        (b"[" * 10_000, "(nested too deeply|not JSON)"),
     ],
 )
 def test_a_file_that_is_not_a_kubeconfig_is_unchanged(tmp_path: Path, content: bytes, says: str) -> None:
