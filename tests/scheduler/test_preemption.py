@@ -265,6 +265,46 @@ async def test_a_gang_gets_the_devices_of_weaker_pods_together(cluster: Schedule
     assert [await cluster.node_of(f"member-{number}") for number in range(2)] == ["node-a", "node-a"]
 
 
+async def make_pair(cluster: ScheduledCluster, priority: str) -> None:
+    """A group of two pods that share a claim for one device, and of which one is enough."""
+    group = pod_group("pair", min_count=1)
+    await cluster.create({**group, "spec": {**group["spec"], "priorityClassName": priority}})
+    await cluster.create(claim("claim-of-pair", request()))
+    for name in ("left", "right"):
+        await cluster.create(of_priority(name, priority, "claim-of-pair", group="pair"))
+    await cluster.settle()
+
+
+@in_cluster(GANGS)
+async def test_gangs_that_wait_for_the_same_pods_to_leave_do_not_try_for_ever(cluster: ScheduledCluster) -> None:
+    """Both fit once the pods have left. Each attempt of the stronger gang took the place of a pod of the weaker one, which took it
+    back: without a pause, as nothing else was to do."""
+    await make_cluster(cluster, devices=3)
+    for name in ("weak", "feeble", "other"):
+        await make_pod(cluster, name, "low")
+    await make_pair(cluster, "middle")
+    await make_gang(cluster, 2)
+    assert all([(await cluster.pod(name)).is_terminating for name in ("weak", "feeble", "other")])
+    for name in ("weak", "feeble", "other"):
+        await finish_eviction(cluster, name)
+    assert [await cluster.node_of(name) for name in ("member-0", "member-1", "left", "right")] == ["node-a"] * 4
+
+
+@in_cluster(GANGS)
+async def test_a_gang_takes_a_free_device_that_is_kept_for_a_weaker_pod(cluster: ScheduledCluster) -> None:
+    """The weaker pod waits for a second device."""
+    await make_cluster(cluster, devices=2)
+    for name in ("weak", "feeble"):
+        await make_pod(cluster, name, "low")
+    await cluster.create(claim("both", request(count=2)), of_priority("strong", "middle", "both"))
+    await cluster.settle()
+    await finish_eviction(cluster, "weak")
+    assert (await cluster.pod("strong")).status.nominated_node_name == "node-a"
+    await make_gang(cluster, 1)
+    assert await cluster.node_of("member-0") == "node-a"
+    assert (await cluster.pod("strong")).status.nominated_node_name == ""
+
+
 @in_cluster(GANGS)
 async def test_nothing_is_evicted_for_a_gang_that_would_not_fit(cluster: ScheduledCluster) -> None:
     await make_cluster(cluster, devices=2)

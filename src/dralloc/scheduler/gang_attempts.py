@@ -19,7 +19,13 @@ from dralloc.scheduler.attempt_parts import AttemptParts, loop_time_s
 from dralloc.scheduler.bind.binder import BindingFailed, BindingOutcome, Bound
 from dralloc.scheduler.bind.gang_binder import GangBinder, GangBound, GangUndone, PlacedPods
 from dralloc.scheduler.contract import DecisionFailure, Rejection, WaitReason
-from dralloc.scheduler.decide.gang_cycle import GangCycle, GangPlacement, GangRejection, GangRequest
+from dralloc.scheduler.decide.gang_cycle import (
+    GangCycle,
+    GangDecision,
+    GangPlacement,
+    GangRejection,
+    GangRequest,
+)
 from dralloc.scheduler.decide.gang_preemption import GangPreemptionPlan
 from dralloc.scheduler.decide.useless_reservations import (
     UselessReservations,
@@ -147,15 +153,21 @@ class GangAttempts:
             return
         for pod in request.pods:
             self._report.attempt_begins(queue_key(pod))
-        if self._preemptor is not None:
-            self._preemptor.begin_gang(request.pods)
+        freed = self._preemptor.begin_gang(request.pods) if self._preemptor is not None else ()
         started_s = self._domain_begun_s = time.perf_counter()
-        decision = self._cycle.decide(request, self._clock.now())
+        decision = self._decide(request)
         self._report.group_decided(time.perf_counter() - started_s)
         if isinstance(decision, GangPlacement) and decision.placed:
             self._begin_write(key, request, decision, tasks)
         else:
             self._end_without_nodes(key, request, decision, tasks)
+        if self._preemptor is not None:
+            self._preemptor.end_gang(request.pods, freed)
+
+    def _decide(self, request: GangRequest) -> GangDecision:
+        if self._preemptor is not None:
+            return self._preemptor.decide_gang(self._cycle, request)
+        return self._cycle.decide(request, self._clock.now())
 
     def _domain_tried(self, request: GangRequest, is_feasible: bool) -> None:
         begun_s, self._domain_begun_s = self._domain_begun_s, time.perf_counter()
@@ -305,6 +317,7 @@ class GangAttempts:
                 self._conditions.report(group, UNSCHEDULABLE, decision.message)
             if self._preemptor is not None:
                 plan = self._preemptor.plan_gang(self._cycle, request)
+                self._queue.decided(key)
                 if plan is not None or any(pod.status.nominated_node_name for pod in request.pods):
                     tasks.create_task(self._preempt(key, request, plan, members, waits_for))
                     return

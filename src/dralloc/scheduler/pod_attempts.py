@@ -73,8 +73,7 @@ class PodAttempts:
             tasks.create_task(self._bind(pod, placement, loop_time_s()))
         if self._preemptor is not None:
             self._preemptor.end(pod, decision, freed)
-            if self._preemptor.has_writes:
-                tasks.create_task(self._preemptor.write_displaced())
+            self._queue.decided(key)
         if not isinstance(decision, Placement):
             self._end_without_node(pod, key, decision, tasks)
 

@@ -21,7 +21,7 @@ from dralloc.primitives.phrases import counted
 from dralloc.scheduler.bind.evictor import Evictor
 from dralloc.scheduler.contract import Decision, Placement, PlannedVictim, PreemptionPlan, Rejection
 from dralloc.scheduler.decide.cycle import Cycle, SchedulingAttempt
-from dralloc.scheduler.decide.gang_cycle import GangCycle, GangRequest
+from dralloc.scheduler.decide.gang_cycle import GangCycle, GangDecision, GangRejection, GangRequest
 from dralloc.scheduler.decide.gang_preemption import GangPreemptionPlan, plan_for_gang
 from dralloc.scheduler.decide.preemption import (
     NOTHING_TO_PREEMPT,
@@ -33,7 +33,7 @@ from dralloc.scheduler.decide.preemption_candidates import VictimCandidates, gro
 from dralloc.scheduler.report.scheduling_report import SchedulingReport
 from dralloc.scheduler.state.cluster_events import ClusterEvent, pod_changed
 from dralloc.scheduler.state.cluster_state import ClusterState
-from dralloc.scheduler.state.placed_pods import pod_key
+from dralloc.scheduler.state.placed_pods import PlacedPod, pod_key
 
 REASONS_MAX: Final = 1000
 
@@ -128,10 +128,27 @@ class Preemptor:
 
     # --- Gangs ------------------------------------------------------------------------------------------------------
 
-    def begin_gang(self, pods: Sequence[Pod]) -> None:
-        """Prepares the attempt for a gang: its members are not counted on their nominated nodes."""
-        for pod in pods:
-            self.begin(pod)
+    def begin_gang(self, pods: Sequence[Pod]) -> Collection[ClusterEvent]:
+        """Prepares the attempt for a gang: its members are not counted on their nominated nodes. Returns what they kept from others."""
+        return [event for pod in pods for event in self.begin(pod)]
+
+    def end_gang(self, pods: Sequence[Pod], freed: Collection[ClusterEvent]) -> None:
+        """The attempt has ended. `freed` is what `begin_gang` returned."""
+        if not any(pod.metadata.uid in self._cluster.nominated for pod in pods):
+            self._wake(freed)
+
+    def decide_gang(self, cycle: GangCycle, request: GangRequest) -> GangDecision:
+        """The decision of the cycle. Nominated pods of lower priority give way to a gang that fits without them."""
+        now = self._clock.now()
+        decision = cycle.decide(request, now)
+        lower = lower_nominations(self._cluster, request.pods[0])
+        if not isinstance(decision, GangRejection) or not lower:
+            return decision
+        withdrawn = [(self._cluster.nominated[uid], self._cluster.withdraw(uid)) for _, uid in lower]
+        decision = cycle.decide(request, now)
+        for nominated, freed in withdrawn:
+            self._nominate_again(nominated, freed)
+        return decision
 
     def plan_gang(self, cycle: GangCycle, request: GangRequest) -> GangPreemptionPlan | None:
         """The plan for a gang that has no place. Its members are nominated."""
@@ -143,7 +160,8 @@ class Preemptor:
             new = [committed.allocations[each] for each in sorted(committed.new - counted)]
             counted |= committed.new
             self._cluster.nominate(pod, placement.node, new, committed.extended)
-            self._displace(pod)
+        if plan is not None:
+            self._displace(request.pods[0])
         self._report.group_preemption_attempted(len(plan.victims) if plan is not None else None)
         return plan
 
@@ -189,16 +207,17 @@ class Preemptor:
 
     def _displace(self, pod: Pod) -> None:
         """Ends the nominations of pods with lower priority whose room the pod takes."""
-        now = self._clock.now()
         for _, uid in lower_nominations(self._cluster, pod):
-            nominated = self._cluster.nominated[uid]
-            freed = self._cluster.withdraw(uid)
-            other = replace(nominated.pod, status=replace(nominated.pod.status, nominated_node_name=nominated.node))
-            if (placement := self._planner.awaited(other, now)) is not None:
-                self._nominate(nominated.pod, placement)
-                continue
-            self._displaced.append(other)
-            self._wake((*freed, pod_changed(pod_key(other))))
+            self._nominate_again(self._cluster.nominated[uid], self._cluster.withdraw(uid))
+
+    def _nominate_again(self, nominated: PlacedPod, freed: Collection[ClusterEvent]) -> None:
+        """Counts the pod on its node again if it still fits there; otherwise it gives way. `freed` is what it kept from others."""
+        other = replace(nominated.pod, status=replace(nominated.pod.status, nominated_node_name=nominated.node))
+        if (placement := self._planner.awaited(other, self._clock.now())) is not None:
+            self._nominate(nominated.pod, placement)
+            return
+        self._displaced.append(other)
+        self._wake((*freed, pod_changed(pod_key(other))))
 
     # --- Writes -----------------------------------------------------------------------------------------------------
 

@@ -145,6 +145,11 @@ class SchedulingQueue:
 
     # --- How an attempt ends ----------------------------------------------------------------------------------------
 
+    def decided(self, key: Hashable) -> None:
+        """Events up to now do not wake the pod: its attempt has caused them, for example by the end of nominations, or knew them."""
+        if (attempt := self._attempts.get(key)) is not None:
+            attempt.first_event = self._recent.next
+
     def binding(self, key: Hashable) -> None:
         """The attempt found a node, and the decision is being written."""
         self._binding[key] = self._attempts.pop(key)
