@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dralloc.api.group_claims import group_reference
+from dralloc.api.pod_claims import CLAIM_FINALIZER
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
+from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.client.transport import ClientRequest
 from dralloc.simulator.virtual_time import run_virtual
-from dralloc.testing.builders import claim, device_class, request
+from dralloc.testing.builders import allocation, claim, device_class, held, request
 from tests.support.scheduled_cluster import ScheduledCluster, gpus, in_cluster, node, our_pod, scheduled_cluster
 from tests.support.scripted_transport import Loss, ScriptedTransport
 from tests.support.workloads import Document, existing, pod_group
@@ -57,6 +60,23 @@ async def test_a_group_that_had_nodes_does_not_keep_a_deleted_claim_for_its_wait
 ) -> None:
     await run_two_of_three(cluster, claim("shared", request()), *gang())
     await delete_claim_then_running_pods(cluster)
+
+
+@in_cluster(GROUPS)
+async def test_a_pod_does_not_take_a_deleted_claim_from_a_group_that_it_is_not_a_member_of(
+    cluster: ScheduledCluster,
+) -> None:
+    """Another scheduler may be about to bind the members of the group."""
+    group, *_ = gang()
+    await cluster.create(claim("shared", request()), group)
+    consumer = group_reference(await cluster.client.get(PodGroup, "gang"))
+    status = {"allocation": allocation(held("gpu-0")), "reservedFor": [consumer]}
+    await cluster.client.patch(ResourceClaim, "shared", {"metadata": {"finalizers": [CLAIM_FINALIZER]}})
+    await cluster.client.patch(ResourceClaim, "shared", {"status": status}, subresource="status")
+    await cluster.client.delete(ResourceClaim, "shared")
+    await cluster.create(our_pod("stranger", "shared"))
+    await cluster.settle(30)
+    assert (await cluster.claim("shared")).status.reserved_for == (consumer,)
 
 
 @in_cluster("DRAReservedForWorkloads=true")

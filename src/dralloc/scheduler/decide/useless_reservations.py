@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from msgspec import Struct
 
-from dralloc.api.pod_claims import is_group
+from dralloc.api.pod_claims import group_name, is_group
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.devices.identity import ClaimId
@@ -39,12 +39,14 @@ def reservations_of_gang(
 
 
 def reservations_of_deleted_claims(pods: Collection[Pod], view: ClusterView) -> Iterator[UselessReservations]:
-    """Those of claims that these pods wait for. Other pods that are listed may be about to be bound."""
+    """Those of claims that these pods wait for. Other pods that are listed, and those of other groups, may be about to be bound."""
     for claim, users in _unused_claims(pods, view):
         if claim.metadata.deletion_timestamp is None:
             continue
-        waiting, listed = _uids(users), claim.status.reserved_for
-        if consumers := frozenset(each.uid for each in listed if each.uid in waiting or is_group(each)):
+        waiting, groups, listed = _uids(users), set(map(group_name, users)), claim.status.reserved_for
+        if consumers := frozenset(
+            each.uid for each in listed if each.uid in waiting or (is_group(each) and each.name in groups)
+        ):
             yield UselessReservations(ClaimId.of(claim), users, consumers)
 
 
