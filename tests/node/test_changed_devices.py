@@ -43,6 +43,8 @@ class Drivers:
         self.claim: ResourceClaim | None = claim("c", allocation=allocation(held("gpu-0")))
         self.calls: list[str] = []
         self.fail = False
+        # How long the server takes to answer with the claim.
+        self.answers_after_s = 0.0
 
     def allocate(self, device: str) -> None:
         assert self.claim is not None
@@ -55,6 +57,7 @@ class Drivers:
         self.claim = replace(self.claim, metadata=replace(self.claim.metadata, uid=uid))
 
     async def fetch(self, _: ObjectKey) -> ResourceClaim:
+        await asyncio.sleep(self.answers_after_s)
         if self.claim is None:
             raise TransportError("the server does not answer")
         return self.claim
@@ -216,6 +219,19 @@ def test_a_pod_that_waits_for_its_driver_gets_the_devices_that_it_has_now(tmp_pa
             device = "gpu-1" if change == "other devices" else "gpu-0"
             assert node.drivers.calls == ["unprepare what may be prepared", f"prepare {device}"]
             assert (await node.pod()).status.phase == "Running"
+
+    run_virtual(main())
+
+
+def test_nothing_is_prepared_for_a_pod_that_goes_while_its_claims_are_read(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_node(tmp_path / "checkpoint", fails=True) as node:
+            node.drivers.fail, node.drivers.answers_after_s = False, 5
+            node.sync.pods_listed(sys.maxsize)
+            await asyncio.sleep(2)
+            node.sync.pod_changed(await node.pod(), None)
+            await asyncio.sleep(60)
+            assert node.drivers.calls == ["unprepare what may be prepared"]
 
     run_virtual(main())
 

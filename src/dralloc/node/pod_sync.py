@@ -159,14 +159,13 @@ class PodSync:
         known = self._pods.get(uid)
         if known is None or known.is_over:
             return
-        ending = known.ending(self._context.clock.now())
-        if ending is None and not known.pod.is_finished:
-            if known.is_unchecked:
-                await self._check_devices(known)
-            if not (known.is_prepared or known.starts_over):
-                await self._prepare(known)
-            ending = known.ending(self._context.clock.now())
+        if known.is_unchecked and self._goes_on(known):
+            await self._check_devices(known)
+        # Asked again: the pod may have been deleted meanwhile.
+        if not known.is_prepared and self._goes_on(known):
+            await self._prepare(known)
         now = self._context.clock.now()
+        ending = known.ending(now)
         is_ending = ending is not None or known.pod.is_finished
         plan = plan_pod(known.pod.spec, known.runs, is_ending=is_ending, now=now, timings=self._context.timings)
         for container in plan.stop:
@@ -180,6 +179,9 @@ class PodSync:
         self._requeue_later(known, plan, now)
         if known.waiting:
             raise TryAgain("; ".join(waiting.message for waiting in known.waiting.values()))
+
+    def _goes_on(self, known: TrackedPod) -> bool:
+        return known.ending(self._context.clock.now()) is None and not known.pod.is_finished
 
     async def _prepare(self, known: TrackedPod) -> None:
         """Prepare the claims; a deletion of the pod cancels the wait."""
