@@ -7,16 +7,22 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from random import Random
+from typing import Any
 
 import msgspec
 import pytest
 
 from dralloc.api.batch_v1 import Job
+from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_claims import POD_CLAIM_NAME
 from dralloc.api.pod_v1 import Pod
+from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.api.scheduling_v1beta1 import PodGroup
+from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport, TransportError
+from dralloc.client.typed_resource import TypedResource
 from dralloc.controllers.controller_set import ControllerSet
+from dralloc.controllers.ephemeral_volumes.controller import CLAIMS as VOLUME_CLAIMS
 from dralloc.controllers.jobs.plan_claims import SHARED_CLAIMS
 from dralloc.primitives.errors import Conflict, NotFound
 from dralloc.primitives.features import FeatureGates
@@ -25,6 +31,7 @@ from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import allocation, claim, held, request
 from tests.support.controlled_cluster import ControlledCluster, controlled_cluster
 from tests.support.relay_transport import RelayTransport
+from tests.support.scripted_transport import Loss, ScriptedTransport, failure
 from tests.support.workloads import claim_template, existing, job, pod, pod_group, template
 
 PODS_PATH = "/api/v1/pods"
@@ -34,6 +41,7 @@ SOUND = Faults()
 
 GATES = FeatureGates.parse("GenericWorkload=true,DRAWorkloadResourceClaims=true")
 COLLECTING = FeatureGates.parse("GenericWorkload=true,WorkloadWithJob=true,DRAReservedForWorkloads=true")
+VOLUME = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 NO_STREAMS: tuple[Stream, ...] = ()
 CLAIMS = ("claim-templates", "claim-lifecycle")
 PODS = 12
@@ -186,6 +194,15 @@ def test_a_pod_that_no_list_and_no_watch_has_shown_does_not_keep_its_group() -> 
     run_virtual(main())
 
 
+async def claims_to_devices_and_volumes(cluster: ControlledCluster) -> list[tuple[TypedResource[Any], ApiObject]]:
+    resources: tuple[TypedResource[Any], ...] = (resource_for(ResourceClaim), VOLUME_CLAIMS)
+    return [(each, item) for each in resources for item in (await cluster.calls().list_all(each))[0]]
+
+
+def owners(claims: list[tuple[TypedResource[Any], ApiObject]]) -> list[str]:
+    return sorted(claim.metadata.owner_references[0].name for _, claim in claims)
+
+
 async def created_after_deletion(
     cluster: ControlledCluster, path: str, controller: str, kind: type[Job] | type[Pod], name: str
 ) -> tuple[Counter[str], Counter[str]]:
@@ -229,12 +246,47 @@ def test_the_claims_of_a_deleted_pod_are_not_created_again_and_again() -> None:
 def test_the_volumes_of_a_deleted_pod_are_not_created_again_and_again() -> None:
     async def main() -> None:
         async with controlled_cluster(only=("quota",), gates=COLLECTING) as cluster:
-            spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
             document = pod("p")
-            document["spec"]["volumes"] = [{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}]
+            document["spec"]["volumes"] = [{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": VOLUME}}}]
             await cluster.create(document)
             before, after = await created_after_deletion(cluster, PODS_PATH, "ephemeral-volumes", Pod, "p")
             assert before == {"persistentvolumeclaims": 1}
             assert after == before
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("owner", ["pods/p", "jobs/j", "podgroups/g"])
+def test_what_an_owner_lost_that_seemed_to_be_gone_is_created_later(owner: str) -> None:
+    """The owner was deleted and the watch did not show that yet, and a restored backup brings it back: nothing changes."""
+
+    async def main() -> None:
+        is_misled = False
+
+        def script(request: ClientRequest) -> Loss | ClientResponse:
+            asks = request.method == "GET" and request.path.endswith(owner)
+            return failure("NotFound", 404) if is_misled and asks else Loss.NOTHING
+
+        async with controlled_cluster(only=("quota",), gates=GATES) as cluster:
+            controllers = ControllerSet(ScriptedTransport(cluster.network, script), clock=cluster.clock, gates=GATES)
+            cluster.components.start("misled", controllers.run)
+            volume = {"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": VOLUME}}}
+            shared = job("j", {"gpu": existing("shared")}, annotations={SHARED_CLAIMS: "shared=t"})
+            document = pod("p", {"gpu": template("t")})
+            document["spec"]["volumes"] = [volume]
+            await cluster.create(
+                claim_template("t", request()), document, shared, pod_group("g", {"gpu": template("t")})
+            )
+            await cluster.settle(20)
+            before = await claims_to_devices_and_volumes(cluster)
+            assert owners(before) == ["g", "j", "p", "p"]
+            is_misled = True
+            for resource, claim in before:
+                await cluster.calls().delete_unchanged(resource, claim)
+            await cluster.settle(5)
+            assert set(owners(before)) - set(owners(await claims_to_devices_and_volumes(cluster))) == {owner[-1]}
+            is_misled = False
+            await cluster.settle(120)
+            assert owners(await claims_to_devices_and_volumes(cluster)) == owners(before)
 
     run_virtual(main())

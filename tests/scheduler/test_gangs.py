@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from dralloc.api.batch_v1 import Job
-from dralloc.api.codec import encode
 from dralloc.api.dralloc_v1 import EXTENSIONS_PATH
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
@@ -18,7 +17,7 @@ from dralloc.primitives.features import FeatureGates
 from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
 from tests.support.scheduled_cluster import ScheduledCluster, gpus, in_cluster, node, our_pod, scheduled_cluster
-from tests.support.scripted_transport import Loss, ScriptedTransport
+from tests.support.scripted_transport import Loss, ScriptedTransport, failure
 from tests.support.workloads import Document, job
 
 GROUPS = "GenericWorkload=true"
@@ -267,18 +266,6 @@ def refused() -> ClientResponse:
 
 def missing() -> ClientResponse:
     return failure("NotFound", 404)
-
-
-def failure(reason: str, code: int) -> ClientResponse:
-    status = {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "status": "Failure",
-        "reason": reason,
-        "code": code,
-        "message": "no",
-    }
-    return ClientResponse(status=code, body=encode(status))
 
 
 # The writes for the gang below: four statuses, three bindings; without the server's extension four finalizers, too.

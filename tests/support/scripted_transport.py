@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from enum import Enum, auto
 
+from dralloc.api.codec import encode
 from dralloc.apiserver.http.url_paths import ResourcePath, parse_path
 from dralloc.client.transport import ClientRequest, ClientResponse, Transport, TransportError
 from tests.support.relay_transport import RelayTransport
@@ -62,3 +63,15 @@ class LosesFirstAnswers:
             return Loss.NOTHING
         self._seen.add(kind)
         return Loss.ANSWER
+
+
+def failure(reason: str, code: int) -> ClientResponse:
+    status = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "reason": reason,
+        "code": code,
+        "message": "no",
+    }
+    return ClientResponse(status=code, body=encode(status))

@@ -7,7 +7,11 @@ informer shows that the owner is gone, thousands of times. It asks the server fi
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
+
+# When to plan for an owner again that was gone. A restored backup brings it back before the informer has shown that it was gone: then
+# nothing changes. Nor does it if a server that has not caught up, or does not serve the kind, was asked.
+LOOK_AGAIN_S: Final = 60.0
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -20,14 +24,14 @@ class BereftOwners(Generic[Key]):
         self._owners: set[Key] = set()
 
     def add(self, owner: Key) -> None:
-        """Something of an owner that the informer shows was deleted. Each owner must be removed when the informer does so."""
+        """Something of an owner that is shown was deleted. Each owner must be removed when it is shown no longer."""
         self._owners.add(owner)
 
     def remove(self, owner: Key) -> None:
         self._owners.discard(owner)
 
     async def may_create(self, owner: Key) -> bool:
-        """False if the owner is gone: then the informer is going to show it."""
+        """False if the owner is gone: the informer is going to show it, but see `LOOK_AGAIN_S`."""
         if owner in self._owners and await self._is_gone(owner):
             return False
         self._owners.discard(owner)

@@ -20,7 +20,7 @@ from dralloc.client.claim_patches import patch_claim_status
 from dralloc.client.event_recorder import Report, reference_to
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey, key_of
-from dralloc.controllers.bereft_owners import BereftOwners
+from dralloc.controllers.bereft_owners import LOOK_AGAIN_S, BereftOwners
 from dralloc.controllers.claim_creation import CreateClaim, ReportProblem
 from dralloc.controllers.claim_templates.owned_claims import ClaimObjects
 from dralloc.controllers.claim_templates.plan import (
@@ -165,9 +165,13 @@ class ClaimTemplatesController(Controller[Key, ClaimAction]):
     # --- Plan and apply -------------------------------------------------------------------------------------------
 
     async def plan(self, key: Key) -> PlannedActions[ClaimAction]:
+        if self._shown(key) is None:
+            self._bereft.remove(key)
         planned = await (self._plan_group(key.group) if isinstance(key, GroupKey) else self._plan_pod(key))
         creates = any(isinstance(action, CreateClaim) for action in planned.actions)
-        return PlannedActions() if creates and not await self._bereft.may_create(key) else planned
+        if creates and not await self._bereft.may_create(key):
+            return PlannedActions(look_again_s=LOOK_AGAIN_S)
+        return planned
 
     def _shown(self, key: Key) -> Pod | PodGroup | None:
         """The owner of claims as the informer has it."""

@@ -10,7 +10,7 @@ from dralloc.api.volume_claims import volume_claims_of
 from dralloc.api.volumes_v1 import PersistentVolumeClaim, PersistentVolumeClaimTemplate
 from dralloc.client.known_resources import resource_for, resource_read_as
 from dralloc.client.typed_resource import ObjectKey, key_of
-from dralloc.controllers.bereft_owners import BereftOwners
+from dralloc.controllers.bereft_owners import LOOK_AGAIN_S, BereftOwners
 from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.controller_loop import Controller
 from dralloc.controllers.planned_actions import PlannedActions
@@ -80,7 +80,9 @@ class EphemeralVolumesController(Controller[ObjectKey, Document]):
         wanted = plan_claims(pod) if pod is not None else ()
         # One that belongs to another pod is left alone; the scheduler tells so.
         missing = [each for each in wanted if self._claims.get(each["metadata"]["name"], key.namespace) is None]
-        return PlannedActions(missing if missing and await self._bereft.may_create(key) else ())
+        if missing and not await self._bereft.may_create(key):
+            return PlannedActions(look_again_s=LOOK_AGAIN_S)
+        return PlannedActions(missing)
 
     async def _is_gone(self, key: ObjectKey) -> bool:
         """True if the server does not have the pod that the informer shows."""

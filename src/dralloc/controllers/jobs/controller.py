@@ -17,7 +17,7 @@ from dralloc.client.claim_patches import patch_claim_status
 from dralloc.client.event_recorder import Report, reference_to
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey, key_of, version_of
-from dralloc.controllers.bereft_owners import BereftOwners
+from dralloc.controllers.bereft_owners import LOOK_AGAIN_S, BereftOwners
 from dralloc.controllers.claim_creation import CreateClaim, ReportProblem
 from dralloc.controllers.claim_users import users_of
 from dralloc.controllers.controller_context import ControllerContext
@@ -167,7 +167,7 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
             return await self._plan_gone(key)
         planned = self._plan_existing(key, job)
         if any(_creates(step) for step in planned.actions) and not await self._bereft.may_create(key):
-            return PlannedActions()
+            return PlannedActions(look_again_s=LOOK_AGAIN_S)
         return planned
 
     def _known(self, key: JobKey) -> UnstructuredObject | None:
@@ -220,6 +220,7 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
     async def _plan_gone(self, key: JobKey) -> PlannedActions[JobStep | ReleaseClaimsOfGoneJob]:
         """Ask the server before claims are released: the informer may be stale."""
         self._pools.pop(key, None)
+        self._bereft.remove(key)
         if not self._unused_claims(key):
             if key in self._trackers and not self._trackers[key].outcomes:
                 del self._trackers[key]
