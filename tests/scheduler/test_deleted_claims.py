@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dralloc.api.group_claims import group_reference
 from dralloc.api.pod_claims import CLAIM_FINALIZER
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.client.transport import ClientRequest
+from dralloc.scheduler.bind.claim_writer import ATTEMPTS_MAX
 from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import allocation, claim, device_class, held, request
 from tests.support.scheduled_cluster import ScheduledCluster, gpus, in_cluster, node, our_pod, scheduled_cluster
@@ -89,11 +92,22 @@ async def test_a_job_keeps_a_deleted_claim_until_its_controller_gives_it_up(clus
     assert (await cluster.claim("shared")).status.reserved_for == (JOB,)
 
 
-def test_pods_that_were_not_bound_do_not_keep_a_deleted_claim() -> None:
-    """Two pods are listed in `reservedFor`, their bindings are lost, and the claim is deleted: each takes itself off the list."""
+@pytest.mark.parametrize("lost", [0, 2 * ATTEMPTS_MAX])
+def test_pods_that_were_not_bound_do_not_keep_a_deleted_claim(lost: int) -> None:
+    """Two pods are listed in `reservedFor`, their bindings are lost, and the claim is deleted: each takes itself off the list.
+
+    So many of their writes are lost as well.
+    """
 
     async def main() -> None:
+        is_deleted = False
+        left = lost
+
         def script(request: ClientRequest) -> Loss:
+            nonlocal left
+            if is_deleted and left and request.method == "PATCH" and request.path.endswith("/shared/status"):
+                left -= 1
+                return Loss.REQUEST
             return Loss.REQUEST if request.path.endswith("/binding") else Loss.NOTHING
 
         async with scheduled_cluster(wrap=lambda inner: ScriptedTransport(inner, script)) as cluster:
@@ -101,6 +115,7 @@ def test_pods_that_were_not_bound_do_not_keep_a_deleted_claim() -> None:
             await cluster.create(our_pod("one", "shared"), our_pod("two", "shared"))
             await cluster.settle()
             assert len((await cluster.claim("shared")).status.reserved_for) == 2
+            is_deleted = True
             await cluster.client.delete(ResourceClaim, "shared")
             await cluster.settle(30)
             assert not await is_held(cluster)

@@ -92,6 +92,7 @@ class ClaimWriter:
             status = {"reservedFor": left or None} if left or is_used else DEALLOCATED
             if await self._write_status(stored, status):
                 return
+        raise Collision(f"claim {claim_id} was not released in {ATTEMPTS_MAX} attempts")
 
     async def deallocate(self, claim_id: ClaimId, pod_uid: str) -> bool:
         """Deallocates a claim that only this pod holds, which has no node; returns whether it is deallocated. Retried as `release` is."""
