@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -294,6 +294,23 @@ def test_a_pod_starts_over_when_its_driver_answers_again(tmp_path: Path) -> None
             await node.list_again()
             await asyncio.sleep(600)
             node.drivers.fail = False
+            await asyncio.sleep(600)
+            assert node.drivers.calls == ["prepare gpu-0", "unprepare gpu-0", "prepare gpu-1"]
+            assert (await node.pod()).status.phase == "Running"
+
+    run_virtual(main())
+
+
+def test_a_pod_starts_over_whose_claim_others_kept_locked_until_it_had_ended(tmp_path: Path) -> None:
+    """Pods that share the claim wait for its driver one after the other, each with the lock of the claim."""
+
+    async def main() -> None:
+        async with running_node(tmp_path / "checkpoint") as node:
+            async with AsyncExitStack() as stack:
+                await node.book.lock(stack, [ObjectKey("default", "c")])
+                node.drivers.allocate("gpu-1")
+                await node.list_again()
+                await asyncio.sleep(120)
             await asyncio.sleep(600)
             assert node.drivers.calls == ["prepare gpu-0", "unprepare gpu-0", "prepare gpu-1"]
             assert (await node.pod()).status.phase == "Running"

@@ -110,7 +110,7 @@ class PodSync:
         self._listed_at = revision
         for uid, known in self._pods.items():
             # A task that prepares may have read the claims before.
-            if not known.is_over and (known.preparing is not None or self._context.claims.of_pod(uid)):
+            if not known.is_over and (known.preparing is not None or self._has_records(uid)):
                 known.is_unchecked = True
                 self._queue.add(uid)
             is_back = known.is_over and not known.is_gone and known.written_at <= revision
@@ -247,7 +247,7 @@ class PodSync:
         await self._unprepare(known, known.stopped_at + timedelta(seconds=self._context.timings.unprepare_s))
         if known.starts_over and not (known.is_gone or known.pod.is_terminating or known.pod.is_finished):
             self._context.runtime.forget(uid)
-            self._pods[uid] = TrackedPod(known.pod)
+            self._pods[uid] = TrackedPod(known.pod, is_unchecked=self._has_records(uid))
             self._queue.add(uid)
             return
         if not known.is_gone and not known.pod.is_finished:
@@ -371,7 +371,7 @@ class PodSync:
             runs=restored_runs(pod),
             started_at=pod.status.start_time,
             conditions=pod.status.conditions,
-            is_unchecked=bool(self._context.claims.of_pod(pod.metadata.uid)),
+            is_unchecked=self._has_records(pod.metadata.uid),
         )
         for name, run in known.runs.items():
             if run.started_at is None or not run.is_running:
@@ -397,4 +397,8 @@ class PodSync:
         )
 
     def _holds_anything(self, pod: NodePod) -> bool:
-        return pod.is_terminating or bool(self._context.claims.of_pod(pod.metadata.uid))
+        return pod.is_terminating or self._has_records(pod.metadata.uid)
+
+    def _has_records(self, uid: str) -> bool:
+        """True if claims are prepared for the pod, completely or partly."""
+        return bool(self._context.claims.of_pod(uid))
