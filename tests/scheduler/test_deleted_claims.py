@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from dralloc.api.group_claims import group_reference
@@ -119,6 +121,34 @@ def test_pods_that_were_not_bound_do_not_keep_a_deleted_claim(lost: int) -> None
             await cluster.client.delete(ResourceClaim, "shared")
             await cluster.settle(30)
             assert not await is_held(cluster)
+
+    run_virtual(main())
+
+
+def test_pods_that_give_up_a_claim_together_share_its_writes() -> None:
+    async def main() -> None:
+        releases: list[str] = []
+
+        def is_release(request: ClientRequest) -> bool:
+            return request.method == "PATCH" and request.path.endswith("/shared/status")
+
+        def script(request: ClientRequest) -> Loss:
+            releases.extend([request.path] if is_release(request) else [])
+            return Loss.REQUEST if request.path.endswith("/binding") else Loss.NOTHING
+
+        slowly = partial(ScriptedTransport, script=script, delay_s=lambda each: 0.01 if is_release(each) else 0.0)
+        async with scheduled_cluster(wrap=slowly) as cluster:
+            await cluster.create(
+                device_class(), node("node-a", cpu="40"), gpus("node-a", 1), claim("shared", request())
+            )
+            await cluster.create(*(our_pod(f"p{number}", "shared") for number in range(20)))
+            await cluster.settle()
+            assert len((await cluster.claim("shared")).status.reserved_for) == 20
+            releases.clear()
+            await cluster.client.delete(ResourceClaim, "shared")
+            await cluster.settle(30)
+            assert not await is_held(cluster)
+            assert len(releases) < 5
 
     run_virtual(main())
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 from dralloc.api.dralloc_v1 import ALLOCATION_FINALIZER
 from dralloc.api.pod_claims import CLAIM_FINALIZER, is_pod
@@ -47,6 +48,9 @@ class ClaimWriter:
         self._report = report
         # Done when the write has ended, with the UIDs that it added to `reservedFor`.
         self._writing: dict[ClaimId, asyncio.Future[frozenset[str]]] = {}
+        # The consumers that wait for their removal, and what is held while a claim is released. Unused locks are dropped.
+        self._leaving: dict[ClaimId, set[str]] = {}
+        self._releasing: WeakValueDictionary[ClaimId, asyncio.Lock] = WeakValueDictionary()
 
     async def settle(
         self, claim_id: ClaimId, allocation: AllocationResult, pod_uid: str, reserved: set[ClaimId]
@@ -72,8 +76,28 @@ class ClaimWriter:
     async def release(self, claim_id: ClaimId, consumers: Collection[str]) -> None:
         """Removes the consumers, of which no pod has a node, from `reservedFor`, and deallocates the claim if no other uses it.
 
-        Retried until the outcome is known: a write that was abandoned may still arrive, and must then fail with a conflict.
+        Pods that let go of a claim together do not conflict: the first removes one, the second all that wait by then.
         """
+        self._leaving.setdefault(claim_id, set()).update(consumers)
+        async with self._releasing.setdefault(claim_id, asyncio.Lock()):
+            await self._release_now(claim_id, self._leaving.pop(claim_id, set()).union(consumers))
+
+    async def deallocate(self, claim_id: ClaimId, pod_uid: str) -> bool:
+        """Deallocates a claim that only this pod holds, which has no node; returns whether it is deallocated. Retried as `_release_now` is."""
+        for _ in range(ATTEMPTS_MAX):
+            stored = self._cluster.claims.stored(claim_id)
+            if stored is None or self._cluster.is_in_use(claim_id):
+                return False
+            if any(reference.uid != pod_uid for reference in stored.status.reserved_for):
+                return False
+            if stored.status.allocation is None or await self._write_status(stored, DEALLOCATED):
+                return True
+        return False
+
+    # --- Writing ----------------------------------------------------------------------------------------------------
+
+    async def _release_now(self, claim_id: ClaimId, consumers: Collection[str]) -> None:
+        """Retried until the outcome is known: a write that was abandoned may still arrive, and must then fail with a conflict."""
         for _ in range(ATTEMPTS_MAX):
             stored, wanted = self._cluster.claims.stored(claim_id), self._cluster.find_claim(claim_id)
             if stored is None or wanted is None:
@@ -93,20 +117,6 @@ class ClaimWriter:
             if await self._write_status(stored, status):
                 return
         raise Collision(f"claim {claim_id} was not released in {ATTEMPTS_MAX} attempts")
-
-    async def deallocate(self, claim_id: ClaimId, pod_uid: str) -> bool:
-        """Deallocates a claim that only this pod holds, which has no node; returns whether it is deallocated. Retried as `release` is."""
-        for _ in range(ATTEMPTS_MAX):
-            stored = self._cluster.claims.stored(claim_id)
-            if stored is None or self._cluster.is_in_use(claim_id):
-                return False
-            if any(reference.uid != pod_uid for reference in stored.status.reserved_for):
-                return False
-            if stored.status.allocation is None or await self._write_status(stored, DEALLOCATED):
-                return True
-        return False
-
-    # --- Writing ----------------------------------------------------------------------------------------------------
 
     async def _write(self, claim_id: ClaimId) -> frozenset[str]:
         """Writes the current decisions, or waits for the write that is running; all waiters share its outcome.
