@@ -22,8 +22,8 @@ from dralloc.simulator.virtual_time import run_virtual
 HARSH: Final = Faults(lose_request=0.01, lose_answer=0.015, break_stream=0.005, slow=0.01, late=0.005, duplicate=0.002)
 STORES: Final = ("memory", "sqlite", "etcd")
 STEP_MAX_S: Final = 1.0
-# Longer than every backoff, timeout and flush of unschedulable pods.
-REST_S: Final = 1200.0
+# Longer than every backoff, timeout and flush of unschedulable pods, and than pods without a node keep a claim of a gone workload.
+REST_S: Final = 1800.0
 # Longer than every backoff, and much shorter than the flush of unschedulable pods.
 SOON_S: Final = 30.0
 DELETIONS: Final = 10

@@ -403,16 +403,16 @@ def test_pods_that_wait_for_long_do_not_keep_the_reference_to_a_workload_that_do
         await cluster.client.create(pod_document("one", {"gpu": existing("wrong")}))
         ghost = replace(GHOST, uid="u")
         await claim_reserved_for(cluster, ghost)
-        await cluster.settle(BINDING_TIMEOUT_S)
+        await cluster.settle(2 * BINDING_TIMEOUT_S)
         assert (await cluster.claim("wrong")).status.reserved_for == (ghost,), "the pod may be about to be bound"
         await cluster.settle(BINDING_TIMEOUT_S)
         after = await cluster.claim("wrong")
         assert (after.status.reserved_for, after.status.allocation) == ((), None)
         await cluster.allocate("wrong", [ghost], replace(allocation(held("gpu-8")), reserved_for_any_pod=True))
-        await cluster.settle(BINDING_TIMEOUT_S)
+        await cluster.settle(2 * BINDING_TIMEOUT_S)
         assert (await cluster.claim("wrong")).status.reserved_for == (ghost,), "the next attempt has as much time"
         await cluster.bind("one")
-        await cluster.settle(2 * BINDING_TIMEOUT_S)
+        await cluster.settle(3 * BINDING_TIMEOUT_S)
         assert (await cluster.claim("wrong")).status.reserved_for == (ghost,), "the pod has a node"
 
     play(scenario, WITH_CLAIMS)

@@ -44,8 +44,8 @@ CLAIMS: Final = resource_for(ResourceClaim)
 # Consumers that no informer shows are checked at this interval: workloads, which are not watched, and pods and groups that exist
 # although an informer does not have them yet. If it never does, it does not report their deletion either.
 CHECK_S: Final = 60.0
-# Longer than a scheduler takes from the reservation to the binding: it waits up to ten minutes for devices and volumes.
-BINDING_MAX_S: Final = 900.0
+# Longer than a scheduler takes from the reservation to the binding: it waits up to ten minutes for devices, then for volumes.
+BINDING_MAX_S: Final = 1500.0
 GONE_REMEMBERED_MAX: Final = 10_000
 
 
