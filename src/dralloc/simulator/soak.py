@@ -17,7 +17,7 @@ from dralloc.simulator.idle_checks import leaks
 from dralloc.simulator.liveness import stuck_pods
 from dralloc.simulator.network import Faults
 from dralloc.simulator.random_workload import RandomWorkload
-from dralloc.simulator.virtual_time import run_virtual
+from dralloc.simulator.virtual_time import Livelock, run_virtual
 
 HARSH: Final = Faults(lose_request=0.01, lose_answer=0.015, break_stream=0.005, slow=0.01, late=0.005, duplicate=0.002)
 STORES: Final = ("memory", "sqlite", "etcd")
@@ -89,6 +89,8 @@ def run_seed(seed: int, *, steps: int, store: str, elected: bool) -> tuple[str, 
         result = run_virtual(soak(seed, steps=steps, store=store, elected=elected))
     except SoakFailed as failure:
         return f"{failure}\n", False
+    except Livelock as failure:
+        return f"seed {seed}:\n  {failure}\n", False
     return f"seed {seed}: {steps} steps, {result.revisions} revisions ({result.digest}), no violation\n", True
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
 from datetime import UTC, datetime, timedelta
 from heapq import heapify, heappop, heappush
+from time import process_time
 from typing import Any, Final, TypeVar
 
 from dralloc.simulator.processes import PROCESS
@@ -23,10 +24,14 @@ Result = TypeVar("Result")
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 # Cancelled timers are looked for when there are more timers than this.
 TIMERS_MIN: Final = 200
+# Processor time in which virtual time must go on; looked at after some turns. Nothing that ends takes nearly as long.
+STANDSTILL_MAX_S: Final = 60.0
+TURNS_UNCHECKED: Final = 200
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """A selector loop that never sleeps. It raises Deadlock if all tasks wait and no timer is set.
+    """A selector loop that never sleeps. It raises Deadlock if all tasks wait and no timer is set, and Livelock if tasks are always
+    ready, so that time stands still.
 
     Most of a simulation is callbacks, so the paths of `call_soon`, of timers and of one turn are its own: they leave out what the base
     class does for real time, for threads and for debugging, and order timers without a comparison in Python.
@@ -47,6 +52,8 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self._timers: list[tuple[float, int, _Timer]] = []
         self._timer_numbers = itertools.count()
         self._timers_max = TIMERS_MIN
+        self._turns = 0
+        self._moved_at_s = process_time()
         super().__init__()
         self.set_task_factory(_create_task)  # type: ignore[arg-type]
 
@@ -87,6 +94,9 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
             handle = ready.popleft()
             if not handle._cancelled:
                 handle._run()
+        self._turns += 1
+        if not self._turns % TURNS_UNCHECKED and process_time() > self._moved_at_s + STANDSTILL_MAX_S:
+            raise Livelock(f"time stands still at {self._now_s:.1f} s: tasks are ready again and again")
 
     def _wait(self) -> None:
         """All tasks wait: look at descriptors and signals, for which a system call in each turn is too expensive, or go on to the
@@ -102,6 +112,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         if not timers:
             raise Deadlock("every task waits and no timer is set")
         self._now_s = max(self._now_s, timers[0][0])
+        self._moved_at_s = process_time()
 
     def _take_due_timers(self) -> None:
         timers, now_s = self._timers, self._now_s
@@ -200,6 +211,10 @@ class VirtualClock:
 
 class Deadlock(Exception):
     """All tasks wait, and nothing can wake them."""
+
+
+class Livelock(Exception):
+    """Tasks wake each other without a pause."""
 
 
 def run_virtual(main: Coroutine[Any, Any, Result]) -> Result:
