@@ -120,14 +120,19 @@ class Search:
         self._pruning = pruning
         self._end = end
         choice_points = self._choice_points
-        status = self._open(Cursor(start))
-        while status is None or status is SearchStatus.DEAD or status is SearchStatus.OVER_LIMIT:
-            if not choice_points:
-                return SearchStatus.DEAD
-            if self.steps > self._steps_max:
-                return SearchStatus.OUT_OF_STEPS
-            status = self._advance(choice_points[-1], status)
-        return status
+        try:
+            status = self._open(Cursor(start))
+            while status is None or status is SearchStatus.DEAD or status is SearchStatus.OVER_LIMIT:
+                if not choice_points:
+                    return SearchStatus.DEAD
+                if self.steps > self._steps_max:
+                    return SearchStatus.OUT_OF_STEPS
+                status = self._advance(choice_points[-1], status)
+            return status
+        finally:
+            # The options of an open choice refer to the search: without this, it would live until a garbage collection, and
+            # the snapshot with it.
+            choice_points.clear()
 
     def _advance(self, choice_point: ChoicePoint, status: SearchStatus | None) -> SearchStatus | None:
         """Tries the next option of the top choice point. `status` is how the last one ended."""
