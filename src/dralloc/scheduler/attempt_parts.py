@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
@@ -25,6 +24,8 @@ class AttemptParts:
     """The parts of a scheduler that an attempt uses, from the queue to the report."""
 
     clock: Clock
+    # The time of the event loop: to ask for the running loop is a system call in Python 3.11.
+    time_s: Callable[[], float]
     settings: SchedulerSettings
     cluster: ClusterState
     cycle: Cycle
@@ -38,7 +39,3 @@ class AttemptParts:
     queued: Callable[[], None]
     preemptor: Preemptor | None
     sharing: SharedPools | None
-
-
-def loop_time_s() -> float:
-    return asyncio.get_running_loop().time()

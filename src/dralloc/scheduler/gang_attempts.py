@@ -15,7 +15,7 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.scheduling_v1beta1 import SCHEDULED, SCHEDULER_ERROR, UNSCHEDULABLE, PodGroup
 from dralloc.client.api_calls import ApiCalls
 from dralloc.devices.identity import ClaimId
-from dralloc.scheduler.attempt_parts import AttemptParts, loop_time_s
+from dralloc.scheduler.attempt_parts import AttemptParts
 from dralloc.scheduler.bind.binder import BindingFailed, BindingOutcome, Bound
 from dralloc.scheduler.bind.gang_binder import GangBinder, GangBound, GangUndone, PlacedPods
 from dralloc.scheduler.contract import DecisionFailure, Rejection, WaitReason
@@ -53,6 +53,7 @@ class GangAttempts:
     def __init__(self, calls: ApiCalls, parts: AttemptParts) -> None:
         gates = parts.settings.gates
         self._clock = parts.clock
+        self._time_s = parts.time_s
         self._cluster = parts.cluster
         self._queue = parts.queue
         self._pending = parts.pending
@@ -100,7 +101,9 @@ class GangAttempts:
         """The member waits for a node."""
         group = self._group(key)
         priority = group.spec.priority if group is not None else None
-        self._queue.add(key, priority=priority if priority is not None else pod.spec.priority or 0, now_s=loop_time_s())
+        self._queue.add(
+            key, priority=priority if priority is not None else pod.spec.priority or 0, now_s=self._time_s()
+        )
         if is_new:
             self._wake((group_changed(key),))
 
@@ -122,7 +125,7 @@ class GangAttempts:
             request = self._request(key)
             if isinstance(request, GangRequest) and request.scheduled and request.needed and request.pods:
                 self._queue.discard(key)
-                self._queue.add(key, priority=HALF_PLACED_PRIORITY, now_s=loop_time_s())
+                self._queue.add(key, priority=HALF_PLACED_PRIORITY, now_s=self._time_s())
 
     def _is_pending(self, pod: Pod) -> bool:
         return self._pending.find(queue_key(pod)) is not None
@@ -208,7 +211,7 @@ class GangAttempts:
 
     def _gate(self, key: PodGroupKey, members: _Refused, waits_for: frozenset[ClusterEvent]) -> None:
         """The group cannot be tried before an event, which probably comes soon."""
-        self._queue.gated(key, waits_for=waits_for, now_s=loop_time_s())
+        self._queue.gated(key, waits_for=waits_for, now_s=self._time_s())
         for pod, refusal in members:
             if isinstance(refusal, Rejection):
                 self._report.parked(pod, refusal)
@@ -238,12 +241,12 @@ class GangAttempts:
         tasks.create_task(self._write(key, request, decision.placed))
 
     async def _write(self, key: PodGroupKey, request: GangRequest, placed: PlacedPods) -> None:
-        started_s = loop_time_s()
+        started_s = self._time_s()
         written = await self._binder.bind(
             placed, needed=request.needed, exists=self._is_pending, consumer=request.consumer
         )
         self._slots.give_back()
-        seconds = loop_time_s() - started_s
+        seconds = self._time_s() - started_s
         if isinstance(written, GangUndone):
             self._end_undone(key, placed, written, seconds)
         else:
@@ -253,7 +256,7 @@ class GangAttempts:
 
     def _end_bound(self, key: PodGroupKey, placed: PlacedPods, written: GangBound, seconds: float) -> None:
         queued = self._queue.placed(key)
-        now_s = loop_time_s()
+        now_s = self._time_s()
         for (pod, place), outcome in zip(placed, written.outcomes, strict=True):
             self._report.binding_ended(pod, outcome, filter(None, map(self._cluster.claims.stored, place.new)), seconds)
             if isinstance(outcome, Bound):
@@ -275,9 +278,9 @@ class GangAttempts:
             self._report.binding_ended(pod, outcome, (), seconds)
         self._report.group_ended(metrics.ERROR, self._profile(placed), seconds)
         if undone.is_collision:
-            self._queue.collided(key, now_s=loop_time_s())
+            self._queue.collided(key, now_s=self._time_s())
         else:
-            self._queue.failed(key, now_s=loop_time_s())
+            self._queue.failed(key, now_s=self._time_s())
             for pod, _ in placed:
                 self._report.failed(pod, f"the pod's gang was not placed: {undone.message}")
             if (group := self._group(key)) is not None:
@@ -349,7 +352,7 @@ class GangAttempts:
         waits_for: frozenset[ClusterEvent],
         result: str = metrics.UNSCHEDULABLE,
     ) -> None:
-        self._queue.rejected(key, waits_for=waits_for, now_s=loop_time_s())
+        self._queue.rejected(key, waits_for=waits_for, now_s=self._time_s())
         # Recorded for the whole gang, so that one of its members does not ask for a driver alone.
         elsewhere = self._sharing.rejected(key) if self._sharing is not None else ""
         for pod, refusal in members:
@@ -360,7 +363,7 @@ class GangAttempts:
         self._queued()
 
     def _fail(self, key: PodGroupKey, pods: Sequence[Pod], message: str) -> None:
-        self._queue.failed(key, now_s=loop_time_s())
+        self._queue.failed(key, now_s=self._time_s())
         self._queued()
         for pod in pods:
             self._report.failed(pod, message)
@@ -372,14 +375,14 @@ class GangAttempts:
         """Gives up what the members cannot use, then lets the group be tried again without it."""
         for each in useless:
             await self._pod_binder.release(each.claim_id, each.pods, each.consumers)
-        self._queue.failed(key, now_s=loop_time_s())
+        self._queue.failed(key, now_s=self._time_s())
         self._wake((group_changed(key),))
 
     async def _delete(self, key: PodGroupKey, made: Collection[tuple[Pod, ClaimId]]) -> None:
         """Deletes claims that an earlier attempt made for extended resources of members."""
         for pod, claim_id in made:
             await self._pod_binder.delete(claim_id, pod)
-        self._queue.failed(key, now_s=loop_time_s())
+        self._queue.failed(key, now_s=self._time_s())
         self._queued()
 
     @staticmethod

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from dralloc.api.pod_v1 import Pod
 from dralloc.devices.identity import ClaimId
-from dralloc.scheduler.attempt_parts import AttemptParts, loop_time_s
+from dralloc.scheduler.attempt_parts import AttemptParts
 from dralloc.scheduler.bind.binder import BindingFailed, Bound, PodGone
 from dralloc.scheduler.configuration_publisher import ConfigurationPublisher
 from dralloc.scheduler.contract import (
@@ -39,6 +39,7 @@ class PodAttempts:
         self, parts: AttemptParts, *, publisher: ConfigurationPublisher, fragmentation: ObservedFragmentation
     ) -> None:
         self._clock = parts.clock
+        self._time_s = parts.time_s
         self._new_share_id = parts.settings.new_share_id
         self._cluster = parts.cluster
         self._cycle = parts.cycle
@@ -70,7 +71,7 @@ class PodAttempts:
                 self._sharing.begin_write(key, ((each, placement.allocations[each]) for each in placement.new))
             self._queue.binding(key)
             self._slots.take()
-            tasks.create_task(self._bind(pod, placement, loop_time_s()))
+            tasks.create_task(self._bind(pod, placement, self._time_s()))
         if self._preemptor is not None:
             self._preemptor.end(pod, decision, freed)
             self._queue.decided(key)
@@ -103,7 +104,7 @@ class PodAttempts:
     async def _bind(self, pod: Pod, place: CommittedPlacement, started_s: float) -> None:
         outcome = await self._binder.bind(pod, place)
         self._slots.give_back()
-        now_s = loop_time_s()
+        now_s = self._time_s()
         allocated = filter(None, map(self._cluster.claims.stored, place.new))
         self._report.binding_ended(pod, outcome, allocated, now_s - started_s)
         key = queue_key(pod)
@@ -152,7 +153,9 @@ class PodAttempts:
         if self._sharing is not None and DYNAMIC_RESOURCES in decision.plugins and (why := self._sharing.rejected(key)):
             decision = replace(decision, message=f"{decision.message} ({why})")
         group_key = decision.equivalence_key
-        is_for_group = self._queue.rejected(key, waits_for=decision.waits_for, now_s=loop_time_s(), group_key=group_key)
+        is_for_group = self._queue.rejected(
+            key, waits_for=decision.waits_for, now_s=self._time_s(), group_key=group_key
+        )
         self._report.parked(pod, decision)
         is_new = self._report.rejected(pod, decision.message)
         if group_key is not None and is_for_group and is_new:
@@ -160,22 +163,22 @@ class PodAttempts:
         self._queued()
 
     def _fail(self, pod: Pod, key: QueueKey, message: str) -> None:
-        self._queue.failed(key, now_s=loop_time_s())
+        self._queue.failed(key, now_s=self._time_s())
         self._report.failed(pod, message)
         self._queued()
 
     def _collide(self, pod: Pod, key: QueueKey, message: str) -> None:
         # A race that is lost now and then is not worth a condition.
-        if self._queue.collided(key, now_s=loop_time_s()) == COLLISIONS_REPORTED:
+        if self._queue.collided(key, now_s=self._time_s()) == COLLISIONS_REPORTED:
             self._report.failed(pod, f"repeatedly lost a race for devices with another scheduler: {message}")
         self._queued()
 
     async def _deallocate(self, pod: Pod, key: QueueKey, decision: Rejection) -> None:
         """Deallocates the claim that keeps the pod from its nodes before the pod can be tried again with it."""
         assert decision.deallocate is not None
-        started_s = loop_time_s()
+        started_s = self._time_s()
         failed = await self._binder.deallocate(decision.deallocate, pod)
-        self._report.deallocated(is_done=failed is None, seconds=loop_time_s() - started_s)
+        self._report.deallocated(is_done=failed is None, seconds=self._time_s() - started_s)
         if failed is None:
             self._reject(pod, key, decision)
         else:
@@ -194,9 +197,9 @@ class PodAttempts:
     async def _delete(self, pod: Pod, key: QueueKey, decision: Rejection) -> None:
         """Deletes the claim of an earlier attempt. The pod is tried again when it is gone."""
         assert decision.delete is not None
-        started_s = loop_time_s()
+        started_s = self._time_s()
         failed = await self._binder.delete(decision.delete, pod)
-        self._report.deallocated(is_done=failed is None, seconds=loop_time_s() - started_s)
+        self._report.deallocated(is_done=failed is None, seconds=self._time_s() - started_s)
         if failed is None:
             self._wait_early(pod, key, decision)
         else:
@@ -204,7 +207,7 @@ class PodAttempts:
 
     def _wait_early(self, pod: Pod, key: QueueKey, decision: Rejection) -> None:
         """What is missing is about to come, so the pod's condition says it only if it does not."""
-        self._queue.gated(key, waits_for=decision.waits_for, now_s=loop_time_s())
+        self._queue.gated(key, waits_for=decision.waits_for, now_s=self._time_s())
         self._report.parked(pod, decision)
         asyncio.get_running_loop().call_later(EARLY_S, self._report_if_still_early, key, decision)
 

@@ -21,7 +21,7 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.client.api_calls import ApiCalls
 from dralloc.devices.identity import PoolId
 from dralloc.primitives.clock import Clock
-from dralloc.scheduler.attempt_parts import AttemptParts, loop_time_s
+from dralloc.scheduler.attempt_parts import AttemptParts
 from dralloc.scheduler.bind.binder import Binder
 from dralloc.scheduler.bind.claim_writer import ClaimWriter
 from dralloc.scheduler.bind.evictor import Evictor
@@ -66,6 +66,7 @@ class Scheduler:
         counters: SchedulerMetrics | None = None,
     ) -> None:
         self._clock = clock
+        self._time_s = asyncio.get_running_loop().time
         self._settings = settings = settings or SchedulerSettings()
         self.counters = counters or SchedulerMetrics()
         self._queue = SchedulingQueue()
@@ -108,6 +109,7 @@ class Scheduler:
         )
         parts = AttemptParts(
             clock=clock,
+            time_s=self._time_s,
             settings=settings,
             cluster=self._cluster,
             cycle=self._cycle,
@@ -215,7 +217,7 @@ class Scheduler:
 
     def _enqueue(self, pod: Pod, group: PodGroupKey | None, *, is_new: bool) -> None:
         if group is None:
-            self._queue.add(queue_key(pod), priority=pod.spec.priority or 0, now_s=loop_time_s())
+            self._queue.add(queue_key(pod), priority=pod.spec.priority or 0, now_s=self._time_s())
         else:
             self._gangs.enqueue(group, pod, is_new=is_new)
 
@@ -233,7 +235,7 @@ class Scheduler:
     def _wake(self, events: Collection[ClusterEvent]) -> None:
         if not events:
             return
-        now_s = loop_time_s()
+        now_s = self._time_s()
         for event in events:
             self._binder.notify(event)
             woken = self._queue.wake(event, now_s=now_s)
@@ -257,7 +259,7 @@ class Scheduler:
 
         Decisions in a row are faster, too: between other work, the processor's caches lose them.
         """
-        now_s, end = loop_time_s(), self._clock.now() + ATTEMPTS_TIME
+        now_s, end = self._time_s(), self._clock.now() + ATTEMPTS_TIME
         for number in range(ATTEMPTS_AT_ONCE):
             queued = self._queue.pop(now_s=now_s) if self._slots else None
             if queued is None:
