@@ -16,8 +16,8 @@ from dralloc.assembly.benchmark_workloads import WORKLOADS
 from dralloc.assembly.throughput import Scale
 
 # Five percent above what was counted when it was set. Lower it after a gain; raise it only with a reason in docs/performance.md.
-CALLS_MAX: Final = {"plain": 3_300, "template": 5_950}
-NODES: Final = 25
+CALLS_MAX: Final = {"plain": 3_280, "template": 5_850}
+NODES: Final = 60
 
 
 def calls(workload: str, pods: int) -> int:
@@ -30,7 +30,8 @@ def calls(workload: str, pods: int) -> int:
 @pytest.mark.parametrize("workload", CALLS_MAX)
 def test_a_pod_takes_few_calls(workload: str) -> None:
     # Both begin with as many pods as are decided on at once, whose writes wait for the server's views.
-    few, many = 80, 160
+    # So many more that runs on a busy machine differ by 1 %: with 80 more they differed by 10 %.
+    few, many = 80, 480
     # The first run fills caches.
     calls(workload, few)
     per_pod = (calls(workload, many) - calls(workload, few)) / (many - few)
