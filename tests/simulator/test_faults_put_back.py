@@ -288,11 +288,14 @@ def test_a_binding_that_is_tried_although_a_claim_before_it_was_not_written(monk
     answer_one = write_batches._RunningBatch.answer_one
 
     async def answer_anyway(
-        batch: write_batches._RunningBatch, write: BatchedWrite, earlier: Sequence[asyncio.Task[HttpResponse]]
+        batch: write_batches._RunningBatch,
+        write: BatchedWrite,
+        earlier: Sequence[write_batches._RunningWrite],
+        queued: asyncio.Future[None] | None,
     ) -> HttpResponse:
         if earlier:
-            await asyncio.wait(earlier)
-        return await answer_one(batch, write, ())
+            await asyncio.wait([each.task for each in earlier])
+        return await answer_one(batch, write, (), queued)
 
     async def unguarded(*_: object, **__: object) -> None:
         return None

@@ -1,12 +1,12 @@
 """The common part of the in-process stores: reads and watches from memory, writes decided in the event loop.
 
-Fences are ignored: no other process can write to such a store.
+The names and tokens of fences are ignored: no other process can write to such a store.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from dralloc.store.errors import FutureRevision, StoreClosed
 from dralloc.store.interface import Fence, Page, PageToken, Store, Watch
@@ -64,10 +64,15 @@ class LocalStore(Store):
         value: bytes,
         *,
         expected_revision: int,
-        fences: Sequence[Fence] = (),  # noqa: ARG002
+        fences: Sequence[Fence] = (),
+        on_queued: Callable[[], None] | None = None,
     ) -> Record:
         assert expected_revision != ABSENT, "an update replaces a record"
-        event = await self._write(ProposedWrite(key=key, value=value, expected_revision=expected_revision))
+        queued = [record for fence in fences for record in fence.queued]
+        change = ProposedWrite(
+            key=key, value=value, expected_revision=expected_revision, queued=queued, on_queued=on_queued
+        )
+        event = await self._write(change)
         assert event.record is not None, "an update leaves a record"
         return event.record
 

@@ -2,7 +2,8 @@
 
 A write is decided and gets its revision in the event loop, then waits for its commit: writes that arrive during one
 commit are batched into the next, so that writers share the cost of a sync to disk. Only after the commit do readers and
-watches see it, and only then is it acknowledged.
+watches see it, and only then is it acknowledged. A queued write is stored before every later one, or none of them is, so
+that a later one can be decided on it.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from typing import NamedTuple, Self
 
 from dralloc.primitives.clock import Clock
 from dralloc.store.disk import Disk
-from dralloc.store.errors import KeyExists, RevisionConflict, StoreClosed, StoreError
+from dralloc.store.errors import FenceMoved, KeyExists, RevisionConflict, StoreClosed, StoreError
 from dralloc.store.event_log import SLICE_MIN
 from dralloc.store.interface import HistoryLimits
 from dralloc.store.local_store import LocalStore
-from dralloc.store.records import StoreEvent
+from dralloc.store.records import Record, StoreEvent
 from dralloc.store.revisioned_map import ProposedWrite, RevisionedMap, decide
 from dralloc.store.sqlite_file import Compaction, SqliteFile
 
@@ -85,6 +86,10 @@ class SqliteStore(LocalStore):
         # Every caller waits for the end; cancelling one does not affect the others.
         await asyncio.shield(self._committer)
 
+    async def get_queued(self, key: str) -> Record | None:
+        self._check_open()
+        return self._newest(key)
+
     async def settle(self, fence: str, token: bytes) -> int:  # noqa: ARG002
         # A failed commit takes the revisions of all queued writes back.
         last = self._last_revision
@@ -102,11 +107,15 @@ class SqliteStore(LocalStore):
         done = self._loop.create_future()
         self._queue.append(_QueuedWrite(event, done))
         self._work.set()
+        if change.on_queued is not None:
+            change.on_queued()
         await done
         return event
 
     def _decide(self, change: ProposedWrite) -> StoreEvent | None:
         """Returns the event of the change; None if that depends on an uncommitted write."""
+        if any(self._newest(record.key) is not record for record in change.queued):
+            raise FenceMoved(change.key)
         revision = self._last_revision + 1
         pending = self._pending.get(change.key)
         if pending is None:
@@ -118,6 +127,10 @@ class SqliteStore(LocalStore):
             # at once only if the committed state conflicts, too.
             decide(change, current=self._map.get(change.key), revision=revision)
             return None
+
+    def _newest(self, key: str) -> Record | None:
+        pending = self._pending.get(key)
+        return self._map.get(key) if pending is None else pending.record
 
     async def _forget(self, revision: int) -> None:
         # Not awaited: after a crash the file may have more history than required, which is harmless.
@@ -138,6 +151,8 @@ class SqliteStore(LocalStore):
                 if self._file.needs_log_room and not await self._has_work_within(IDLE_S):
                     await self._loop.run_in_executor(self._thread, self._file.make_log_room)
                 await self._work.wait()
+                # Writes that were waiting for one of these to be queued are committed with it.
+                await asyncio.sleep(0)
                 self._work.clear()
                 if self._queue or self._compactions:
                     await self._commit_queue()

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any, NamedTuple
 
 import pytest
 
 from dralloc.apiserver.objects.claim_use_guard import BoundPod, ClaimUseGuard, PodUse
 from dralloc.primitives.features import FeatureGates
+from dralloc.simulator.simulated_disk import DATABASE, SimulatedDisk
 from dralloc.simulator.virtual_time import run_virtual
 from dralloc.store.memory import MemoryStore
+from dralloc.store.sqlite import SqliteStore
+from tests.support.api_server import api_server
 from tests.support.local_api import (
     CLAIMS,
     MERGE_PATCH,
@@ -201,6 +207,67 @@ async def test_a_pod_is_not_bound_without_its_devices(api: LocalApi) -> None:
     answer = await api.call("POST", f"{PODS}/p/binding", await binding(api))
     assert "the devices of claim c are not available on node n" in answer.document["message"]
     assert await bind(api, node="other") == 201
+
+
+class RunningStore(NamedTuple):
+    api: LocalApi
+    store: SqliteStore
+    disk: SimulatedDisk
+
+
+@asynccontextmanager
+async def sqlite_api() -> AsyncIterator[RunningStore]:
+    disk = SimulatedDisk(Random(1))
+    try:
+        async with await SqliteStore.open(DATABASE, disk=disk) as store, api_server(store=store) as server:
+            yield RunningStore(LocalApi(server), store, disk)
+    finally:
+        disk.close()
+
+
+async def allocate_and_bind(api: LocalApi) -> list[int]:
+    """The codes of a batch as schedulers send it: the claim of the pod, then its binding."""
+    bound = await binding(api)
+    consumer = {"resource": "pods", "name": "p", "uid": bound["metadata"]["uid"]}
+    status = {"allocation": allocation(), "reservedFor": [consumer]}
+    first = {
+        "method": "PATCH",
+        "path": f"{CLAIMS}/c/status",
+        "contentType": MERGE_PATCH,
+        "body": {"status": status},
+    }
+    second = {"method": "POST", "path": f"{PODS}/p/binding", "body": bound, "after": [0]}
+    answer = await api.create("/dralloc/v1/batch", {"requests": [first, second]})
+    return [response["status"] for response in answer["responses"]]
+
+
+def test_one_commit_stores_an_allocation_and_the_binding_after_it() -> None:
+    async def scenario() -> None:
+        async with sqlite_api() as (api, store, _):
+            await api.create(CLAIMS, claim("c"))
+            await api.create(PODS, pod())
+            assert await bind(api) == 409, "and from now on the guard knows the pods, for which the first binding waits"
+            before = await store.current_revision()
+            with await store.watch("/registry/", after_revision=before) as watch:
+                seen = asyncio.create_task(watch.next())
+                assert await allocate_and_bind(api) == [200, 201]
+                changed = [event.key.rsplit("/", 1)[1] for event in await seen]
+            assert changed == ["c", "p"], "readers see both at once, in their order"
+
+    run_virtual(scenario())
+
+
+def test_a_pod_is_not_bound_if_the_allocation_before_it_is_not_stored() -> None:
+    async def scenario() -> None:
+        async with sqlite_api() as (api, store, disk):
+            await api.create(CLAIMS, claim("c"))
+            await api.create(PODS, pod())
+            before = await store.current_revision()
+            disk.fails_to_sync = True
+            assert await allocate_and_bind(api) == [503, 503]
+            assert await store.current_revision() == before
+
+    run_virtual(scenario())
 
 
 @with_api

@@ -42,6 +42,8 @@ class HttpRequest(Struct, gc=False):
     raw_query: bytes = b""
     # All headers of a request for an upgrade, also repeated ones; other requests have none here.
     upgrade: tuple[tuple[bytes, bytes], ...] = ()
+    # Of a change that others wait for: called when those that begin now are stored after it, or not at all.
+    on_queued: Callable[[], None] | None = None
 
     def header(self, name: bytes) -> str:
         return self.headers.get(name, b"").decode("latin-1")

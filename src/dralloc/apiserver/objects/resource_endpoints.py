@@ -376,6 +376,7 @@ def _target(request: HttpRequest, resource: ApiResource, path: ResourcePath, opt
         manager=options.field_manager or manager_of_user_agent(request.header(b"user-agent")),
         manager_named=bool(options.field_manager),
         dry_run=options.dry_run,
+        on_queued=request.on_queued,
     )
 
 

@@ -5,15 +5,17 @@
 
 Each write is a request of its own: authorized, audited, admitted, guarded and stored as if it had come alone, with a response of its
 own. They run at the same time, so their order is not defined, and one that fails does not stop the others, except those that are to
-run `after` it: a write begins when those that it names have succeeded, and gets 424 if one has failed. If the objects in the responses
-are large together, writes that have not begun get 429.
+run `after` it: a write begins when those that it names have succeeded, and gets 424 if one has failed. A binding begins already when
+the changes that it names are queued in the store, so that one commit stores all of them: it is stored after them, or not at all. If the
+objects in the responses are large together, writes that have not begun get 429.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -67,16 +69,18 @@ async def answer(request: HttpRequest, handle: HandleRequest) -> HttpResponse:
         raise MethodNotAllowed(f"{request.path} only supports POST")
     batch = await compute(len(request.body), _read, request.body)
     running = _RunningBatch(request, handle)
-    loop, writes = asyncio.get_running_loop(), list[asyncio.Task[HttpResponse]]()
-    for write in batch.requests:
+    loop, writes = asyncio.get_running_loop(), list[_RunningWrite]()
+    followed = {place for write in batch.requests for place in write.after}
+    for place, write in enumerate(batch.requests):
         earlier = [writes[place] for place in write.after]
-        writes.append(loop.create_task(running.answer_one(write, earlier)))
+        queued = loop.create_future() if place in followed else None
+        writes.append(_RunningWrite(loop.create_task(running.answer_one(write, earlier, queued)), queued))
     try:
         # Not `gather`, whose callbacks for each write take longer.
-        responses = [await task for task in writes]
+        responses = [await each.task for each in writes]
     except asyncio.CancelledError:
-        for task in writes:
-            task.cancel()
+        for each in writes:
+            each.task.cancel()
         raise
     if running.answered_bytes > WHOLE_BYTES_MAX:
         return HttpResponse(stream=_pieces(responses))
@@ -96,6 +100,20 @@ def _read(body: bytes) -> WriteBatch:
     return batch
 
 
+class _RunningWrite(NamedTuple):
+    task: asyncio.Task[HttpResponse]
+    # Done when the write is queued in the store, or has ended; None if no other write follows it.
+    queued: asyncio.Future[None] | None
+
+    async def succeeds(self, *, is_queued_enough: bool) -> bool:
+        """False if the write has failed. One that is queued succeeds, or what is queued after it fails, too."""
+        if is_queued_enough and self.queued is not None:
+            await self.queued
+            if not self.task.done():
+                return True
+        return (await self.task).status < 400
+
+
 class _RunningBatch:
     def __init__(self, batch: HttpRequest, handle: HandleRequest) -> None:
         self._batch = batch
@@ -103,29 +121,38 @@ class _RunningBatch:
         # In the responses so far.
         self.answered_bytes = 0
 
-    async def answer_one(self, write: BatchedWrite, earlier: Sequence[asyncio.Task[HttpResponse]]) -> HttpResponse:
+    async def answer_one(
+        self, write: BatchedWrite, earlier: Sequence[_RunningWrite], queued: asyncio.Future[None] | None
+    ) -> HttpResponse:
+        on_queued = None if queued is None else partial(_set_done, queued)
         try:
-            response = await self._answer_one(write, earlier)
+            response = await self._answer_one(write, earlier, on_queued)
         except ApiError as error:
             response = status_response(status_of(error))
+        finally:
+            if on_queued is not None:
+                on_queued()
         self.answered_bytes += len(response.body)
         return response
 
-    async def _answer_one(self, write: BatchedWrite, earlier: Sequence[asyncio.Task[HttpResponse]]) -> HttpResponse:
+    async def _answer_one(
+        self, write: BatchedWrite, earlier: Sequence[_RunningWrite], on_queued: Callable[[], None] | None
+    ) -> HttpResponse:
         """The response to a write, which waits for its own turn: what it takes counts before the next one begins."""
-        for task in earlier:
-            if (await task).status >= 400:
+        path = parse_path(write.path)
+        if not isinstance(path, ResourcePath) or not _may_contain(write.method, path):
+            raise MethodNotAllowed(f"a batch cannot contain {write.method} {write.path}")
+        for each in earlier:
+            # The guard of bindings reads claims as they are queued; other writes need what they follow to be stored.
+            if not await each.succeeds(is_queued_enough=path.subresource == "binding"):
                 raise FailedDependency("not tried: a request of the batch that had to succeed before it failed")
         await next_turn()
         if self.answered_bytes > ANSWERS_BYTES_MAX:
             why = "the responses to this batch are large, please try again later"
             raise TooManyRequests(why, details=ErrorDetails(retry_after_s=1))
-        path = parse_path(write.path)
-        if not isinstance(path, ResourcePath) or not _may_contain(write.method, path):
-            raise MethodNotAllowed(f"a batch cannot contain {write.method} {write.path}")
-        return await metered(self._handle(self._request_of(write)))
+        return await metered(self._handle(self._request_of(write, on_queued)))
 
-    def _request_of(self, write: BatchedWrite) -> HttpRequest:
+    def _request_of(self, write: BatchedWrite, on_queued: Callable[[], None] | None) -> HttpRequest:
         headers = {
             b"accept": b"application/json",
             b"content-type": write.content_type.encode(),
@@ -140,7 +167,13 @@ class _RunningBatch:
             self._batch.user,
             impersonator=self._batch.impersonator,
             source_ip=self._batch.source_ip,
+            on_queued=on_queued,
         )
+
+
+def _set_done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 async def _pieces(responses: Sequence[HttpResponse]) -> AsyncGenerator[bytes, None]:

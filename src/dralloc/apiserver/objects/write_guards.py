@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Final, Generic, Protocol, TypeVar
 
+from msgspec.structs import replace
+
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.apiserver.objects.store_view import RecordReader, StoreView
 from dralloc.primitives.errors import ApiError
@@ -44,6 +46,9 @@ class Hold(Protocol):
 
     def doubt(self) -> None:
         """Count until the store settles whether the write was stored."""
+
+    def rely_on(self, queued: Iterable[Record]) -> None:
+        """Let the write fail if one of the records, which may be queued only, is not stored."""
 
 
 class WriteGuard(Protocol):
@@ -285,6 +290,9 @@ class _FenceHold(Generic[T]):
     def doubt(self) -> None:
         self._view.end(self.fence, None)
         self._view.doubt(self)
+
+    def rely_on(self, queued: Iterable[Record]) -> None:
+        self.fence = replace(self.fence, queued=tuple(queued))
 
 
 class _LedgerHold(_FenceHold[T]):

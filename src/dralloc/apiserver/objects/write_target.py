@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec import Struct
 
 from dralloc.access.access_request import AccessRequest
@@ -25,6 +27,8 @@ class WriteTarget(Struct, frozen=True, kw_only=True, gc=False):
     # The client named itself, so its fields are recorded from the create on.
     manager_named: bool = False
     dry_run: bool = False
+    # Called when writes that begin now are stored after a change of the object, or not at all (see `Store.update`).
+    on_queued: Callable[[], None] | None = None
 
     @property
     def kind(self) -> Kind:

@@ -291,7 +291,9 @@ class Writer:
         with await hold_all(self.guards.get(target.kind.resource, ()), record.key, new, made.old) as held:
             if target.dry_run:
                 return Written(stored, record.revision, warnings=made.warnings)
-            revision = await self._replace(record, stored, held.fences, removes=made.released)
+            revision = await self._replace(
+                record, stored, held.fences, removes=made.released, on_queued=target.on_queued
+            )
             if not made.released:
                 held.keep(revision)
         return Written(stored, revision, warnings=made.warnings)
@@ -303,11 +305,20 @@ class Writer:
             raise KeyExists(key)
         return 0
 
-    async def _replace(self, record: Record, stored: bytes, fences: Sequence[Fence] = (), *, removes: bool) -> int:
+    async def _replace(
+        self,
+        record: Record,
+        stored: bytes,
+        fences: Sequence[Fence] = (),
+        *,
+        removes: bool,
+        on_queued: Callable[[], None] | None = None,
+    ) -> int:
+        key, expected = record.key, record.revision
         if removes:
-            return await self.store.delete(record.key, expected_revision=record.revision, fences=fences)
-        expected = record.revision
-        return (await self.store.update(record.key, stored, expected_revision=expected, fences=fences)).revision
+            return await self.store.delete(key, expected_revision=expected, fences=fences)
+        written = await self.store.update(key, stored, expected_revision=expected, fences=fences, on_queued=on_queued)
+        return written.revision
 
     # --- admission ------------------------------------------------------------------------------------------
 

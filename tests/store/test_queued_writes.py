@@ -1,0 +1,120 @@
+"""Writes that are decided on records that are queued and not stored yet: they are stored after them, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import NamedTuple
+
+import pytest
+
+from dralloc.simulator.simulated_disk import DATABASE, SimulatedDisk
+from dralloc.simulator.virtual_time import run_virtual
+from dralloc.store.errors import FenceMoved, StoreFull
+from dralloc.store.interface import Fence
+from dralloc.store.records import Record
+from dralloc.store.sqlite import SqliteStore
+
+# More than the log has room for.
+LARGE = bytes(2_000_000)
+
+
+class OpenStore(NamedTuple):
+    store: SqliteStore
+    disk: SimulatedDisk
+
+
+Scenario = Callable[[OpenStore], Awaitable[None]]
+
+
+def on_a_simulated_disk(scenario: Scenario) -> Callable[[], None]:
+    def test() -> None:
+        async def run() -> None:
+            disk = SimulatedDisk(Random(1))
+            try:
+                async with await SqliteStore.open(DATABASE, disk=disk) as store:
+                    await scenario(OpenStore(store, disk))
+            finally:
+                disk.close()
+
+        run_virtual(run())
+
+    return test
+
+
+def following(record: Record) -> tuple[Fence, ...]:
+    return (Fence(name="f", token=b"t", queued=(record,)),)
+
+
+async def queue_update(store: SqliteStore, record: Record, value: bytes) -> asyncio.Task[Record]:
+    """Returns when the write is queued."""
+    queued = asyncio.Event()
+    write = store.update(record.key, value, expected_revision=record.revision, on_queued=queued.set)
+    task = asyncio.create_task(write)
+    await queued.wait()
+    assert not task.done()
+    return task
+
+
+@on_a_simulated_disk
+async def test_a_queued_record_is_shown_to_writers_only(opened: OpenStore) -> None:
+    store = opened.store
+    before = await store.create("/a", b"1")
+    assert await store.get_queued("/a") == before
+    assert await store.get_queued("/b") is None
+    write = await queue_update(store, before, b"2")
+    assert await store.get("/a") == before
+    shown = await store.get_queued("/a")
+    assert shown == await write == await store.get("/a") == await store.get_queued("/a")
+
+
+@on_a_simulated_disk
+async def test_a_write_that_follows_a_queued_one_is_stored_by_the_same_commit(opened: OpenStore) -> None:
+    store = opened.store
+    first, second = await store.create("/a", b"1"), await store.create("/b", b"1")
+    watch = await store.watch("/", after_revision=second.revision)
+    write = await queue_update(store, first, b"2")
+    shown = await store.get_queued("/a")
+    assert shown is not None
+    await store.update("/b", b"2", expected_revision=second.revision, fences=following(shown))
+    assert write.done()
+    assert [event.key for event in watch.take()] == ["/a", "/b"]
+
+
+@on_a_simulated_disk
+async def test_what_was_decided_on_a_record_that_was_not_stored_is_not_stored(opened: OpenStore) -> None:
+    """Also if it is queued only after the first write has failed, and although another write has taken its revision since."""
+    store, disk = opened
+    first, second = await store.create("/a", b"1"), await store.create("/b", b"1")
+    disk.is_full = True
+    write = await queue_update(store, first, LARGE)
+    shown = await store.get_queued("/a")
+    assert shown is not None
+    early = store.update("/b", b"2", expected_revision=second.revision, fences=following(shown))
+    outcomes = await asyncio.gather(write, early, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [StoreFull, StoreFull]
+    disk.is_full = False
+    again = await store.update("/a", b"2", expected_revision=first.revision)
+    assert again.revision == shown.revision
+    with pytest.raises(FenceMoved):
+        await store.update("/b", b"2", expected_revision=second.revision, fences=following(shown))
+    assert await store.get("/b") == second
+    await store.update("/b", b"2", expected_revision=second.revision, fences=following(again))
+
+
+@on_a_simulated_disk
+async def test_a_write_that_waits_for_another_is_decided_again_if_what_it_follows_was_not_stored(
+    opened: OpenStore,
+) -> None:
+    """It waits, because its key has another revision in the queue, which is not stored either."""
+    store, disk = opened
+    first, second = await store.create("/a", b"1"), await store.create("/b", b"1")
+    disk.is_full = True
+    one = await queue_update(store, first, LARGE)
+    other = await queue_update(store, second, LARGE)
+    shown = await store.get_queued("/a")
+    assert shown is not None
+    waiting = store.update("/b", b"2", expected_revision=second.revision, fences=following(shown))
+    outcomes = await asyncio.gather(one, other, waiting, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [StoreFull, StoreFull, FenceMoved]
