@@ -6,14 +6,21 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+import grpc.aio
 import pytest
 
 from dralloc.apiserver.objects.claim_use_guard import BoundPod, ClaimUseGuard, PodUse
 from dralloc.primitives.features import FeatureGates
+from dralloc.simulator.etcd_channel import EtcdChannel, EtcdHost
+from dralloc.simulator.history import StoreHistory
+from dralloc.simulator.network import Faults, Network
 from dralloc.simulator.simulated_disk import DATABASE, SimulatedDisk
+from dralloc.simulator.simulated_etcd import SimulatedEtcd
 from dralloc.simulator.virtual_time import run_virtual
+from dralloc.store.etcd import EtcdStore
+from dralloc.store.etcd_api import EtcdAddress, EtcdApi
 from dralloc.store.memory import MemoryStore
 from dralloc.store.sqlite import SqliteStore
 from tests.support.api_server import api_server
@@ -56,6 +63,10 @@ async def binding(api: LocalApi, name: str = "p", node: str = "n") -> dict[str, 
     """A binding as schedulers send it."""
     uid = (await api.get(f"{PODS}/{name}"))["metadata"]["uid"]
     return {"metadata": {"uid": uid}, "target": {"kind": "Node", "name": node}}
+
+
+async def binding_call(api: LocalApi) -> tuple[str, str, dict[str, Any]]:
+    return "POST", f"{PODS}/p/binding", await binding(api)
 
 
 async def deallocate(api: LocalApi, name: str = "c") -> int:
@@ -225,20 +236,67 @@ async def sqlite_api() -> AsyncIterator[RunningStore]:
         disk.close()
 
 
+async def reserved_for_pod(api: LocalApi) -> dict[str, Any]:
+    """A claim that is allocated, and reserved for the pod."""
+    uid = (await api.get(f"{PODS}/p"))["metadata"]["uid"]
+    return {"status": {"allocation": allocation(), "reservedFor": [{"resource": "pods", "name": "p", "uid": uid}]}}
+
+
 async def allocate_and_bind(api: LocalApi) -> list[int]:
     """The codes of a batch as schedulers send it: the claim of the pod, then its binding."""
-    bound = await binding(api)
-    consumer = {"resource": "pods", "name": "p", "uid": bound["metadata"]["uid"]}
-    status = {"allocation": allocation(), "reservedFor": [consumer]}
-    first = {
-        "method": "PATCH",
-        "path": f"{CLAIMS}/c/status",
-        "contentType": MERGE_PATCH,
-        "body": {"status": status},
-    }
+    bound, status = await binding(api), await reserved_for_pod(api)
+    first = {"method": "PATCH", "path": f"{CLAIMS}/c/status", "contentType": MERGE_PATCH, "body": status}
     second = {"method": "POST", "path": f"{PODS}/p/binding", "body": bound, "after": [0]}
     answer = await api.create("/dralloc/v1/batch", {"requests": [first, second]})
     return [response["status"] for response in answer["responses"]]
+
+
+def test_a_pod_is_not_bound_while_its_reservation_is_being_removed() -> None:
+    """The removal is queued, and readers still see the reservation."""
+
+    async def scenario() -> None:
+        async with sqlite_api() as (api, _, _):
+            await api.create(CLAIMS, claim("c"))
+            await api.create(PODS, pod())
+            reserved, nobody = await reserved_for_pod(api), {"status": {"reservedFor": None}}
+            # The first guarded write takes the fence over, and others wait for that.
+            for status in reserved, nobody, reserved:
+                await api.patch(f"{CLAIMS}/c/status", status)
+            removal = api.call("PATCH", f"{CLAIMS}/c/status", nobody, content_type=MERGE_PATCH)
+            removed, answer = await asyncio.gather(removal, api.call(*await binding_call(api)))
+            assert (removed.code, answer.code) == (200, 409)
+            assert "its reservation of claim c is being removed" in answer.document["message"]
+
+    run_virtual(scenario())
+
+
+def test_of_a_binding_and_the_removal_of_its_reservation_one_succeeds_on_etcd() -> None:
+    """Both are under way at the same time, in every order that messages to etcd can have."""
+
+    async def round_of(seed: int) -> list[int]:
+        network = Network(Random(seed), Faults(slow=0.5, delay_max_s=0.05))
+        channel = EtcdChannel(network, "server", EtcdHost(SimulatedEtcd(StoreHistory())))
+        address = EtcdAddress(endpoints=("simulated:1",))
+        async with (
+            await EtcdStore.open_with(EtcdApi(address, cast("grpc.aio.Channel", channel))) as store,
+            api_server(store=store) as server,
+        ):
+            api = LocalApi(server)
+            await api.create(CLAIMS, claim("c"))
+            await api.create(PODS, pod())
+            reserved, nobody = await reserved_for_pod(api), {"status": {"reservedFor": None}}
+            for status in reserved, nobody, reserved:
+                await api.patch(f"{CLAIMS}/c/status", status)
+            removal = api.call("PATCH", f"{CLAIMS}/c/status", nobody, content_type=MERGE_PATCH)
+            codes = [answer.code for answer in await asyncio.gather(removal, api.call(*await binding_call(api)))]
+            is_bound = "nodeName" in (await api.get(f"{PODS}/p"))["spec"]
+            is_reserved = "reservedFor" in (await api.get(f"{CLAIMS}/c"))["status"]
+            assert is_reserved or not is_bound, f"seed {seed}: {codes}"
+        return codes
+
+    codes = [run_virtual(round_of(seed)) for seed in range(60)]
+    assert [200, 409] in codes
+    assert [409, 201] in codes
 
 
 def test_one_commit_stores_an_allocation_and_the_binding_after_it() -> None:

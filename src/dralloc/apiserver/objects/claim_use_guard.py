@@ -9,9 +9,9 @@ only the server can order a binding and a deallocation. Kubernetes' server does 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -39,6 +39,8 @@ from dralloc.store.interface import Store
 from dralloc.store.records import Record
 
 FENCE: Final = "claim-use"
+
+T = TypeVar("T")
 
 
 class BoundPod(msgspec.Struct, frozen=True, gc=False):
@@ -73,6 +75,9 @@ class _Consumers(msgspec.Struct, frozen=True, gc=False):
     def include(self, pod: BoundPod) -> bool:
         return pod.uid in self.pods or pod.group in self.groups
 
+    def without(self, others: _Consumers) -> frozenset[str]:
+        return (self.pods - others.pods) | (self.groups - others.groups)
+
 
 class ClaimInUse(Conflict):
     """A bound pod uses the claim."""
@@ -86,7 +91,9 @@ class ClaimUseGuard:
         self._view: GuardedView[PodUse] | None = None
         # By the keys of claims.
         self._users: defaultdict[str, Counter[tuple[BoundPod, bool]]] = defaultdict(Counter)
+        # Writes in progress: claims that are being deallocated, and those who are being removed from the `reservedFor` of one.
         self._released: Counter[str] = Counter()
+        self._leaving: Counter[tuple[str, str]] = Counter()
 
     async def hold(self, key: str, new: ApiObject, old: ApiObject | None) -> Hold | None:
         """Hold a deallocation, or the removal of pods and groups from `reservedFor`."""
@@ -101,7 +108,7 @@ class ClaimUseGuard:
         for user in self._users_of(key, old):
             if is_deallocated or (before.include(user) and not after.include(user)):
                 raise _in_use(key, user)
-        return self._hold_release(view, key) if is_deallocated else view.hold_fence(lambda: None)
+        return self._hold_release(view, key) if is_deallocated else self._hold_leaving(view, key, before.without(after))
 
     async def hold_removal(self, key: str, stored: bytes) -> Hold | None:
         """Hold the removal of a claim that is deleted and has no finalizer; raises `ClaimInUse`."""
@@ -127,6 +134,8 @@ class ClaimUseGuard:
         for claim_key, _ in use.claims:
             if self._released[claim_key]:
                 raise _not_bindable(use.pod, f"claim {name_of(claim_key)} is being deallocated")
+            if self._leaving[claim_key, use.pod.uid] or self._leaving[claim_key, use.pod.group]:
+                raise _not_bindable(use.pod, f"its reservation of claim {name_of(claim_key)} is being removed")
         hold = view.hold(key, use)
         if not by_scheduler:
             return hold
@@ -176,8 +185,10 @@ class ClaimUseGuard:
                 yield pod
 
     def _hold_release(self, view: GuardedView[PodUse], key: str) -> Hold:
-        self._released[key] += 1
-        return view.hold_fence(lambda: self._end_release(key))
+        return view.hold_fence(_counted(self._released, (key,)))
+
+    def _hold_leaving(self, view: GuardedView[PodUse], key: str, consumers: Iterable[str]) -> Hold:
+        return view.hold_fence(_counted(self._leaving, [(key, consumer) for consumer in consumers]))
 
     def add(self, use: PodUse, sign: int) -> None:
         """Count the use, or with the sign -1 no longer."""
@@ -190,10 +201,18 @@ class ClaimUseGuard:
                 if not users:
                     del self._users[key]
 
-    def _end_release(self, key: str) -> None:
-        self._released[key] -= 1
-        if not self._released[key]:
-            del self._released[key]
+
+def _counted(counts: Counter[T], added: Collection[T]) -> Callable[[], None]:
+    """Count them; what is returned ends that."""
+    counts.update(added)
+
+    def end() -> None:
+        for each in added:
+            counts[each] -= 1
+            if not counts[each]:
+                del counts[each]
+
+    return end
 
 
 @lru_cache(maxsize=128)
