@@ -85,7 +85,11 @@ def _cpu() -> str:
 
 
 def _commit() -> str:
-    described = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    command = ["git", "describe", "--always", "--dirty"]
+    try:
+        described = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return "unknown"
     return described.stdout.strip() or "unknown"
 
 
