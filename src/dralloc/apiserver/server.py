@@ -138,12 +138,13 @@ class ApiServer:
             guards=guards.by_resource,
             checks=self._write_checks(),
             quotas=guards.quotas,
+            removals=guards.removals,
         )
         policy = self._policy
         self._aggregator = RoleAggregator(policy, self._writer, self._resources) if policy is not None else None
         self._default_accounts = DefaultAccounts(store, self._writer)
         self._issuer = CertificateIssuer(store, self._writer, clock, signer) if signer is not None else None
-        deleter = Deleter(self._writer, clock, guards.uses.hold_removal if guards_devices else None)
+        deleter = Deleter(self._writer, clock)
         self._collector = GarbageCollector(store, self._writer, deleter)
         self._expiry = EventExpiry(store, clock, deleter)
         self._background: tuple[Stoppable, ...] = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any, NamedTuple, cast
@@ -135,6 +135,28 @@ async def test_a_claim_without_its_finalizer_is_not_removed_before_its_bound_pod
     assert (marked["metadata"]["finalizers"], "allocation" in marked["status"]) == ([PROTECTION], True)
     answer = await refusal(api.patch(f"{CLAIMS}/c", {"metadata": {"finalizers": None}}))
     assert (answer.code, "has a node and uses the claim" in answer.document["message"]) == (409, True)
+    await api.patch(f"{PODS}/p/status", {"status": {"phase": "Succeeded"}})
+    await api.patch(f"{CLAIMS}/c", {"metadata": {"finalizers": None}})
+    assert (await refusal(api.get(f"{CLAIMS}/c"))).code == 404
+
+
+@pytest.mark.parametrize("policies", [("Foreground",), ("Orphan",), ("Foreground", "Background")])
+@with_api
+async def test_a_claim_in_use_is_removed_by_no_propagation_policy(api: LocalApi, policies: Sequence[str]) -> None:
+    """Also not by the garbage collector, after the dependents, nor by a later deletion that does not wait for them."""
+    await prepare(api)
+    assert await bind(api) == 201
+    uid = (await api.get(f"{CLAIMS}/c"))["metadata"]["uid"]
+    owner = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "name": "c", "uid": uid}
+    held = claim("d", ownerReferences=[{**owner, "blockOwnerDeletion": True}], finalizers=["example.com/held"])
+    if len(policies) > 1:
+        await api.create(CLAIMS, held)
+    for policy in policies:
+        await settle()
+        await api.delete(f"{CLAIMS}/c", propagationPolicy=policy)
+    await settle()
+    metadata = (await api.get(f"{CLAIMS}/c"))["metadata"]
+    assert (metadata["finalizers"], "deletionTimestamp" in metadata) == ([PROTECTION], True)
     await api.patch(f"{PODS}/p/status", {"status": {"phase": "Succeeded"}})
     await api.patch(f"{CLAIMS}/c", {"metadata": {"finalizers": None}})
     assert (await refusal(api.get(f"{CLAIMS}/c"))).code == 404

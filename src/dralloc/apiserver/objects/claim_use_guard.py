@@ -111,9 +111,9 @@ class ClaimUseGuard:
         return self._hold_release(view, key) if is_deallocated else self._hold_leaving(view, key, before.without(after))
 
     async def hold_removal(self, key: str, stored: bytes) -> Hold | None:
-        """Hold the removal of a claim that is deleted and has no finalizer; raises `ClaimInUse`."""
+        """Hold the removal of a claim; raises `ClaimInUse`."""
         claim = _read_claim(stored)
-        if claim.status.allocation is None or claim.metadata.finalizers:
+        if claim.status.allocation is None:
             return None
         view = await self._ready()
         for user in self._users_of(key, claim):

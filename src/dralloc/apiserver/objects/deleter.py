@@ -9,7 +9,7 @@ from typing import Final
 
 from dralloc.api.kind import Kind
 from dralloc.api.pod_claims import CLAIM_FINALIZER
-from dralloc.api.registry import PRIORITY_CLASS, RESOURCE_CLAIM
+from dralloc.api.registry import PRIORITY_CLASS
 from dralloc.api.scheduling_v1 import SYSTEM_CLASSES
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.http.flow_control import give_way
@@ -19,7 +19,7 @@ from dralloc.apiserver.objects.claim_use_guard import ClaimInUse
 from dralloc.apiserver.objects.deletion_rules import DeleteOptions, Removed, decide_deletion
 from dralloc.apiserver.objects.record_lists import PIECE_BYTES, in_pieces
 from dralloc.apiserver.objects.stored_form import read_metadata
-from dralloc.apiserver.objects.writer import EditGuard, Writer, Written
+from dralloc.apiserver.objects.writer import Edit, Writer, Written
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import NotFound
 from dralloc.store.records import Record
@@ -28,18 +28,12 @@ from dralloc.store.records import Record
 BATCH_SIZE: Final = 100
 
 
-def _protected(claim: Document) -> Document:
-    return {**claim, "metadata": {**claim["metadata"], "finalizers": [CLAIM_FINALIZER]}}
-
-
 class Deleter:
     """Deletes objects of all kinds."""
 
-    def __init__(self, writer: Writer, clock: Clock, claims: EditGuard | None = None) -> None:
-        """`claims` guards the removal of claims."""
+    def __init__(self, writer: Writer, clock: Clock) -> None:
         self._writer = writer
         self._clock = clock
-        self._claims = claims
 
     async def delete(self, kind: Kind, key: str, options: DeleteOptions) -> Written:
         """Remove the object that is stored under the key, or mark it as being deleted while something holds it."""
@@ -52,12 +46,17 @@ class Deleter:
             decision = decide_deletion(kind.kind, document, options, self._clock.now())
             return decision if isinstance(decision, Removed) else decision.document
 
-        guard = self._claims if kind is RESOURCE_CLAIM else None
+        return await self.edit(kind, key, mark_or_remove, dry_run=options.dry_run)
+
+    async def edit(
+        self, kind: Kind, key: str, edit: Edit, *, known: Record | None = None, dry_run: bool = False
+    ) -> Written:
+        """An edit of the `Writer` that may remove the object."""
         try:
-            return await self._writer.edit(kind, key, mark_or_remove, guard=guard, dry_run=options.dry_run)
+            return await self._writer.edit(kind, key, edit, known=known, dry_run=dry_run)
         except ClaimInUse:
             # Its finalizer is missing: it was removed, or the claim was allocated by hand. The deletion waits for the pods all the same.
-            return await self._writer.edit(kind, key, lambda claim: mark_or_remove(_protected(claim)))
+            return await self._writer.edit(kind, key, lambda claim: edit(_protected(claim)), known=known)
 
     async def delete_all(self, kind: Kind, records: Iterable[Record], options: DeleteOptions) -> list[Written]:
         """Delete these objects, except those that were replaced by others of the same name."""
@@ -75,3 +74,12 @@ class Deleter:
             return await self.delete(kind, record.key, of_record)
         except NotFound:
             return None
+
+
+def _protected(claim: Document) -> Document:
+    """The claim with its finalizer; other finalizers may have come since it was found in use."""
+    metadata = claim["metadata"]
+    finalizers = metadata.get("finalizers") or []
+    if CLAIM_FINALIZER in finalizers:
+        return claim
+    return {**claim, "metadata": {**metadata, "finalizers": [*finalizers, CLAIM_FINALIZER]}}

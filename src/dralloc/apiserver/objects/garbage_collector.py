@@ -259,7 +259,7 @@ class GarbageCollector:
     async def _edit(self, kind: Kind, record: Record, edit: Callable[[Document], Document]) -> bool:
         """Store the edited object; false if a concurrent write won, and the object is queued again."""
         try:
-            await self._writer.edit(kind, record.key, edit, known=record)
+            await self._deleter.edit(kind, record.key, edit, known=record)
         except Conflict:
             self._queue(record.key)
             return False

@@ -12,12 +12,13 @@ from dralloc.apiserver.objects.device_guard import DeviceGuard
 from dralloc.apiserver.objects.pod_priorities import PodPriorities
 from dralloc.apiserver.objects.quota_guard import ExtendedResourceNames, QuotaGuard, QuotaLimits
 from dralloc.apiserver.objects.write_guards import WriteGuard
+from dralloc.apiserver.objects.writer import EditGuard
 from dralloc.primitives.features import FeatureGates
 from dralloc.store.interface import Store
 
 
 class GuardSet:
-    """`uses` also guards bindings and removals, which are no writes of claims by clients."""
+    """`uses` also guards bindings, and `removals` guard those that are no writes by clients."""
 
     def __init__(self, store: Store, kinds: Iterable[Kind], gates: FeatureGates, *, guards_devices: bool) -> None:
         self.priorities = PodPriorities(store)
@@ -27,8 +28,10 @@ class GuardSet:
         self.quotas = {kind.resource: QuotaGuard(store, kind, limits, classes, gates) for kind in limited}
         self.quotas[POD.resource].charge_with(self.quotas[RESOURCE_CLAIM.resource])
         self.by_resource: dict[str, tuple[WriteGuard, ...]] = {name: (quota,) for name, quota in self.quotas.items()}
+        self.removals: dict[str, EditGuard] = {}
         if guards_devices:
             self.by_resource[RESOURCE_CLAIM.resource] += (devices, self.uses)
+            self.removals[RESOURCE_CLAIM.resource] = self.uses.hold_removal
         self.by_resource[PRIORITY_CLASS.resource] = (self.priorities,)
         self._views: tuple[Stoppable, ...] = (
             devices,

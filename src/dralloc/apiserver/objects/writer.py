@@ -130,6 +130,8 @@ class Writer:
     guards: Mapping[str, Sequence[WriteGuard]] = field(default_factory=dict)
     checks: Mapping[str, WriteCheck] = field(default_factory=dict)
     quotas: Mapping[str, QuotaGuard] = field(default_factory=dict)
+    # Asked by every edit that removes an object, whatever it is made for.
+    removals: Mapping[str, EditGuard] = field(default_factory=dict)
 
     async def create(self, target: WriteTarget, sent: SentObject, *, settles_owners: bool = False) -> Written:
         labels = await self.namespaces.labels_for_create(target.kind, target.namespace)
@@ -218,15 +220,16 @@ class Writer:
     ) -> Written:
         """Change or remove a stored object as the server itself does. `edit` gets the document with type and resourceVersion.
 
-        Edits are not admitted, and only the given guard is asked: they change nothing else that is checked. Without `known`, an edit is repeated on
-        top of a concurrent write; with it, `edit` was decided on that record, and a concurrent write is a `Conflict`.
+        Edits are not admitted, and only the given guard is asked, or that of removals: they change nothing else that is checked. Without `known`,
+        an edit is repeated on top of a concurrent write; with it, `edit` was decided on that record, and a concurrent write is a `Conflict`.
         """
 
         async def attempt(record: Record) -> Written:
             stored, removed = await compute(len(record.value), _edited, kind, record, edit)
             if dry_run or (stored is record.value and not removed):
                 return Written(stored, record.revision, removed=removed)
-            hold = await guard(key, stored) if guard is not None else None
+            asked = self.removals.get(kind.resource) if removed else guard
+            hold = await asked(key, stored) if asked is not None else None
             with Holds(() if hold is None else (hold,)) as held:
                 revision = await self._replace(record, stored, held.fences, removes=removed)
                 held.keep(revision)
