@@ -37,6 +37,7 @@ from tests.support.local_api import (
 )
 from tests.support.local_api import claim_document as claim
 
+GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
 GROUP = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "u"}
 JOB = {"apiGroup": "batch", "resource": "jobs", "name": "j", "uid": "u"}
 
@@ -215,6 +216,31 @@ def test_the_group_of_a_bound_pod_stays_listed() -> None:
             assert f"pod p ({uid}) has a node and uses the claim" in answer.document["message"]
             listed = {"resource": "pods", "name": "p", "uid": uid}
             await api.patch(f"{CLAIMS}/c/status", {"status": {"reservedFor": [listed]}})
+
+    run_virtual(scenario())
+
+
+def test_the_pods_of_a_group_keep_their_devices_if_the_group_is_orphaned() -> None:
+    """The claim was made for the group, and has lost that owner."""
+
+    async def scenario() -> None:
+        async with local_api(gates=FeatureGates.parse("GenericWorkload=true,DRAWorkloadResourceClaims=true")) as api:
+            group = await api.create(GROUPS, {"metadata": {"name": "g"}, "spec": {"schedulingPolicy": {"basic": {}}}})
+            owner = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "name": "g", "controller": True}
+            await api.create(CLAIMS, claim("c", ownerReferences=[{**owner, "uid": group["metadata"]["uid"]}]))
+            member = pod_document()
+            member["spec"]["schedulingGroup"] = {"podGroupName": "g"}
+            member["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
+            await api.create(PODS, member)
+            made = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "c"}]}
+            await api.patch(f"{PODS}/p/status", {"status": made})
+            await api.patch(f"{CLAIMS}/c/status", {"status": {"allocation": allocation(), "reservedFor": [GROUP]}})
+            assert await bind(api) == 201
+            await api.delete(f"{GROUPS}/g", propagationPolicy="Orphan")
+            await settle()
+            assert not (await api.get(f"{CLAIMS}/c"))["metadata"].get("ownerReferences")
+            assert (await refusal(api.patch(f"{CLAIMS}/c/status", {"status": {"reservedFor": None}}))).code == 409
+            assert await deallocate(api) == 409
 
     run_virtual(scenario())
 

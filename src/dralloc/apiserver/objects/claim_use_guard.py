@@ -178,10 +178,10 @@ class ClaimUseGuard:
         return record
 
     def _users_of(self, key: str, claim: ResourceClaim) -> Iterator[BoundPod]:
-        """A pod that the claim is reserved for uses it, whatever has become of the claim's owner references since."""
+        """A pod that the claim is reserved for, or for its group, uses it, whatever has become of the claim's owner references since."""
         consumers = _Consumers.of(claim)
         for pod, is_own in self._users.get(key, ()):
-            if not is_own or _is_owned(claim, pod) or pod.uid in consumers.pods:
+            if not is_own or _is_owned(claim, pod) or consumers.include(pod):
                 yield pod
 
     def _hold_release(self, view: GuardedView[PodUse], key: str) -> Hold:
