@@ -6,24 +6,18 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from random import Random
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
-import grpc.aio
 import pytest
 
 from dralloc.apiserver.objects.claim_use_guard import BoundPod, ClaimUseGuard, PodUse
 from dralloc.primitives.features import FeatureGates
-from dralloc.simulator.etcd_channel import EtcdChannel, EtcdHost
-from dralloc.simulator.history import StoreHistory
-from dralloc.simulator.network import Faults, Network
 from dralloc.simulator.simulated_disk import DATABASE, SimulatedDisk
-from dralloc.simulator.simulated_etcd import SimulatedEtcd
 from dralloc.simulator.virtual_time import run_virtual
-from dralloc.store.etcd import EtcdStore
-from dralloc.store.etcd_api import EtcdAddress, EtcdApi
 from dralloc.store.memory import MemoryStore
 from dralloc.store.sqlite import SqliteStore
 from tests.support.api_server import api_server
+from tests.support.etcd_apis import etcd_apis
 from tests.support.local_api import (
     CLAIMS,
     MERGE_PATCH,
@@ -322,14 +316,7 @@ def test_of_a_binding_and_the_removal_of_its_reservation_one_succeeds_on_etcd() 
     """Both are under way at the same time, in every order that messages to etcd can have."""
 
     async def round_of(seed: int) -> list[int]:
-        network = Network(Random(seed), Faults(slow=0.5, delay_max_s=0.05))
-        channel = EtcdChannel(network, "server", EtcdHost(SimulatedEtcd(StoreHistory())))
-        address = EtcdAddress(endpoints=("simulated:1",))
-        async with (
-            await EtcdStore.open_with(EtcdApi(address, cast("grpc.aio.Channel", channel))) as store,
-            api_server(store=store) as server,
-        ):
-            api = LocalApi(server)
+        async with etcd_apis(Random(seed)) as ((api,), _):
             await api.create(CLAIMS, claim("c"))
             await api.create(PODS, pod())
             reserved, nobody = await reserved_for_pod(api), {"status": {"reservedFor": None}}

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
+from random import Random
 from typing import Any
 
+from dralloc.simulator.virtual_time import run_virtual
+from tests.support.etcd_apis import etcd_apis
 from tests.support.local_api import CLAIMS, MERGE_PATCH, PODS, RESOURCE, LocalApi, refusal, settle, with_api
 from tests.support.local_api import claim_document as claim
 from tests.support.local_api import pod_document as pod
+
+QUOTAS = "/api/v1/namespaces/default/resourcequotas"
 
 
 def quota(**hard: str) -> dict[str, Any]:
@@ -140,3 +146,28 @@ async def test_pods_and_their_claims_from_before_the_quota_are_charged_once(api:
         else:
             await api.create(claims, claim("after"))
         assert (await refusal(api.create(pods, pod("too-much") | {"spec": wants}))).code == 403
+
+
+def test_no_create_waits_for_ever_when_clients_leave() -> None:
+    """A claim whose outcome is not known is settled first, also for pods: they are charged together. Some pods exist already."""
+
+    async def round_of(seed: int) -> None:
+        random = Random(seed)
+
+        async def create_pod(api: LocalApi, name: str) -> None:
+            await asyncio.sleep(random.random() * 0.1)
+            assert (await api.call("POST", PODS, pod(name))).code in (201, 409)
+
+        async def begin_claim(api: LocalApi, name: str) -> None:
+            await asyncio.sleep(random.random() * 0.1)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(random.random() * 0.05):
+                    await api.call("POST", CLAIMS, claim(name))
+
+        async with etcd_apis(random) as ((api,), _), asyncio.timeout(60):
+            await api.create(QUOTAS, quota(**{"count/pods": "100"}))
+            pods = [create_pod(api, f"p{number % 6}") for number in range(12)]
+            await asyncio.gather(*pods, *(begin_claim(api, f"c{number}") for number in range(5)))
+
+    for seed in range(40):
+        run_virtual(round_of(seed))

@@ -29,7 +29,7 @@ from dralloc.apiserver.http.statuses import forbidden
 from dralloc.apiserver.objects.api_resources import key_of, name_of, namespace_of, prefix_of
 from dralloc.apiserver.objects.store_view import KindIndex
 from dralloc.apiserver.objects.stored_form import from_stored
-from dralloc.apiserver.objects.write_guards import GuardedView, Hold
+from dralloc.apiserver.objects.write_guards import GuardedView, Hold, all_ready
 from dralloc.primitives.errors import NotFound
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.quantity import Quantity
@@ -72,8 +72,7 @@ class QuotaGuard:
         await self._classes.ready()
         # Pods first: what a claim is charged may depend on its pod.
         guards = [self] if self._other is None else sorted((self, self._other), key=lambda each: each.kind is not POD)
-        for guard in guards:
-            await guard.usage_of(namespace).objects.ready()
+        await all_ready([guard.usage_of(namespace).objects for guard in guards])
         usage = self.usage_of(namespace)
         charge = self.charge_of(new)
         for name, hard in quotas.items():

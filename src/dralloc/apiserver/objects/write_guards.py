@@ -221,6 +221,11 @@ class GuardedView(Generic[T]):
             else:
                 return
 
+    @property
+    def is_unsettled(self) -> bool:
+        """True if a write is in doubt, or takes the fence over: nothing can be decided."""
+        return bool(self._doubted) or self._taking_over is not None
+
     def hold(self, key: str, value: T) -> Hold:
         """Count the value of the object for a write in progress."""
         self.ledger.hold(key, value)
@@ -236,6 +241,7 @@ class GuardedView(Generic[T]):
             self._token, self._token_revision = None, 0
         if self._token is not None:
             return Fence(name=self._fence, token=self._token)
+        assert self._taking_over is None, "others wait until the fence is taken over"
         self._taking_over = asyncio.get_running_loop().create_future()
         return Fence(name=self._fence, token=_new_token(), seen=self._view.revision)
 
@@ -271,6 +277,16 @@ class GuardedView(Generic[T]):
     def _take_over(self, token: bytes, revision: int) -> None:
         if revision > self._token_revision:
             self._token, self._token_revision = token, revision
+
+
+async def all_ready(views: Sequence[GuardedView[T]]) -> None:
+    """Wait until all of them are ready at the same time. The caller then decides at once."""
+    while True:
+        for view in views:
+            await view.ready()
+        # Writes with the first ones may have begun while the last one was awaited.
+        if not any(view.is_unsettled for view in views):
+            return
 
 
 class _FenceHold(Generic[T]):

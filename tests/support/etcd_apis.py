@@ -1,0 +1,38 @@
+"""API servers on a simulated etcd, behind a network that delays messages at random: for tests of the orders that they can have."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from random import Random
+from typing import NamedTuple, cast
+
+import grpc.aio
+
+from dralloc.simulator.etcd_channel import EtcdChannel, EtcdHost
+from dralloc.simulator.history import StoreHistory
+from dralloc.simulator.network import Faults, Network
+from dralloc.simulator.simulated_etcd import SimulatedEtcd
+from dralloc.store.etcd import EtcdStore
+from dralloc.store.etcd_api import EtcdAddress, EtcdApi
+from tests.support.api_server import api_server
+from tests.support.local_api import LocalApi
+
+
+class EtcdApis(NamedTuple):
+    apis: list[LocalApi]
+    etcd: SimulatedEtcd
+
+
+@asynccontextmanager
+async def etcd_apis(random: Random, *, servers: int = 1) -> AsyncIterator[EtcdApis]:
+    """To be used in virtual time."""
+    network = Network(random, Faults(slow=0.5, delay_max_s=0.05))
+    host, address = EtcdHost(SimulatedEtcd(StoreHistory())), EtcdAddress(endpoints=("simulated:1",))
+    apis: list[LocalApi] = []
+    async with AsyncExitStack() as stack:
+        for number in range(servers):
+            channel = cast("grpc.aio.Channel", EtcdChannel(network, f"server-{number}", host))
+            store = await stack.enter_async_context(await EtcdStore.open_with(EtcdApi(address, channel)))
+            apis.append(LocalApi(await stack.enter_async_context(api_server(store=store))))
+        yield EtcdApis(apis, host.etcd)
