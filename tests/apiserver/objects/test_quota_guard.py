@@ -148,6 +148,23 @@ async def test_pods_and_their_claims_from_before_the_quota_are_charged_once(api:
         assert (await refusal(api.create(pods, pod("too-much") | {"spec": wants}))).code == 403
 
 
+def test_pods_and_claims_of_two_servers_do_not_exceed_a_quota_together() -> None:
+    """A quota of one device, for a pod that asks one server for it and a claim that asks the other."""
+    gpu = "example.com/gpu"
+    wants = {"containers": [{"name": "c", "image": "x", "resources": {"requests": {gpu: "1"}, "limits": {gpu: "1"}}}]}
+
+    async def round_of(seed: int) -> tuple[int, int]:
+        async with etcd_apis(Random(seed), servers=2) as ((api, other), _):
+            extended = {"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": gpu}}
+            await api.create(f"{RESOURCE}/deviceclasses", extended)
+            await api.create(QUOTAS, quota(**{f"requests.{gpu}": "1"}))
+            creates = api.call("POST", PODS, pod() | {"spec": wants}), other.call("POST", CLAIMS, claim())
+            of_pod, of_claim = await asyncio.gather(*creates)
+            return of_pod.code, of_claim.code
+
+    assert {run_virtual(round_of(seed)) for seed in range(40)} == {(201, 403), (403, 201)}
+
+
 def test_no_create_waits_for_ever_when_clients_leave() -> None:
     """A claim whose outcome is not known is settled first, also for pods: they are charged together. Some pods exist already."""
 

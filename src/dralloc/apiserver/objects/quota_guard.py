@@ -29,7 +29,7 @@ from dralloc.apiserver.http.statuses import forbidden
 from dralloc.apiserver.objects.api_resources import key_of, name_of, namespace_of, prefix_of
 from dralloc.apiserver.objects.store_view import KindIndex
 from dralloc.apiserver.objects.stored_form import from_stored
-from dralloc.apiserver.objects.write_guards import GuardedView, Hold, all_ready
+from dralloc.apiserver.objects.write_guards import GuardedView, Hold, Holds, all_ready
 from dralloc.primitives.errors import NotFound
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.quantity import Quantity
@@ -78,7 +78,11 @@ class QuotaGuard:
         for name, hard in quotas.items():
             if excess := find_excess(hard, self._used(usage, charge.amounts), charge.amounts):
                 raise forbidden(self._kind.group, self._kind.plural, name_of(key), explain_excess(name, excess))
-        return usage.objects.hold(key, charge)
+        held = usage.objects.hold(key, charge)
+        if self._other is None or not any(name in hard for hard in quotas.values() for name in charge.extended_usage):
+            return held
+        # Another server may be about to charge an object of the other kind under the same name.
+        return Holds((held, self._other.usage_of(namespace).objects.hold_fence(lambda: None)))
 
     def usage_of(self, namespace: str) -> _NamespaceUsage:
         usage = self._namespaces.get(namespace)

@@ -35,8 +35,8 @@ class Hold(Protocol):
     """What a guard counts for one write in progress."""
 
     @property
-    def fence(self) -> Fence:
-        """The condition under which the write may be stored."""
+    def fences(self) -> Sequence[Fence]:
+        """The conditions under which the write may be stored."""
 
     def keep(self, revision: int) -> None:
         """Count the write as stored at this revision."""
@@ -47,9 +47,6 @@ class Hold(Protocol):
     def doubt(self) -> None:
         """Count until the store settles whether the write was stored."""
 
-    def rely_on(self, queued: Iterable[Record]) -> None:
-        """Let the write fail if one of the records, which may be queued only, is not stored."""
-
 
 class WriteGuard(Protocol):
     """Refuses writes that would exceed a limit."""
@@ -59,14 +56,14 @@ class WriteGuard(Protocol):
 
 
 class Holds:
-    """The holds of one write. At the end of the block they are released, unless the write was or may have been stored."""
+    """Several holds of one write. At the end of the block they are released, unless the write was or may have been stored."""
 
     def __init__(self, holds: Sequence[Hold]) -> None:
         self._holds = holds
 
     @property
     def fences(self) -> Sequence[Fence]:
-        return [hold.fence for hold in self._holds]
+        return [fence for hold in self._holds for fence in hold.fences]
 
     def keep(self, revision: int) -> None:
         for hold in self._holds:
@@ -78,6 +75,11 @@ class Holds:
             hold.release()
         self._holds = ()
 
+    def doubt(self) -> None:
+        for hold in self._holds:
+            hold.doubt()
+        self._holds = ()
+
     def __enter__(self) -> Holds:
         return self
 
@@ -87,8 +89,7 @@ class Holds:
         if kind is None or issubclass(kind, NOTHING_STORED):
             self.release()
         else:
-            for hold in self._holds:
-                hold.doubt()
+            self.doubt()
 
 
 async def hold_all(guards: Sequence[WriteGuard], key: str, new: ApiObject, old: ApiObject | None) -> Holds:
@@ -226,7 +227,7 @@ class GuardedView(Generic[T]):
         """True if a write is in doubt, or takes the fence over: nothing can be decided."""
         return bool(self._doubted) or self._taking_over is not None
 
-    def hold(self, key: str, value: T) -> Hold:
+    def hold(self, key: str, value: T) -> _LedgerHold[T]:
         """Count the value of the object for a write in progress."""
         self.ledger.hold(key, value)
         return _LedgerHold(self, self._next_fence(), key, value)
@@ -291,24 +292,29 @@ async def all_ready(views: Sequence[GuardedView[T]]) -> None:
 
 class _FenceHold(Generic[T]):
     def __init__(self, view: GuardedView[T], fence: Fence, stop_counting: Callable[[], None]) -> None:
-        self.fence = fence
+        self._fence = fence
         self.stop_counting = stop_counting
         self._view = view
 
+    @property
+    def fences(self) -> Sequence[Fence]:
+        return (self._fence,)
+
     def keep(self, revision: int) -> None:
         self.stop_counting()
-        self._view.end(self.fence, revision)
+        self._view.end(self._fence, revision)
 
     def release(self) -> None:
         self.stop_counting()
-        self._view.end(self.fence, None)
+        self._view.end(self._fence, None)
 
     def doubt(self) -> None:
-        self._view.end(self.fence, None)
+        self._view.end(self._fence, None)
         self._view.doubt(self)
 
     def rely_on(self, queued: Iterable[Record]) -> None:
-        self.fence = replace(self.fence, queued=tuple(queued))
+        """Let the write fail if one of the records, which may be queued only, is not stored."""
+        self._fence = replace(self._fence, queued=tuple(queued))
 
 
 class _LedgerHold(_FenceHold[T]):
@@ -318,7 +324,7 @@ class _LedgerHold(_FenceHold[T]):
 
     def keep(self, revision: int) -> None:
         self._view.ledger.settle(self._key, self._value, revision)
-        self._view.end(self.fence, revision)
+        self._view.end(self._fence, revision)
 
 
 def _new_token() -> bytes:
