@@ -116,10 +116,11 @@ class SimulatedEtcd:
                     writes[operation.request_put.key] = operation.request_put.value
                     responses.append(pb.ResponseOp(response_put=pb.PutResponse()))
                 case "request_delete_range":
-                    key = operation.request_delete_range.key
-                    if key in self._pairs:
-                        writes[key] = None
-                    removal = pb.DeleteRangeResponse(deleted=int(key in self._pairs))
+                    asked = operation.request_delete_range
+                    between = self._between(asked.key, asked.range_end, self.revision)
+                    removed = [key for key in between if key in self._pairs]
+                    writes.update(dict.fromkeys(removed))
+                    removal = pb.DeleteRangeResponse(deleted=len(removed))
                     responses.append(pb.ResponseOp(response_delete_range=removal))
                 case _:
                     responses.append(pb.ResponseOp(response_range=self.range(operation.request_range)))

@@ -283,7 +283,7 @@ class EtcdStore(Store):
 
     async def _settle_once(self) -> None:
         known = self._history or self._remembered
-        found, header = await settle_history(self._api, self._keys.history, known, self._clock.now())
+        found, header = await settle_history(self._api, self._keys, known, self._clock.now())
         # Together with the base: an answer of this cluster is of this history.
         self._api.follow(header, is_new=found != self._history)
         if found != self._history:

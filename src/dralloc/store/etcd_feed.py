@@ -53,7 +53,16 @@ class KeySpace(NamedTuple):
 
     def fence(self, name: str) -> bytes:
         """The key that every write with a fence of that name writes, too."""
-        return self.root + b"/\xfffence/" + name.encode()
+        return self._fences + name.encode()
+
+    @property
+    def all_fences(self) -> tuple[bytes, bytes]:
+        """The first key of fences, and the first one after them."""
+        return self._fences, self._fences[:-1] + b"0"
+
+    @property
+    def _fences(self) -> bytes:
+        return self.root + b"/\xfffence/"
 
     @property
     def history(self) -> bytes:

@@ -3,7 +3,8 @@
 A restored etcd keeps the revisions of its keys, so a write that was decided before the restore would be accepted after it. Our revisions
 are therefore those of etcd plus a base. A key of the store has the base, and the cluster to which it belongs: an etcd that was restored
 is another cluster, and gets a new base above all revisions that were given out. So every revision of a client is outdated, without a
-write to any object. The key is written by a comparison: of several servers, one begins the new history, and the others follow.
+write to any object. The key is written by a comparison: of several servers, one begins the new history, and the others follow. It has no
+fences, so that nothing is stored that was decided before: a creation names no revision.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import msgspec
 from dralloc.rpc.generated import etcd_pb2 as pb
 from dralloc.store.errors import CorruptStore
 from dralloc.store.etcd_api import EtcdApi
+from dralloc.store.etcd_feed import KeySpace
 from dralloc.store.new_history import first_of_history
 
 _logger = logging.getLogger(__name__)
@@ -32,11 +34,12 @@ class EtcdHistory(msgspec.Struct, frozen=True):
 
 
 async def settle_history(
-    api: EtcdApi, key: bytes, known: EtcdHistory | None, now: datetime
+    api: EtcdApi, keys: KeySpace, known: EtcdHistory | None, now: datetime
 ) -> tuple[EtcdHistory, pb.ResponseHeader]:
     """Returns the history that etcd has, and the header of its answer. Begins a new history if etcd was restored: it is another cluster
     than the one that the key names, or it is behind what this client has seen: bases and revisions only grow. Raises StoreError.
     """
+    key = keys.history
     while True:
         newest_seen = api.newest_revision
         answer = await api.range_of_any_history(pb.RangeRequest(key=key))
@@ -60,7 +63,10 @@ async def settle_history(
             mod_revision=answer.kvs[0].mod_revision if answer.kvs else 0,
         )
         put = pb.RequestOp(request_put=pb.PutRequest(key=key, value=begun.encode()))
-        written = await api.txn_of_any_history(pb.TxnRequest(compare=[unchanged], success=[put]))
+        # A writer may have a token of the back-up, and what it has decided is of the earlier history.
+        first, end = keys.all_fences
+        forget = pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=first, range_end=end))
+        written = await api.txn_of_any_history(pb.TxnRequest(compare=[unchanged], success=[put, forget]))
         if written.succeeded and written.header.cluster_id == begun.cluster_id:
             if given_out:
                 _logger.warning("etcd was restored from a backup: revisions go on after %d", begun.base)

@@ -165,6 +165,28 @@ def test_pods_and_claims_of_two_servers_do_not_exceed_a_quota_together() -> None
     assert {run_virtual(round_of(seed)) for seed in range(40)} == {(201, 403), (403, 201)}
 
 
+def test_a_create_from_before_a_restore_does_not_exceed_a_quota_after_it() -> None:
+    """The quota is used up by a claim that the back-up has, and that was deleted since. The last write before the back-up was this server's."""
+
+    async def round_of(seed: int) -> int:
+        random = Random(seed)
+        async with etcd_apis(random) as ((api,), etcd):
+            await api.create(QUOTAS, quota(**{"count/resourceclaims.resource.k8s.io": "1"}))
+            await api.create(CLAIMS, claim("deleted"))
+            back_up = etcd.snapshot()
+            await api.delete(f"{CLAIMS}/deleted")
+            creating = asyncio.create_task(api.call("POST", CLAIMS, claim("new")))
+            await asyncio.sleep(random.random() * 0.1)
+            etcd.restore(back_up)
+            code = (await creating).code
+            while (stored := await api.call("GET", CLAIMS)).code == 503:
+                await asyncio.sleep(0.1)
+            assert len(stored.document["items"]) == 1, f"seed {seed}: {code}"
+            return code
+
+    assert {run_virtual(round_of(seed)) for seed in range(60)} == {201, 403, 503}
+
+
 def test_no_create_waits_for_ever_when_clients_leave() -> None:
     """A claim whose outcome is not known is settled first, also for pods: they are charged together. Some pods exist already."""
 
