@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from dralloc.simulator.virtual_time import run_virtual
 from dralloc.store.memory import MemoryStore
 from tests.support.api_server import api_server
+from tests.support.etcd_apis import etcd_apis
 from tests.support.local_api import MERGE_PATCH, PODS, LocalApi, pod_document, with_api
 
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
@@ -103,3 +105,25 @@ async def test_two_budgets_for_a_pod_are_an_error(api: LocalApi) -> None:
     await make_pod(api, "p")
     refused = await evict(api, "p")
     assert (refused.code, "more than one" in refused.document["message"]) == (500, True)
+
+
+def test_a_pod_that_becomes_ready_is_not_evicted_as_one_that_is_not() -> None:
+    """The budget allows no disruption, but the eviction of pods that are not ready. The pod becomes ready at any time."""
+    enough = {"observedGeneration": 1, "disruptionsAllowed": 0, "desiredHealthy": 1, "currentHealthy": 1}
+
+    async def round_of(seed: int) -> tuple[int, bool]:
+        async with etcd_apis(Random(seed)) as ((api,), _):
+            await make_budget(api, status=enough)
+            await make_pod(api, "p", {"phase": "Running"})
+            ready = api.patch(f"{PODS}/p/status", {"status": READY})
+            evicted, pod = await asyncio.gather(evict(api, "p"), ready)
+            return evicted.code, "deletionTimestamp" in pod["metadata"]
+
+    assert {run_virtual(round_of(seed)) for seed in range(60)} == {(201, True), (429, False)}
+
+
+@with_api
+async def test_an_eviction_of_another_version_or_pod_is_refused(api: LocalApi) -> None:
+    await make_pod(api, "p", {"phase": "Running"})
+    for stated in ({"uid": "another"}, {"resourceVersion": "1"}):
+        assert (await evict(api, "p", preconditions=stated)).code == 409

@@ -37,8 +37,11 @@ class DisruptionBudgets:
         self._writer = writer
         self._clock = clock
 
-    async def use(self, pod: Record, *, dry_run: bool) -> None:
-        """Use up a disruption for the eviction of the stored pod; raises ApiError if its budget allows none."""
+    async def use(self, pod: Record, *, dry_run: bool) -> bool:
+        """Use up a disruption for the eviction of the stored pod; raises ApiError if its budget allows none.
+
+        False if the eviction needs none: no budget protects the pod as it is.
+        """
         typed = await compute(len(pod.value), lambda: convert(read_document(pod.value), Pod))
         prefix = prefix_of(POD_DISRUPTION_BUDGET, typed.metadata.namespace)
         records, _ = await read_all(self._store, prefix)
@@ -47,13 +50,19 @@ class DisruptionBudgets:
             raise ApiError(
                 "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
             )
-        for key in found:
-            await self._writer.edit(
-                POD_DISRUPTION_BUDGET, key, lambda budget: self._used(budget, typed), dry_run=dry_run
-            )
+        is_protected = False
 
-    def _used(self, document: Document, pod: Pod) -> Document:
-        budget = convert(document, PodDisruptionBudget)
+        def used(document: Document) -> Document:
+            nonlocal is_protected
+            budget = convert(document, PodDisruptionBudget)
+            is_protected = budget.protects(typed)
+            return self._used(document, budget, typed)
+
+        for key in found:
+            await self._writer.edit(POD_DISRUPTION_BUDGET, key, used, dry_run=dry_run)
+        return is_protected
+
+    def _used(self, document: Document, budget: PodDisruptionBudget, pod: Pod) -> Document:
         name, status = budget.metadata.name, budget.status
         if budget.is_stale:
             raise _refusal(f"The disruption budget {name} is still being processed by the server.", _RETRY_AFTER_S)

@@ -12,13 +12,15 @@ from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.http.statuses import conflict, invalid, wrong_name
 from dralloc.apiserver.objects.api_resources import key_of
 from dralloc.apiserver.objects.deleter import Deleter
-from dralloc.apiserver.objects.deletion_rules import read_delete_options
+from dralloc.apiserver.objects.deletion_rules import DeleteOptions, read_delete_options
 from dralloc.apiserver.objects.disruption_budgets import DisruptionBudgets
 from dralloc.apiserver.objects.request_bodies import member
 from dralloc.apiserver.objects.write_guards import Hold
-from dralloc.apiserver.objects.writer import Writer
+from dralloc.apiserver.objects.writer import ATTEMPTS_MAX, Writer
 from dralloc.primitives.clock import Clock
+from dralloc.primitives.errors import Conflict
 from dralloc.primitives.field_errors import FieldError, FieldPath, not_supported, required
+from dralloc.store.records import Record
 
 
 class BindingGuard(Protocol):
@@ -57,9 +59,25 @@ class PodSubresources:
         options = read_delete_options(eviction.get("deleteOptions"), {})
         options = replace(options, uid=options.uid or uid or None)
         key = key_of(POD, namespace, name)
-        if (record := await self._writer.store.get(key)) is not None:
-            await self._budgets.use(record, dry_run=options.dry_run)
-        await self._deleter.delete(POD, key, options)
+        for _ in range(ATTEMPTS_MAX):
+            record = await self._writer.store.get(key)
+            if record is None or await self._budgets.use(record, dry_run=options.dry_run):
+                await self._deleter.delete(POD, key, options)
+                return
+            if await self._delete_version(record, options):
+                return
+        raise conflict(POD.group, POD.plural, name)
+
+    async def _delete_version(self, pod: Record, options: DeleteOptions) -> bool:
+        """Delete the pod as no budget protects it; false if it has changed since, and may be ready now."""
+        version = options.resource_version or str(pod.revision)
+        try:
+            await self._deleter.delete(POD, pod.key, replace(options, resource_version=version))
+        except Conflict:
+            if options.resource_version or await self._writer.store.get(pod.key) == pod:
+                raise
+            return False
+        return True
 
 
 def _node_of(pod: str, target: Document) -> str:
