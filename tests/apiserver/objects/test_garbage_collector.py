@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from random import Random
 from typing import Any
 
+from dralloc.simulator.virtual_time import run_virtual
+from tests.support.etcd_apis import etcd_apis
 from tests.support.local_api import (
     CLAIMS,
     PODS,
@@ -113,3 +117,20 @@ async def test_an_owner_does_not_wait_for_dependents_that_another_owner_keeps(ap
     await settle()
     assert not await api.exists(f"{PODS}/p")
     assert (await api.get(f"{CLAIMS}/c"))["metadata"]["ownerReferences"] == owned_by(other)
+
+
+def test_new_dependents_are_orphaned_with_older_ones() -> None:
+    """The collector looks at the owner when it is created, because it has an owner itself; by then it may have been deleted."""
+
+    async def round_of(seed: int) -> None:
+        async with etcd_apis(Random(seed)) as ((api,), _):
+            owner = await api.create(PODS, pod("top"))
+            owner = await api.create(PODS, pod("p", ownerReferences=owned_by(owner)))
+            await api.create(CLAIMS, claim(ownerReferences=owned_by(owner)))
+            await api.delete(f"{PODS}/p", propagationPolicy="Orphan")
+            await asyncio.sleep(10)
+            assert not await api.exists(f"{PODS}/p")
+            assert await api.exists(f"{CLAIMS}/c"), f"seed {seed}"
+
+    for seed in range(100):
+        run_virtual(round_of(seed))

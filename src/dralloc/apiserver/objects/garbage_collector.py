@@ -197,6 +197,7 @@ class GarbageCollector:
 
     async def _orphan(self, kind: Kind, record: Record, metadata: ObjectMeta) -> None:
         """Remove the references of all dependents to the owner, then release the owner."""
+        await self._reach(record)
         for key in list(self._dependents.of(OwnerId(record.key, metadata.uid))):
             dependent_kind, dependent = self._kind_of(key), await self._store.get(key)
             if dependent_kind is None or dependent is None:
@@ -211,6 +212,7 @@ class GarbageCollector:
 
     async def _delete_dependents_first(self, kind: Kind, record: Record, metadata: ObjectMeta) -> None:
         """Have the dependents deleted, and release the owner once none is left that blocks its deletion."""
+        await self._reach(record)
         owner = OwnerId(record.key, metadata.uid)
         for key in self._dependents.of(owner):
             self._queue(key)
@@ -252,6 +254,11 @@ class GarbageCollector:
         if metadata.deletion_timestamp and FOREGROUND_FINALIZER in metadata.finalizers:
             return _Owner.WAITING
         return _Owner.ALIVE
+
+    async def _reach(self, owner: Record) -> None:
+        """Wait until the view, which may be behind the record, has all dependents from before the owner's deletion."""
+        assert self._view is not None, "it has queued the owner"
+        await self._view.ready(owner.revision)
 
     def _kind_of(self, key: str) -> Kind | None:
         return self._kinds.get("/".join(key.split("/", 3)[:3]) + "/")
