@@ -18,6 +18,8 @@ from tests.support.local_api import (
 from tests.support.local_api import claim_document as claim
 from tests.support.local_api import pod_document as pod
 
+NAMESPACES = "/api/v1/namespaces"
+
 
 def owned_by(owner: dict[str, Any], kind: str = "Pod", api_version: str = "v1", **more: Any) -> list[dict[str, Any]]:
     metadata = owner["metadata"]
@@ -133,4 +135,25 @@ def test_new_dependents_are_orphaned_with_older_ones() -> None:
             assert await api.exists(f"{CLAIMS}/c"), f"seed {seed}"
 
     for seed in range(100):
+        run_virtual(round_of(seed))
+
+
+def test_a_namespace_is_not_emptied_for_an_earlier_one_of_its_name() -> None:
+    """One of two servers has emptied and removed a namespace, which is created again while the other one is still at it."""
+
+    async def round_of(seed: int) -> None:
+        async with etcd_apis(Random(seed), servers=2) as ((api, _), _):
+            maps = f"{NAMESPACES}/n/configmaps"
+            await api.create(NAMESPACES, {"metadata": {"name": "n"}})
+            await api.create(maps, {"metadata": {"name": "old"}})
+            await api.delete(f"{NAMESPACES}/n")
+            while await api.exists(f"{NAMESPACES}/n"):
+                pass
+            await api.create(NAMESPACES, {"metadata": {"name": "n"}})
+            await api.create(maps, {"metadata": {"name": "new"}})
+            await asyncio.sleep(10)
+            assert (await api.get(f"{NAMESPACES}/n"))["spec"] == {"finalizers": ["kubernetes"]}, f"seed {seed}"
+            assert await api.exists(f"{maps}/new"), f"seed {seed}"
+
+    for seed in range(30):
         run_virtual(round_of(seed))

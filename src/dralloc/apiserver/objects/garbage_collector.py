@@ -161,7 +161,7 @@ class GarbageCollector:
         metadata = read_metadata(record.value)
         if metadata.deletion_timestamp:
             if kind is NAMESPACE:
-                await self._empty(metadata.name)
+                await self._empty(record, metadata)
             if ORPHAN_FINALIZER in metadata.finalizers:
                 await self._orphan(kind, record, metadata)
             elif FOREGROUND_FINALIZER in metadata.finalizers:
@@ -219,18 +219,21 @@ class GarbageCollector:
         if not self._dependents.is_blocked(owner):
             await self._edit(kind, record, lambda document: _without_finalizer(document, FOREGROUND_FINALIZER))
 
-    async def _empty(self, namespace: str) -> None:
+    async def _empty(self, record: Record, metadata: ObjectMeta) -> None:
         """Delete the content of a namespace; once it is empty, release the namespace."""
-        left: set[str] = set()
+        namespace, left = metadata.name, set[str]()
         for kind in self._kinds.values():
             if not kind.namespaced:
                 continue
             records, _ = await read_all(self._store, prefix_of(kind, namespace))
+            if records and not await self._is_stored(record.key, metadata.uid):
+                # Another server has removed the namespace, and these may be in the next one of its name.
+                return
             deleted = await self._deleter.delete_all(kind, records, DeleteOptions(propagation=Propagation.BACKGROUND))
             if not all(outcome.removed for outcome in deleted):
                 left.update(record.key for record in records)
         if not left:
-            await self._writer.edit(NAMESPACE, key_of(NAMESPACE, "", namespace), without_content_finalizer)
+            await self._edit(NAMESPACE, record, without_content_finalizer)
             return
         # From here on, each removal is noted. What was removed before is found missing.
         self._content[namespace] = left
@@ -254,6 +257,10 @@ class GarbageCollector:
         if metadata.deletion_timestamp and FOREGROUND_FINALIZER in metadata.finalizers:
             return _Owner.WAITING
         return _Owner.ALIVE
+
+    async def _is_stored(self, key: str, uid: str) -> bool:
+        record = await self._store.get(key)
+        return record is not None and read_metadata(record.value).uid == uid
 
     async def _reach(self, owner: Record) -> None:
         """Wait until the view, which may be behind the record, has all dependents from before the owner's deletion."""
