@@ -39,3 +39,16 @@ async def test_a_namespace_waits_for_other_finalizers(api: LocalApi) -> None:
     assert (await api.get("/api/v1/namespaces/n"))["spec"]["finalizers"] == ["example.com/other"]
     await api.update("/api/v1/namespaces/n/finalize", {"spec": {"finalizers": []}})
     assert not await api.exists("/api/v1/namespaces/n")
+
+
+@with_api
+async def test_finalizers_are_set_in_the_namespace_that_a_client_has_seen(api: LocalApi) -> None:
+    """A controller that is late neither takes finalizers away that came since, nor those of the next namespace of this name."""
+    seen = await api.create("/api/v1/namespaces", {"metadata": {"name": "n"}})
+    await api.patch("/api/v1/namespaces/n", {"metadata": {"labels": {"changed": "true"}}})
+    of_another = {"metadata": {"uid": "another"}, "spec": {"finalizers": []}}
+    for late in ({**seen, "spec": {"finalizers": []}}, of_another):
+        assert (await refusal(api.update("/api/v1/namespaces/n/finalize", late))).code == 409
+    now = await api.get("/api/v1/namespaces/n")
+    assert now["spec"]["finalizers"] == ["kubernetes"]
+    await api.update("/api/v1/namespaces/n/finalize", {**now, "spec": {"finalizers": []}})

@@ -9,7 +9,7 @@ from typing import Final
 from dralloc.api.kind import Kind
 from dralloc.api.registry import NAMESPACE
 from dralloc.apiserver.documents.json_documents import Document
-from dralloc.apiserver.http.statuses import forbidden, not_found
+from dralloc.apiserver.http.statuses import conflict, forbidden, not_found
 from dralloc.apiserver.objects.api_resources import key_of
 from dralloc.apiserver.objects.stored_form import read_metadata
 from dralloc.primitives.errors import Cause
@@ -59,12 +59,19 @@ class Namespaces:
         return metadata.labels
 
 
-def with_finalizers(namespace: Document, finalizers: list[str]) -> Document:
-    """The namespace with exactly these finalizers in its spec."""
+def finalized(namespace: Document, stated: Document, finalizers: list[str]) -> Document:
+    """The namespace with exactly these finalizers, if it has the UID and version that a client states in its metadata."""
+    metadata = namespace["metadata"]
+    if any(stated.get(name) not in (None, "", metadata[name]) for name in ("uid", "resourceVersion")):
+        raise conflict("", NAMESPACE.plural, metadata["name"])
+    return _with_finalizers(namespace, finalizers)
+
+
+def _with_finalizers(namespace: Document, finalizers: list[str]) -> Document:
     return {**namespace, "spec": {**(namespace.get("spec") or {}), "finalizers": finalizers}}
 
 
 def without_content_finalizer(namespace: Document) -> Document:
     """The namespace without the finalizer that holds it while it has content."""
     finalizers = (namespace.get("spec") or {}).get("finalizers") or []
-    return with_finalizers(namespace, [name for name in finalizers if name != CONTENT_FINALIZER])
+    return _with_finalizers(namespace, [name for name in finalizers if name != CONTENT_FINALIZER])

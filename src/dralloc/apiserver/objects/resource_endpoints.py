@@ -44,7 +44,7 @@ from dralloc.apiserver.objects.api_resources import ApiResource, key_of
 from dralloc.apiserver.objects.certificate_requests import with_requester
 from dralloc.apiserver.objects.deleter import Deleter
 from dralloc.apiserver.objects.deletion_rules import read_delete_options
-from dralloc.apiserver.objects.namespaces import with_finalizers
+from dralloc.apiserver.objects.namespaces import finalized
 from dralloc.apiserver.objects.node_restriction import NodeRestriction
 from dralloc.apiserver.objects.patch_requests import APPLY_PATCH, DocumentPatch, patch_object, read_patch
 from dralloc.apiserver.objects.pod_connections import PodConnections
@@ -356,13 +356,13 @@ class ResourceEndpoints:
 
     async def _finalize(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
         """Set the finalizers in a namespace's spec."""
-        finalizers = member(await read_document(request), "spec").get("finalizers") or []
+        document = await read_document(request)
+        stated, finalizers = member(document, "metadata"), member(document, "spec").get("finalizers") or []
         if not isinstance(finalizers, list) or not all(isinstance(name, str) for name in finalizers):
             raise BadRequest("spec.finalizers must be a list of strings")
         key = key_of(NAMESPACE, "", path.name)
-        return await _written(
-            request, resource, await self._writer.edit(NAMESPACE, key, lambda found: with_finalizers(found, finalizers))
-        )
+        written = await self._writer.edit(NAMESPACE, key, lambda found: finalized(found, stated, finalizers))
+        return await _written(request, resource, written)
 
 
 def _target(request: HttpRequest, resource: ApiResource, path: ResourcePath, options: WriteOptions) -> WriteTarget:
