@@ -37,3 +37,14 @@ async def test_a_binding_can_name_its_pod_in_the_body(api: LocalApi) -> None:
     await api.create(PODS, pod("p"))
     await api.create("/api/v1/namespaces/default/bindings", {"metadata": {"name": "p"}, "target": {"name": "n"}})
     assert (await api.get(f"{PODS}/p"))["spec"]["nodeName"] == "n"
+
+
+@with_api
+async def test_a_binding_of_another_version_of_the_pod_is_refused(api: LocalApi) -> None:
+    created = await api.create(PODS, pod("p"))
+    seen = {"metadata": {"resourceVersion": created["metadata"]["resourceVersion"]}, "target": {"name": "n"}}
+    now = await api.patch(f"{PODS}/p", {"metadata": {"labels": {"changed": "true"}}})
+    refused = await refusal(api.create(f"{PODS}/p/binding", seen))
+    assert (refused.code, "ResourceVersion in precondition" in refused.document["message"]) == (409, True)
+    seen["metadata"] = {"resourceVersion": now["metadata"]["resourceVersion"]}
+    await api.create(f"{PODS}/p/binding", seen)

@@ -111,9 +111,11 @@ def _bound(pod: Document, node: str, expected: Document, now: str) -> Document:
 
 def _check_bindable(metadata: Document, spec: Document, expected: Document) -> None:
     name = metadata["name"]
-    if expected.get("uid") and expected["uid"] != metadata["uid"]:
-        why = f"Precondition failed: UID in precondition: {expected['uid']}, UID in object meta: {metadata['uid']}"
-        raise conflict("", "pods/binding", name, why)
+    for field, shown in ("uid", "UID"), ("resourceVersion", "ResourceVersion"):
+        if expected.get(field) and expected[field] != metadata[field]:
+            stated, stored = expected[field], metadata[field]
+            why = f"Precondition failed: {shown} in precondition: {stated}, {shown} in object meta: {stored}"
+            raise conflict("", "pods/binding", name, why)
     if metadata.get("deletionTimestamp"):
         raise conflict("", "pods/binding", name, f"pod {name} is being deleted, cannot be assigned to a host")
     if spec.get("nodeName"):
