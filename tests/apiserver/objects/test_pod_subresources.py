@@ -48,3 +48,12 @@ async def test_a_binding_of_another_version_of_the_pod_is_refused(api: LocalApi)
     assert (refused.code, "ResourceVersion in precondition" in refused.document["message"]) == (409, True)
     seen["metadata"] = {"resourceVersion": now["metadata"]["resourceVersion"]}
     await api.create(f"{PODS}/p/binding", seen)
+
+
+@with_api
+async def test_a_dry_run_of_an_eviction_or_of_finalizers_changes_nothing(api: LocalApi) -> None:
+    await api.create(PODS, pod("p"))
+    await api.create(f"{PODS}/p/eviction", {"metadata": {"name": "p"}}, dryRun="All")
+    assert await api.exists(f"{PODS}/p")
+    await api.update("/api/v1/namespaces/default/finalize", {"spec": {"finalizers": []}}, dryRun="All")
+    assert (await api.get("/api/v1/namespaces/default"))["spec"]["finalizers"] == ["kubernetes"]

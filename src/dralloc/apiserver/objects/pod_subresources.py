@@ -51,13 +51,15 @@ class PodSubresources:
         guard = partial(self._guard, by_scheduler=bool(expected.get("uid"))) if self._guard is not None else None
         await self._writer.edit(POD, key, lambda pod: _bound(pod, node, expected, now), guard=guard, dry_run=dry_run)
 
-    async def evict(self, namespace: str, name: str, eviction: Document, *, uid: str = "") -> None:
+    async def evict(
+        self, namespace: str, name: str, eviction: Document, *, uid: str = "", dry_run: bool = False
+    ) -> None:
         """Delete the pod, the one with the UID if there is one, with the eviction's options, if its disruption budget allows it."""
         named = member(eviction, "metadata").get("name")
         if named and named != name:
             raise wrong_name(named, name)
         options = read_delete_options(eviction.get("deleteOptions"), {})
-        options = replace(options, uid=options.uid or uid or None)
+        options = replace(options, uid=options.uid or uid or None, dry_run=options.dry_run or dry_run)
         key = key_of(POD, namespace, name)
         for _ in range(ATTEMPTS_MAX):
             record = await self._writer.store.get(key)

@@ -327,7 +327,8 @@ class ResourceEndpoints:
 
     async def _evict(self, request: HttpRequest, _: ApiResource, path: ResourcePath) -> HttpResponse:
         uid = await self._nodes.check_eviction(request.user, path.namespace, path.name)
-        await self._pods.evict(path.namespace, path.name, await read_document(request, *EVICTION), uid=uid)
+        options, eviction = write_options(request.query, "CreateOptions"), await read_document(request, *EVICTION)
+        await self._pods.evict(path.namespace, path.name, eviction, uid=uid, dry_run=options.dry_run)
         return status_response(success_status(201))
 
     async def _connect(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
@@ -361,7 +362,10 @@ class ResourceEndpoints:
         if not isinstance(finalizers, list) or not all(isinstance(name, str) for name in finalizers):
             raise BadRequest("spec.finalizers must be a list of strings")
         key = key_of(NAMESPACE, "", path.name)
-        written = await self._writer.edit(NAMESPACE, key, lambda found: finalized(found, stated, finalizers))
+        options = write_options(request.query, "UpdateOptions")
+        written = await self._writer.edit(
+            NAMESPACE, key, lambda found: finalized(found, stated, finalizers), dry_run=options.dry_run
+        )
         return await _written(request, resource, written)
 
 
