@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
 from typing import NamedTuple, cast
@@ -25,13 +25,14 @@ class EtcdApis(NamedTuple):
 
 
 @asynccontextmanager
-async def etcd_apis(random: Random, *, servers: int = 1) -> AsyncIterator[EtcdApis]:
-    """To be used in virtual time."""
-    network = Network(random, Faults(slow=0.5, delay_max_s=0.05))
+async def etcd_apis(random: Random, *, delays_s: Sequence[float] = (0.05,)) -> AsyncIterator[EtcdApis]:
+    """To be used in virtual time. There is a server for each delay, by which half of its messages are late at most."""
+    network = Network(random, Faults())
     host, address = EtcdHost(SimulatedEtcd(StoreHistory())), EtcdAddress(endpoints=("simulated:1",))
     apis: list[LocalApi] = []
     async with AsyncExitStack() as stack:
-        for number in range(servers):
+        for number, delay_s in enumerate(delays_s):
+            network.disturb(f"server-{number}", host.process.name, Faults(slow=0.5, delay_max_s=delay_s))
             channel = cast("grpc.aio.Channel", EtcdChannel(network, f"server-{number}", host))
             store = await stack.enter_async_context(await EtcdStore.open_with(EtcdApi(address, channel)))
             apis.append(LocalApi(await stack.enter_async_context(api_server(store=store))))

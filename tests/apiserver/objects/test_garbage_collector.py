@@ -139,10 +139,10 @@ def test_new_dependents_are_orphaned_with_older_ones() -> None:
 
 
 def test_a_namespace_is_not_emptied_for_an_earlier_one_of_its_name() -> None:
-    """One of two servers has emptied and removed a namespace, which is created again while the other one is still at it."""
+    """One of two servers has emptied and removed a namespace, which is created again while the slower one is still at it."""
 
     async def round_of(seed: int) -> None:
-        async with etcd_apis(Random(seed), servers=2) as ((api, _), _):
+        async with etcd_apis(Random(seed), delays_s=(0.05, 0.2)) as ((api, _), _):
             maps = f"{NAMESPACES}/n/configmaps"
             await api.create(NAMESPACES, {"metadata": {"name": "n"}})
             await api.create(maps, {"metadata": {"name": "old"}})

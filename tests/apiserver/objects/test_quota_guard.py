@@ -154,7 +154,7 @@ def test_pods_and_claims_of_two_servers_do_not_exceed_a_quota_together() -> None
     wants = {"containers": [{"name": "c", "image": "x", "resources": {"requests": {gpu: "1"}, "limits": {gpu: "1"}}}]}
 
     async def round_of(seed: int) -> tuple[int, int]:
-        async with etcd_apis(Random(seed), servers=2) as ((api, other), _):
+        async with etcd_apis(Random(seed), delays_s=(0.05, 0.05)) as ((api, other), _):
             extended = {"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": gpu}}
             await api.create(f"{RESOURCE}/deviceclasses", extended)
             await api.create(QUOTAS, quota(**{f"requests.{gpu}": "1"}))
