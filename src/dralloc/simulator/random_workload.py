@@ -17,6 +17,7 @@ from dralloc.api.registry import DEVICE_TAINT_RULE, JOB, POD, RESOURCE_CLAIM
 from dralloc.api.resource_v1 import DeviceTaintRule, ResourceClaim
 from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.apiserver.objects.api_resources import name_of, namespace_of
+from dralloc.client.async_client import Propagation
 from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import ObjectKey
@@ -42,6 +43,7 @@ DISTINCT: Final = {"distinctAttributes": [f"{NIC}/{name}" for name in ATTRIBUTES
 TRAINING_GROUP: Final = "example.com"
 TYPES: Final[dict[Kind, Any]] = {POD: Pod, RESOURCE_CLAIM: ResourceClaim, JOB: Job}
 NO_TRAINING: Final = "no training to end"
+PROPAGATIONS: Final[tuple[Propagation, ...]] = ("Background", "Background", "Foreground", "Orphan")
 
 
 class RandomWorkload:
@@ -214,8 +216,12 @@ class RandomWorkload:
         if not claims:
             return "no claim to delete"
         key = self._random.choice(claims)
-        await self._client.delete(ResourceClaim, name_of(key), namespace=namespace_of(RESOURCE_CLAIM, key))
-        return f"deleted claim {name_of(key)}"
+        name, namespace = name_of(key), namespace_of(RESOURCE_CLAIM, key)
+        if is_forced := self._random.random() < 0.2:
+            await self._client.patch(ResourceClaim, name, {"metadata": {"finalizers": None}}, namespace=namespace)
+        propagation = self._random.choice(PROPAGATIONS)
+        await self._client.delete(ResourceClaim, name, namespace=namespace, propagation=propagation)
+        return f"deleted claim {name} ({propagation}{', without its finalizers' if is_forced else ''})"
 
     async def _create_limited_claim(self) -> str:
         """A claim in a namespace with a quota, which is often exceeded."""
@@ -324,9 +330,9 @@ class RandomWorkload:
         jobs = self._cluster.keys(JOB)
         if not jobs:
             return "no job to delete"
-        name = name_of(self._random.choice(jobs))
-        await self._client.calls.delete(resource_for(Job), ObjectKey(NAMESPACE, name), propagation="Background")
-        return f"deleted {name}"
+        name, propagation = name_of(self._random.choice(jobs)), self._random.choice(("Background", "Foreground"))
+        await self._client.calls.delete(resource_for(Job), ObjectKey(NAMESPACE, name), propagation=propagation)
+        return f"deleted {name} ({propagation})"
 
     # --- Drivers and operators --------------------------------------------------------------------------------------
 
