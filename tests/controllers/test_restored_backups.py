@@ -1,0 +1,48 @@
+"""Controllers do not rely on what a restored backup has undone."""
+
+from __future__ import annotations
+
+from dralloc.api.resource_v1 import NO_EXECUTE
+from dralloc.simulator.virtual_time import run_virtual
+from dralloc.testing.builders import allocation, claim, device, held, request, resource_slice, taint
+from tests.support.restorable_cluster import restorable_cluster
+from tests.support.workloads import existing, pod
+
+
+def test_a_pod_whose_eviction_from_a_device_was_undone_is_evicted_again() -> None:
+    async def main() -> None:
+        async with restorable_cluster(only=("taint-eviction",)) as (cluster, server):
+            await cluster.kill()
+            tainted = resource_slice("slice", device("gpu-0", taints=(taint("faulty", "yes", NO_EXECUTE),)))
+            await cluster.create(claim("c", request()), pod("p", {"gpu": existing("c")}), tainted)
+            await cluster.schedule("p", "c", allocation(held("gpu-0")))
+            backup = await server.back_up()
+            cluster.start()
+            await cluster.settle()
+            assert (await cluster.pod("p")).is_terminating
+            await server.restore(backup)
+            assert not (await cluster.pod("p")).is_terminating
+            await cluster.settle(600)
+            assert (await cluster.pod("p")).is_terminating
+
+    run_virtual(main())
+
+
+def test_a_pod_whose_eviction_from_a_node_was_undone_is_evicted_again() -> None:
+    async def main() -> None:
+        async with restorable_cluster(only=("node-taint-eviction",)) as (cluster, server):
+            await cluster.kill()
+            taints = [{"key": "broken", "effect": NO_EXECUTE}]
+            node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}, "spec": {"taints": taints}}
+            await cluster.create(node, pod("p"))
+            await cluster.bind("p")
+            backup = await server.back_up()
+            cluster.start()
+            await cluster.settle()
+            assert (await cluster.pod("p")).is_terminating
+            await server.restore(backup)
+            assert not (await cluster.pod("p")).is_terminating
+            await cluster.settle(600)
+            assert (await cluster.pod("p")).is_terminating
+
+    run_virtual(main())
