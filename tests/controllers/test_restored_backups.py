@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dralloc.api.batch_v1 import Job
+from dralloc.api.pod_v1 import SUCCEEDED, Pod
 from dralloc.api.resource_v1 import NO_EXECUTE
 from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import allocation, claim, device, held, request, resource_slice, taint
 from tests.support.restorable_cluster import restorable_cluster
-from tests.support.workloads import existing, pod
+from tests.support.workloads import existing, job, pod
 
 
 def test_a_pod_whose_eviction_from_a_device_was_undone_is_evicted_again() -> None:
@@ -44,5 +46,44 @@ def test_a_pod_whose_eviction_from_a_node_was_undone_is_evicted_again() -> None:
             assert not (await cluster.pod("p")).is_terminating
             await cluster.settle(600)
             assert (await cluster.pod("p")).is_terminating
+
+    run_virtual(main())
+
+
+def test_pods_of_a_job_that_were_undone_have_not_failed() -> None:
+    async def main() -> None:
+        async with restorable_cluster(only=("jobs",)) as (cluster, server):
+            await cluster.kill()
+            await cluster.create(job("j", parallelism=3, completions=3, backoffLimit=0))
+            backup = await server.back_up()
+            cluster.start()
+            await cluster.settle()
+            assert len(await cluster.client.list(Pod)) == 3
+            await server.restore(backup)
+            await cluster.settle(30)
+            status = (await cluster.client.get(Job, "j")).status
+            assert (status.active, status.failed) == (3, 0)
+            assert len(await cluster.client.list(Pod)) == 3
+
+    run_virtual(main())
+
+
+def test_a_pod_of_a_job_counts_once_that_a_backup_brings_back() -> None:
+    async def main() -> None:
+        async with restorable_cluster(only=("jobs",)) as (cluster, server):
+            await cluster.create(job("j", parallelism=1, completions=2))
+            await cluster.settle()
+            backup = await server.back_up()
+            (first,) = await cluster.client.list(Pod)
+            await cluster.end_pod(first.metadata.name, SUCCEEDED)
+            await cluster.settle()
+            await cluster.remove_pod(first.metadata.name)
+            await cluster.settle()
+            await server.restore(backup)
+            await cluster.settle(30)
+            await cluster.end_pod(first.metadata.name, SUCCEEDED)
+            await cluster.settle(30)
+            status = (await cluster.client.get(Job, "j")).status
+            assert (status.active, status.succeeded, status.failed) == (1, 1, 0)
 
     run_virtual(main())
