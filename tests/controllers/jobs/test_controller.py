@@ -503,3 +503,23 @@ def test_jobs_converge_over_a_bad_network(seed: int) -> None:
             assert (claim.status.allocation, claim.status.reserved_for) == (None, ())
 
     run_virtual(main())
+
+
+def test_a_pod_that_is_being_deleted_counts_once_after_a_restart() -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        await cluster.client.create(job("j", parallelism=1, completions=1, backoffLimit=1))
+        await cluster.settle()
+        (pod,) = await active_pods(cluster)
+        await cluster.bind(pod.metadata.name)
+        await cluster.client.delete(Pod, pod.metadata.name)
+        await cluster.settle(60)
+        assert await status_of(cluster) == (1, 0, 1)
+        await cluster.kill()
+        cluster.start()
+        await cluster.settle(60)
+        assert (await status_of(cluster), await conditions_of(cluster)) == ((1, 0, 1), {})
+        await cluster.remove_pod(pod.metadata.name)
+        await cluster.settle(60)
+        assert (await status_of(cluster), await conditions_of(cluster)) == ((1, 0, 1), {})
+
+    play(scenario)

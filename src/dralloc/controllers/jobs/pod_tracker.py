@@ -67,9 +67,13 @@ class PodTracker:
         """Start from the counts in the status: pods that it counts and that do not exist were deleted."""
         if not self.is_adopted:
             self.is_adopted = True
-            for outcome, counted in ((PodOutcome.SUCCEEDED, status.succeeded), (PodOutcome.FAILED, status.failed)):
-                self.deleted[outcome] = max(self.deleted[outcome], counted - self.live[outcome])
+            self._adopt(PodOutcome.SUCCEEDED, status.succeeded - self.live[PodOutcome.SUCCEEDED])
+            existing = self.live[PodOutcome.FAILED] + self.live[PodOutcome.TERMINATING]
+            self._adopt(PodOutcome.FAILED, status.failed - existing)
             self.slots.succeeded |= parse_indexes(status.completed_indexes)
+
+    def _adopt(self, outcome: PodOutcome, deleted: int) -> None:
+        self.deleted[outcome] = max(self.deleted[outcome], deleted)
 
     def count(self, now: datetime) -> PodCounts:
         for name in [name for name, until in self.expected.items() if until <= now]:
