@@ -39,16 +39,16 @@ KEY = ObjectKey("default", "p")
 class Drivers:
     """A driver that records its calls, with the device of the claim at that moment."""
 
-    def __init__(self) -> None:
-        self.claim: ResourceClaim | None = claim("c", allocation=allocation(held("gpu-0")))
+    def __init__(self, share_id: str | None = None) -> None:
+        self.claim: ResourceClaim | None = claim("c", allocation=allocation(held("gpu-0", share_id=share_id)))
         self.calls: list[str] = []
         self.fail = False
         # How long the server takes to answer with the claim.
         self.answers_after_s = 0.0
 
-    def allocate(self, device: str) -> None:
+    def allocate(self, device: str, share_id: str | None = None) -> None:
         assert self.claim is not None
-        status = replace(self.claim.status, allocation=allocation(held(device)))
+        status = replace(self.claim.status, allocation=allocation(held(device, share_id=share_id)))
         self.claim = replace(self.claim, status=status)
 
     def replace_claim(self, uid: str) -> None:
@@ -71,7 +71,8 @@ class Drivers:
             raise CallFailed("the driver does not answer")
         (result,) = self.claim.status.allocation.devices.results
         self.calls.append(f"prepare {result.device}")
-        return {each.uid: (ReportedDevice(pool=result.pool, device=result.device),) for each in claims}
+        device = ReportedDevice(pool=result.pool, device=result.device, share_id=result.share_id)
+        return {each.uid: (device,) for each in claims}
 
     async def unprepare(self, driver: str, claims: Sequence[ClaimRecord]) -> None:
         if self.fail:
@@ -136,10 +137,10 @@ async def agent(node: Node) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def running_node(path: Path, *, fails: bool = False) -> AsyncIterator[Node]:
+async def running_node(path: Path, *, fails: bool = False, share_id: str | None = None) -> AsyncIterator[Node]:
     """A node with a pod that runs with device gpu-0, or waits for its driver."""
     async with api_application(clock=VirtualClock(asyncio.get_running_loop())) as application:
-        node = Node(ApiCalls(InProcessTransport(application, token=TOKEN)), path)
+        node = Node(ApiCalls(InProcessTransport(application, token=TOKEN)), path, Drivers(share_id))
         node.drivers.fail = fails
         async with agent(node):
             node.sync.pod_changed(None, await node.create())
@@ -280,6 +281,20 @@ def test_an_agent_that_starts_after_a_change_of_claims_starts_the_pod_over(
                 await asyncio.sleep(60)
             assert node.drivers.calls == calls
             assert (await node.pod()).status.phase == "Running"
+
+    run_virtual(main())
+
+
+def test_an_agent_that_starts_after_a_change_of_shares_starts_the_pod_over(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_node(tmp_path / "checkpoint", share_id="first") as earlier:
+            earlier.drivers.allocate("gpu-0", "second")
+            node = Node(earlier.calls, tmp_path / "checkpoint", earlier.drivers)
+            async with agent(node):
+                node.sync.pod_changed(None, await node.pod())
+                await asyncio.sleep(60)
+            assert node.drivers.calls == ["prepare gpu-0", "unprepare gpu-0", "prepare gpu-0"]
+            assert [device.share_id for _, device in node.book.records()[0].devices()] == ["second"]
 
     run_virtual(main())
 

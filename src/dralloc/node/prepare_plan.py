@@ -103,16 +103,21 @@ def check_entry(claim: ResourceClaim, entry: ClaimEntry | None) -> CannotPrepare
 def has_other_devices(claim: ResourceClaim, entry: ClaimEntry) -> bool:
     """True if the claim is allocated other devices than those that were prepared.
 
-    A checkpoint has no allocation: an agent that was started again knows only the devices that drivers reported. A share ID is not
-    compared there, because drivers with an older API do not report it.
+    A checkpoint has no allocation: an agent that was started again knows only the devices that drivers reported, and their shares if the
+    API of the driver has them.
     """
     now = claim.status.allocation
     if now is None:
         return False
     if entry.allocation is not None:
         return now.devices != entry.allocation.devices
-    allocated = {(result.driver, result.pool, result.device) for result in now.devices.results}
-    return any((driver, device.pool, device.device) not in allocated for driver, device in entry.record.devices())
+    allocated = {
+        (each.driver, each.pool, each.device, share) for each in now.devices.results for share in (None, each.share_id)
+    }
+    return any(
+        (driver, device.pool, device.device, device.share_id) not in allocated
+        for driver, device in entry.record.devices()
+    )
 
 
 def prepare_batches(records: Iterable[ClaimRecord]) -> tuple[Batch, ...]:
