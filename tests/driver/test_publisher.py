@@ -16,7 +16,7 @@ from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
-from dralloc.client.transport import Transport
+from dralloc.client.transport import ClientRequest, ClientResponse, Transport
 from dralloc.driver.devices import Pool, counter_set, device
 from dralloc.driver.dropped_fields import DroppedFields
 from dralloc.driver.metrics import DriverMetrics
@@ -27,10 +27,13 @@ from dralloc.simulator.network import Faults
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from tests.support.api_server import TOKEN, api_application
 from tests.support.faulty_transport import FaultyTransport
+from tests.support.relay_transport import RelayTransport
+from tests.support.restorable_cluster import restorable_cluster
 
 DRIVER = "gpu.example.com"
 NODE = "node-a"
 REPAIR_DELAY_S = 30.0
+LATE_S = 10.0
 
 
 def pool(*names: str, name: str = NODE) -> Pool:
@@ -229,6 +232,49 @@ def test_partitions_are_not_offered_if_the_server_drops_their_counters() -> None
             assert (bench.writes("create"), bench.writes("update")) == (2, 1)
 
     with_bench(scenario, FeatureGates.parse("DRAPartitionableDevices=false"))()
+
+
+class LateAnswers(RelayTransport):
+    """Creations are answered late."""
+
+    async def send(self, request: ClientRequest) -> ClientResponse:
+        response = await super().send(request)
+        if request.method == "POST":
+            await asyncio.sleep(LATE_S)
+        return response
+
+
+def test_a_slice_that_was_deleted_before_its_creation_was_answered_is_published_again() -> None:
+    """A node agent that starts deletes the slices of its node."""
+
+    async def scenario(bench: Bench) -> None:
+        async with bench.publisher(transport=LateAnswers(bench.transport)) as publisher:
+            publisher.publish([many(1)])
+            await asyncio.sleep(LATE_S / 2)
+            (published,) = await bench.slices()
+            await bench.client.delete(ResourceSlice, published.metadata.name)
+            await asyncio.sleep(2 * LATE_S + 2 * REPAIR_DELAY_S)
+            assert await bench.shown() == ["node-a @1 of 1: 1 devices"]
+
+    with_bench(scenario)()
+
+
+def test_a_slice_whose_creation_a_backup_undid_before_it_was_answered_is_published_again() -> None:
+    async def main() -> None:
+        async with restorable_cluster() as (cluster, server):
+            await cluster.create(Node(metadata=ObjectMeta(name=NODE)))
+            backup = await server.back_up()
+            bench = Bench(server)
+            async with bench.publisher(transport=LateAnswers(server)) as publisher:
+                publisher.publish([many(1)])
+                await asyncio.sleep(LATE_S / 2)
+                assert await bench.slices()
+                await server.restore(backup)
+                assert not await bench.slices()
+                await asyncio.sleep(2 * LATE_S + 2 * REPAIR_DELAY_S)
+                assert await bench.shown() == ["node-a @1 of 1: 1 devices"]
+
+    run_virtual(main())
 
 
 def test_an_older_instance_does_not_write() -> None:

@@ -117,8 +117,14 @@ class SlicePublisher:
         if not self._may_write():
             self._queue.add_after(pool, self._repair_delay_s)
             return
+        listed_at = self._informer.listed_at
         for action in await self._plan(pool, pools.get(pool, pool_plan.WantedPool())):
             await self._apply(action, pools)
+        if self._informer.listed_at != listed_at:
+            # A restored backup may have undone what was answered.
+            self._uncertain.add(pool)
+            self._queue.add(pool)
+            return
         self._uncertain.discard(pool)
         if self._wanted is pools:
             self._unwritten.discard(pool)
@@ -160,9 +166,13 @@ class SlicePublisher:
         self._informer.remove(key_of(item))
 
     def _store(self, verb: str, stored: ResourceSlice) -> None:
-        """Put the result into the informer at once; a plan before the watch event would write it again."""
+        """Put the result into the informer at once; a plan before the watch event would write it again.
+
+        An answer that is late is older than what the informer shows: the slice may have been changed or deleted since.
+        """
         self._metrics.slice_writes.add(self._driver, verb)
-        self._informer.put(stored)
+        if int(stored.metadata.resource_version) > self._informer.newest_revision:
+            self._informer.put(stored)
 
     def _check_kept(
         self, index: int, written: ResourceSlice, stored: ResourceSlice, pools: dict[str, pool_plan.WantedPool]
