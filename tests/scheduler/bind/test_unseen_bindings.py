@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AbstractAsyncContextManager
 
 import pytest
@@ -11,8 +12,12 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.client.reflector import WATCH_TIMEOUT_S
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport
 from dralloc.primitives.features import FeatureGates
+from dralloc.scheduler.bind.unseen_bindings import UnseenBindings
+from dralloc.scheduler.state.placed_pods import PlacedPod, PlacedPods, pod_key
+from dralloc.scheduler.state.pod_resources import PodResources
 from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import claim, device_class, request
+from tests.support.api_server import api_in_process
 from tests.support.relay_transport import RelayTransport
 from tests.support.scheduled_cluster import gpus, node, our_pod, scheduled_cluster
 from tests.support.workloads import pod_group
@@ -71,5 +76,33 @@ def test_a_gang_whose_answered_bindings_a_backup_has_undone_is_placed_again() ->
             await cluster.create(node("node-a", cpu="4"), pod_group("g", min_count=2), *members)
             await cluster.settle(2 * WATCH_TIMEOUT_S)
             assert [await cluster.node_of(name) for name in ("p", "q")] == ["node-a", "node-a"]
+
+    run_virtual(main())
+
+
+def test_a_pod_that_waits_for_its_devices_does_not_keep_others_from_being_looked_at() -> None:
+    """Binding conditions may take ten minutes, and backups may be restored several times meanwhile."""
+
+    async def main() -> None:
+        async with api_in_process() as client:
+            for name in ("first", "second"):
+                await client.create(our_pod(name))
+            first, second = await client.list(Pod)
+            placed, undone = PlacedPods(), list[str]()
+            unseen = UnseenBindings(
+                client.calls,
+                placed,
+                is_writing=lambda pod: pod is first,
+                undone=lambda found: undone.append(found.pod.metadata.name),
+            )
+            checking = asyncio.ensure_future(unseen.run())
+            placed.put(pod_key(first), PlacedPod(first, "node-a", PodResources({}, {}), (), is_assumed=True))
+            unseen.listed()
+            await asyncio.sleep(10)
+            placed.put(pod_key(second), PlacedPod(second, "node-a", PodResources({}, {}), (), is_assumed=True))
+            unseen.listed()
+            await asyncio.sleep(10)
+            assert undone == ["second"]
+            checking.cancel()
 
     run_virtual(main())

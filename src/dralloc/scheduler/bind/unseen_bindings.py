@@ -45,11 +45,16 @@ class UnseenBindings:
 
     async def run(self) -> None:
         """Checks until cancelled."""
+        unsettled: list[PlacedPod] = []
         while True:
-            await self._is_due.wait()
-            self._is_due.clear()
-            unsettled = self._placed.assumed()
-            while unsettled := [each for each in unsettled if not await self._is_settled(each)]:
+            if not unsettled:
+                await self._is_due.wait()
+            if self._is_due.is_set():
+                # Also while some are unsettled: a pod may wait for its devices for ten minutes.
+                self._is_due.clear()
+                unsettled = self._placed.assumed()
+            unsettled = [each for each in unsettled if not await self._is_settled(each)]
+            if unsettled:
                 await asyncio.sleep(RETRY_S)
 
     async def _is_settled(self, placed: PlacedPod) -> bool:
