@@ -9,13 +9,16 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.async_client import AsyncClient
+from dralloc.client.transport import ClientRequest, ClientResponse, Transport, TransportError
 from dralloc.devices.device_usage import counted_results
 from dralloc.devices.identity import DeviceId
 from dralloc.scheduler.scheduler import Scheduler
@@ -24,7 +27,9 @@ from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.system_clock import SystemClock
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
 from tests.support.api_server import api_in_process, api_over_http
-from tests.support.scheduled_cluster import node
+from tests.support.cluster import cluster_on
+from tests.support.relay_transport import RelayTransport
+from tests.support.scheduled_cluster import ScheduledCluster, gpus, node, our_pod
 from tests.support.workloads import existing, pod
 
 NODES, DEVICES = 4, 6
@@ -139,5 +144,40 @@ def test_two_schedulers_race_for_the_same_pods(case: dict[str, Any]) -> None:
                 await asyncio.sleep(60)
                 await assert_nothing_is_given_twice(client)
                 assert await assert_pods_are_where_their_devices_are(client) == NODES * DEVICES
+
+    run_virtual(main())
+
+
+class TakesDevicesFirst(RelayTransport):
+    """Another scheduler allocates the same device just before ours, whose answer is lost."""
+
+    def __init__(self, sound: Transport) -> None:
+        super().__init__(sound)
+        self._is_first = True
+
+    async def send(self, sent: ClientRequest) -> ClientResponse:
+        if not (self._is_first and sent.method == "PATCH" and sent.path.endswith("/ours/status")):
+            return await self._inner.send(sent)
+        self._is_first = False
+        taken = {"status": {"allocation": msgspec.json.decode(sent.body)["status"]["allocation"]}}
+        await AsyncClient(self._inner).patch(ResourceClaim, "theirs", taken, subresource="status")
+        await self._inner.send(sent)
+        raise TransportError("lost")
+
+
+@pytest.mark.parametrize("is_started_again", [False, True])
+def test_a_claim_that_lost_its_devices_is_released_if_the_answer_to_its_write_was_lost(is_started_again: bool) -> None:
+    async def main() -> None:
+        kind = partial(ScheduledCluster, wrap=TakesDevicesFirst)
+        async with cluster_on(kind, guards_devices=False) as cluster:
+            cluster.start(SchedulerSettings())
+            claims = [claim(name, request()) for name in ("ours", "theirs")]
+            await cluster.create(node("node-a"), device_class(), gpus("node-a", 2), *claims, our_pod("p", "ours"))
+            if is_started_again:
+                await cluster.until(ResourceClaim, "ours", lambda found: bool(found and found.status.allocation))
+                await cluster.restart()
+            await cluster.settle(60)
+            assert await cluster.node_of("p") == "node-a"
+            assert await cluster.devices_of("ours") != await cluster.devices_of("theirs")
 
     run_virtual(main())

@@ -245,7 +245,7 @@ class Binder:
     ) -> None:
         """Returns when the claims are stored as decided and their devices are ready.
 
-        Claims whose `reservedFor` our own write added the pod to are added to `reserved`.
+        Claims whose `reservedFor` our own write added the pod to are added to `reserved`, and those that have lost their devices.
         """
         claims = await self._write_claims(pod.metadata.uid, place, reserved)
         if place.extended is not None:
@@ -254,7 +254,7 @@ class Binder:
             # The pod is bound, so the server's guards have passed the claims, none of which has binding conditions.
             return
         for claim_id, claim in zip(place.allocations, claims, strict=True):
-            await self._check_collision(claim_id, claim)
+            await self._check_collision(claim_id, claim, reserved)
             await self._readiness.settle(pod, claim_id, claim)
 
     async def _write_claims(self, uid: str, place: CommittedPlacement, reserved: set[ClaimId]) -> list[ResourceClaim]:
@@ -287,8 +287,9 @@ class Binder:
             self._reporter.claim_created(is_done=is_done)
         return await self._writer.settle(extended.claim_id, place.allocations[extended.claim_id], uid, reserved)
 
-    async def _check_collision(self, claim_id: ClaimId, claim: ResourceClaim) -> None:
-        """Raises `Collision` if another claim was allocated the same devices before this one.
+    async def _check_collision(self, claim_id: ClaimId, claim: ResourceClaim, reserved: set[ClaimId]) -> None:
+        """Raises `Collision` if another claim was allocated the same devices before this one. Then no pod may use it: it is to be
+        released, even if an earlier attempt wrote it, or a write whose answer was lost.
 
         Needed for API servers that do not guard devices. Once the watch has delivered our own write, it has delivered every
         earlier write, so the check sees all earlier allocations.
@@ -300,6 +301,7 @@ class Binder:
             async with asyncio.timeout(WATCH_TIMEOUT_S):
                 await self._progress.reach(revision)
         if (holder := self._earlier_holder(claim_id)) is not None:
+            reserved.add(claim_id)
             raise Collision(f"claim {holder} was allocated devices of claim {claim_id} first")
         self._cluster.claims.prove(claim_id)
 
