@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from dralloc.api.core_v1 import Node
-from dralloc.api.pod_v1 import PodCondition, PodStatus
+from dralloc.api.pod_v1 import Pod, PodCondition, PodStatus
 from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.client.transport import ClientRequest, ClientResponse, Transport
 from dralloc.primitives.features import FeatureGates
@@ -131,6 +131,20 @@ async def test_the_freed_device_is_kept_for_the_nominated_pod(cluster: Scheduled
     await finish_eviction(cluster, "weak")
     assert await cluster.node_of("strong") == "node-a"
     assert [await cluster.node_of(name) for name in ("rival", "weaker")] == ["", ""]
+
+
+@in_cluster(GATE)
+async def test_no_device_is_kept_for_a_nominated_pod_that_is_being_deleted(cluster: ScheduledCluster) -> None:
+    await make_cluster(cluster)
+    await make_pod(cluster, "weak", "low")
+    await make_pod(cluster, "strong", "high")
+    assert (await cluster.pod("strong")).status.nominated_node_name == "node-a"
+    await cluster.client.patch(Pod, "strong", {"metadata": {"finalizers": ["example.com/wait"]}})
+    await cluster.client.delete(Pod, "strong")
+    await finish_eviction(cluster, "weak")
+    await make_pod(cluster, "next", "low")
+    await cluster.settle(30)
+    assert await cluster.node_of("next") == "node-a"
 
 
 @in_cluster(GATE)
