@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from dralloc.api.core_v1 import STREAMING_CERTIFICATE, Event, Node
+from dralloc.api.core_v1 import STREAMING_CERTIFICATE, Event
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.event_recorder import EventRecorder
@@ -147,7 +147,7 @@ class Agent:
                 self._slices.delete_all()
                 self._health.load()
                 tasks.create_task(self._heartbeat.beat())
-                tasks.create_task(self._watch_node())
+                tasks.create_task(self._heartbeat.watch())
                 tasks.create_task(self._health.run())
                 tasks.create_task(self._plugins.run())
                 reflector = Reflector(self._calls, NODE_PODS, informer, field_selector=f"spec.nodeName={name}")
@@ -163,13 +163,6 @@ class Agent:
             if is_registered:
                 await try_within(f"cannot mark node {name} as not ready", self._heartbeat.leave(), timings.leave_s)
             await self._close()
-
-    async def _watch_node(self) -> None:
-        """Controllers mark a node that they believe to be gone; a node that is not contradicts."""
-        nodes: Informer[Node] = Informer()
-        nodes.subscribe(self._heartbeat.node_changed)
-        name = self._settings.shape.name
-        await Reflector(self._calls, resource_for(Node), nodes, field_selector=f"metadata.name={name}").run()
 
     @asynccontextmanager
     async def _streaming(self, informer: Informer[NodePod]) -> AsyncIterator[NodeShape]:

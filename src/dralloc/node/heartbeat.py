@@ -13,7 +13,9 @@ from dralloc.api.core_v1 import Node, Taint
 from dralloc.api.node_leases import NODE_LEASES
 from dralloc.api.node_taints import NO_SCHEDULE, NOT_READY
 from dralloc.client.api_calls import ApiCalls, PatchType
+from dralloc.client.informer import NOTHING_KNOWN, Informer
 from dralloc.client.known_resources import resource_for
+from dralloc.client.reflector import Reflector
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.node.node_object import NodeShape, node_document, node_status
@@ -50,6 +52,9 @@ class NodeHeartbeat:
         self._is_ready = True
         # Set when the server shows another state than ours.
         self._is_contradicted = asyncio.Event()
+        # The history of the store that the node was last listed in, and whether a restored backup may have undone its registration.
+        self._history: int | None = None
+        self._is_undone = False
 
     async def register(self) -> str:
         """Create the node, or update it; returns its UID."""
@@ -75,16 +80,36 @@ class NodeHeartbeat:
         with suppress(Conflict):
             await self._taint(node)
 
+    async def watch(self) -> None:
+        """Follow the node until cancelled. Controllers mark a node that they believe to be gone; a node that is not contradicts."""
+        nodes: Informer[Node] = Informer()
+        nodes.subscribe(self.node_changed)
+        nodes.subscribe_to_lists(lambda revision: self._node_listed(nodes, revision))
+        selector = f"metadata.name={self._shape.name}"
+        await Reflector(self._calls, resource_for(Node), nodes, field_selector=selector).run()
+
     def node_changed(self, _: Node | None, after: Node | None) -> None:
         """Handle an informer event. A controller marks a node that was silent; now the node contradicts."""
         if after is not None and self._is_ready and is_contradicted(after):
             self._since = self._clock.now()
             self._is_contradicted.set()
 
+    def _node_listed(self, nodes: Informer[Node], revision: int) -> None:
+        """A restored backup may lack the node, or have its earlier labels. A node that was deleted stays so."""
+        is_restored = self._history not in (None, nodes.first_revision) or revision == NOTHING_KNOWN
+        self._history = nodes.first_revision
+        if is_restored and self._is_ready:
+            self._is_undone = True
+            self._is_contradicted.set()
+
     async def show_ready(self) -> None:
-        """Write the status again; a failure is logged."""
+        """Write the status again, or register the node again; a failure is logged."""
         try:
-            await self._show()
+            if self._is_undone:
+                await self.register()
+                self._is_undone = False
+            else:
+                await self._show()
         except (ApiError, TransportError) as error:
             _logger.warning("cannot write the status of node %s: %s", self._shape.name, error)
 
@@ -117,6 +142,8 @@ class NodeHeartbeat:
         loop = asyncio.get_running_loop()
         status_at = loop.time() + self._timings.node_status_s
         while True:
+            if self._is_undone:
+                await self.show_ready()
             await self.beat_once(with_status=loop.time() >= status_at)
             if loop.time() >= status_at:
                 status_at = loop.time() + self._timings.node_status_s

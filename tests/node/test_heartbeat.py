@@ -1,0 +1,49 @@
+"""A node whose registration a restored backup has undone, in virtual time."""
+
+from __future__ import annotations
+
+import pytest
+
+from dralloc.api.core_v1 import Node
+from dralloc.node.heartbeat import NodeHeartbeat
+from dralloc.node.node_object import NodeShape
+from dralloc.node.timings import DEFAULT_TIMINGS
+from dralloc.simulator.virtual_time import run_virtual
+from tests.support.restorable_cluster import restorable_cluster
+
+
+@pytest.mark.parametrize("is_known", [False, True], ids=["new", "with other labels"])
+def test_a_node_that_a_backup_does_not_have_registers_again(is_known: bool) -> None:
+    async def main() -> None:
+        async with restorable_cluster(only=("quota",)) as (cluster, server):
+            if is_known:
+                await cluster.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})
+            backup = await server.back_up()
+            shape = NodeShape(name="n", labels={"zone": "a"})
+            heartbeat = NodeHeartbeat(cluster.calls(), shape, cluster.clock, DEFAULT_TIMINGS)
+            await heartbeat.register()
+            cluster.components.start("beats", heartbeat.beat)
+            cluster.components.start("watches", heartbeat.watch)
+            await cluster.settle()
+            await server.restore(backup)
+            await cluster.settle(60)
+            node = await cluster.client.get(Node, "n")
+            assert node.metadata.labels["zone"] == "a"
+            assert [each.status for each in node.status.conditions if each.type == "Ready"] == ["True"]
+
+    run_virtual(main())
+
+
+def test_a_node_that_was_deleted_does_not_register_again() -> None:
+    async def main() -> None:
+        async with restorable_cluster(only=("quota",)) as (cluster, _):
+            heartbeat = NodeHeartbeat(cluster.calls(), NodeShape(name="n"), cluster.clock, DEFAULT_TIMINGS)
+            await heartbeat.register()
+            cluster.components.start("beats", heartbeat.beat)
+            cluster.components.start("watches", heartbeat.watch)
+            await cluster.settle()
+            await cluster.client.delete(Node, "n")
+            await cluster.settle(600)
+            assert not await cluster.client.list(Node)
+
+    run_virtual(main())
