@@ -523,3 +523,25 @@ def test_a_pod_that_is_being_deleted_counts_once_after_a_restart() -> None:
         assert (await status_of(cluster), await conditions_of(cluster)) == ((1, 0, 1), {})
 
     play(scenario)
+
+
+def test_pods_that_a_suspended_job_deletes_have_not_failed_after_a_restart() -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        await cluster.client.create(job("j", parallelism=2, completions=2, backoffLimit=0))
+        await cluster.settle()
+        for pod in await active_pods(cluster):
+            await cluster.bind(pod.metadata.name)
+        await cluster.client.patch(Job, "j", {"spec": {"suspend": True}})
+        await cluster.settle()
+        leaving = await cluster.client.list(Pod)
+        assert [pod.is_terminating for pod in leaving] == [True, True]
+        await cluster.kill()
+        cluster.start()
+        await cluster.settle()
+        for pod in leaving:
+            await cluster.remove_pod(pod.metadata.name)
+        await cluster.client.patch(Job, "j", {"spec": {"suspend": False}})
+        await cluster.settle(60)
+        assert await status_of(cluster) == (2, 0, 0)
+
+    play(scenario)

@@ -63,14 +63,26 @@ class PodTracker:
     slots: IndexSlots = field(default_factory=lambda: IndexSlots())
     is_adopted: bool = False
 
-    def adopt(self, status: JobStatus) -> None:
-        """Start from the counts in the status: pods that it counts and that do not exist were deleted."""
+    def adopt(self, status: JobStatus, *, is_suspended: bool = False) -> None:
+        """Start from the counts in the status: pods that it counts and that do not exist were deleted.
+
+        Those of a suspended job that are being deleted were deleted by an earlier controller, which knew them.
+        """
         if not self.is_adopted:
             self.is_adopted = True
+            if is_suspended:
+                self._dismiss_terminating()
             self._adopt(PodOutcome.SUCCEEDED, status.succeeded - self.live[PodOutcome.SUCCEEDED])
             existing = self.live[PodOutcome.FAILED] + self.live[PodOutcome.TERMINATING]
             self._adopt(PodOutcome.FAILED, status.failed - existing)
             self.slots.succeeded |= parse_indexes(status.completed_indexes)
+
+    def _dismiss_terminating(self) -> None:
+        for uid in [uid for uid, outcome in self.outcomes.items() if outcome is PodOutcome.TERMINATING]:
+            self.outcomes[uid] = PodOutcome.DISMISSED
+            self.live[PodOutcome.TERMINATING] -= 1
+            self.live[PodOutcome.DISMISSED] += 1
+            self.dismissed.add(uid)
 
     def _adopt(self, outcome: PodOutcome, deleted: int) -> None:
         self.deleted[outcome] = max(self.deleted[outcome], deleted)
