@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from dralloc.api.core_v1 import Node
 from dralloc.api.pod_claims import is_reserved_for, pod_reference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.client.transport import ClientRequest
+from dralloc.client.async_client import AsyncClient
+from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport, TransportError
 from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
+from tests.support.relay_transport import RelayTransport
 from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod, scheduled_cluster
 from tests.support.scripted_transport import Loss, ScriptedTransport
 
@@ -136,5 +140,51 @@ def test_a_pod_does_not_use_a_claim_that_is_being_deallocated_for_it() -> None:
             await cluster.settle(60)
             assert await cluster.node_of("p")
             assert await cluster.devices_of("nic")
+
+    run_virtual(main())
+
+
+class DeletedWhileBound(RelayTransport):
+    """The pod is deleted right after its binding, whose response is lost, and the watch of pods shows both late."""
+
+    def __init__(self, sound: Transport) -> None:
+        super().__init__(sound)
+        self._delay_s = 0.0
+
+    async def send(self, sent: ClientRequest) -> ClientResponse:
+        if not sent.path.endswith("/p/binding"):
+            return await self._inner.send(sent)
+        self._delay_s = 10.0
+        await self._inner.send(sent)
+        await AsyncClient(self._inner).delete(Pod, "p")
+        raise TransportError("lost")
+
+    @asynccontextmanager
+    async def stream(self, sent: ClientRequest) -> AsyncIterator[Stream]:
+        async with self._inner.stream(sent) as stream:
+            yield LateStream(stream, lambda: self._delay_s) if sent.path == "/api/v1/pods" else stream
+
+
+class LateStream:
+    def __init__(self, stream: Stream, delay_s: Callable[[], float]) -> None:
+        self._stream = stream
+        self._delay_s = delay_s
+        self.status = stream.status
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        async for piece in self._stream.pieces():
+            await asyncio.sleep(self._delay_s())
+            yield piece
+
+
+def test_the_room_of_a_pod_that_was_deleted_while_it_was_bound_is_not_given_away() -> None:
+    async def main() -> None:
+        async with scheduled_cluster(wrap=DeletedWhileBound) as cluster:
+            await cluster.create(our_pod("p", requests={"cpu": "3"}), our_pod("q", requests={"cpu": "3"}))
+            await cluster.create(node("node-a", cpu="4"))
+            await cluster.settle(30)
+            pod = await cluster.pod("p")
+            assert (pod.spec.node_name, pod.is_terminating) == ("node-a", True)
+            assert not await cluster.node_of("q")
 
     run_virtual(main())

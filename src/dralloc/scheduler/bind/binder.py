@@ -334,11 +334,12 @@ class Binder:
             found = await self._calls.get(PODS, key)
         except NotFound:
             return PodGone()
-        if found.metadata.uid != pod.metadata.uid or found.is_terminating:
+        if found.metadata.uid != pod.metadata.uid:
             return PodGone()
         if found.spec.node_name == node:
+            # Even if it is being deleted: it takes its room until the watch shows its end.
             return Bound()
-        return PodGone() if found.spec.node_name else BindingFailed(str(error))
+        return PodGone() if found.spec.node_name or found.is_terminating else BindingFailed(str(error))
 
 
 def _binding(pod: Pod, node: str) -> dict[str, Any]:
