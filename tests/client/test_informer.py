@@ -81,6 +81,17 @@ def test_two_informers_share_a_history_until_one_has_noticed_a_restore() -> None
     assert not pods.shares_history(claims), "a server that does not raise the revisions of a restored store"
 
 
+@pytest.mark.parametrize(("revision", "is_restored"), [(7, False), (90_000_000, True), (3, True)])
+def test_a_list_of_another_history_is_a_restore(revision: int, is_restored: bool) -> None:
+    informer: Informer[DeviceClass] = Informer()
+    restores: list[int] = []
+    informer.subscribe_to_restores(lambda: restores.append(revision))
+    for listed_at in (5, revision):
+        informer.reach(listed_at)
+        informer.replace([], revision=listed_at)
+    assert bool(restores) == is_restored
+
+
 def test_an_unchanged_list_causes_no_events() -> None:
     journal = Journal()
     informer: Informer[DeviceClass] = Informer()

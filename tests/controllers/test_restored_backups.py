@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dralloc.api.batch_v1 import Job
+from dralloc.api.core_v1 import Node
 from dralloc.api.pod_v1 import SUCCEEDED, Pod
 from dralloc.api.resource_v1 import NO_EXECUTE
 from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import allocation, claim, device, held, request, resource_slice, taint
+from tests.support.controlled_cluster import ControlledCluster
 from tests.support.restorable_cluster import restorable_cluster
 from tests.support.workloads import existing, job, pod
 
@@ -87,3 +89,34 @@ def test_a_pod_of_a_job_counts_once_that_a_backup_brings_back() -> None:
             assert (status.active, status.succeeded, status.failed) == (1, 1, 0)
 
     run_virtual(main())
+
+
+def test_pods_of_a_silent_node_are_not_ready_after_a_restore() -> None:
+    async def main() -> None:
+        async with restorable_cluster(only=("node-lifecycle",)) as (cluster, server):
+            ready = {"type": "Ready", "status": "True"}
+            node = {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": "node-a"},
+                "status": {"conditions": [ready]},
+            }
+            await cluster.create(node, pod("p"))
+            await cluster.bind("p")
+            await cluster.client.patch(Pod, "p", {"status": {"conditions": [ready]}}, subresource="status")
+            backup = await server.back_up()
+            await cluster.settle(120)
+            assert await ready_conditions(cluster) == ("Unknown", "False")
+            await server.restore(backup)
+            assert await ready_conditions(cluster) == ("True", "True")
+            await cluster.settle(120)
+            assert await ready_conditions(cluster) == ("Unknown", "False")
+
+    run_virtual(main())
+
+
+async def ready_conditions(cluster: ControlledCluster) -> tuple[str, str]:
+    """Of the node and of its pod."""
+    node, of_pod = (await cluster.client.get(Node, "node-a")).status, (await cluster.pod("p")).status
+    (of_node,) = (each.status for each in node.conditions if each.type == "Ready")
+    return of_node, next(each.status for each in of_pod.conditions if each.type == "Ready")

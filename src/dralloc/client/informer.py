@@ -41,10 +41,13 @@ class Informer(Generic[Object]):
         self._indexed: dict[str, dict[Hashable, dict[ObjectKey, Object]]] = {name: {} for name in self._indices}
         self._handlers: list[Handler[Object]] = []
         self._list_handlers: list[ListHandler] = []
+        self._restore_handlers: list[Callable[[], None]] = []
         # The revision of the newest list: other answers at such revisions say nothing new. 0 if revisions went back.
         self.listed_at = 0
         # The revisions of the first list and of the newest change in the present history of the store.
         self.first_revision = self.newest_revision = 0
+        # True if the list that is being taken is of another history than what was known before.
+        self._is_restored = False
         self.synced = asyncio.Event()
 
     def __len__(self) -> int:
@@ -77,6 +80,10 @@ class Informer(Generic[Object]):
         """Calls the handler after every list from now on."""
         self._list_handlers.append(handler)
 
+    def subscribe_to_restores(self, handler: Callable[[], None]) -> None:
+        """Calls the handler after every list from now on that shows that a backup was restored."""
+        self._restore_handlers.append(handler)
+
     def shares_history(self, other: Informer[Any]) -> bool:
         """False if one of the two has not noticed yet that a backup was restored: together they show a state that never was."""
         first = max(self.first_revision, other.first_revision)
@@ -107,11 +114,15 @@ class Informer(Generic[Object]):
         self.listed_at = 0 if revision == NOTHING_KNOWN else revision
         for handler in self._list_handlers:
             handler(revision)
+        for handle_restore in self._restore_handlers if self._is_restored else ():
+            handle_restore()
         self.synced.set()
 
     def reach(self, revision: int) -> None:
-        """A list is of this revision, which is far from the newest one before it if the store has a new history."""
-        if abs(revision - self.newest_revision) >= HISTORY_STEP:
+        """A list is of this revision, which is lower or much higher than the newest one before it if the store has a new history."""
+        step = revision - self.newest_revision
+        self._is_restored = self.newest_revision > 0 and not 0 <= step < HISTORY_STEP
+        if abs(step) >= HISTORY_STEP:
             self.first_revision = revision
         self.newest_revision = revision
 

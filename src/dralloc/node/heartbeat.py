@@ -13,7 +13,7 @@ from dralloc.api.core_v1 import Node, Taint
 from dralloc.api.node_leases import NODE_LEASES
 from dralloc.api.node_taints import NO_SCHEDULE, NOT_READY
 from dralloc.client.api_calls import ApiCalls, PatchType
-from dralloc.client.informer import NOTHING_KNOWN, Informer
+from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector
 from dralloc.client.transport import TransportError
@@ -52,8 +52,7 @@ class NodeHeartbeat:
         self._is_ready = True
         # Set when the server shows another state than ours.
         self._is_contradicted = asyncio.Event()
-        # The history of the store that the node was last listed in, and whether a restored backup may have undone its registration.
-        self._history: int | None = None
+        # True if a restored backup may have undone the registration.
         self._is_undone = False
 
     async def register(self) -> str:
@@ -84,7 +83,7 @@ class NodeHeartbeat:
         """Follow the node until cancelled. Controllers mark a node that they believe to be gone; a node that is not contradicts."""
         nodes: Informer[Node] = Informer()
         nodes.subscribe(self.node_changed)
-        nodes.subscribe_to_lists(lambda revision: self._node_listed(nodes, revision))
+        nodes.subscribe_to_restores(self._on_restore)
         selector = f"metadata.name={self._shape.name}"
         await Reflector(self._calls, resource_for(Node), nodes, field_selector=selector).run()
 
@@ -94,11 +93,9 @@ class NodeHeartbeat:
             self._since = self._clock.now()
             self._is_contradicted.set()
 
-    def _node_listed(self, nodes: Informer[Node], revision: int) -> None:
-        """A restored backup may lack the node, or have its earlier labels. A node that was deleted stays so."""
-        is_restored = self._history not in (None, nodes.first_revision) or revision == NOTHING_KNOWN
-        self._history = nodes.first_revision
-        if is_restored and self._is_ready:
+    def _on_restore(self) -> None:
+        """The backup may lack the node, or have its earlier labels. A node that was deleted stays so."""
+        if self._is_ready:
             self._is_undone = True
             self._is_contradicted.set()
 

@@ -15,7 +15,6 @@ from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.api.unstructured_object import UnstructuredObject
 from dralloc.client.claim_patches import patch_claim_status
 from dralloc.client.event_recorder import Report, reference_to
-from dralloc.client.informer import NOTHING_KNOWN
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey, key_of, version_of
 from dralloc.controllers.bereft_owners import LOOK_AGAIN_S, BereftOwners
@@ -112,10 +111,8 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
         self._trackers: dict[JobKey, PodTracker] = {}
         self._bereft = BereftOwners(self._is_gone)
         self._pools: dict[JobKey, PodWorkerPool] = {}
-        # The history of the store that outcomes of pods are of.
-        self._history = self._pods.first_revision
         self._pods.subscribe(self._on_pod)
-        self._pods.subscribe_to_lists(self._on_list_of_pods)
+        self._pods.subscribe_to_restores(self._on_restore)
         self._claims.subscribe(self._on_claim)
         jobs.subscribe(self._on_job)
 
@@ -145,11 +142,8 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
             pool.unconfirmed.pop(pod.metadata.name, None)
         self._on_dependent(before, after)
 
-    def _on_list_of_pods(self, revision: int) -> None:
-        """After a restore, pods are gone that did not fail, and others are back that were counted when they were deleted."""
-        if self._pods.first_revision == self._history and revision != NOTHING_KNOWN:
-            return
-        self._history = self._pods.first_revision
+    def _on_restore(self) -> None:
+        """Pods are gone that did not fail, and others are back that were counted when they were deleted."""
         for key, tracker in self._trackers.items():
             tracker.start_over()
             self.queue.add(key)
