@@ -10,14 +10,16 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dralloc.api.meta_v1 import Condition
+from dralloc.api.core_v1 import Node
+from dralloc.api.meta_v1 import Condition, ObjectMeta
 from dralloc.api.resource_v1 import AllocatedDeviceStatus, NetworkDeviceData, ResourceClaim
 from dralloc.driver import AllocatedClaim, Device, Driver, PreparedDevice, device
 from dralloc.driver.device_status import plan_device_status
 from dralloc.driver_kit.claim_maker import exactly
 from dralloc.primitives.features import FeatureGates
 from dralloc.testing.builders import DRIVER, allocation, claim, held, request
-from dralloc.testing.driver_bench import DriverBench, driver_bench
+from dralloc.testing.driver_bench import NODE, DriverBench, bench_on, bench_settings, driver_bench
+from tests.support.restorable_cluster import restorable_cluster
 
 NOW, EARLIER = "2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z"
 SHARE_A, SHARE_B = "00000000-0000-4000-8000-00000000000a", "00000000-0000-4000-8000-00000000000b"
@@ -154,6 +156,23 @@ def test_a_driver_can_update_the_status_later(directory: Path) -> None:
             assert await bench.caller.prepare([name]) == before
             (prepared,) = await bench.plugin.prepared_claims()
             assert prepared.prepared[0].state == 1
+
+    asyncio.run(run())
+
+
+def test_a_status_that_a_backup_does_not_have_is_written_again(directory: Path) -> None:
+    async def run() -> None:
+        async with restorable_cluster(only=("quota",)) as (cluster, server):
+            await cluster.create(Node(metadata=ObjectMeta(name=NODE)))
+            async with bench_on(server, NetworkDriver(), bench_settings(directory)) as bench:
+                claim = await bench.claim("a", exactly("nic", bench.class_name))
+                backup = await server.back_up()
+                await bench.caller.prepare([bench.name_of(claim)])
+                before = await asyncio.wait_for(status_of(bench, "a"), 60)
+                await server.restore(backup)
+                assert not (await cluster.claim("a")).status.devices
+                (after,) = await asyncio.wait_for(status_of(bench, "a"), 60)
+                assert after.network_data == before[0].network_data
 
     asyncio.run(run())
 

@@ -67,6 +67,9 @@ class Plugin:
         self._published: frozenset[tuple[str, str]] = frozenset()
         # All background work; it ends only with the driver, or by an internal error.
         self.work: asyncio.Task[None] | None = None
+        self._status = StatusWriter(
+            calls, driver.name, self._checkpoint, clock=clock or SystemClock(), on_problem=self._report_problem
+        )
         self._publisher = SlicePublisher(
             calls,
             driver.name,
@@ -74,10 +77,8 @@ class Plugin:
             metrics=self.metrics,
             on_problem=self._report_problem,
             may_write=self._instances.is_newest,
+            on_restore=self._status.start_over,
             repair_delay_s=settings.repair_delay_s,
-        )
-        self._status = StatusWriter(
-            calls, driver.name, self._checkpoint, clock=clock or SystemClock(), on_problem=self._report_problem
         )
         self._preparer = Preparer(
             driver,

@@ -47,6 +47,7 @@ class SlicePublisher:
         metrics: DriverMetrics,
         on_problem: Callable[[Exception], None],
         may_write: Callable[[], bool] = lambda: True,
+        on_restore: Callable[[], None] = lambda: None,
         repair_delay_s: float = 30.0,
     ) -> None:
         self._calls = calls
@@ -60,6 +61,7 @@ class SlicePublisher:
         self._repair_delay_s = repair_delay_s
         self._wanted: dict[str, pool_plan.WantedPool] | None = None
         self._informer: Informer[ResourceSlice] = Informer({"pool": _pool_of})
+        self._informer.subscribe_to_restores(on_restore)
         self._queue: WorkQueue[str] = WorkQueue(RETRY)
         # Pools after a failed write, whose slices are listed again.
         self._uncertain: set[str] = set()
