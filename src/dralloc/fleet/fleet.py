@@ -80,6 +80,8 @@ class Fleet:
         self._beats = SharedHeartbeat(
             self._calls, lease, clock, settings.timings, lambda name: self._heartbeat(NodeShape(name=name))
         )
+        # Set when a restored backup may have undone what was published.
+        self._is_undone = asyncio.Event()
         self._pods = SimulatedPods(self._fleet_calls, clock, settings.timings, settings.gates, self.names)
 
     @property
@@ -104,8 +106,18 @@ class Fleet:
     async def come_up(self) -> None:
         """Publish everything, retrying until the API server is reachable."""
         self._since = self._clock.now()
-        failure = f"cannot publish all of {self._settings.count} nodes"
-        await retry_until_done(failure, self.publish, self._settings.timings.connect_backoff)
+        await self._publish_until_done()
+
+    async def _publish_until_done(self, *, despite_refusals: bool = False) -> None:
+        failure, backoff = f"cannot publish all of {self._settings.count} nodes", self._settings.timings.connect_backoff
+        await retry_until_done(failure, self.publish, backoff, despite_refusals=despite_refusals)
+
+    async def _publish_after_restores(self) -> None:
+        """Publish again what a backup does not have, until cancelled. Refusals do not end a fleet whose pods run."""
+        while True:
+            await self._is_undone.wait()
+            self._is_undone.clear()
+            await self._publish_until_done(despite_refusals=True)
 
     # --- Publishing -----------------------------------------------------------------------------------------------
 
@@ -173,7 +185,9 @@ class Fleet:
     def start_heartbeats(self, tasks: asyncio.TaskGroup) -> None:
         """Show that the nodes are alive, in tasks of the group."""
         tasks.create_task(self._beats.run())
-        tasks.create_task(self._beats.watch_nodes(f"{PROFILE_LABEL}={self._settings.profile_name}", self.names))
+        selector = f"{PROFILE_LABEL}={self._settings.profile_name}"
+        tasks.create_task(self._beats.watch_nodes(selector, self.names, self._is_undone.set))
+        tasks.create_task(self._publish_after_restores())
         if self._settings.beats:
             tasks.create_task(self._beat_each())
 

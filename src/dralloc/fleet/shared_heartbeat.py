@@ -56,7 +56,7 @@ class SharedHeartbeat:
                 _logger.warning("cannot renew lease %s of the simulated nodes: %s", self.lease, error)
             await asyncio.sleep(self._timings.heartbeat_s)
 
-    async def watch_nodes(self, label_selector: str, names: Container[str]) -> None:
+    async def watch_nodes(self, label_selector: str, names: Container[str], on_restore: Callable[[], None]) -> None:
         """Contradict a controller that marks one of these nodes as not ready: as long as this runs, all are."""
         nodes: Informer[Node] = Informer()
 
@@ -65,6 +65,7 @@ class SharedHeartbeat:
                 self.node_changed(after)
 
         nodes.subscribe(changed)
+        nodes.subscribe_to_restores(on_restore)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(Reflector(self._calls, resource_for(Node), nodes, label_selector=label_selector).run())
             tasks.create_task(self.contradict())

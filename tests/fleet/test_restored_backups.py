@@ -1,0 +1,51 @@
+"""Simulated nodes that a restored backup does not have, in virtual time."""
+
+from __future__ import annotations
+
+from dralloc.api.core_v1 import Node
+from dralloc.api.resource_v1 import DeviceClass, ResourceSlice
+from dralloc.fleet.fleet import Fleet, FleetSettings
+from dralloc.fleet.manifest_nodes import MANIFEST, ManifestNodes
+from dralloc.fleet.profiles import PROFILE_LABEL, load_profile
+from dralloc.primitives.features import FeatureGates
+from dralloc.simulator.virtual_time import run_virtual
+from tests.support.restorable_cluster import restorable_cluster
+
+
+def test_a_fleet_that_a_backup_does_not_have_is_published_again() -> None:
+    async def main() -> None:
+        async with restorable_cluster(only=("quota",)) as (cluster, server):
+            backup = await server.back_up()
+            settings = FleetSettings(profile=load_profile("gpu"), profile_name="gpu", count=3)
+            cluster.components.start("fleet", Fleet(server, settings, cluster.clock).run)
+            await cluster.settle()
+            await server.restore(backup)
+            assert not await cluster.client.list(Node)
+            await cluster.settle(60)
+            nodes = await cluster.client.list(Node)
+            assert [each.status for node in nodes for each in node.status.conditions if each.type == "Ready"] == [
+                "True"
+            ] * 3
+            owners = {item.metadata.owner_references[0].uid for item in await cluster.client.list(ResourceSlice)}
+            assert owners == {node.metadata.uid for node in nodes}
+            assert await cluster.client.list(DeviceClass)
+
+    run_virtual(main())
+
+
+def test_a_node_of_a_manifest_is_ready_after_a_restore_to_before_it_was_simulated() -> None:
+    async def main() -> None:
+        async with restorable_cluster(only=("quota",)) as (cluster, server):
+            metadata = {"name": "n", "labels": {PROFILE_LABEL: MANIFEST}}
+            await cluster.create({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+            backup = await server.back_up()
+            simulated = ManifestNodes(server, cluster.clock, FeatureGates.defaults())
+            cluster.components.start("nodes", simulated.run)
+            await cluster.settle()
+            await server.restore(backup)
+            assert not (await cluster.client.get(Node, "n")).status.conditions
+            await cluster.settle(60)
+            conditions = (await cluster.client.get(Node, "n")).status.conditions
+            assert [each.status for each in conditions if each.type == "Ready"] == ["True"]
+
+    run_virtual(main())
