@@ -34,6 +34,21 @@ def test_a_node_that_a_backup_does_not_have_registers_again(is_known: bool) -> N
     run_virtual(main())
 
 
+def test_a_restore_before_the_node_was_listed_is_noticed() -> None:
+    async def main() -> None:
+        async with restorable_cluster(only=("quota",)) as (cluster, server):
+            backup = await server.back_up()
+            heartbeat = NodeHeartbeat(cluster.calls(), NodeShape(name="n"), cluster.clock, DEFAULT_TIMINGS)
+            await heartbeat.register()
+            await server.restore(backup)
+            cluster.components.start("beats", heartbeat.beat)
+            cluster.components.start("watches", heartbeat.watch)
+            await cluster.settle(60)
+            assert await cluster.client.list(Node)
+
+    run_virtual(main())
+
+
 def test_a_node_that_was_deleted_does_not_register_again() -> None:
     async def main() -> None:
         async with restorable_cluster(only=("quota",)) as (cluster, _):

@@ -119,7 +119,9 @@ class Informer(Generic[Object]):
         self.synced.set()
 
     def reach(self, revision: int) -> None:
-        """A list is of this revision, which is lower or much higher than the newest one before it if the store has a new history."""
+        """A list is of this revision, or an answer before the first list. It is lower or much higher than the newest one before it if
+        the store has a new history.
+        """
         step = revision - self.newest_revision
         self._is_restored = self.newest_revision > 0 and not 0 <= step < HISTORY_STEP
         if abs(step) >= HISTORY_STEP:

@@ -52,7 +52,8 @@ class NodeHeartbeat:
         self._is_ready = True
         # Set when the server shows another state than ours.
         self._is_contradicted = asyncio.Event()
-        # True if a restored backup may have undone the registration.
+        # The revision of the registration, and whether a restored backup may have undone it.
+        self._registered_at = 0
         self._is_undone = False
 
     async def register(self) -> str:
@@ -66,7 +67,9 @@ class NodeHeartbeat:
             await self._registrar.patch(nodes, key, {"metadata": metadata})
             node = await self._show()
         # Some servers drop the status of a create request; those get a second write.
-        return (node if node.status.conditions else await self._show()).metadata.uid
+        node = node if node.status.conditions else await self._show()
+        self._registered_at = int(node.metadata.resource_version)
+        return node.metadata.uid
 
     async def leave(self) -> None:
         """Mark the node not ready, so that no pods are scheduled to it."""
@@ -84,6 +87,8 @@ class NodeHeartbeat:
         nodes: Informer[Node] = Informer()
         nodes.subscribe(self.node_changed)
         nodes.subscribe_to_restores(self._on_restore)
+        # So that the first list shows a restore since the registration.
+        nodes.reach(self._registered_at)
         selector = f"metadata.name={self._shape.name}"
         await Reflector(self._calls, resource_for(Node), nodes, field_selector=selector).run()
 
