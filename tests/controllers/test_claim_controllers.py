@@ -13,6 +13,9 @@ from dralloc.api.meta_v1 import OwnerReference
 from dralloc.api.pod_claims import CLAIM_FINALIZER, pod_reference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
+from dralloc.controllers.claim_lifecycle.controller import ClaimLifecycleController
+from dralloc.controllers.controller_context import ControllerContext
+from dralloc.controllers.controller_set import CONTROLLERS
 from dralloc.primitives.features import FeatureGates
 from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import allocation, alternative, claim, first_available, held, request
@@ -327,6 +330,25 @@ def test_a_claim_that_its_job_released_is_deallocated_after_the_last_pod() -> No
         assert ended.status.allocation is None
         assert ended.metadata.finalizers == ()
 
+    play(scenario)
+
+
+def test_nothing_is_kept_of_jobs_that_released_their_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[ClaimLifecycleController] = []
+
+    def start(context: ControllerContext) -> ClaimLifecycleController:
+        started.append(ClaimLifecycleController(context))
+        return started[-1]
+
+    async def scenario(cluster: ControlledCluster) -> None:
+        reference = await job_holding_a_claim(cluster, pods=0)
+        (controller,) = started
+        assert list(controller._checked_s) == [("default", reference)]
+        await cluster.client.patch(ResourceClaim, "shared", {"status": {"reservedFor": None}}, subresource="status")
+        await cluster.settle()
+        assert not controller._checked_s
+
+    monkeypatch.setitem(CONTROLLERS, "claim-lifecycle", start)
     play(scenario)
 
 

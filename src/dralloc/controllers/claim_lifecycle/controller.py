@@ -115,10 +115,9 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
         assert claim is not None, "a change has an object"
         if after is None or not claim.status.reserved_for:
             self._waiting_since_s.pop(key_of(claim), None)
-        if after is None:
-            for consumer in claim.status.reserved_for:
-                self._checked_s.pop((claim.metadata.namespace, consumer), None)
-        elif not self._is_settled(after):
+        for consumer in _consumers(before) - _consumers(after):
+            self._checked_s.pop((claim.metadata.namespace, consumer), None)
+        if after is not None and not self._is_settled(after):
             self.queue.add(key_of(after))
 
     def _is_settled(self, claim: ResourceClaim) -> bool:
@@ -254,3 +253,7 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
             self._claims.keep(await patch_claim(self._calls, claim, {"metadata": {"finalizers": kept}}))
         except NotFound:
             return
+
+
+def _consumers(claim: ResourceClaim | None) -> frozenset[ConsumerReference]:
+    return frozenset(claim.status.reserved_for) if claim is not None else frozenset()
