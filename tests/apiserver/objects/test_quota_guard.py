@@ -187,6 +187,34 @@ def test_a_create_from_before_a_restore_does_not_exceed_a_quota_after_it() -> No
     assert {run_virtual(round_of(seed)) for seed in range(60)} == {201, 403, 503}
 
 
+def test_a_quota_that_is_replaced_disturbs_no_create() -> None:
+    """Creates while there is no quota do not need what is used, which others, from before, are still waiting for."""
+    limits = quota(**{"count/resourceclaims.resource.k8s.io": "1", "count/pods": "1"})
+
+    async def round_of(seed: int) -> set[int]:
+        random = Random(seed)
+
+        async def create(api: LocalApi, path: str, document: dict[str, Any]) -> int:
+            await asyncio.sleep(random.random() * 0.2)
+            return (await api.call("POST", path, document)).code
+
+        async def replace_quota(api: LocalApi) -> None:
+            await api.delete(f"{QUOTAS}/q")
+            await asyncio.sleep(random.random() * 0.1)
+            await api.create(QUOTAS, limits)
+
+        async with etcd_apis(random) as ((api,), _):
+            await api.create(QUOTAS, limits)
+            claims = (create(api, CLAIMS, claim(f"c{number}")) for number in range(4))
+            pods = (create(api, PODS, pod(f"p{number}")) for number in range(4))
+            replacing = asyncio.create_task(replace_quota(api))
+            codes = await asyncio.gather(*claims, *pods)
+            await replacing
+            return set(codes)
+
+    assert set[int]().union(*(run_virtual(round_of(seed)) for seed in range(60))) == {201, 403}
+
+
 def test_no_create_waits_for_ever_when_clients_leave() -> None:
     """A claim whose outcome is not known is settled first, also for pods: they are charged together. Some pods exist already."""
 

@@ -70,10 +70,7 @@ class QuotaGuard:
             await self._forget(namespace)
             return None
         await self._classes.ready()
-        # Pods first: what a claim is charged may depend on its pod.
-        guards = [self] if self._other is None else sorted((self, self._other), key=lambda each: each.kind is not POD)
-        await all_ready([guard.usage_of(namespace).objects for guard in guards])
-        usage = self.usage_of(namespace)
+        usage = await self._ready_usage(namespace)
         charge = self.charge_of(new)
         for name, hard in quotas.items():
             if excess := find_excess(hard, self._used(usage, charge.amounts), charge.amounts):
@@ -89,6 +86,20 @@ class QuotaGuard:
         if usage is None:
             usage = self._namespaces[namespace] = _NamespaceUsage(self._store, self, namespace)
         return usage
+
+    async def _ready_usage(self, namespace: str) -> _NamespaceUsage:
+        """What is used, when this is up to date in both guards. The caller then decides at once."""
+        # Pods first: what a claim is charged may depend on its pod.
+        guards = [self] if self._other is None else sorted((self, self._other), key=lambda each: each.kind is not POD)
+        usages = [guard.usage_of(namespace) for guard in guards]
+        for usage in usages:
+            usage.waiting += 1
+        try:
+            await all_ready([usage.objects for usage in usages])
+        finally:
+            for usage in usages:
+                usage.waiting -= 1
+        return self.usage_of(namespace)
 
     def _used(self, usage: _NamespaceUsage, names: Iterable[str]) -> Charges:
         """What the objects of the namespace use under these names."""
@@ -152,7 +163,7 @@ class QuotaGuard:
 
     async def _forget(self, namespace: str) -> None:
         usage = self._namespaces.get(namespace)
-        if usage is not None and not usage.objects.ledger.holds_any:
+        if usage is not None and not usage.waiting and not usage.objects.ledger.holds_any:
             del self._namespaces[namespace]
             await usage.objects.stop()
 
@@ -162,6 +173,8 @@ class _NamespaceUsage:
         self.namespace = namespace
         self.used: dict[str, Quantity] = {}
         self.writing = asyncio.Lock()
+        # Creates that are about to be decided, also if the quota has gone since they began.
+        self.waiting = 0
         prefix = prefix_of(guard.kind, namespace)
         self.objects = GuardedView[QuotaCharge](
             store, prefix, fence=f"quota{prefix}", read=guard.charge_of_record, add=self._add
