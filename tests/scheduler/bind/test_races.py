@@ -21,6 +21,7 @@ from dralloc.client.async_client import AsyncClient
 from dralloc.client.transport import ClientRequest, ClientResponse, Transport, TransportError
 from dralloc.devices.device_usage import counted_results
 from dralloc.devices.identity import DeviceId
+from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.scheduler import Scheduler
 from dralloc.scheduler.settings import SchedulerSettings
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
@@ -30,7 +31,7 @@ from tests.support.api_server import api_in_process, api_over_http
 from tests.support.cluster import cluster_on
 from tests.support.relay_transport import RelayTransport
 from tests.support.scheduled_cluster import ScheduledCluster, gpus, node, our_pod
-from tests.support.workloads import existing, pod
+from tests.support.workloads import existing, pod, pod_group
 
 NODES, DEVICES = 4, 6
 
@@ -178,6 +179,30 @@ def test_a_claim_that_lost_its_devices_is_released_if_the_answer_to_its_write_wa
                 await cluster.restart()
             await cluster.settle(60)
             assert await cluster.node_of("p") == "node-a"
+            assert await cluster.devices_of("ours") != await cluster.devices_of("theirs")
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("is_started_again", [False, True])
+def test_the_claim_of_a_gang_that_lost_its_devices_is_released(is_started_again: bool) -> None:
+    """It is reserved for the group."""
+    names = "GenericWorkload=true,DRAWorkloadResourceClaims=true"
+    gates = FeatureGates.parse(names)
+
+    async def main() -> None:
+        kind = partial(ScheduledCluster, wrap=TakesDevicesFirst)
+        async with cluster_on(kind, guards_devices=False, gates=gates) as cluster:
+            cluster.start(SchedulerSettings(gates=gates))
+            claims = [claim(name, request()) for name in ("ours", "theirs")]
+            await cluster.create(node("node-a"), device_class(), gpus("node-a", 2), *claims)
+            gang = pod_group("gang", {"ours": existing("ours")}, min_count=2)
+            await cluster.create(gang, *(our_pod(name, "ours", group="gang") for name in ("one", "two")))
+            if is_started_again:
+                await cluster.until(ResourceClaim, "ours", lambda found: bool(found and found.status.allocation))
+                await cluster.restart(names)
+            await cluster.settle(60)
+            assert {await cluster.node_of(name) for name in ("one", "two")} == {"node-a"}
             assert await cluster.devices_of("ours") != await cluster.devices_of("theirs")
 
     run_virtual(main())

@@ -99,14 +99,22 @@ class GangBinder:
         """Takes everything back, in memory first: the next decision must not use claims that are about to be released."""
         self._forget(members)
         made = {place.extended.claim_id for _, place in members if place.extended is not None}
-        new = {claim_id: None for _, place in members for claim_id in sorted(place.new) if claim_id not in made}
-        for claim_id in new:
+        new = {claim_id for _, place in members for claim_id in place.new}
+        # A claim that was allocated before, and lost its devices, is listed for the group, too.
+        lost = {
+            claim_id
+            for each in prepared
+            if isinstance(each, BindingFailed) and each.is_collision
+            for claim_id in each.reserved
+        }
+        released = (new | lost) - made
+        for claim_id in sorted(released):
             users = [pod for pod, place in members if claim_id in place.allocations]
             consumers = {pod.metadata.uid for pod in users} | ({consumer} if consumer is not None else set())
             await self._binder.release(claim_id, users, consumers)
         for (pod, place), each in zip(members, prepared, strict=True):
             reserved = each.reserved if isinstance(each, BindingFailed) else each
-            await self._binder.undo(pod, place, [claim_id for claim_id in reserved if claim_id not in new])
+            await self._binder.undo(pod, place, [claim_id for claim_id in reserved if claim_id not in released])
 
     async def _in_turn(self, writes: Sequence[Coroutine[Any, Any, Result]]) -> list[Result]:
         """The results of all writes, of which a bounded number runs at the same time."""

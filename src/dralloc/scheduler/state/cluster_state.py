@@ -58,7 +58,6 @@ from dralloc.scheduler.state.placed_pods import PlacedPod, PlacedPods, PodKey, c
 from dralloc.scheduler.state.pod_resources import PodResources, resize_fields, resources_of, resources_on_node
 from dralloc.scheduler.state.pod_topology import PodTopology
 from dralloc.scheduler.state.pool_ownership import owns_every_pool
-from dralloc.scheduler.state.tracked_claim import TrackedClaim
 from dralloc.scheduler.state.volume_state import VolumePlan, VolumeState
 from dralloc.scheduler.state.watched_budgets import WatchedBudgets
 from dralloc.snapshot.cluster import Snapshot
@@ -135,15 +134,16 @@ class ClusterState:
         tracked = self.claims.find(claim_id)
         return tracked is not None and (
             tracked.is_proven
-            or any(self._is_running(claim_id, tracked, consumer) for consumer in tracked.stored.status.reserved_for)
+            or any(self._is_running(claim_id, consumer) for consumer in tracked.stored.status.reserved_for)
         )
 
-    def _is_running(self, claim_id: ClaimId, tracked: TrackedClaim, consumer: ConsumerReference) -> bool:
-        if not is_pod(consumer):
-            # A workload's pods are not listed. If the claim was allocated before we started, some of them may run.
-            return not tracked.allocated_revision
-        pod = self._pods.find((claim_id.namespace, consumer.name))
-        return pod is not None and pod.uid == consumer.uid and not pod.is_assumed
+    def _is_running(self, claim_id: ClaimId, consumer: ConsumerReference) -> bool:
+        if is_pod(consumer):
+            pod = self._pods.find((claim_id.namespace, consumer.name))
+            return pod is not None and pod.uid == consumer.uid and not pod.is_assumed
+        # A workload's pods are not listed.
+        users = map(self._pods.find, self._pods.users(claim_id))
+        return any(pod is not None and not pod.is_assumed for pod in users)
 
     # --- Decisions --------------------------------------------------------------------------------------------------
 
