@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from random import Random
 from typing import Any, Final
 
 import msgspec
@@ -20,7 +21,10 @@ from dralloc.apiserver.http import flow_control
 from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
 from dralloc.apiserver.http.priority_levels import PriorityLevel
 from dralloc.apiserver.objects.write_batches import answer
+from dralloc.simulator.simulated_disk import DATABASE, SimulatedDisk
 from dralloc.simulator.virtual_time import run_virtual
+from dralloc.store.records import Record
+from dralloc.store.sqlite import SqliteStore
 from tests.support.api_server import api_server
 from tests.support.local_api import (
     CLAIMS,
@@ -153,6 +157,44 @@ async def test_a_write_is_tried_only_after_those_that_it_follows_have_succeeded(
         labelled("there"),
     )
     assert codes == [201, 200, 409, 424, 424, 424, 200, 200]
+
+
+class FailsOnce(SqliteStore):
+    """The disk has room again before a pod is written."""
+
+    disk: SimulatedDisk
+
+    async def update(self, key: str, value: bytes, **more: Any) -> Record:
+        if key.startswith("/registry/pods/"):
+            await asyncio.sleep(1)
+            self.disk.is_full = False
+        return await super().update(key, value, **more)
+
+
+@pytest.mark.parametrize(("path", "states_uid"), [("c", True), ("c/status", False)])
+def test_a_binding_is_not_stored_if_what_it_follows_was_queued_and_not_stored(path: str, *, states_uid: bool) -> None:
+    """The guard of bindings would not refuse it: the pod does not use what was changed, or its binding is not a scheduler's."""
+
+    async def main() -> None:
+        disk = SimulatedDisk(Random(1))
+        async with await FailsOnce.open(DATABASE, disk=disk) as store, api_server(store=store) as server:
+            store.disk, api = disk, LocalApi(server)
+            await api.create(CLAIMS, claim_document("c"))
+            made = await api.create(PODS, pod_document("p"))
+            identity = {"name": "p", "uid": made["metadata"]["uid"] if states_uid else ""}
+            binding = {"metadata": identity, "target": {"kind": "Node", "name": "n"}}
+            change = {"metadata": {"labels": {"a": "b"}}, "status": {"allocation": {}}}
+            disk.is_full = True
+            codes = await statuses(
+                api,
+                write("PATCH", f"{CLAIMS}/{path}", change, MERGE_PATCH),
+                write("POST", f"{PODS}/p/binding", binding) | {"after": [0]},
+            )
+            assert codes == [503, 424]
+            assert "nodeName" not in (await api.get(f"{PODS}/p"))["spec"]
+        disk.close()
+
+    run_virtual(main())
 
 
 class OnlyClaims:

@@ -5,9 +5,9 @@
 
 Each write is a request of its own: authorized, audited, admitted, guarded and stored as if it had come alone, with a response of its
 own. They run at the same time, so their order is not defined, and one that fails does not stop the others, except those that are to
-run `after` it: a write begins when those that it names have succeeded, and gets 424 if one has failed. A binding begins already when
-the changes that it names are queued in the store, so that one commit stores all of them: it is stored after them, or not at all. If the
-objects in the responses are large together, writes that have not begun get 429.
+run `after` it: a write begins when those that it names have succeeded, and gets 424 if one has failed. A scheduler's binding begins
+already when the claims that it names are queued in the store, so that one commit stores all of them: it is stored after them, or not at
+all. If the objects in the responses are large together, writes that have not begun get 429.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from dralloc.api.dralloc_v1 import (
     BatchedWrite,
     WriteBatch,
 )
+from dralloc.api.registry import RESOURCE_CLAIM
 from dralloc.apiserver.http.flow_control import compute, metered, next_turn
 from dralloc.apiserver.http.messages import JSON, HttpRequest, HttpResponse
 from dralloc.apiserver.http.statuses import status_of, status_response
@@ -56,7 +57,17 @@ SUBRESOURCES: Final = frozenset({"", "status", "binding"})
 HandleRequest = Callable[[HttpRequest], Awaitable[HttpResponse]]
 
 
+class _Identity(msgspec.Struct, frozen=True, gc=False):
+    uid: str = ""
+
+
+class _Binding(msgspec.Struct, frozen=True, gc=False):
+    metadata: _Identity = _Identity()
+
+
 _BATCH: Final = msgspec.json.Decoder(WriteBatch)
+_BINDING: Final = msgspec.json.Decoder(_Binding)
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 async def answer(request: HttpRequest, handle: HandleRequest) -> HttpResponse:
@@ -90,7 +101,7 @@ async def answer(request: HttpRequest, handle: HandleRequest) -> HttpResponse:
 def _read(body: bytes) -> WriteBatch:
     try:
         batch = _BATCH.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except _UNREADABLE as error:
         raise BadRequest(f"the body is not a batch of requests: {error}") from None
     if len(batch.requests) > WRITES_MAX:
         raise BadRequest(f"a batch has at most {WRITES_MAX} requests, and this one has {len(batch.requests)}")
@@ -142,15 +153,15 @@ class _RunningBatch:
         path = parse_path(write.path)
         if not isinstance(path, ResourcePath) or not _may_contain(write.method, path):
             raise MethodNotAllowed(f"a batch cannot contain {write.method} {write.path}")
+        is_queued_enough = bool(earlier) and path.subresource == "binding" and _states_uid(write.body)
         for each in earlier:
-            # The guard of bindings reads claims as they are queued; other writes need what they follow to be stored.
-            if not await each.succeeds(is_queued_enough=path.subresource == "binding"):
+            if not await each.succeeds(is_queued_enough=is_queued_enough):
                 raise FailedDependency("not tried: a request of the batch that had to succeed before it failed")
         await next_turn()
         if self.answered_bytes > ANSWERS_BYTES_MAX:
             why = "the responses to this batch are large, please try again later"
             raise TooManyRequests(why, details=ErrorDetails(retry_after_s=1))
-        return await metered(self._handle(self._request_of(write, on_queued)))
+        return await metered(self._handle(self._request_of(write, on_queued if _is_claim_status(path) else None)))
 
     def _request_of(self, write: BatchedWrite, on_queued: Callable[[], None] | None) -> HttpRequest:
         headers = {
@@ -174,6 +185,19 @@ class _RunningBatch:
 def _set_done(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
+
+
+def _is_claim_status(path: ResourcePath) -> bool:
+    """Only claims are read by the guard of bindings as they are queued: what follows other writes needs them to be stored."""
+    return (path.group, path.resource, path.subresource) == (RESOURCE_CLAIM.group, RESOURCE_CLAIM.plural, "status")
+
+
+def _states_uid(binding: bytes) -> bool:
+    """True for the binding of a scheduler. The guard does not ask for the claims of others."""
+    try:
+        return bool(_BINDING.decode(binding).metadata.uid)
+    except _UNREADABLE:
+        return False
 
 
 async def _pieces(responses: Sequence[HttpResponse]) -> AsyncGenerator[bytes, None]:
