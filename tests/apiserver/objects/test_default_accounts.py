@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from dralloc.apiserver.server import ApiServer
 from dralloc.primitives.features import FeatureGates
+from dralloc.simulator.virtual_time import run_virtual
 from dralloc.store.memory import MemoryStore
+from dralloc.store.records import Record
 from tests.support.local_api import FixedClock, LocalApi
 
 NAMESPACES = "/api/v1/namespaces"
@@ -42,3 +45,33 @@ def test_every_namespace_gets_one_and_gets_it_again() -> None:
                 await server.stop()
 
     asyncio.run(main())
+
+
+class SlowAccount(MemoryStore):
+    """The account of one namespace takes long."""
+
+    async def create(self, key: str, value: bytes, **more: Any) -> Record:
+        if key.startswith("/registry/serviceaccounts/a-slow/"):
+            await asyncio.sleep(10)
+        return await super().create(key, value, **more)
+
+
+def test_no_account_is_made_in_a_namespace_that_went_while_another_got_its_account() -> None:
+    async def main() -> None:
+        async with SlowAccount() as store:
+            server = ApiServer(store, clock=FixedClock(), gates=FeatureGates.defaults(), enforces_roles=True)
+            await server.start()
+            try:
+                api = LocalApi(server)
+                for name in ("a-slow", "gone"):
+                    await api.create(NAMESPACES, {"metadata": {"name": name}})
+                await asyncio.sleep(5)
+                await api.delete(f"{NAMESPACES}/gone")
+                await asyncio.sleep(60)
+                listed = (await api.get("/api/v1/serviceaccounts"))["items"]
+                having = {each["metadata"]["namespace"] for each in listed}
+                assert having == {each["metadata"]["name"] for each in (await api.get(NAMESPACES))["items"]}
+            finally:
+                await server.stop()
+
+    run_virtual(main())

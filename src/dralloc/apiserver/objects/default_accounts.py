@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from dralloc.api.kind import Kind
@@ -12,6 +13,7 @@ from dralloc.apiserver.objects.change_loop import ChangeLoop
 from dralloc.apiserver.objects.store_view import KindIndex
 from dralloc.apiserver.objects.stored_form import read_metadata
 from dralloc.apiserver.objects.writer import Writer
+from dralloc.primitives.errors import Forbidden, NotFound
 from dralloc.store.interface import Store
 from dralloc.store.records import Record
 
@@ -42,7 +44,10 @@ class DefaultAccounts:
         await self._accounts.ready()
         for namespace in sorted(self._namespaces.names - self._accounts.names):
             document = {"metadata": {"namespace": namespace}}
-            await self._writer.create_initial(SERVICE_ACCOUNT, DEFAULT, document, namespace=namespace)
+            # The namespace may have gone while others got their account, which nothing would delete then.
+            with suppress(NotFound, Forbidden):
+                await self._writer.namespaces.labels_for_create(SERVICE_ACCOUNT, namespace)
+                await self._writer.create_initial(SERVICE_ACCOUNT, DEFAULT, document, namespace=namespace)
 
 
 class _Names(KindIndex):
