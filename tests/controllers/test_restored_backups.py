@@ -9,8 +9,20 @@ from dralloc.api.resource_v1 import NO_EXECUTE
 from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import allocation, claim, device, held, request, resource_slice, taint
 from tests.support.controlled_cluster import ControlledCluster
-from tests.support.restorable_cluster import restorable_cluster
+from tests.support.restorable_cluster import RestorableServer, restorable_cluster
 from tests.support.workloads import existing, job, pod
+
+
+async def evict_again(cluster: ControlledCluster, server: RestorableServer) -> None:
+    """The controller evicts the pod, a backup undoes that, and the controller does it again."""
+    backup = await server.back_up()
+    cluster.start()
+    await cluster.settle()
+    assert (await cluster.pod("p")).is_terminating
+    await server.restore(backup)
+    assert not (await cluster.pod("p")).is_terminating
+    await cluster.settle(600)
+    assert (await cluster.pod("p")).is_terminating
 
 
 def test_a_pod_whose_eviction_from_a_device_was_undone_is_evicted_again() -> None:
@@ -20,14 +32,7 @@ def test_a_pod_whose_eviction_from_a_device_was_undone_is_evicted_again() -> Non
             tainted = resource_slice("slice", device("gpu-0", taints=(taint("faulty", "yes", NO_EXECUTE),)))
             await cluster.create(claim("c", request()), pod("p", {"gpu": existing("c")}), tainted)
             await cluster.schedule("p", "c", allocation(held("gpu-0")))
-            backup = await server.back_up()
-            cluster.start()
-            await cluster.settle()
-            assert (await cluster.pod("p")).is_terminating
-            await server.restore(backup)
-            assert not (await cluster.pod("p")).is_terminating
-            await cluster.settle(600)
-            assert (await cluster.pod("p")).is_terminating
+            await evict_again(cluster, server)
 
     run_virtual(main())
 
@@ -40,14 +45,7 @@ def test_a_pod_whose_eviction_from_a_node_was_undone_is_evicted_again() -> None:
             node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}, "spec": {"taints": taints}}
             await cluster.create(node, pod("p"))
             await cluster.bind("p")
-            backup = await server.back_up()
-            cluster.start()
-            await cluster.settle()
-            assert (await cluster.pod("p")).is_terminating
-            await server.restore(backup)
-            assert not (await cluster.pod("p")).is_terminating
-            await cluster.settle(600)
-            assert (await cluster.pod("p")).is_terminating
+            await evict_again(cluster, server)
 
     run_virtual(main())
 
