@@ -22,6 +22,7 @@ from tests.support.local_api import (
     CLAIMS,
     MERGE_PATCH,
     PODS,
+    Answer,
     LocalApi,
     local_api,
     pod_document,
@@ -58,10 +59,6 @@ async def binding(api: LocalApi, name: str = "p", node: str = "n") -> dict[str, 
     """A binding as schedulers send it."""
     uid = (await api.get(f"{PODS}/{name}"))["metadata"]["uid"]
     return {"metadata": {"uid": uid}, "target": {"kind": "Node", "name": node}}
-
-
-async def binding_call(api: LocalApi) -> tuple[str, str, dict[str, Any]]:
-    return "POST", f"{PODS}/p/binding", await binding(api)
 
 
 async def deallocate(api: LocalApi, name: str = "c") -> int:
@@ -284,6 +281,18 @@ async def reserved_for_pod(api: LocalApi) -> dict[str, Any]:
     return {"status": {"allocation": allocation(), "reservedFor": [{"resource": "pods", "name": "p", "uid": uid}]}}
 
 
+async def remove_reservation_and_bind(api: LocalApi) -> tuple[Answer, Answer]:
+    """Both at the same time, of a claim that is reserved for the pod."""
+    await api.create(CLAIMS, claim("c"))
+    await api.create(PODS, pod())
+    reserved, unreserved = await reserved_for_pod(api), {"status": {"reservedFor": None}}
+    # The first guarded write takes the fence over, and others wait for that.
+    for status in reserved, unreserved, reserved:
+        await api.patch(f"{CLAIMS}/c/status", status)
+    removal = api.call("PATCH", f"{CLAIMS}/c/status", unreserved, content_type=MERGE_PATCH)
+    return await asyncio.gather(removal, api.call("POST", f"{PODS}/p/binding", await binding(api)))
+
+
 async def allocate_and_bind(api: LocalApi) -> list[int]:
     """The codes of a batch as schedulers send it: the claim of the pod, then its binding."""
     bound, status = await binding(api), await reserved_for_pod(api)
@@ -298,14 +307,7 @@ def test_a_pod_is_not_bound_while_its_reservation_is_being_removed() -> None:
 
     async def scenario() -> None:
         async with sqlite_api() as (api, _, _):
-            await api.create(CLAIMS, claim("c"))
-            await api.create(PODS, pod())
-            reserved, nobody = await reserved_for_pod(api), {"status": {"reservedFor": None}}
-            # The first guarded write takes the fence over, and others wait for that.
-            for status in reserved, nobody, reserved:
-                await api.patch(f"{CLAIMS}/c/status", status)
-            removal = api.call("PATCH", f"{CLAIMS}/c/status", nobody, content_type=MERGE_PATCH)
-            removed, answer = await asyncio.gather(removal, api.call(*await binding_call(api)))
+            removed, answer = await remove_reservation_and_bind(api)
             assert (removed.code, answer.code) == (200, 409)
             assert "its reservation of claim c is being removed" in answer.document["message"]
 
@@ -317,13 +319,7 @@ def test_of_a_binding_and_the_removal_of_its_reservation_one_succeeds_on_etcd() 
 
     async def round_of(seed: int) -> list[int]:
         async with etcd_apis(Random(seed)) as ((api,), _):
-            await api.create(CLAIMS, claim("c"))
-            await api.create(PODS, pod())
-            reserved, nobody = await reserved_for_pod(api), {"status": {"reservedFor": None}}
-            for status in reserved, nobody, reserved:
-                await api.patch(f"{CLAIMS}/c/status", status)
-            removal = api.call("PATCH", f"{CLAIMS}/c/status", nobody, content_type=MERGE_PATCH)
-            codes = [answer.code for answer in await asyncio.gather(removal, api.call(*await binding_call(api)))]
+            codes = [answer.code for answer in await remove_reservation_and_bind(api)]
             is_bound = "nodeName" in (await api.get(f"{PODS}/p"))["spec"]
             is_reserved = "reservedFor" in (await api.get(f"{CLAIMS}/c"))["status"]
             assert is_reserved or not is_bound, f"seed {seed}: {codes}"

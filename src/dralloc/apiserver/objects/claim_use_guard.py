@@ -91,7 +91,7 @@ class ClaimUseGuard:
         self._view: GuardedView[PodUse] | None = None
         # By the keys of claims.
         self._users: defaultdict[str, Counter[tuple[BoundPod, bool]]] = defaultdict(Counter)
-        # Writes in progress: claims that are being deallocated, and those who are being removed from the `reservedFor` of one.
+        # Writes in progress: claims that are being deallocated, and consumers that are being removed from `reservedFor`.
         self._released: Counter[str] = Counter()
         self._leaving: Counter[tuple[str, str]] = Counter()
 
@@ -178,7 +178,7 @@ class ClaimUseGuard:
         return record
 
     def _users_of(self, key: str, claim: ResourceClaim) -> Iterator[BoundPod]:
-        """A pod that the claim is reserved for, or for its group, uses it, whatever has become of the claim's owner references since."""
+        """Pods that use the claim: it is their own, or reserved for them or their group, also if its owner references have changed."""
         consumers = _Consumers.of(claim)
         for pod, is_own in self._users.get(key, ()):
             if not is_own or _is_owned(claim, pod) or consumers.include(pod):

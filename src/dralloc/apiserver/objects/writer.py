@@ -130,7 +130,7 @@ class Writer:
     guards: Mapping[str, Sequence[WriteGuard]] = field(default_factory=dict)
     checks: Mapping[str, WriteCheck] = field(default_factory=dict)
     quotas: Mapping[str, QuotaGuard] = field(default_factory=dict)
-    # Asked by every edit that removes an object, whatever it is made for.
+    # Asked by every edit that removes an object.
     removals: Mapping[str, EditGuard] = field(default_factory=dict)
 
     async def create(self, target: WriteTarget, sent: SentObject, *, settles_owners: bool = False) -> Written:
