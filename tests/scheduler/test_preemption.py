@@ -194,6 +194,43 @@ async def test_a_pod_of_even_higher_priority_takes_the_nominated_room(cluster: S
     assert (strong.spec.node_name, strong.status.nominated_node_name) == ("", "")
 
 
+def test_a_nomination_is_stored_however_late_the_end_of_an_earlier_one_is_written() -> None:
+    """The next leader keeps the room for the pod only if it can read that."""
+
+    def delay_s(request: ClientRequest) -> float:
+        return 1.0 if b'"nominatedNodeName":null' in request.body else 0.0
+
+    async def main() -> None:
+        async with scheduled_cluster(
+            gates=FeatureGates.parse(GATE),
+            wrap=lambda inner: ScriptedTransport(inner, lambda _: Loss.NOTHING, delay_s),
+        ) as cluster:
+            await make_cluster(cluster)
+            await cluster.create(node("node-b"), gpus("node-b"))
+            for name in ("weak", "feeble"):
+                await make_pod(cluster, name, "low")
+            await make_pod(cluster, "strong", "middle")
+            first = (await cluster.pod("strong")).status.nominated_node_name
+            # It takes the room that becomes free there, so that the other pod is nominated for the other node.
+            await make_pod(cluster, "strongest", "high")
+            assert all([(await cluster.pod(name)).is_terminating for name in ("weak", "feeble")])
+            nominated = [(await cluster.pod(name)).status.nominated_node_name for name in ("strongest", "strong")]
+            assert nominated == [first, "node-b" if first == "node-a" else "node-a"]
+
+    run_virtual(main())
+
+
+@in_cluster(GATE)
+async def test_a_nomination_that_was_removed_while_it_is_needed_is_stored_again(cluster: ScheduledCluster) -> None:
+    """By a late write of an earlier leader, by a restored backup, or by a user."""
+    await make_cluster(cluster)
+    await make_pod(cluster, "weak", "low")
+    await make_pod(cluster, "strong", "high")
+    await cluster.client.patch(Pod, "strong", {"status": {"nominatedNodeName": None}}, subresource="status")
+    await cluster.settle()
+    assert (await cluster.pod("strong")).status.nominated_node_name == "node-a"
+
+
 @in_cluster(GATE)
 async def test_a_claim_that_another_pod_shares_is_not_worth_an_eviction(cluster: ScheduledCluster) -> None:
     await make_cluster(cluster)

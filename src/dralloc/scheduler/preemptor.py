@@ -60,8 +60,6 @@ class Preemptor:
         self._wake = wake
         # Pods with a stored nomination that is not counted yet, by UID.
         self._stored: dict[str, Pod] = {}
-        # Nominated pods that gave way, whose stored nomination is to be removed.
-        self._displaced: list[Pod] = []
         # Why pods with these requirements preempt no other pods.
         self._reasons: OrderedDict[bytes, NoPreemption] = OrderedDict()
 
@@ -71,8 +69,12 @@ class Preemptor:
             self._stored.pop(pod.metadata.uid, None)
         if after is None or after.spec.node_name or after.is_finished or after.is_terminating:
             return
-        if after.status.nominated_node_name and after.metadata.uid not in self._cluster.nominated:
+        stored, placed = after.status.nominated_node_name, self._cluster.nominated.get(after.metadata.uid)
+        if placed is None and stored:
             self._stored[after.metadata.uid] = after
+        elif placed is not None and not stored and before is not None and before.status.nominated_node_name:
+            # A late write, a restored backup or a user has removed it: a new attempt stores it again.
+            self._wake((pod_changed(pod_key(after)),))
 
     # --- An attempt -------------------------------------------------------------------------------------------------
 
@@ -168,9 +170,10 @@ class Preemptor:
     async def preempt_for_gang(self, pods: Sequence[Pod], plan: GangPreemptionPlan | None, group: str) -> str | None:
         """Writes the plan, or that the members have no nominated nodes; returns why that failed. `group` is their PodGroup."""
         places = {pod.metadata.uid: placement.node for pod, placement in plan.places} if plan is not None else {}
+        victims = plan.victims if plan is not None else ()
         for pod in pods:
             node = places.get(pod.metadata.uid, "")
-            if (failure := await self._evictor.nominate(pod, node)) is not None:
+            if (failure := await self._evictor.nominate(pod, node, evicts=bool(node and victims))) is not None:
                 return failure
         if plan is None:
             return None
@@ -211,28 +214,21 @@ class Preemptor:
             self._nominate_again(self._cluster.nominated[uid], self._cluster.withdraw(uid))
 
     def _nominate_again(self, nominated: PlacedPod, freed: Collection[ClusterEvent]) -> None:
-        """Counts the pod on its node again if it still fits there; otherwise it gives way. `freed` is what it kept from others."""
+        """Counts the pod on its node again if it still fits there; otherwise it gives way. `freed` is what it kept from others.
+
+        A pod that gives way is tried again, and only its own attempts write its nominated node: one after the other.
+        """
         other = replace(nominated.pod, status=replace(nominated.pod.status, nominated_node_name=nominated.node))
         if (placement := self._planner.awaited(other, self._clock.now())) is not None:
             self._nominate(nominated.pod, placement)
             return
-        self._displaced.append(other)
         self._wake((*freed, pod_changed(pod_key(other))))
 
     # --- Writes -----------------------------------------------------------------------------------------------------
 
-    @property
-    def has_writes(self) -> bool:
-        return bool(self._displaced)
-
-    async def write_displaced(self) -> None:
-        """Removes the stored nominations of pods that gave way. What fails is written with their next attempt."""
-        while self._displaced:
-            await self._evictor.nominate(self._displaced.pop(), "")
-
     async def preempt(self, pod: Pod, plan: PreemptionPlan) -> str | None:
         """Writes the plan; returns why that failed."""
-        if (failure := await self._evictor.nominate(pod, plan.node)) is not None:
+        if (failure := await self._evictor.nominate(pod, plan.node, evicts=bool(plan.victims))) is not None:
             return failure
         evicted, failure = await self._evict(pod, plan.victims, "pod")
         for victim in evicted:
@@ -240,7 +236,7 @@ class Preemptor:
         return failure
 
     async def drop_nomination(self, pod: Pod) -> None:
-        """Removes the stored nomination of a pod that it does not help."""
+        """Removes the stored nomination of a pod that it does not help. What fails is written with the pod's next attempt."""
         await self._evictor.nominate(pod, "")
 
 

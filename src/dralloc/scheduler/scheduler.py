@@ -282,11 +282,6 @@ class Scheduler:
             return
 
     def _attempt(self, queued: QueuedPod, tasks: asyncio.TaskGroup) -> None:
-        self._attempt_queued(queued, tasks)
-        if self._preemptor is not None and self._preemptor.has_writes:
-            tasks.create_task(self._preemptor.write_displaced())
-
-    def _attempt_queued(self, queued: QueuedPod, tasks: asyncio.TaskGroup) -> None:
         if isinstance(queued.key, PodGroupKey):
             self._gangs.attempt(queued.key, tasks)
             return

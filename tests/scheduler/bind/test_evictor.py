@@ -44,3 +44,18 @@ def test_a_group_that_has_changed_is_not_preempted() -> None:
             ]
 
     asyncio.run(main())
+
+
+def test_the_nomination_is_stored_before_an_eviction_even_if_an_old_pod_shows_it() -> None:
+    async def main() -> None:
+        async with api_application() as application:
+            calls = ApiCalls(InProcessTransport(application, token=TOKEN))
+            evictor = Evictor(calls, SystemClock())
+            created = await calls.create(PODS, pod_document("p"), namespace="default")
+            assert await evictor.nominate(created, "n") is None
+            shown = await calls.get(PODS, key_of(created))
+            assert await evictor.nominate(shown, "") is None
+            assert await evictor.nominate(shown, "n", evicts=True) is None
+            assert (await calls.get(PODS, key_of(created))).status.nominated_node_name == "n"
+
+    asyncio.run(main())

@@ -31,9 +31,12 @@ class Evictor:
         self._calls = calls
         self._clock = clock
 
-    async def nominate(self, pod: Pod, node: str) -> str | None:
-        """Stores the pod's nominated node, or that it has none; returns why that failed."""
-        if pod.status.nominated_node_name == node:
+    async def nominate(self, pod: Pod, node: str, *, evicts: bool = False) -> str | None:
+        """Stores the pod's nominated node, or that it has none; returns why that failed.
+
+        If it `evicts`, the node is written even if the pod is shown with it: the watch may not show yet that it was removed.
+        """
+        if not evicts and pod.status.nominated_node_name == node:
             return None
         try:
             # By UID alone: the pod's own conditions are written at the same time, and a late nomination keeps room for one attempt.
