@@ -13,8 +13,10 @@ from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.client.transport import ClientRequest, ClientResponse, Transport
 from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import claim, device_class, request
+from tests.support.object_graph import held_by_tasks
 from tests.support.relay_transport import RelayTransport
 from tests.support.scheduled_cluster import ScheduledCluster, gpus, in_cluster, node, our_pod, scheduled_cluster
+from tests.support.scripted_transport import Loss, ScriptedTransport
 
 GPU, NIC = "example.com/gpu", "example.com/nic"
 IMPLICIT = "deviceclass.resource.kubernetes.io/gpu"
@@ -287,3 +289,22 @@ async def test_a_claim_that_another_scheduler_left_is_deleted_first(cluster: Sch
     await cluster.settle(30)
     assert [each.metadata.name for each in await cluster.claims()] == [(await own_claim(cluster, "p")).metadata.name]
     assert not await cluster.exists(ResourceClaim, left.metadata.name)
+
+
+def test_nothing_is_kept_of_pods_that_are_deleted_between_two_attempts() -> None:
+    """Their claims are written, and their bindings are lost."""
+
+    def script(request: ClientRequest) -> Loss:
+        return Loss.REQUEST if request.path.endswith("/binding") else Loss.NOTHING
+
+    async def main() -> None:
+        async with scheduled_cluster(wrap=lambda inner: ScriptedTransport(inner, script)) as cluster:
+            await cluster.create(device_class(extended=GPU), node("a"), gpus("a", 8))
+            for number in range(5):
+                await cluster.create(gpu_pod(f"p-{number}"))
+                await cluster.settle(0.5)
+                await cluster.remove_pod(f"p-{number}")
+                await cluster.settle()
+            assert held_by_tasks()["ExtendedClaimWriter._written"] <= 1
+
+    run_virtual(main())

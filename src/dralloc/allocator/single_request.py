@@ -16,7 +16,7 @@ from dralloc.allocator.supply import Supply
 from dralloc.devices.identity import PoolId
 from dralloc.devices.taint_rules import TaintRules
 from dralloc.primitives.persistent_map import PersistentMap
-from dralloc.snapshot.cluster import NodeView, Snapshot, Strip
+from dralloc.snapshot.cluster import VIEWS_MAX, NodeView, Snapshot, Strip
 from dralloc.snapshot.node_selectors import NodeFacts
 from dralloc.snapshot.pool_usage import PoolUsage
 from dralloc.snapshot.pools import PoolSlices, PoolState
@@ -171,6 +171,8 @@ class SingleRequest:
             pools = dict.fromkeys(strip.pool_id for strip in strips or () if strip.offered)
             shared = tuple(pool_id for pool_id in pools if not snapshot.only_node(pool_id))
             known = _Known(node, snapshot.pools, snapshot.rules, view, strips, is_plain, shared)
+        if len(self._known) >= VIEWS_MAX:
+            self._known.clear()
         self._known[node.name] = known
         return known
 

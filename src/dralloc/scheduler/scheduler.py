@@ -86,7 +86,7 @@ class Scheduler:
         self._sharing = self._share_pools(calls) if settings.pool_leases is not None else None
         self._pending = PendingPods(self._watches.pods, settings.names)
         self._conditions = PodConditionWriter(calls, clock, component=NAME)
-        self._report = SchedulingReport(self._conditions, self.counters, settings.strategies)
+        self._report = SchedulingReport(self._conditions, self.counters, settings.strategies, self._exists)
         self._preemptor: Preemptor | None = None
         if "DRAPreemption" in settings.gates:
             evictor = Evictor(calls, clock)

@@ -35,7 +35,7 @@ class ExtendedClaimWriter:
         self._calls = calls
         self._cluster = cluster
         self._report = report
-        # Pods whose status we have written: the watch may not show it yet.
+        # Living pods whose status we have written: the watch may not show it yet.
         self._written: set[str] = set()
 
     async def create(self, claim: ResourceClaim) -> None:
@@ -67,6 +67,7 @@ class ExtendedClaimWriter:
         if self.is_written(pod, status):
             return
         uid = pod.metadata.uid
+        self._written &= self._cluster.living
         self._written.add(uid)
         patch = {"metadata": {"uid": uid}, "status": {"extendedResourceClaimStatus": status}}
         key = ObjectKey(pod.metadata.namespace, pod.metadata.name)

@@ -5,12 +5,14 @@ Most pods require the same of it, whatever resources and devices they request: t
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dralloc.scheduler.decide.node_fit import NodeMisfit, misfit_of_offer
 from dralloc.scheduler.decide.node_scores import RawScores, raw_scores
 from dralloc.scheduler.decide.pod_requirements import HeldClaim, PodRequirements
 from dralloc.scheduler.state.node_state import NodeOffer
+
+OFFERS_MAX: Final = 20_000
 
 
 class OfferVerdict(NamedTuple):
@@ -32,6 +34,8 @@ class OfferJudge:
     def on(self, offer: NodeOffer) -> OfferVerdict:
         known = self._known.get(offer.name)
         if known is None or known.offer is not offer:
+            if len(self._known) >= OFFERS_MAX:
+                self._known.clear()
             known = self._known[offer.name] = self._judge(offer)
         return known
 

@@ -48,6 +48,8 @@ class VictimCandidates:
         """The budgets at the beginning of a plan."""
         self._groups.clear()
         placed = self._cluster.placed_pods.by_node()
+        for empty in self._nodes.keys() - placed.keys():
+            del self._nodes[empty]
         return self._cluster.budgets.count(each.pod for pods in placed.values() for each in pods.values())
 
     def on_node(self, node: str, budgets: CountedBudgets) -> Sequence[VictimCandidate]:

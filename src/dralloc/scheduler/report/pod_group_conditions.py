@@ -38,8 +38,9 @@ class PodGroupConditionWriter:
         self._clock = clock
         self._find = find
         self._unwritten: dict[ObjectKey, _Stated] = {}
-        # By UID: the revision from which on a group shows that its condition is true, unless a restored backup has undone that.
-        self._done: dict[str, float] = {}
+        # By UID, until the watch shows it: the revision from which on a group, here its key, shows that its condition is true, unless
+        # a restored backup has undone that.
+        self._done: dict[str, tuple[ObjectKey, float]] = {}
         self._queue: WorkQueue[ObjectKey] = WorkQueue(Backoff(first_s=1.0, most_s=60.0))
 
     async def run(self) -> None:
@@ -48,12 +49,13 @@ class PodGroupConditionWriter:
 
     def report(self, group: PodGroup, reason: str, message: str) -> None:
         """States how the last attempt for the group ended; `reason` is one of the API's."""
-        uid = group.metadata.uid
-        if group.was_scheduled or revision_of(group) < self._done.get(uid, 0) or self._says(group, reason, message):
+        uid, key = group.metadata.uid, ObjectKey(group.metadata.namespace, group.metadata.name)
+        _, done = self._done.get(uid, (key, 0))
+        if group.was_scheduled or revision_of(group) < done or self._says(group, reason, message):
             return
         if reason == SCHEDULED:
-            self._done[uid] = inf
-        key = ObjectKey(group.metadata.namespace, group.metadata.name)
+            self._drop_shown()
+            self._done[uid] = key, inf
         self._unwritten[key] = _Stated(uid, group.metadata.generation, reason, message)
         self._queue.add(key)
 
@@ -79,12 +81,21 @@ class PodGroupConditionWriter:
         try:
             stored = await self._calls.patch(POD_GROUPS, key, patch, type=PatchType.STRATEGIC, subresource="status")
             if is_true:
-                self._done[stated.uid] = revision_of(stored)
+                self._done[stated.uid] = key, revision_of(stored)
         except NotFound:
             self._done.pop(stated.uid, None)
         except (ApiError, TransportError):
             self._unwritten.setdefault(key, stated)
             raise
+
+    def _drop_shown(self) -> None:
+        """Drops the oldest that the watch shows, or whose group is gone."""
+        while self._done:
+            uid, (key, done) = next(iter(self._done.items()))
+            group = self._find(key.namespace, key.name)
+            if group is not None and group.metadata.uid == uid and revision_of(group) < done:
+                return
+            del self._done[uid]
 
     def _transition_time(self, group: PodGroup, status: str) -> str:
         known = _condition_of(group)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from dralloc.allocator.diagnosis.reasons import ReasonCause
@@ -41,8 +41,14 @@ class SchedulingReport:
     """Also the binder's `BindingReporter`."""
 
     def __init__(
-        self, conditions: PodConditionWriter, counters: SchedulerMetrics, strategies: StrategySettings
+        self,
+        conditions: PodConditionWriter,
+        counters: SchedulerMetrics,
+        strategies: StrategySettings,
+        is_pending: Callable[[Pod], bool],
     ) -> None:
+        """What is reported of a pod that is not pending any more, by an attempt that outlives it, is not kept."""
+        self._is_pending = is_pending
         self._conditions = conditions
         self._counters = counters
         self._strategies = strategies
@@ -114,15 +120,17 @@ class SchedulingReport:
 
     def parked(self, pod: Pod, decision: Rejection) -> None:
         """The pod is parked; its condition may be written later or not at all."""
-        self._note(queue_key(pod), _Wait(decision.reason, decision.plugins, pod.spec.scheduler_name))
+        if self._is_pending(pod):
+            self._note(queue_key(pod), _Wait(decision.reason, decision.plugins, pod.spec.scheduler_name))
 
     def rejected(self, pod: Pod, message: str) -> bool:
         """Returns whether the message is new."""
-        return self._conditions.unscheduled(pod, UNSCHEDULABLE, message)
+        return self._is_pending(pod) and self._conditions.unscheduled(pod, UNSCHEDULABLE, message)
 
     def failed(self, pod: Pod, message: str) -> None:
-        self._note(queue_key(pod), _Wait(ReasonCause.ERROR.value, frozenset(), pod.spec.scheduler_name))
-        self._conditions.unscheduled(pod, ERROR, message)
+        if self._is_pending(pod):
+            self._note(queue_key(pod), _Wait(ReasonCause.ERROR.value, frozenset(), pod.spec.scheduler_name))
+            self._conditions.unscheduled(pod, ERROR, message)
 
     def removed(self, pod: Pod) -> None:
         """The pod is gone or has a node."""

@@ -7,7 +7,7 @@ decision whose writes fail is forgotten. No I/O: watches report changes here and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec.structs import replace
 
@@ -62,6 +62,8 @@ from dralloc.scheduler.state.volume_state import VolumePlan, VolumeState
 from dralloc.scheduler.state.watched_budgets import WatchedBudgets
 from dralloc.snapshot.cluster import Snapshot
 
+DELETED_NODES_REMEMBERED: Final = 100
+
 
 class AssumedClaim(Protocol):
     """A claim that is made with a decision (`contract.ExtendedClaim`)."""
@@ -86,6 +88,8 @@ class ClusterState:
         class_settings: Mapping[str, ClassSettings] = NO_SETTINGS,
     ) -> None:
         self.nodes: dict[str, NodeState] = {}
+        # How many nodes were deleted since readers of the changes began anew. They may remember them.
+        self._nodes_deleted = 0
         self.classes: dict[str, DeviceClass] = {}
         self.snapshot = Snapshot()
         self.changes = ChangeLog()
@@ -245,6 +249,10 @@ class ClusterState:
         del self.nodes[name]
         self.snapshot = self.snapshot.without_node(name)
         self.changes.add(NodeChanged(name))
+        self._nodes_deleted += 1
+        if self._nodes_deleted > max(len(self.nodes), DELETED_NODES_REMEMBERED):
+            self._nodes_deleted = 0
+            self.changes.add(EverythingChanged())
 
     def pod_changed(self, before: Pod | None, after: Pod | None) -> Events:
         pod = after or before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
+from itertools import count
 
 from msgspec import Struct
 
@@ -55,8 +56,9 @@ class PlacedPods:
         self._on_nodes: dict[str, dict[PodKey, PlacedPod]] = {}
         # The number of pods by priority.
         self._priorities: Counter[int] = Counter()
-        # How often the pods of a node have changed, and the pods that are terminating.
+        # The number of the last change of the pods of each node that has any, and the pods that are terminating.
         self.revisions: Counter[str] = Counter()
+        self._numbers = count(1)
         self.terminating: dict[PodKey, PlacedPod] = {}
 
     def on_node(self, node: str) -> Mapping[PodKey, PlacedPod]:
@@ -108,24 +110,25 @@ class PlacedPods:
 
     def remove(self, key: PodKey) -> PlacedPod:
         pod = self._pods.pop(key)
-        self.revisions[pod.node] += 1
         self.terminating.pop(key, None)
         del self._on_nodes[pod.node][key]
-        if not self._on_nodes[pod.node]:
-            del self._on_nodes[pod.node]
         self._count_priority(pod.priority, -1)
         for claim_id in pod.claims:
             users = self._users[claim_id]
             users.remove(key)
             if not users:
                 del self._users[claim_id]
-        self._loads[pod.node] = self.load(pod.node).minus(pod.needs)
+        if self._on_nodes[pod.node]:
+            self.revisions[pod.node] = next(self._numbers)
+            self._loads[pod.node] = self.load(pod.node).minus(pod.needs)
+        else:
+            del self._on_nodes[pod.node], self.revisions[pod.node], self._loads[pod.node]
         return pod
 
     def _set(self, key: PodKey, pod: PlacedPod) -> None:
         self._pods[key] = pod
         self._on_nodes.setdefault(pod.node, {})[key] = pod
-        self.revisions[pod.node] += 1
+        self.revisions[pod.node] = next(self._numbers)
         if pod.pod.is_terminating:
             self.terminating[key] = pod
 
