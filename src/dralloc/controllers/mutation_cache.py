@@ -21,6 +21,7 @@ class MutationCache(Generic[Object]):
 
     def __init__(self, informer: Informer[Object]) -> None:
         self._informer = informer
+        # With the time until which each is kept, the earliest first.
         self._written: dict[ObjectKey, tuple[Object, float]] = {}
         informer.subscribe(self._learn)
         informer.subscribe_to_lists(self._forget)
@@ -42,8 +43,18 @@ class MutationCache(Generic[Object]):
     def keep_read(self, item: Object) -> None:
         """Remember an object that was read. A restored backup can bring back one that is older than the latest list."""
         key, known = key_of(item), self._informer.get(item.metadata.name, item.metadata.namespace)
-        if known is None or _revision(known) < _revision(item):
-            self._written[key] = (item, asyncio.get_running_loop().time() + KEPT_S)
+        if not _is_removed(item) and (known is None or _revision(known) < _revision(item)):
+            now_s = asyncio.get_running_loop().time()
+            self._drop_old(now_s)
+            self._written.pop(key, None)
+            self._written[key] = (item, now_s + KEPT_S)
+
+    def _drop_old(self, now_s: float) -> None:
+        while self._written:
+            oldest, (_, until_s) = next(iter(self._written.items()))
+            if until_s > now_s:
+                return
+            del self._written[oldest]
 
     def _forget(self, revision: int) -> None:
         """After a list that is the truth up to the revision, an older write is in the list, or was undone by a restored backup."""
@@ -58,6 +69,13 @@ class MutationCache(Generic[Object]):
         written = self._written.get(key)
         if written is not None and (after is None or _revision(after) >= _revision(written[0])):
             del self._written[key]
+
+
+def _is_removed(item: Object) -> bool:
+    """True for the answer to a write that has removed the object. The informer may have shown that before the answer came."""
+    metadata = item.metadata
+    is_deleted = metadata.deletion_timestamp is not None
+    return is_deleted and not metadata.finalizers and not metadata.deletion_grace_period_seconds
 
 
 def _revision(item: Object) -> int:

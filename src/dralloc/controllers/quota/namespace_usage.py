@@ -48,7 +48,7 @@ class NamespaceUsage:
         self._object_names.add(name)
 
     def change_object(self, name: str, namespace: str, by: int) -> None:
-        self._objects[namespace][name] += by
+        _add(self._objects, namespace, name, by)
 
     def change_pod(self, before: Pod | None, after: Pod | None) -> bool:
         """Apply a change of a pod to its extended resources; returns True if the usage may have changed."""
@@ -91,9 +91,8 @@ class NamespaceUsage:
                 del self._owned[owner.uid]
 
     def _add(self, namespace: str, charges: Charges, sign: int) -> None:
-        totals = self._charged[namespace]
         for name, amount in charges.items():
-            totals[name] += sign * amount
+            _add(self._charged, namespace, name, sign * amount)
 
     def change_class(self, before: DeviceClass | None, after: DeviceClass | None) -> bool:
         """Apply a change of a class; returns True if all claims must be counted again."""
@@ -120,3 +119,13 @@ class NamespaceUsage:
             pod_usage=pod.extended_usage if pod is not None and pod.covers(claim) else {},
         )
         return counts_of_claim(claim, facts)
+
+
+def _add(totals: defaultdict[str, Counter[str]], namespace: str, name: str, amount: int) -> None:
+    """Add to the total. Namespaces come and go, so that nothing is kept of one that uses nothing."""
+    of_namespace = totals[namespace]
+    of_namespace[name] += amount
+    if not of_namespace[name]:
+        del of_namespace[name]
+        if not of_namespace:
+            del totals[namespace]
