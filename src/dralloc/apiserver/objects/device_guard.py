@@ -189,6 +189,8 @@ class _Slices:
         before = self._by_key.pop(key, None)
         if before is not None:
             del self._pools[before.pool_id][key]
+            if not self._pools[before.pool_id]:
+                del self._pools[before.pool_id]
         if record is not None:
             now = self._by_key[key] = self._read(record)
             self._pools[now.pool_id][key] = now

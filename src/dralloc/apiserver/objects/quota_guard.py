@@ -71,6 +71,8 @@ class QuotaGuard:
             return None
         await self._classes.ready()
         usage = await self._ready_usage(namespace)
+        # As they are now: quotas come and go meanwhile.
+        quotas = self._limits.by_namespace.get(namespace, {})
         charge = self.charge_of(new)
         for name, hard in quotas.items():
             if excess := find_excess(hard, self._used(usage, charge.amounts), charge.amounts):
@@ -91,6 +93,9 @@ class QuotaGuard:
         """What is used, when this is up to date in both guards. The caller then decides at once."""
         # Pods first: what a claim is charged may depend on its pod.
         guards = [self] if self._other is None else sorted((self, self._other), key=lambda each: each.kind is not POD)
+        for guard in guards:
+            if namespace not in guard._namespaces:
+                await guard._forget_unlimited()
         usages = [guard.usage_of(namespace) for guard in guards]
         for usage in usages:
             usage.waiting += 1
@@ -111,15 +116,15 @@ class QuotaGuard:
     async def record_use(self, key: str, write: WriteQuota) -> None:
         """Write what is used, with the held charges of the object, to the status of the quotas that limit it."""
         namespace = namespace_of(self._kind, key)
-        quotas, usage = self._limits.by_namespace.get(namespace), self._namespaces.get(namespace)
+        usage = self._namespaces.get(namespace)
         charge = usage.objects.ledger.find(key) if usage is not None else None
-        if not quotas or usage is None or charge is None:
+        if usage is None or charge is None:
             return
         names = charge.amounts.keys()
         # One write at a time: it has the charges of all that wait.
         async with usage.writing:
             # Quotas come and go meanwhile.
-            for quota, hard in tuple(quotas.items()):
+            for quota, hard in tuple(self._limits.by_namespace.get(namespace, {}).items()):
                 now = self._used(usage, names)
                 used = {name: now[name].exact_text for name in names if name in hard and name in now}
                 if used:
@@ -160,6 +165,11 @@ class QuotaGuard:
     @property
     def kind(self) -> Kind:
         return self._kind
+
+    async def _forget_unlimited(self) -> None:
+        """Stop to count in namespaces without a quota, most of which are gone: nothing is created there any more."""
+        for namespace in self._namespaces.keys() - self._limits.by_namespace.keys():
+            await self._forget(namespace)
 
     async def _forget(self, namespace: str) -> None:
         usage = self._namespaces.get(namespace)
@@ -205,12 +215,15 @@ class QuotaLimits(KindIndex):
         self.by_namespace.clear()
 
     def _learn(self, key: str, record: Record | None) -> None:
-        limits = self.by_namespace[namespace_of(RESOURCE_QUOTA, key)]
+        namespace = namespace_of(RESOURCE_QUOTA, key)
+        limits = self.by_namespace[namespace]
         limits.pop(name_of(key), None)
         if record is not None:
             quota = from_stored(RESOURCE_QUOTA, record.value)
             assert isinstance(quota, UnstructuredObject), "quotas are modelled in part"
             limits[name_of(key)] = view(quota, ResourceQuota).spec.hard
+        if not limits:
+            del self.by_namespace[namespace]
 
 
 class ExtendedResourceNames(KindIndex):
