@@ -291,7 +291,7 @@ def test_a_binding_that_is_tried_although_a_claim_before_it_was_not_written(monk
         batch: write_batches._RunningBatch,
         write: BatchedWrite,
         earlier: Sequence[write_batches._RunningWrite],
-        queued: asyncio.Future[None] | None,
+        queued: asyncio.Future[int | None] | None,
     ) -> HttpResponse:
         if earlier:
             await asyncio.wait([each.task for each in earlier])

@@ -49,12 +49,17 @@ def following(record: Record) -> tuple[Fence, ...]:
 
 async def queue_update(store: SqliteStore, record: Record, value: bytes) -> asyncio.Task[Record]:
     """Returns when the write is queued."""
-    queued = asyncio.Event()
-    write = store.update(record.key, value, expected_revision=record.revision, on_queued=queued.set)
+    return (await queue_numbered(store, record, value))[0]
+
+
+async def queue_numbered(store: SqliteStore, record: Record, value: bytes) -> tuple[asyncio.Task[Record], int]:
+    """Returns when the write is queued, with the number of the queue."""
+    queued: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    write = store.update(record.key, value, expected_revision=record.revision, on_queued=queued.set_result)
     task = asyncio.create_task(write)
-    await queued.wait()
+    number = await queued
     assert not task.done()
-    return task
+    return task, number
 
 
 @on_a_simulated_disk
@@ -118,3 +123,28 @@ async def test_a_write_that_waits_for_another_is_decided_again_if_what_it_follow
     waiting = store.update("/b", b"2", expected_revision=second.revision, fences=following(shown))
     outcomes = await asyncio.gather(one, other, waiting, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [StoreFull, StoreFull, FenceMoved]
+
+
+@on_a_simulated_disk
+async def test_a_write_that_follows_a_queue_is_stored_after_what_is_in_it(opened: OpenStore) -> None:
+    """Also if the records have changed again since."""
+    store = opened.store
+    first, second = await store.create("/a", b"1"), await store.create("/b", b"1")
+    write, number = await queue_numbered(store, first, b"2")
+    early = await store.update("/b", b"2", expected_revision=second.revision, follows={number})
+    assert write.done()
+    await store.update("/a", b"3", expected_revision=(await write).revision)
+    await store.update("/b", b"3", expected_revision=early.revision, follows={number})
+
+
+@on_a_simulated_disk
+async def test_a_write_that_follows_a_lost_queue_is_not_stored(opened: OpenStore) -> None:
+    store, disk = opened
+    first, second = await store.create("/a", b"1"), await store.create("/b", b"1")
+    disk.is_full = True
+    write, number = await queue_numbered(store, first, LARGE)
+    assert [type(each) for each in await asyncio.gather(write, return_exceptions=True)] == [StoreFull]
+    disk.is_full = False
+    with pytest.raises(FenceMoved):
+        await store.update("/b", b"2", expected_revision=second.revision, follows={number})
+    assert await store.get("/b") == second

@@ -6,7 +6,7 @@ stale reads, wrong conflicts and lists that mix revisions, whichever store is be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from dralloc.simulator.history import CommittedChange, PrefixLog, StoredVersion, StoreHistory, resource_of_key
 from dralloc.store.errors import FenceMoved, KeyExists, RevisionConflict
@@ -76,13 +76,14 @@ class RecordedStore(Store):
         *,
         expected_revision: int,
         fences: Sequence[Fence] = (),
-        on_queued: Callable[[], None] | None = None,
+        on_queued: Callable[[int], None] | None = None,
+        follows: Collection[int] = (),
     ) -> Record:
         call = _Call(self._history, key)
         self._history.intend(key, expected_revision, value)
         try:
             record = await self._inner.update(
-                key, value, expected_revision=expected_revision, fences=fences, on_queued=on_queued
+                key, value, expected_revision=expected_revision, fences=fences, on_queued=on_queued, follows=follows
             )
         except RevisionConflict as error:
             self._history.withdraw(key, expected_revision, value)

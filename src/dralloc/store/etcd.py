@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Self
 
 from dralloc.primitives.clock import Clock
@@ -135,7 +135,8 @@ class EtcdStore(Store):
         *,
         expected_revision: int,
         fences: Sequence[Fence] = (),
-        on_queued: Callable[[], None] | None = None,  # noqa: ARG002
+        on_queued: Callable[[int], None] | None = None,  # noqa: ARG002
+        follows: Collection[int] = (),  # noqa: ARG002
     ) -> Record:
         assert expected_revision != ABSENT, "an update replaces a record"
         put = _put(self._keys.encode(key), value)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -186,11 +186,14 @@ class Store(ABC):
         *,
         expected_revision: int,
         fences: Sequence[Fence] = (),
-        on_queued: Callable[[], None] | None = None,
+        on_queued: Callable[[int], None] | None = None,
+        follows: Collection[int] = (),
     ) -> Record:
         """Replaces the record that was written at that revision; raises RevisionConflict or FenceMoved.
 
-        `on_queued` is called when `get_queued` shows the new record, by stores in which that is before it is stored.
+        `on_queued` is called when `get_queued` shows the new record, by stores in which that is before it is stored, with the number of
+        the queue. A write that `follows` the queue is stored after all that is in it, or not at all: a queue that is lost has a successor
+        with another number.
         """
 
     @abstractmethod

@@ -45,6 +45,8 @@ class SqliteStore(LocalStore):
         self._last_revision = revisioned.revision
         self._pending: dict[str, StoreEvent] = {}
         self._queue: list[_QueuedWrite] = []
+        # Another one after each failed commit, which loses what is queued.
+        self._queue_number = 0
         self._compactions: deque[Compaction] = deque()
         self._work = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -108,13 +110,14 @@ class SqliteStore(LocalStore):
         self._queue.append(_QueuedWrite(event, done))
         self._work.set()
         if change.on_queued is not None:
-            change.on_queued()
+            change.on_queued(self._queue_number)
         await done
         return event
 
     def _decide(self, change: ProposedWrite) -> StoreEvent | None:
         """Returns the event of the change; None if that depends on an uncommitted write."""
-        if any(self._newest(record.key) is not record for record in change.queued):
+        is_lost = any(number != self._queue_number for number in change.follows)
+        if is_lost or any(self._newest(record.key) is not record for record in change.queued):
             raise FenceMoved(change.key)
         revision = self._last_revision + 1
         pending = self._pending.get(change.key)
@@ -210,6 +213,7 @@ class SqliteStore(LocalStore):
         """Resolves the writers' futures."""
         if error is not None:
             self._queue = []
+            self._queue_number += 1
             self._pending = {}
             self._last_revision = self._map.revision
         for write in writes:

@@ -171,7 +171,7 @@ class FailsOnce(SqliteStore):
         return await super().update(key, value, **more)
 
 
-@pytest.mark.parametrize(("path", "states_uid"), [("c", True), ("c/status", False)])
+@pytest.mark.parametrize(("path", "states_uid"), [("c", True), ("c/status", False), ("c/status", True)])
 def test_a_binding_is_not_stored_if_what_it_follows_was_queued_and_not_stored(path: str, *, states_uid: bool) -> None:
     """The guard of bindings would not refuse it: the pod does not use what was changed, or its binding is not a scheduler's."""
 

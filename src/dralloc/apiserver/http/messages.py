@@ -6,7 +6,7 @@ The network side (`application`) and in-process clients use the same pair, so bo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from functools import lru_cache
 from typing import Final, Protocol
 from urllib.parse import parse_qsl
@@ -42,8 +42,10 @@ class HttpRequest(Struct, gc=False):
     raw_query: bytes = b""
     # All headers of a request for an upgrade, also repeated ones; other requests have none here.
     upgrade: tuple[tuple[bytes, bytes], ...] = ()
-    # Of a change that others wait for: called when those that begin now are stored after it, or not at all.
-    on_queued: Callable[[], None] | None = None
+    # Of a change that others wait for: called when those that follow the queue with this number are stored after it, or not at all.
+    on_queued: Callable[[int], None] | None = None
+    # The numbers of the queues that the change follows (see `Store.update`).
+    follows: Collection[int] = ()
 
     def header(self, name: bytes) -> str:
         return self.headers.get(name, b"").decode("latin-1")

@@ -322,7 +322,8 @@ class ResourceEndpoints:
     async def _bound(self, request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         self._nodes.check_write(request.user, CREATE, POD, subresource="binding", namespace=namespace, name=name)
         options = write_options(request.query, "CreateOptions")
-        await self._pods.bind(namespace, name, await read_document(request, *BINDING), dry_run=options.dry_run)
+        binding = await read_document(request, *BINDING)
+        await self._pods.bind(namespace, name, binding, dry_run=options.dry_run, follows=request.follows)
         return status_response(success_status(201))
 
     async def _evict(self, request: HttpRequest, _: ApiResource, path: ResourcePath) -> HttpResponse:

@@ -5,15 +5,15 @@
 
 Each write is a request of its own: authorized, audited, admitted, guarded and stored as if it had come alone, with a response of its
 own. They run at the same time, so their order is not defined, and one that fails does not stop the others, except those that are to
-run `after` it: a write begins when those that it names have succeeded, and gets 424 if one has failed. A scheduler's binding begins
-already when the claims that it names are queued in the store, so that one commit stores all of them: it is stored after them, or not at
-all. If the objects in the responses are large together, writes that have not begun get 429.
+run `after` it: a write begins when those that it names have succeeded, and gets 424 if one has failed. A binding begins already when the
+statuses of claims that it names are queued in the store, so that one commit stores all of them: it is stored after them, or not at all.
+If the objects in the responses are large together, writes that have not begun get 429.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -50,6 +50,7 @@ WRITES_MAX: Final = 128
 # A few bytes can ask for a large object. Longer answers are sent in pieces, and with so many bytes in them nothing more is begun.
 WHOLE_BYTES_MAX: Final = 256 * 1024
 ANSWERS_BYTES_MAX: Final = 4 * 1024 * 1024
+CONFLICT: Final = 409
 METHODS: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 # Those that write, and answer with one object.
 SUBRESOURCES: Final = frozenset({"", "status", "binding"})
@@ -57,17 +58,7 @@ SUBRESOURCES: Final = frozenset({"", "status", "binding"})
 HandleRequest = Callable[[HttpRequest], Awaitable[HttpResponse]]
 
 
-class _Identity(msgspec.Struct, frozen=True, gc=False):
-    uid: str = ""
-
-
-class _Binding(msgspec.Struct, frozen=True, gc=False):
-    metadata: _Identity = _Identity()
-
-
 _BATCH: Final = msgspec.json.Decoder(WriteBatch)
-_BINDING: Final = msgspec.json.Decoder(_Binding)
-_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 async def answer(request: HttpRequest, handle: HandleRequest) -> HttpResponse:
@@ -101,7 +92,7 @@ async def answer(request: HttpRequest, handle: HandleRequest) -> HttpResponse:
 def _read(body: bytes) -> WriteBatch:
     try:
         batch = _BATCH.decode(body)
-    except _UNREADABLE as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequest(f"the body is not a batch of requests: {error}") from None
     if len(batch.requests) > WRITES_MAX:
         raise BadRequest(f"a batch has at most {WRITES_MAX} requests, and this one has {len(batch.requests)}")
@@ -113,16 +104,21 @@ def _read(body: bytes) -> WriteBatch:
 
 class _RunningWrite(NamedTuple):
     task: asyncio.Task[HttpResponse]
-    # Done when the write is queued in the store, or has ended; None if no other write follows it.
-    queued: asyncio.Future[None] | None
+    # The number of the store's queue that the write is in; None if it has ended without one. There is none if no other write follows it.
+    queued: asyncio.Future[int | None] | None
 
-    async def succeeds(self, *, is_queued_enough: bool) -> bool:
-        """False if the write has failed. One that is queued succeeds, or what is queued after it fails, too."""
-        if is_queued_enough and self.queued is not None:
-            await self.queued
-            if not self.task.done():
-                return True
-        return (await self.task).status < 400
+    async def queue(self) -> int | None:
+        """The queue that the write is in; None if it has succeeded. Raises `FailedDependency`."""
+        number = await self.queued if self.queued is not None else None
+        if number is not None and not self.task.done():
+            return number
+        await self.succeed()
+        return None
+
+    async def succeed(self) -> None:
+        """Wait until the write has succeeded; raises `FailedDependency`."""
+        if (await self.task).status >= 400:
+            raise FailedDependency("not tried: a request of the batch that had to succeed before it failed")
 
 
 class _RunningBatch:
@@ -133,7 +129,7 @@ class _RunningBatch:
         self.answered_bytes = 0
 
     async def answer_one(
-        self, write: BatchedWrite, earlier: Sequence[_RunningWrite], queued: asyncio.Future[None] | None
+        self, write: BatchedWrite, earlier: Sequence[_RunningWrite], queued: asyncio.Future[int | None] | None
     ) -> HttpResponse:
         on_queued = None if queued is None else partial(_set_done, queued)
         try:
@@ -142,28 +138,38 @@ class _RunningBatch:
             response = status_response(status_of(error))
         finally:
             if on_queued is not None:
-                on_queued()
+                on_queued(None)
         self.answered_bytes += len(response.body)
         return response
 
     async def _answer_one(
-        self, write: BatchedWrite, earlier: Sequence[_RunningWrite], on_queued: Callable[[], None] | None
+        self, write: BatchedWrite, earlier: Sequence[_RunningWrite], on_queued: Callable[[int], None] | None
     ) -> HttpResponse:
         """The response to a write, which waits for its own turn: what it takes counts before the next one begins."""
         path = parse_path(write.path)
         if not isinstance(path, ResourcePath) or not _may_contain(write.method, path):
             raise MethodNotAllowed(f"a batch cannot contain {write.method} {write.path}")
-        is_queued_enough = bool(earlier) and path.subresource == "binding" and _states_uid(write.body)
+        follows: set[int] = set()
         for each in earlier:
-            if not await each.succeeds(is_queued_enough=is_queued_enough):
-                raise FailedDependency("not tried: a request of the batch that had to succeed before it failed")
+            if path.subresource != "binding":
+                await each.succeed()
+            elif (number := await each.queue()) is not None:
+                follows.add(number)
         await next_turn()
         if self.answered_bytes > ANSWERS_BYTES_MAX:
             why = "the responses to this batch are large, please try again later"
             raise TooManyRequests(why, details=ErrorDetails(retry_after_s=1))
-        return await metered(self._handle(self._request_of(write, on_queued if _is_claim_status(path) else None)))
+        request = self._request_of(write, on_queued if _is_claim_status(path) else None, follows)
+        response = await metered(self._handle(request))
+        if follows and response.status == CONFLICT:
+            # The reason may be that what it follows was not stored. Other errors of the store do not say that the binding was not.
+            for each in earlier:
+                await each.succeed()
+        return response
 
-    def _request_of(self, write: BatchedWrite, on_queued: Callable[[], None] | None) -> HttpRequest:
+    def _request_of(
+        self, write: BatchedWrite, on_queued: Callable[[int], None] | None, follows: Collection[int]
+    ) -> HttpRequest:
         headers = {
             b"accept": b"application/json",
             b"content-type": write.content_type.encode(),
@@ -179,25 +185,18 @@ class _RunningBatch:
             impersonator=self._batch.impersonator,
             source_ip=self._batch.source_ip,
             on_queued=on_queued,
+            follows=follows,
         )
 
 
-def _set_done(future: asyncio.Future[None]) -> None:
+def _set_done(future: asyncio.Future[int | None], queue: int | None) -> None:
     if not future.done():
-        future.set_result(None)
+        future.set_result(queue)
 
 
 def _is_claim_status(path: ResourcePath) -> bool:
     """Only claims are read by the guard of bindings as they are queued: what follows other writes needs them to be stored."""
     return (path.group, path.resource, path.subresource) == (RESOURCE_CLAIM.group, RESOURCE_CLAIM.plural, "status")
-
-
-def _states_uid(binding: bytes) -> bool:
-    """True for the binding of a scheduler. The guard does not ask for the claims of others."""
-    try:
-        return bool(_BINDING.decode(binding).metadata.uid)
-    except _UNREADABLE:
-        return False
 
 
 async def _pieces(responses: Sequence[HttpResponse]) -> AsyncGenerator[bytes, None]:

@@ -27,8 +27,8 @@ class WriteTarget(Struct, frozen=True, kw_only=True, gc=False):
     # The client named itself, so its fields are recorded from the create on.
     manager_named: bool = False
     dry_run: bool = False
-    # Called when writes that begin now are stored after a change of the object, or not at all (see `Store.update`).
-    on_queued: Callable[[], None] | None = None
+    # Called when a change of the object is queued (see `Store.update`).
+    on_queued: Callable[[int], None] | None = None
 
     @property
     def kind(self) -> Kind:

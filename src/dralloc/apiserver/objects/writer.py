@@ -8,7 +8,7 @@ A write that loses a race is repeated on the newer record, unless the client sta
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -217,6 +217,7 @@ class Writer:
         known: Record | None = None,
         guard: EditGuard | None = None,
         dry_run: bool = False,
+        follows: Collection[int] = (),
     ) -> Written:
         """Change or remove a stored object as the server itself does. `edit` gets the document with type and resourceVersion.
 
@@ -231,7 +232,7 @@ class Writer:
             asked = self.removals.get(kind.resource) if removed else guard
             hold = await asked(key, stored) if asked is not None else None
             with Holds(() if hold is None else (hold,)) as held:
-                revision = await self._replace(record, stored, held.fences, removes=removed)
+                revision = await self._replace(record, stored, held.fences, removes=removed, follows=follows)
                 held.keep(revision)
             return Written(stored, revision, removed=removed)
 
@@ -315,12 +316,15 @@ class Writer:
         fences: Sequence[Fence] = (),
         *,
         removes: bool,
-        on_queued: Callable[[], None] | None = None,
+        on_queued: Callable[[int], None] | None = None,
+        follows: Collection[int] = (),
     ) -> int:
         key, expected = record.key, record.revision
         if removes:
             return await self.store.delete(key, expected_revision=expected, fences=fences)
-        written = await self.store.update(key, stored, expected_revision=expected, fences=fences, on_queued=on_queued)
+        written = await self.store.update(
+            key, stored, expected_revision=expected, fences=fences, on_queued=on_queued, follows=follows
+        )
         return written.revision
 
     # --- admission ------------------------------------------------------------------------------------------
