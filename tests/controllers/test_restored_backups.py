@@ -89,6 +89,25 @@ def test_a_pod_of_a_job_counts_once_that_a_backup_brings_back() -> None:
     run_virtual(main())
 
 
+def test_pods_that_a_job_deletes_have_not_failed_after_a_restore() -> None:
+    async def main() -> None:
+        async with restorable_cluster(only=("jobs",)) as (cluster, server):
+            await cluster.create(job("j", parallelism=1, completions=1, backoffLimit=0))
+            await cluster.settle()
+            (leaving,) = await cluster.client.list(Pod)
+            await cluster.bind(leaving.metadata.name)
+            await cluster.client.patch(Job, "j", {"spec": {"parallelism": 0}})
+            await cluster.settle()
+            await server.restore(await server.back_up())
+            await cluster.settle(30)
+            await cluster.remove_pod(leaving.metadata.name)
+            await cluster.settle()
+            status = (await cluster.client.get(Job, "j")).status
+            assert (status.active, status.failed, status.conditions) == (0, 0, ())
+
+    run_virtual(main())
+
+
 def test_pods_of_a_silent_node_are_not_ready_after_a_restore() -> None:
     async def main() -> None:
         async with restorable_cluster(only=("node-lifecycle",)) as (cluster, server):

@@ -21,10 +21,15 @@ async def disrupt(calls: ApiCalls, pod: Pod, reason: str, message: str, now: dat
 
     Raises Conflict if the pod has changed since it was read.
     """
-    if not any(entry.type == _TYPE and entry.reason == reason for entry in pod.status.conditions):
+    if not is_target(pod, reason):
         condition = disruption_target(reason, message, now)
         pod = await patch_status(calls, pod, {"conditions": [condition]})
     await calls.delete_unchanged(_PODS, pod)
+
+
+def is_target(pod: Pod, reason: str) -> bool:
+    """True if the pod has the condition with this reason: it was deleted for it, or is about to be."""
+    return any(entry.type == _TYPE and entry.reason == reason for entry in pod.status.conditions)
 
 
 def disruption_target(reason: str, message: str, now: datetime) -> dict[str, str]:

@@ -525,22 +525,34 @@ def test_a_pod_that_is_being_deleted_counts_once_after_a_restart() -> None:
     play(scenario)
 
 
-def test_pods_that_a_suspended_job_deletes_have_not_failed_after_a_restart() -> None:
+@pytest.mark.parametrize(
+    ("change", "undo"),
+    [
+        pytest.param({"suspend": True}, {"suspend": False}, id="suspended"),
+        pytest.param({"parallelism": 0}, {"parallelism": 2}, id="reduced"),
+    ],
+)
+@pytest.mark.parametrize("phase", ["Running", FAILED], ids=["stopping", "stopped"])
+def test_pods_that_a_job_deletes_have_not_failed_after_a_restart(
+    change: dict[str, Any], undo: dict[str, Any], phase: str
+) -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         await cluster.client.create(job("j", parallelism=2, completions=2, backoffLimit=0))
         await cluster.settle()
         for pod in await active_pods(cluster):
             await cluster.bind(pod.metadata.name)
-        await cluster.client.patch(Job, "j", {"spec": {"suspend": True}})
+        await cluster.client.patch(Job, "j", {"spec": change})
         await cluster.settle()
         leaving = await cluster.client.list(Pod)
         assert [pod.is_terminating for pod in leaving] == [True, True]
         await cluster.kill()
+        for pod in leaving:
+            await cluster.end_pod(pod.metadata.name, phase)
         cluster.start()
         await cluster.settle()
         for pod in leaving:
             await cluster.remove_pod(pod.metadata.name)
-        await cluster.client.patch(Job, "j", {"spec": {"suspend": False}})
+        await cluster.client.patch(Job, "j", {"spec": undo})
         await cluster.settle(60)
         assert await status_of(cluster) == (2, 0, 0)
 

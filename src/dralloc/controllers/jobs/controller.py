@@ -189,7 +189,7 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
         known = pool.view_of(job)
         if known.spec.managed_by not in MANAGERS:
             return PlannedActions()
-        pool.tracker.adopt(known.status, is_suspended=bool(known.spec.suspend))
+        pool.tracker.adopt(known.status)
         group = self._plan_group(known, pool)
         if not group.is_ready:
             return PlannedActions([JobStep(job, action) for action in group.actions], GROUP_CHECK_S)

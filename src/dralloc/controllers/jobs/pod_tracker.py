@@ -15,10 +15,13 @@ from typing import Final, NamedTuple
 
 from dralloc.api.batch_v1 import JobStatus
 from dralloc.api.pod_v1 import SUCCEEDED, Pod
+from dralloc.client.pod_disruption import is_target
 from dralloc.controllers.jobs.completion_indexes import parse_indexes
 from dralloc.primitives.whole_numbers import whole_number
 
 COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+# Why a job deletes a pod, as the pod's condition says: a controller that starts later knows by it that the pod has not failed.
+DISMISSAL: Final = "DeletionByJobController"
 
 # A created pod that the informer does not show for so long was deleted unseen.
 EXPECTED_MAX: Final = timedelta(seconds=60)
@@ -54,7 +57,7 @@ class PodTracker:
     live: Counter[PodOutcome] = field(default_factory=Counter)
     # Outcomes of deleted pods.
     deleted: Counter[PodOutcome] = field(default_factory=Counter)
-    # The UIDs of pods that the job deletes.
+    # The UIDs of pods that the job deletes. The informer may miss the condition that says so, if a list follows the deletion.
     dismissed: set[str] = field(default_factory=set)
     # The names of created pods that the informer does not show yet, and until when they are expected.
     expected: dict[str, datetime] = field(default_factory=dict)
@@ -63,26 +66,14 @@ class PodTracker:
     slots: IndexSlots = field(default_factory=lambda: IndexSlots())
     is_adopted: bool = False
 
-    def adopt(self, status: JobStatus, *, is_suspended: bool = False) -> None:
-        """Start from the counts in the status: pods that it counts and that do not exist were deleted.
-
-        Those of a suspended job that are being deleted were deleted by an earlier controller, which knew them.
-        """
+    def adopt(self, status: JobStatus) -> None:
+        """Start from the counts in the status: pods that it counts and that do not exist were deleted."""
         if not self.is_adopted:
             self.is_adopted = True
-            if is_suspended:
-                self._dismiss_terminating()
             self._adopt(PodOutcome.SUCCEEDED, status.succeeded - self.live[PodOutcome.SUCCEEDED])
             existing = self.live[PodOutcome.FAILED] + self.live[PodOutcome.TERMINATING]
             self._adopt(PodOutcome.FAILED, status.failed - existing)
             self.slots.succeeded |= parse_indexes(status.completed_indexes)
-
-    def _dismiss_terminating(self) -> None:
-        for uid in [uid for uid, outcome in self.outcomes.items() if outcome is PodOutcome.TERMINATING]:
-            self.outcomes[uid] = PodOutcome.DISMISSED
-            self.live[PodOutcome.TERMINATING] -= 1
-            self.live[PodOutcome.DISMISSED] += 1
-            self.dismissed.add(uid)
 
     def _adopt(self, outcome: PodOutcome, deleted: int) -> None:
         self.deleted[outcome] = max(self.deleted[outcome], deleted)
@@ -132,6 +123,8 @@ class PodTracker:
     def put(self, pod: Pod, now: datetime) -> None:
         """The pod was added or changed."""
         metadata = pod.metadata
+        if is_target(pod, DISMISSAL):
+            self.dismissed.add(metadata.uid)
         was = self.outcomes.get(metadata.uid)
         outcome = self._outcome(pod, was)
         if was is None:

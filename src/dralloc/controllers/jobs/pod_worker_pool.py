@@ -16,15 +16,18 @@ from dralloc.api.unstructured_object import UnstructuredObject, view
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
+from dralloc.client.pod_disruption import disrupt
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.controllers.jobs.plan import INDEXED
 from dralloc.controllers.jobs.pod_template import PodNames, pod_document
-from dralloc.controllers.jobs.pod_tracker import PodTracker
+from dralloc.controllers.jobs.pod_tracker import DISMISSAL, PodTracker
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import AlreadyExists, ApiError, NotFound
 
 PODS: Final = resource_for(Pod)
+
+DISMISSAL_MESSAGE: Final = "Job controller: deleting a pod that the job no longer needs"
 
 # Concurrent requests of one job.
 CONCURRENCY_MAX: Final = 32
@@ -109,7 +112,7 @@ class PodWorkerPool:
         async def delete_pod(pod: Pod) -> None:
             self.tracker.dismissed.add(pod.metadata.uid)
             with suppress(NotFound):
-                await self.calls.delete_unchanged(PODS, pod)
+                await disrupt(self.calls, pod, DISMISSAL, DISMISSAL_MESSAGE, self.clock.now())
 
         await _many(delete_pod, active[:count])
 
