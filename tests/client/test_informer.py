@@ -24,6 +24,7 @@ from dralloc.client.typed_resource import ObjectKey
 from dralloc.simulator.network import Faults
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.store.interface import HistoryLimits
+from dralloc.store.new_history import HISTORY_GAP
 from tests.support.api_server import TOKEN, api_application
 from tests.support.faulty_transport import FaultyTransport
 
@@ -72,7 +73,7 @@ def test_two_informers_share_a_history_until_one_has_noticed_a_restore() -> None
     pods.newest_revision = 90_000_000
     claims.reach(90_000_000)
     assert pods.shares_history(claims), "one of them was started later"
-    restored = 1_767_225_751_058_851
+    restored = 1_767_225_751_058_851_000
     pods.reach(restored)
     assert not pods.shares_history(claims)
     claims.reach(restored + 7)
@@ -81,7 +82,31 @@ def test_two_informers_share_a_history_until_one_has_noticed_a_restore() -> None
     assert not pods.shares_history(claims), "a server that does not raise the revisions of a restored store"
 
 
-@pytest.mark.parametrize(("revision", "is_restored"), [(7, False), (90_000_000, True), (3, True)])
+def test_two_informers_share_no_history_if_revisions_went_back_for_one() -> None:
+    pods: Informer[DeviceClass] = Informer()
+    claims: Informer[DeviceClass] = Informer()
+    pods.reach(5_900_000)
+    claims.reach(5_900_100)
+    assert pods.shares_history(claims)
+    pods.reach(5_000_000)
+    assert not pods.shares_history(claims)
+    claims.reach(5_000_100)
+    assert pods.shares_history(claims)
+
+
+# Of a busy cluster, within days.
+MANY_WRITES = 400_000_000
+
+
+@pytest.mark.parametrize(
+    ("revision", "is_restored"),
+    [
+        pytest.param(7, False, id="it went on"),
+        pytest.param(MANY_WRITES, False, id="others wrote much, and the watch expired"),
+        pytest.param(5 + HISTORY_GAP, True, id="a new history, or etcd with the usual --bump-revision"),
+        pytest.param(3, True, id="revisions went back"),
+    ],
+)
 def test_a_list_of_another_history_is_a_restore(revision: int, is_restored: bool) -> None:
     informer: Informer[DeviceClass] = Informer()
     restores: list[int] = []

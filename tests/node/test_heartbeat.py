@@ -49,15 +49,18 @@ def test_a_restore_before_the_node_was_listed_is_noticed() -> None:
     run_virtual(main())
 
 
-def test_a_node_that_was_deleted_does_not_register_again() -> None:
+@pytest.mark.parametrize("has_expired", [False, True], ids=["watched", "after its watch has expired"])
+def test_a_node_that_was_deleted_does_not_register_again(has_expired: bool) -> None:
     async def main() -> None:
-        async with restorable_cluster(only=("quota",)) as (cluster, _):
+        async with restorable_cluster(only=("quota",)) as (cluster, server):
             heartbeat = NodeHeartbeat(cluster.calls(), NodeShape(name="n"), cluster.clock, DEFAULT_TIMINGS)
             await heartbeat.register()
             cluster.components.start("beats", heartbeat.beat)
             cluster.components.start("watches", heartbeat.watch)
             await cluster.settle()
             await cluster.client.delete(Node, "n")
+            if has_expired:
+                await server.expire_watches()
             await cluster.settle(600)
             assert not await cluster.client.list(Node)
 

@@ -43,11 +43,15 @@ class RestorableServer(RelayTransport):
     async def back_up(self) -> Sequence[Record]:
         return (await self._store.list_prefix("/")).records
 
-    async def restore(self, backup: Sequence[Record]) -> None:
+    async def expire_watches(self) -> None:
+        """Others write so much while no client is connected that all watches expire."""
+        await self.restore(await self.back_up(), gap=200_000)
+
+    async def restore(self, backup: Sequence[Record], *, gap: int = HISTORY_GAP) -> None:
         revision = await self._store.current_revision()
         await self._store.close()
         await self._running.aclose()
-        self._store = RestoredStore(backup, revision + HISTORY_GAP)
+        self._store = RestoredStore(backup, revision + gap)
         application = await self._running.enter_async_context(api_application(store=self._store, gates=self._gates))
         self._inner = InProcessTransport(application, token=TOKEN)
 

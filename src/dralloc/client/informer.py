@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import Any, Final, Generic
 
 from dralloc.client.typed_resource import Object, ObjectKey, key_of
+from dralloc.store.new_history import HISTORY_GAP
 
 Index = Callable[[Object], Iterable[Hashable]]
 
@@ -22,8 +23,12 @@ Handler = Callable[[Object | None, Object | None], None]
 # answers at such revisions and is not in the list was undone by a restored backup.
 ListHandler = Callable[[int], None]
 
-# Two lists that are further apart are of two histories: a restored store goes on at much higher revisions.
-HISTORY_STEP: Final = 100_000
+# Two lists that are further apart are of two histories: a restored store goes on at much higher revisions, as does an etcd that was
+# restored with the `--bump-revision` of etcd's guide. No client is away while a store writes that often.
+HISTORY_STEP: Final = HISTORY_GAP // 2
+
+# Informers of one history are closer together, because bookmarks come each minute. A plan can wait for one that is late.
+APART_MAX: Final = 100_000
 
 # How many objects of a first list are taken before other tasks run.
 FILLED_AT_ONCE: Final = 500
@@ -87,7 +92,7 @@ class Informer(Generic[Object]):
     def shares_history(self, other: Informer[Any]) -> bool:
         """False if one of the two has not noticed yet that a backup was restored: together they show a state that never was."""
         first = max(self.first_revision, other.first_revision)
-        return first - min(self.newest_revision, other.newest_revision) < HISTORY_STEP
+        return first - min(self.newest_revision, other.newest_revision) < APART_MAX
 
     # --- Fed by the reflector -------------------------------------------------------------------------------------
 
@@ -122,9 +127,9 @@ class Informer(Generic[Object]):
         """A list is of this revision, or an answer before the first list. It is lower or much higher than the newest one before it if
         the store has a new history.
         """
-        step = revision - self.newest_revision
-        self._is_restored = self.newest_revision > 0 and not 0 <= step < HISTORY_STEP
-        if abs(step) >= HISTORY_STEP:
+        is_first, step = not self.newest_revision, revision - self.newest_revision
+        self._is_restored = not is_first and not 0 <= step < HISTORY_STEP
+        if is_first or self._is_restored:
             self.first_revision = revision
         self.newest_revision = revision
 
