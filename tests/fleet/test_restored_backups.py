@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 from dralloc.api.core_v1 import Node
 from dralloc.api.resource_v1 import DeviceClass, ResourceSlice
+from dralloc.client.transport import ClientRequest, ClientResponse
 from dralloc.fleet.fleet import Fleet, FleetSettings
 from dralloc.fleet.manifest_nodes import MANIFEST, ManifestNodes
 from dralloc.fleet.profiles import PROFILE_LABEL, load_profile
 from dralloc.primitives.features import FeatureGates
 from dralloc.simulator.virtual_time import run_virtual
-from tests.support.restorable_cluster import restorable_cluster
+from dralloc.store.records import Record
+from tests.support.relay_transport import RelayTransport
+from tests.support.restorable_cluster import RestorableServer, restorable_cluster
 
 
 def test_a_fleet_that_a_backup_does_not_have_is_published_again() -> None:
@@ -29,6 +35,35 @@ def test_a_fleet_that_a_backup_does_not_have_is_published_again() -> None:
             owners = {item.metadata.owner_references[0].uid for item in await cluster.client.list(ResourceSlice)}
             assert owners == {node.metadata.uid for node in nodes}
             assert await cluster.client.list(DeviceClass)
+
+    run_virtual(main())
+
+
+class RestoredAtNode(RelayTransport):
+    """Restores a backup once, right after this node was created."""
+
+    def __init__(self, server: RestorableServer, backup: Sequence[Record], node: str) -> None:
+        super().__init__(server)
+        self._restore, self._node = partial(server.restore, backup), node.encode()
+        self._is_restored = False
+
+    async def send(self, request: ClientRequest) -> ClientResponse:
+        answer = await super().send(request)
+        creates_node = request.method == "POST" and request.path.endswith("/nodes")
+        if creates_node and self._node in request.body and not self._is_restored:
+            self._is_restored = True
+            await self._restore()
+        return answer
+
+
+def test_a_restore_while_a_fleet_starts_is_noticed() -> None:
+    async def main() -> None:
+        async with restorable_cluster(only=("quota",)) as (cluster, server):
+            transport = RestoredAtNode(server, await server.back_up(), "fake-99")
+            settings = FleetSettings(profile=load_profile("gpu"), profile_name="gpu", count=100)
+            cluster.components.start("fleet", Fleet(transport, settings, cluster.clock).run)
+            await cluster.settle(60)
+            assert len(await cluster.client.list(Node)) == 100
 
     run_virtual(main())
 

@@ -21,6 +21,7 @@ from dralloc.api.node_leases import SHARED_LEASE
 from dralloc.api.resource_v1 import DeviceClass, ResourceSlice
 from dralloc.api.timestamps import print_timestamp
 from dralloc.client.api_calls import ApiCalls
+from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import Transport
 from dralloc.client.typed_resource import key_of
@@ -80,7 +81,8 @@ class Fleet:
         self._beats = SharedHeartbeat(
             self._calls, lease, clock, settings.timings, lambda name: self._heartbeat(NodeShape(name=name))
         )
-        # Set when a restored backup may have undone what was published.
+        # The revision before the newest publication, and whether a restored backup may have undone it.
+        self._published_after = 0
         self._is_undone = asyncio.Event()
         self._pods = SimulatedPods(self._fleet_calls, clock, settings.timings, settings.gates, self.names)
 
@@ -165,8 +167,9 @@ class Fleet:
         return self._fleet_calls.of_node(node) if node else self._calls
 
     async def _existing_slices(self) -> dict[PoolId, list[ResourceSlice]]:
-        """The slices that an earlier fleet published, by pool."""
-        slices, _ = await self._calls.list_all(resource_for(ResourceSlice), label_selector=PROFILE_LABEL)
+        """The slices that were published before, by pool."""
+        slices, revision = await self._calls.list_all(resource_for(ResourceSlice), label_selector=PROFILE_LABEL)
+        self._published_after = int(revision)
         found: dict[PoolId, list[ResourceSlice]] = {}
         for item in slices:
             found.setdefault(PoolId.of_slice(item), []).append(item)
@@ -186,7 +189,11 @@ class Fleet:
         """Show that the nodes are alive, in tasks of the group."""
         tasks.create_task(self._beats.run())
         selector = f"{PROFILE_LABEL}={self._settings.profile_name}"
-        tasks.create_task(self._beats.watch_nodes(selector, self.names, self._is_undone.set))
+        nodes: Informer[Node] = Informer()
+        nodes.subscribe_to_restores(self._is_undone.set)
+        # So that the first list shows a restore since then.
+        nodes.reach(self._published_after)
+        tasks.create_task(self._beats.watch_nodes(nodes, selector, self.names))
         tasks.create_task(self._publish_after_restores())
         if self._settings.beats:
             tasks.create_task(self._beat_each())

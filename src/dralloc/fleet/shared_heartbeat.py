@@ -56,16 +56,14 @@ class SharedHeartbeat:
                 _logger.warning("cannot renew lease %s of the simulated nodes: %s", self.lease, error)
             await asyncio.sleep(self._timings.heartbeat_s)
 
-    async def watch_nodes(self, label_selector: str, names: Container[str], on_restore: Callable[[], None]) -> None:
+    async def watch_nodes(self, nodes: Informer[Node], label_selector: str, names: Container[str]) -> None:
         """Contradict a controller that marks one of these nodes as not ready: as long as this runs, all are."""
-        nodes: Informer[Node] = Informer()
 
         def changed(_: Node | None, after: Node | None) -> None:
             if after is not None and after.metadata.name in names:
                 self.node_changed(after)
 
         nodes.subscribe(changed)
-        nodes.subscribe_to_restores(on_restore)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(Reflector(self._calls, resource_for(Node), nodes, label_selector=label_selector).run())
             tasks.create_task(self.contradict())
