@@ -14,9 +14,12 @@ from dralloc.api.core_v1 import Node
 from dralloc.api.meta_v1 import Condition, ObjectMeta
 from dralloc.api.resource_v1 import AllocatedDeviceStatus, NetworkDeviceData, ResourceClaim
 from dralloc.driver import AllocatedClaim, Device, Driver, PreparedDevice, device
-from dralloc.driver.device_status import plan_device_status
+from dralloc.driver.checkpoint import Checkpoint, PreparationRecord
+from dralloc.driver.claims import DeviceKey
+from dralloc.driver.device_status import StatusWriter, plan_device_status
 from dralloc.driver_kit.claim_maker import exactly
 from dralloc.primitives.features import FeatureGates
+from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import DRIVER, allocation, claim, held, request
 from dralloc.testing.driver_bench import NODE, DriverBench, bench_on, bench_settings, driver_bench
 from tests.support.restorable_cluster import restorable_cluster
@@ -175,6 +178,32 @@ def test_a_status_that_a_backup_does_not_have_is_written_again(directory: Path) 
                 assert after.network_data == before[0].network_data
 
     asyncio.run(run())
+
+
+def test_a_claim_that_gets_its_devices_back_gets_its_status_back(directory: Path) -> None:
+    """A backup has the claim as it was before it was allocated, and a scheduler makes the same choice again."""
+
+    async def run() -> None:
+        async with restorable_cluster(only=("quota",)) as (cluster, _):
+            await cluster.create(claim("c", request()))
+            checkpoint, chosen = Checkpoint(directory), allocation(held("gpu-0"))
+            before = await cluster.claim("c")
+            record = PreparationRecord(
+                claim=replace(before, status=replace(before.status, allocation=chosen)),
+                is_prepared=True,
+                devices=(PreparedDevice(key=DeviceKey("pool-a", "gpu-0"), requests=(), conditions=(ready(),)),),
+            )
+            checkpoint.write(record)
+            problems: list[Exception] = []
+            writer = StatusWriter(cluster.calls(), DRIVER, checkpoint, clock=cluster.clock, on_problem=problems.append)
+            cluster.components.start("status", writer.run)
+            await cluster.settle(10)
+            await cluster.allocate("c", (), chosen)
+            await cluster.settle(60)
+            assert [entry.device for entry in (await cluster.claim("c")).status.devices] == ["gpu-0"]
+            assert problems == []
+
+    run_virtual(run())
 
 
 def test_a_failed_status_write_does_not_fail_the_preparation(directory: Path) -> None:

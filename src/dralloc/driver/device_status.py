@@ -25,6 +25,8 @@ from dralloc.primitives.errors import Conflict, Forbidden, Invalid, NotFound
 
 CLAIMS: Final[TypedResource[ResourceClaim]] = resource_for(ResourceClaim)
 RETRY: Final = Backoff(first_s=0.05, most_s=60.0)
+# When a claim is looked at again that does not have the devices that were prepared for it.
+LOOK_AGAIN_S: Final = 60.0
 
 
 def plan_device_status(
@@ -34,15 +36,18 @@ def plan_device_status(
 
     Entries of other drivers are kept. Entries for devices that are not allocated to the claim are ignored.
     """
-    allocation = claim.status.allocation
-    results = allocation.devices.results if allocation is not None else ()
-    allocated = {ResultId.of(result) for result in results}
+    allocated = _results(claim)
     entries = {ResultId.of(entry): entry for entry in claim.status.devices}
     for entry in said:
         if ResultId.of(entry) in allocated:
             entries[ResultId.of(entry)] = _with_times(entry, entries.get(ResultId.of(entry)), now)
     devices = tuple(entries.values())
     return None if devices == claim.status.devices else devices
+
+
+def _results(claim: ResourceClaim) -> frozenset[ResultId]:
+    allocation = claim.status.allocation
+    return frozenset(map(ResultId.of, allocation.devices.results if allocation is not None else ()))
 
 
 def _with_times(entry: AllocatedDeviceStatus, before: AllocatedDeviceStatus | None, now: str) -> AllocatedDeviceStatus:
@@ -113,6 +118,9 @@ class StatusWriter:
         claim = await self._calls.get(CLAIMS, key)
         if claim.metadata.uid != uid:
             return
+        if not _results(claim).issuperset(map(ResultId.of, said)):
+            # A restored backup has undone the allocation. A scheduler may make the same again, and what is prepared stays so.
+            self._queue.add_after(uid, LOOK_AGAIN_S)
         devices = plan_device_status(claim, said, print_timestamp(self._clock.now()))
         if devices is None:
             return
