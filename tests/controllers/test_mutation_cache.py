@@ -76,27 +76,6 @@ def test_a_written_object_that_the_informer_never_shows_expires() -> None:
     play(scenario)
 
 
-def test_a_list_removes_written_objects_that_a_restored_backup_has_undone() -> None:
-    async def scenario(informer: Informer[DeviceClass], latest: MutationCache[DeviceClass]) -> None:
-        informer.replace([at(5)], revision=5)
-        latest.keep(at(9))
-        informer.replace([at(5)], revision=8)
-        assert revision_of(latest.get("c")) == 9
-        informer.replace([at(5)], revision=1000)
-        assert revision_of(latest.get("c")) == 5
-        # The answer to a write from before the restore arrives late.
-        latest.keep(at(9))
-        assert revision_of(latest.get("c")) == 5
-        # A back-up brings an object back that the list did not have; the server is asked for it.
-        informer.replace([], revision=2000)
-        latest.keep(at(1001))
-        assert latest.get("c") is None
-        latest.keep_read(at(1001))
-        assert revision_of(latest.get("c")) == 1001
-
-    play(scenario)
-
-
 @given(seed=st.text(), first=st.integers(0, 10**6), second=st.integers(0, 10**6))
 def test_suffixes_are_short_and_unique(seed: str, first: int, second: int) -> None:
     assert len(suffix(seed, first)) == 5

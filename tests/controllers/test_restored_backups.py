@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dralloc.api.batch_v1 import Job
-from dralloc.api.core_v1 import Node
+from dralloc.api.core_v1 import Event, Node
 from dralloc.api.pod_v1 import SUCCEEDED, Pod
 from dralloc.api.resource_v1 import NO_EXECUTE
 from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import allocation, claim, device, held, request, resource_slice, taint
 from tests.support.controlled_cluster import ControlledCluster
 from tests.support.restorable_cluster import RestorableServer, restorable_cluster
-from tests.support.workloads import existing, job, pod
+from tests.support.workloads import existing, job, pod, quota
 
 
 async def evict_again(cluster: ControlledCluster, server: RestorableServer) -> None:
@@ -128,6 +128,24 @@ def test_pods_of_a_silent_node_are_not_ready_after_a_restore() -> None:
             assert await ready_conditions(cluster) == ("True", "True")
             await cluster.settle(120)
             assert await ready_conditions(cluster) == ("Unknown", "False")
+
+    run_virtual(main())
+
+
+def test_a_problem_that_a_backup_does_not_have_is_reported_again() -> None:
+    async def main() -> None:
+        async with restorable_cluster(only=("jobs",)) as (cluster, server):
+            await cluster.kill()
+            await cluster.create(quota("none", {"count/pods": "0"}), job("j", completions=1))
+            backup = await server.back_up()
+            cluster.start()
+            await cluster.settle(300)
+            before = await cluster.client.list(Event, fields="involvedObject.name=j")
+            await server.restore(backup)
+            assert await cluster.client.list(Event) == ()
+            await cluster.settle(300)
+            after = await cluster.client.list(Event, fields="involvedObject.name=j")
+            assert [event.reason for event in after] == [event.reason for event in before] == ["FailedCreate"]
 
     run_virtual(main())
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Final, Generic, TypeVar
 
-# When to plan for an owner again that was gone. A restored backup brings it back before the informer has shown that it was gone: then
-# nothing changes. Nor does it if a server that has not caught up, or does not serve the kind, was asked.
+# When to plan for an owner again that was gone: nothing changes if a server was asked that has not caught up, or does not serve the kind.
 LOOK_AGAIN_S: Final = 60.0
 
 Key = TypeVar("Key", bound=Hashable)

@@ -27,7 +27,7 @@ RETRY: Final = Backoff(first_s=0.005, most_s=60.0)
 # Timers cannot wait for a moment a hundred years away, so such a key is planned once a day.
 LOOK_AGAIN_MOST_S: Final = 24 * 3600.0
 
-# After a restore, the informers learn of it one after the other.
+# Informers list one after the other, and a backup may be restored in between.
 DISAGREEMENT_S: Final = 0.2
 
 _logger = logging.getLogger(__name__)

@@ -1,12 +1,14 @@
 """The controllers of one process, all or some of them, with shared informers and leader election.
 
 A leader starts from what the server has and keeps nothing but metrics when its term ends, so it does not matter
-which process was the leader before, or how its term ended.
+which process was the leader before, or how its term ended. After a restored backup it starts anew: what its controllers remember of
+the objects, and of their own writes, was undone.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -36,6 +38,8 @@ from dralloc.controllers.shared_informers import ControllerInformers, SharedInfo
 from dralloc.controllers.taint_eviction.controller import TaintEvictionController
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
+
+_logger = logging.getLogger(__name__)
 
 LEASE: Final = ObjectKey("kube-system", "dralloc-controllers")
 FIELD_MANAGER: Final = "dralloc-controllers"
@@ -90,14 +94,20 @@ class ControllerSet:
 
     async def run(self) -> None:
         """Run for one term of leadership, until cancelled."""
+        while True:
+            await self._run_until_restored()
+
+    async def _run_until_restored(self) -> None:
         batches = BatchTransport(self._transport)
         informers = SharedInformers(ApiCalls(batches, field_manager=FIELD_MANAGER))
         controllers = [CONTROLLERS[name](self._context(batches, informers)) for name in self._names]
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(informers.run())
-                for controller in controllers:
-                    group.create_task(controller.run())
+                work = [group.create_task(informers.run()), *(group.create_task(each.run()) for each in controllers)]
+                await informers.restored.wait()
+                _logger.warning("the server was restored from a backup: the controllers start over")
+                for task in work:
+                    task.cancel()
         finally:
             for controller in controllers:
                 controller.queue.close()

@@ -24,7 +24,6 @@ class MutationCache(Generic[Object]):
         # With the time until which each is kept, the earliest first.
         self._written: dict[ObjectKey, tuple[Object, float]] = {}
         informer.subscribe(self._learn)
-        informer.subscribe_to_lists(self._forget)
 
     def get(self, name: str, namespace: str = "") -> Object | None:
         written = self._written.get(ObjectKey(namespace, name))
@@ -33,15 +32,7 @@ class MutationCache(Generic[Object]):
         return self._informer.get(name, namespace)
 
     def keep(self, item: Object) -> None:
-        """Remember the answer to a write, unless the informer has it already.
-
-        If a list is as new and does not have it, a restored backup has undone the write before its answer arrived.
-        """
-        if _revision(item) > self._informer.listed_at:
-            self.keep_read(item)
-
-    def keep_read(self, item: Object) -> None:
-        """Remember an object that was read. A restored backup can bring back one that is older than the latest list."""
+        """Remember an object that was read, or the answer to a write, unless the informer has it already."""
         key, known = key_of(item), self._informer.get(item.metadata.name, item.metadata.namespace)
         if not _is_removed(item) and (known is None or _revision(known) < _revision(item)):
             now_s = asyncio.get_running_loop().time()
@@ -55,10 +46,6 @@ class MutationCache(Generic[Object]):
             if until_s > now_s:
                 return
             del self._written[oldest]
-
-    def _forget(self, revision: int) -> None:
-        """After a list that is the truth up to the revision, an older write is in the list, or was undone by a restored backup."""
-        self._written = {key: kept for key, kept in self._written.items() if _revision(kept[0]) > revision}
 
     def _learn(self, before: Object | None, after: Object | None) -> None:
         current = after if after is not None else before

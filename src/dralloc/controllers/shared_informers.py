@@ -134,11 +134,14 @@ class SharedInformers:
     def __init__(self, calls: ApiCalls) -> None:
         self._calls = calls
         self._informers: dict[TypedResource[Any], Informer[Any]] = {}
+        # Set when a list shows that a backup was restored.
+        self.restored = asyncio.Event()
 
     def informer_for(self, resource: TypedResource[Object]) -> Informer[Object]:
         informer = self._informers.get(resource)
         if informer is None:
             informer = self._informers[resource] = Informer(_INDICES.get(resource))
+            informer.subscribe_to_restores(self.restored.set)
         return informer
 
     async def run(self) -> None:
@@ -172,6 +175,8 @@ class ControllerInformers:
 
     def agree(self) -> bool:
         """True if all informers are of one history of the store: a plan from two of them would mix what was with what is."""
+        if self._shared.restored.is_set():
+            return False
         if not self._agree:
             known = [informer for informer in self._informers if informer.newest_revision]
             self._agree = all(informer.shares_history(known[0]) for informer in known)

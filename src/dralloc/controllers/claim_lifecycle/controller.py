@@ -82,7 +82,7 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
     def _on_pod(self, before: Pod | None, after: Pod | None) -> None:
         pod = after or before
         assert pod is not None, "a change has an object"
-        self._remember(before, after)
+        self._remember_gone(before, after)
         if after is not None and (why := why_unscheduled(after)) and why != why_unscheduled(before):
             used = (self._claim_informer.get(use.claim, pod.metadata.namespace) for use in claims_of(after))
             self._events.pod_waits(after, (claim for claim in used if claim is not None))
@@ -94,17 +94,13 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
                 self.queue.add(key_of(claim))
 
     def _on_group(self, before: PodGroup | None, after: PodGroup | None) -> None:
-        self._remember(before, after)
+        self._remember_gone(before, after)
         if before is not None and after is None:
             for claim in self._claim_informer.by("workload", (before.metadata.namespace, group_reference(before))):
                 self.queue.add(key_of(claim))
 
-    def _remember(self, before: ApiObject | None, after: ApiObject | None) -> None:
-        if before is None:
-            assert after is not None, "a change has an object"
-            # A restored backup brings deleted objects back.
-            self._gone.pop(after.metadata.uid, None)
-        elif after is None:
+    def _remember_gone(self, before: ApiObject | None, after: ApiObject | None) -> None:
+        if before is not None and after is None:
             self._gone[before.metadata.uid] = None
             if len(self._gone) > GONE_REMEMBERED_MAX:
                 self._gone.popitem(last=False)

@@ -220,7 +220,7 @@ class ClaimTemplatesController(Controller[Key, ClaimAction]):
         for name in claims:
             if self._claims.get(name, namespace) is None:
                 try:
-                    self._claims.keep_read(await self._calls.get(CLAIMS, ObjectKey(namespace, name)))
+                    self._claims.keep(await self._calls.get(CLAIMS, ObjectKey(namespace, name)))
                 except NotFound:
                     continue
 
@@ -246,7 +246,7 @@ class ClaimTemplatesController(Controller[Key, ClaimAction]):
             claim = await self._calls.create(CLAIMS, action.document)
         except AlreadyExists:
             claim = await self._calls.get(CLAIMS, ObjectKey(metadata["namespace"], metadata["name"]))
-            self._claims.keep_read(claim)
+            self._claims.keep(claim)
             if not is_made_for(claim, owner):
                 # Another object has the name; the next plan uses the next candidate.
                 raise
@@ -283,7 +283,7 @@ class ClaimTemplatesController(Controller[Key, ClaimAction]):
                 bound = [pod for pod in pods if pod.spec.node_name and not pod.is_terminating]
                 listed = with_reservations(claim, bound, self._gates, self._group_of)
                 if listed == claim.status.reserved_for:
-                    self._claims.keep_read(claim)
+                    self._claims.keep(claim)
                 else:
                     self._claims.keep(await patch_claim_status(self._calls, claim, {"reservedFor": listed}))
 

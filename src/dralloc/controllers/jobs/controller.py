@@ -112,7 +112,6 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
         self._bereft = BereftOwners(self._is_gone)
         self._pools: dict[JobKey, PodWorkerPool] = {}
         self._pods.subscribe(self._on_pod)
-        self._pods.subscribe_to_restores(self._on_restore)
         self._claims.subscribe(self._on_claim)
         jobs.subscribe(self._on_job)
 
@@ -141,14 +140,6 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
         if (pool := self._pools.get(key)) is not None:
             pool.unconfirmed.pop(pod.metadata.name, None)
         self._on_dependent(before, after)
-
-    def _on_restore(self) -> None:
-        """Pods are gone that did not fail, and others are back that were counted when they were deleted."""
-        for key, tracker in self._trackers.items():
-            tracker.start_over()
-            self.queue.add(key)
-        for pod in self._pods.all():
-            self._on_pod(None, pod)
 
     def _on_claim(self, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
         claim = after or before

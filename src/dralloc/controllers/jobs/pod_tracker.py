@@ -97,19 +97,6 @@ class PodTracker:
 
     # --- Changes --------------------------------------------------------------------------------------------------
 
-    def start_over(self) -> None:
-        """Forget what became of pods: a restored backup has undone it. Pods that are being created may be stored after the restore."""
-        indexes = {name: self.slots.index_of(name) for name in self.expected}
-        self.outcomes.clear()
-        self.live.clear()
-        self.deleted.clear()
-        self.dismissed.clear()
-        self.failures_in_a_row, self.last_failure = 0, None
-        self.slots = IndexSlots()
-        for name, index in indexes.items():
-            self.slots.take(name, index)
-        self.is_adopted = False
-
     def expect(self, name: str, index: int | None, now: datetime) -> None:
         """A pod of this name is being created."""
         self.expected[name] = now + EXPECTED_MAX
@@ -199,9 +186,6 @@ class IndexSlots:
         for index in found:
             heapq.heappush(self._returned, index)
         return found
-
-    def index_of(self, name: str) -> int | None:
-        return self._index_of.get(name)
 
     def take(self, name: str, index: int | None) -> None:
         if index is not None and name not in self._index_of:

@@ -84,7 +84,6 @@ class NodeLifecycleController(Controller[Key, Action]):
         self._leases = context.informers.informer_for(LEASES)
         self._nodes = context.informers.informer_for(NODES)
         self._nodes.subscribe(self._on_node)
-        self._pods.subscribe_to_restores(self._on_restore)
 
     async def run(self) -> None:
         self.queue.add(Monitor())
@@ -94,12 +93,6 @@ class NodeLifecycleController(Controller[Key, Action]):
         node = after or before
         assert node is not None, "a change has an object"
         if before is None or after is None or before.spec != after.spec or before.status != after.status:
-            self.queue.add(node.metadata.name)
-
-    def _on_restore(self) -> None:
-        """Pods are back as they were before they were marked."""
-        self._marked.clear()
-        for node in self._nodes.all():
             self.queue.add(node.metadata.name)
 
     # --- Plan -----------------------------------------------------------------------------------------------------

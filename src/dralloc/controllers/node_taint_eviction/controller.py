@@ -21,8 +21,6 @@ from dralloc.primitives.errors import NotFound
 NAME: Final = "taint_eviction_controller"
 EVENT_REASON: Final = "TaintManagerEviction"
 DISRUPTION: Final = ("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint")
-# When a pod that was evicted is looked at again: a restored backup may have undone its deletion before an informer showed it.
-LOOK_AGAIN_S: Final = 60.0
 NODES: Final = resource_for(Node)
 PODS: Final = resource_for(Pod)
 
@@ -63,7 +61,7 @@ class NodeTaintEvictionController(Controller[ObjectKey, Pod]):
         if after is None:
             assert before is not None, "a change has an object"
             self._tainted.pop(key_of(before), None)
-        elif before is None or before.spec.node_name != after.spec.node_name or _has_ended(before) != _has_ended(after):
+        elif before is None or before.spec.node_name != after.spec.node_name:
             if after.spec.node_name and evicting_taints(self._nodes.get(after.spec.node_name)):
                 self.queue.add(key_of(after))
         elif before.spec.tolerations != after.spec.tolerations and key_of(after) in self._tainted:
@@ -71,7 +69,7 @@ class NodeTaintEvictionController(Controller[ObjectKey, Pod]):
 
     async def plan(self, key: ObjectKey) -> PlannedActions[Pod]:
         pod = self._pods.get(key.name, key.namespace)
-        if pod is None or _has_ended(pod):
+        if pod is None or pod.is_terminating or pod.is_finished:
             self._tainted.pop(key, None)
             return PlannedActions()
         taints, now = evicting_taints(self._nodes.get(pod.spec.node_name)), self._clock.now()
@@ -98,12 +96,6 @@ class NodeTaintEvictionController(Controller[ObjectKey, Pod]):
         except NotFound:
             pass
         self._tainted.pop(key, None)
-        self.queue.add_after(key, LOOK_AGAIN_S)
 
     def _report(self, pod: Pod, message: str) -> None:
         self._recorder.report(Report(reference_to(pod, PODS.api_version, PODS.kind), "Normal", EVENT_REASON, message))
-
-
-def _has_ended(pod: Pod) -> bool:
-    """True if the pod is not evicted any more. A restored backup may undo that."""
-    return pod.is_terminating or pod.is_finished

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -50,9 +49,6 @@ RULES: Final = resource_for(DeviceTaintRule)
 EVENT_REASON: Final = "DeviceTaintManagerEviction"
 DISRUPTION: Final = ("DeletionByDeviceTaintManager", "Device Taint manager: deleting due to NoExecute taint")
 
-# When a pod that was evicted is looked at again: a restored backup may have undone its deletion.
-LOOK_AGAIN_S: Final = 60.0
-
 
 @dataclass(frozen=True, slots=True)
 class RuleKey:
@@ -82,8 +78,8 @@ class TaintEvictionController(Controller[Key, Action]):
         # By rule: the pods pending eviction, by namespace, and the pods evicted since the controller started.
         self._pending: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._evicted: Counter[str] = Counter()
-        # The UIDs of pods that were evicted and still exist, and until when the informer may not show their deletion yet.
-        self._leaving: dict[ObjectKey, tuple[str, float]] = {}
+        # The UIDs of pods that were evicted and still exist: the informer may not show their deletion yet.
+        self._leaving: dict[ObjectKey, str] = {}
         self._pods = context.informers.informer_for(PODS)
         self._claims = context.informers.informer_for(CLAIMS)
         self._slices = context.informers.informer_for(SLICES)
@@ -149,8 +145,8 @@ class TaintEvictionController(Controller[Key, Action]):
         if pod is None or pod.is_terminating or pod.is_finished:
             self._forget(key)
             return PlannedActions()
-        if (left_s := self._leaves_for_s(key, pod)) > 0:
-            return PlannedActions(look_again_s=left_s)
+        if self._leaving.get(key) == pod.metadata.uid:
+            return PlannedActions()
         now = self._clock.now()
         eviction = self._find_eviction(pod, self._claims_of(pod), self._tainted.taints_of, now)
         actions = plan_eviction.plan_pod(pod, eviction, self._scheduled.get(key), now)
@@ -158,11 +154,6 @@ class TaintEvictionController(Controller[Key, Action]):
         return PlannedActions(
             actions, (eviction.at - now).total_seconds() if is_later and eviction is not None else None
         )
-
-    def _leaves_for_s(self, key: ObjectKey, pod: Pod) -> float:
-        """For how long the informer may not show the deletion of the pod yet; 0 if it was not evicted."""
-        uid, until_s = self._leaving.get(key, ("", 0.0))
-        return until_s - asyncio.get_running_loop().time() if uid == pod.metadata.uid else 0.0
 
     def _claims_of(self, pod: Pod) -> Iterator[tuple[ClaimUse, ResourceClaim]]:
         for use in claims_of(pod):
@@ -242,11 +233,10 @@ class TaintEvictionController(Controller[Key, Action]):
                 self._metrics.evictions.add()
                 self._metrics.eviction_delays.observe(value=max((now - eviction.at).total_seconds(), 0.0))
                 self._evicted.update(eviction.rules)
-                self._leaving[key_of(live)] = (live.metadata.uid, asyncio.get_running_loop().time() + LOOK_AGAIN_S)
+                self._leaving[key_of(live)] = live.metadata.uid
         except NotFound:
             pass
         self._forget(key_of(pod))
-        self.queue.add_after(key_of(pod), LOOK_AGAIN_S)
 
     async def _write(self, action: WriteRuleCondition) -> None:
         metadata = action.rule.metadata
