@@ -34,6 +34,8 @@ from dralloc.testing.builders import allocation, claim, device_class, held, requ
 from tests.support.api_server import TOKEN, api_application
 from tests.support.faulty_transport import FaultyTransport
 from tests.support.node_cluster import replace_uid
+from tests.support.restorable_cluster import restorable_cluster
+from tests.support.scripted_transport import LosesFirst, ScriptedTransport
 from tests.support.workloads import existing
 from tests.support.workloads import pod as pod_document
 
@@ -288,6 +290,21 @@ def test_nodes_are_not_ready_while_no_fleet_runs() -> None:
             }
 
     play(scenario)
+
+
+def test_a_contradiction_that_was_lost_is_repeated_soon() -> None:
+    async def main() -> None:
+        async with restorable_cluster(only=("quota",)) as (cluster, server):
+            transport = ScriptedTransport(server, LosesFirst("/nodes/fake-0/status", 2))
+            settings = FleetSettings(profile=load_profile("gpu"), profile_name="gpu", count=1)
+            cluster.components.start("fleet", Fleet(transport, settings, cluster.clock).run)
+            await cluster.settle()
+            unknown = {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
+            await cluster.client.patch(Node, "fake-0", unknown, subresource="status")
+            await cluster.settle(60)
+            assert await shown(cluster.client) == {"fake-0": ("True", [])}
+
+    run_virtual(main())
 
 
 def test_nodes_of_another_process_stay_ready() -> None:

@@ -1,15 +1,21 @@
-"""A node whose registration a restored backup has undone, in virtual time."""
+"""A node whose registration a restored backup has undone, or that others believe to be gone, in virtual time."""
 
 from __future__ import annotations
+
+import asyncio
 
 import pytest
 
 from dralloc.api.core_v1 import Node
+from dralloc.client.api_calls import ApiCalls
+from dralloc.client.transport import ClientRequest, ClientResponse
 from dralloc.node.heartbeat import NodeHeartbeat
 from dralloc.node.node_object import NodeShape
 from dralloc.node.timings import DEFAULT_TIMINGS
 from dralloc.simulator.virtual_time import run_virtual
-from tests.support.restorable_cluster import restorable_cluster
+from tests.support.relay_transport import RelayTransport
+from tests.support.restorable_cluster import RestorableServer, restorable_cluster
+from tests.support.scripted_transport import LosesFirst, ScriptedTransport
 
 
 @pytest.mark.parametrize("is_known", [False, True], ids=["new", "with other labels"])
@@ -63,5 +69,60 @@ def test_a_node_that_was_deleted_does_not_register_again(has_expired: bool) -> N
                 await server.expire_watches()
             await cluster.settle(600)
             assert not await cluster.client.list(Node)
+
+    run_virtual(main())
+
+
+class RestoredWhileRegistering(RelayTransport):
+    """Undoes the second creation of a node by a restore, and answers after that was listed."""
+
+    def __init__(self, server: RestorableServer) -> None:
+        super().__init__(server)
+        self._server = server
+        self._created = 0
+
+    async def send(self, request: ClientRequest) -> ClientResponse:
+        backup = await self._server.back_up()
+        answer = await super().send(request)
+        self._created += request.method == "POST" and request.path.endswith("/nodes")
+        if self._created != 2:
+            return answer
+        self._created += 1
+        await self._server.restore(backup)
+        await asyncio.sleep(1)
+        return answer
+
+
+def test_a_restore_while_a_node_registers_again_is_noticed() -> None:
+    async def main() -> None:
+        async with restorable_cluster(only=("quota",)) as (cluster, server):
+            backup = await server.back_up()
+            calls = ApiCalls(RestoredWhileRegistering(server))
+            heartbeat = NodeHeartbeat(calls, NodeShape(name="n"), cluster.clock, DEFAULT_TIMINGS)
+            await heartbeat.register()
+            cluster.components.start("beats", heartbeat.beat)
+            cluster.components.start("watches", heartbeat.watch)
+            await cluster.settle()
+            await server.restore(backup)
+            await cluster.settle(120)
+            assert await cluster.client.list(Node)
+
+    run_virtual(main())
+
+
+def test_a_contradiction_that_was_lost_is_repeated_soon() -> None:
+    async def main() -> None:
+        async with restorable_cluster(only=("quota",)) as (cluster, server):
+            calls = ApiCalls(ScriptedTransport(server, LosesFirst("/nodes/n/status", 2)))
+            heartbeat = NodeHeartbeat(calls, NodeShape(name="n"), cluster.clock, DEFAULT_TIMINGS)
+            await heartbeat.register()
+            cluster.components.start("beats", heartbeat.beat)
+            cluster.components.start("watches", heartbeat.watch)
+            await cluster.settle()
+            unknown = {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
+            await cluster.client.patch(Node, "n", unknown, subresource="status")
+            await cluster.settle(60)
+            conditions = (await cluster.client.get(Node, "n")).status.conditions
+            assert [each.status for each in conditions if each.type == "Ready"] == ["True"]
 
     run_virtual(main())

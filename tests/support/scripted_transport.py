@@ -50,6 +50,20 @@ class ScriptedTransport(RelayTransport):
         return response
 
 
+class LosesFirst:
+    """Loses the first requests to a path."""
+
+    def __init__(self, path: str, count: int) -> None:
+        self._path = path
+        self._left = count
+
+    def __call__(self, request: ClientRequest) -> Loss:
+        if not self._left or not request.path.endswith(self._path):
+            return Loss.NOTHING
+        self._left -= 1
+        return Loss.REQUEST
+
+
 class LosesFirstAnswers:
     """Drops the first answer of each kind of write, so that the writer has to check the result."""
 

@@ -17,6 +17,7 @@ from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector
 from dralloc.client.transport import TransportError
+from dralloc.client.work_queue import WorkQueue, work
 from dralloc.node.heartbeat import NodeHeartbeat, is_contradicted, renew_lease
 from dralloc.node.timings import Timings
 from dralloc.primitives.clock import Clock
@@ -44,8 +45,7 @@ class SharedHeartbeat:
         self._clock = clock
         self._timings = timings
         self._heartbeat_of = heartbeat_of
-        self._contradicted: dict[str, None] = {}
-        self._has_work = asyncio.Event()
+        self._contradicted: WorkQueue[str] = WorkQueue(timings.connect_backoff)
 
     async def run(self) -> None:
         """Renew the lease until cancelled. Failures are logged; the next beat tries again."""
@@ -70,16 +70,19 @@ class SharedHeartbeat:
 
     def node_changed(self, node: Node) -> None:
         if is_contradicted(node):
-            self._contradicted[node.metadata.name] = None
-            self._has_work.set()
+            self._contradicted.add(node.metadata.name)
 
     async def contradict(self) -> None:
         """Write the status of nodes that were marked, until cancelled."""
-        while True:
-            await self._has_work.wait()
-            self._has_work.clear()
-            names, self._contradicted = list(self._contradicted), {}
-            await run_concurrently(self._heartbeat_of(name).show_ready() for name in names)
+        workers = (work(self._contradicted, self._show_ready, _log_failure) for _ in range(CONCURRENT_REQUESTS))
+        await asyncio.gather(*workers)
+
+    async def _show_ready(self, name: str) -> None:
+        await self._heartbeat_of(name).show_ready()
+
+
+def _log_failure(name: str, error: Exception) -> None:
+    _logger.warning("cannot write the status of node %s: %s", name, error)
 
 
 async def run_concurrently(work: Iterable[Awaitable[None]]) -> None:

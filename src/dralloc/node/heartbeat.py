@@ -52,9 +52,9 @@ class NodeHeartbeat:
         self._is_ready = True
         # Set when the server shows another state than ours.
         self._is_contradicted = asyncio.Event()
-        # The revision of the registration, and whether a restored backup may have undone it.
+        # The revision of the registration; how many restored backups were noticed, and how many of them it follows.
         self._registered_at = 0
-        self._is_undone = False
+        self._restores = self._restores_followed = 0
 
     async def register(self) -> str:
         """Create the node, or update it; returns its UID."""
@@ -101,19 +101,18 @@ class NodeHeartbeat:
     def _on_restore(self) -> None:
         """The backup may lack the node, or have its earlier labels. A node that was deleted stays so."""
         if self._is_ready:
-            self._is_undone = True
+            self._restores += 1
             self._is_contradicted.set()
 
     async def show_ready(self) -> None:
-        """Write the status again, or register the node again; a failure is logged."""
-        try:
-            if self._is_undone:
-                await self.register()
-                self._is_undone = False
-            else:
+        """Write the status again, or register the node again after a restore."""
+        restores = self._restores
+        if restores != self._restores_followed:
+            await self.register()
+            self._restores_followed = restores
+        else:
+            with suppress(NotFound):
                 await self._show()
-        except (ApiError, TransportError) as error:
-            _logger.warning("cannot write the status of node %s: %s", self._shape.name, error)
 
     async def _show(self) -> Node:
         """Write the status and the matching taint; taints of other components are kept."""
@@ -141,19 +140,29 @@ class NodeHeartbeat:
             return node
 
     async def beat(self) -> None:
+        """Show that the node is alive until cancelled. What the server did not take is sent again with the next beat."""
         loop = asyncio.get_running_loop()
         status_at = loop.time() + self._timings.node_status_s
         while True:
-            if self._is_undone:
-                await self.show_ready()
+            is_shown = not self._is_contradicted.is_set() or await self._contradict()
             await self.beat_once(with_status=loop.time() >= status_at)
             if loop.time() >= status_at:
                 status_at = loop.time() + self._timings.node_status_s
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._timings.heartbeat_s):
                     await self._is_contradicted.wait()
-                    self._is_contradicted.clear()
-                    await self.show_ready()
+            if not is_shown:
+                self._is_contradicted.set()
+
+    async def _contradict(self) -> bool:
+        """Returns False if the server did not take it."""
+        self._is_contradicted.clear()
+        try:
+            await self.show_ready()
+        except (ApiError, TransportError) as error:
+            _logger.warning("cannot write the status of node %s: %s", self._shape.name, error)
+            return False
+        return True
 
     async def beat_once(self, *, with_status: bool = False) -> None:
         """Renew the lease once, and the status on request. Failures are logged; the next beat tries again."""
