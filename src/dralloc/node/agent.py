@@ -147,7 +147,7 @@ class Agent:
                 self._slices.delete_all()
                 self._health.load()
                 tasks.create_task(self._heartbeat.beat())
-                tasks.create_task(self._heartbeat.watch())
+                tasks.create_task(self._heartbeat.watch(self._slices.look_again))
                 tasks.create_task(self._health.run())
                 tasks.create_task(self._plugins.run())
                 reflector = Reflector(self._calls, NODE_PODS, informer, field_selector=f"spec.nodeName={name}")

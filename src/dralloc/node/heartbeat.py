@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
@@ -82,11 +83,15 @@ class NodeHeartbeat:
         with suppress(Conflict):
             await self._taint(node)
 
-    async def watch(self) -> None:
-        """Follow the node until cancelled. Controllers mark a node that they believe to be gone; a node that is not contradicts."""
+    async def watch(self, on_restore: Callable[[], None] = lambda: None) -> None:
+        """Follow the node until cancelled. Controllers mark a node that they believe to be gone; a node that is not contradicts.
+
+        `on_restore` is called if a backup was restored since the registration.
+        """
         nodes: Informer[Node] = Informer()
         nodes.subscribe(self.node_changed)
         nodes.subscribe_to_restores(self._on_restore)
+        nodes.subscribe_to_restores(on_restore)
         # So that the first list shows a restore since the registration.
         nodes.reach(self._registered_at)
         selector = f"metadata.name={self._shape.name}"

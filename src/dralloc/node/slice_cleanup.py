@@ -27,6 +27,7 @@ class SliceCleanup:
         self._calls = calls
         self._node = node
         self._timings = timings
+        self._connected: set[str] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -34,8 +35,13 @@ class SliceCleanup:
         """Delete all slices of the node; no driver is registered yet, so they are left from an earlier run."""
         self._spawn(self._delete(""))
 
+    def look_again(self) -> None:
+        """A restored backup may have brought slices back that were deleted: start the timers of drivers that are not connected."""
+        self._spawn(self._find_disconnected())
+
     def connection_changed(self, driver: str, connected: bool) -> None:
         """Start the timer of a driver that disconnects; only a connection stops it."""
+        (self._connected.add if connected else self._connected.discard)(driver)
         timer = self._timers.get(driver)
         if connected and timer is not None:
             timer.cancel()
@@ -67,10 +73,19 @@ class SliceCleanup:
             what, lambda: self._delete_once(driver), self._timings.slice_cleanup_backoff, despite_refusals=True
         )
 
-    async def _delete_once(self, driver: str) -> None:
+    async def _find_disconnected(self) -> None:
+        what = f"cannot list the slices of node {self._node}"
+        slices = await retry_until_done(what, self._list, self._timings.slice_cleanup_backoff, despite_refusals=True)
+        for driver in {item.spec.driver for item in slices} - self._connected:
+            self.connection_changed(driver, connected=False)
+
+    async def _list(self, driver: str = "") -> tuple[ResourceSlice, ...]:
         selector = f"spec.nodeName={self._node}" + (f",spec.driver={driver}" if driver else "")
         slices, _ = await self._calls.list_all(resource_for(ResourceSlice), field_selector=selector)
-        for item in slices:
+        return slices
+
+    async def _delete_once(self, driver: str) -> None:
+        for item in await self._list(driver):
             try:
                 # Only the listed version: a driver that is back may have written the slice again.
                 await self._calls.delete_unchanged(resource_for(ResourceSlice), item)

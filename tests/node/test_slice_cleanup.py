@@ -1,0 +1,32 @@
+"""Slices of drivers that are not there, which a restored backup brings back, in virtual time."""
+
+from __future__ import annotations
+
+from dralloc.api.resource_v1 import ResourceSlice
+from dralloc.node.agent import Agent, AgentSettings
+from dralloc.node.node_object import NodeShape
+from dralloc.simulator.virtual_time import run_virtual
+from dralloc.testing.builders import NODE, device, resource_slice
+from tests.support.node_cluster import short_directory
+from tests.support.restorable_cluster import restorable_cluster
+
+
+def test_slices_of_a_driver_that_is_gone_are_deleted_again_after_a_restore() -> None:
+    async def main() -> None:
+        with short_directory() as directory:
+            async with restorable_cluster(only=("quota",)) as (cluster, server):
+                await cluster.create(
+                    resource_slice("mine", device("gpu-0")),
+                    resource_slice("elsewhere", device("gpu-0"), pool="p", node_name="node-b"),
+                )
+                backup = await server.back_up()
+                settings = AgentSettings(shape=NodeShape(name=NODE), directory=directory, runs_processes=False)
+                cluster.components.start("agent", Agent(server, settings, cluster.clock).run)
+                await cluster.settle(60)
+                assert [item.metadata.name for item in await cluster.client.list(ResourceSlice)] == ["elsewhere"]
+                await server.restore(backup)
+                assert len(await cluster.client.list(ResourceSlice)) == 2
+                await cluster.settle(120)
+                assert [item.metadata.name for item in await cluster.client.list(ResourceSlice)] == ["elsewhere"]
+
+    run_virtual(main())
