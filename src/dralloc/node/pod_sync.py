@@ -73,8 +73,8 @@ class PodSync:
     def __init__(self, context: PodSyncContext) -> None:
         self._context = context
         self._pods: dict[str, TrackedPod] = {}
-        # The revision of the informer's latest list.
-        self._listed_at = 0
+        # The number of the informer's latest list, and its revision.
+        self._lists = self._listed_at = 0
         self._queue: WorkQueue[str] = WorkQueue(context.timings.pod_backoff)
         context.runtime.listen(self)
 
@@ -107,16 +107,13 @@ class PodSync:
         """Handle a list of the informer that is the truth up to the revision: a restored backup brings pods back that were over,
         and undoes the status of others and the allocations of their claims.
         """
-        self._listed_at = revision
+        self._lists, self._listed_at = self._lists + 1, revision
         for uid, known in self._pods.items():
             # A task that prepares may have read the claims before.
             if not known.is_over and (known.preparing is not None or self._has_records(uid)):
                 known.is_unchecked = True
                 self._queue.add(uid)
-            is_back = known.is_over and not known.is_gone and known.written_at <= revision
-            if is_back and (known.pod.is_terminating or not known.pod.is_finished):
-                self._pods[uid] = self._track(known.pod)
-                self._queue.add(uid)
+            self._begin_again(known)
             self._forget_undone_status(known)
 
     def requeue(self, which: Callable[[NodePod], bool] = lambda _: True) -> None:
@@ -242,7 +239,7 @@ class PodSync:
 
     async def _finish(self, known: TrackedPod, ending: Ending | None) -> None:
         """No container runs any more: unprepare the claims, write the final status, and complete a deletion."""
-        uid = known.pod.metadata.uid
+        uid, lists = known.pod.metadata.uid, self._lists
         known.stopped_at = known.stopped_at or self._context.clock.now()
         await self._unprepare(known, known.stopped_at + timedelta(seconds=self._context.timings.unprepare_s))
         if known.starts_over and not (known.is_gone or known.pod.is_terminating or known.pod.is_finished):
@@ -257,6 +254,9 @@ class PodSync:
         known.is_over, known.sent = True, None
         if known.is_gone:
             self._forget(uid)
+        elif self._lists != lists:
+            # A restored backup may have undone what was answered.
+            self._begin_again(known)
 
     async def _unprepare(self, known: TrackedPod, deadline: datetime) -> None:
         """Unprepare the claims; after the deadline the pod ends without that, and the node tries on by itself."""
@@ -363,6 +363,13 @@ class PodSync:
         due = [moment for moment in (plan.wake_at, known.deadline) if moment is not None and moment > now]
         if due:
             self._queue.add_after(known.pod.metadata.uid, (min(due) - now).total_seconds())
+
+    def _begin_again(self, known: TrackedPod) -> None:
+        """Track a pod that was over, and that a list shows otherwise which is as new as the last write."""
+        is_back = known.is_over and not known.is_gone and known.written_at <= self._listed_at
+        if is_back and (known.pod.is_terminating or not known.pod.is_finished):
+            self._pods[known.pod.metadata.uid] = self._track(known.pod)
+            self._queue.add(known.pod.metadata.uid)
 
     def _track(self, pod: NodePod) -> TrackedPod:
         """Start to sync a pod; containers that an earlier agent started and that still run are adopted."""
