@@ -557,3 +557,22 @@ def test_pods_that_a_job_deletes_have_not_failed_after_a_restart(
         assert await status_of(cluster) == (2, 0, 0)
 
     play(scenario)
+
+
+def test_an_index_that_succeeds_while_no_controller_runs_is_counted() -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        await cluster.client.create(job("j", parallelism=1, completions=2, completionMode="Indexed"))
+        await cluster.settle()
+        await end_pods(cluster)
+        (done,) = [pod for pod in await cluster.client.list(Pod) if pod.is_finished]
+        await cluster.remove_pod(done.metadata.name)
+        await cluster.settle(5)
+        assert await status_of(cluster) == (1, 1, 0)
+        await cluster.kill()
+        await end_pods(cluster)
+        cluster.start()
+        await cluster.settle(60)
+        assert await status_of(cluster) == (0, 2, 0)
+        assert "Complete" in await conditions_of(cluster)
+
+    play(scenario)

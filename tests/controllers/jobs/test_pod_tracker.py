@@ -146,3 +146,9 @@ def test_consecutive_failures_increase_the_backoff() -> None:
     assert waits == [10, 20, 40, 80, 160, 320, 360, 360]
     tracker.put(seen(pod("good"), phase="Succeeded"), NOW)
     assert tracker.resume_at() is None
+
+
+def test_indexes_beyond_reduced_completions_do_not_count() -> None:
+    tracker = PodTracker()
+    tracker.adopt(JobStatus(completed_indexes="0-1,4"))
+    assert [tracker.slots.count_succeeded(completions) for completions in (5, 4, 1)] == [3, 2, 1]

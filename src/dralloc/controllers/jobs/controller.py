@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar, Final, assert_never
 
@@ -40,7 +41,7 @@ from dralloc.controllers.jobs.plan import (
 from dralloc.controllers.jobs.plan_claims import SHARED_CLAIMS, ClaimAction, plan_claims
 from dralloc.controllers.jobs.plan_groups import CreatePodGroup, CreateWorkload, GroupAction, JobGroup, ResizeGang
 from dralloc.controllers.jobs.pod_template import PodNames
-from dralloc.controllers.jobs.pod_tracker import PodTracker
+from dralloc.controllers.jobs.pod_tracker import PodCounts, PodTracker
 from dralloc.controllers.jobs.pod_worker_pool import PODS, PodWorkerPool
 from dralloc.controllers.mutation_cache import MutationCache
 from dralloc.controllers.planned_actions import PlannedActions
@@ -185,7 +186,7 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
         if not group.is_ready:
             return PlannedActions([JobStep(job, action) for action in group.actions], GROUP_CHECK_S)
         facts = JobFacts(
-            counts=pool.tracker.count(now),
+            counts=_counts(known, pool.tracker, now),
             completed_indexes=partial(_completed, known, pool.tracker),
             resume_at=pool.tracker.resume_at(),
             written_at=pool.written_at,
@@ -354,6 +355,14 @@ def _creates(step: JobStep | ReleaseClaimsOfGoneJob) -> bool:
 
 def is_job(consumer: ConsumerReference) -> bool:
     return consumer.api_group == GROUP and consumer.resource == JOBS.plural
+
+
+def _counts(job: Job, tracker: PodTracker, now: datetime) -> PodCounts:
+    """The numbers of pods. The successes of an Indexed job are its indexes, which its status has: it does not say which pods it counts."""
+    counts = tracker.count(now)
+    if job.spec.completion_mode != INDEXED:
+        return counts
+    return counts._replace(succeeded=tracker.slots.count_succeeded(job.spec.completions or 0))
 
 
 def _completed(job: Job, tracker: PodTracker) -> str:

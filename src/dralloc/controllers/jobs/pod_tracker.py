@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
+from collections.abc import Set
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
@@ -73,7 +74,7 @@ class PodTracker:
             self._adopt(PodOutcome.SUCCEEDED, status.succeeded - self.live[PodOutcome.SUCCEEDED])
             existing = self.live[PodOutcome.FAILED] + self.live[PodOutcome.TERMINATING]
             self._adopt(PodOutcome.FAILED, status.failed - existing)
-            self.slots.succeeded |= parse_indexes(status.completed_indexes)
+            self.slots.succeed(parse_indexes(status.completed_indexes))
 
     def _adopt(self, outcome: PodOutcome, deleted: int) -> None:
         self.deleted[outcome] = max(self.deleted[outcome], deleted)
@@ -166,6 +167,7 @@ class IndexSlots:
 
     def __init__(self) -> None:
         self.succeeded: set[int] = set()
+        self._highest_succeeded = -1
         self._index_of: dict[str, int] = {}
         self._taken: Counter[int] = Counter()
         # Indexes below `_next` that may be vacant. Indexes from `_next` on were never used.
@@ -187,6 +189,16 @@ class IndexSlots:
             heapq.heappush(self._returned, index)
         return found
 
+    def count_succeeded(self, completions: int) -> int:
+        """How many indexes below `completions` have succeeded; there are others if it was reduced."""
+        if self._highest_succeeded < completions:
+            return len(self.succeeded)
+        return sum(index < completions for index in self.succeeded)
+
+    def succeed(self, indexes: Set[int]) -> None:
+        self.succeeded |= indexes
+        self._highest_succeeded = max(self._highest_succeeded, *indexes, -1)
+
     def take(self, name: str, index: int | None) -> None:
         if index is not None and name not in self._index_of:
             self._index_of[name] = index
@@ -203,7 +215,7 @@ class IndexSlots:
 
     def finish(self, name: str, index: int | None) -> None:
         if index is not None:
-            self.succeeded.add(index)
+            self.succeed({index})
             self.give_back(name)
 
     def _is_vacant(self, index: int) -> bool:
