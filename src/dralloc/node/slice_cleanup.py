@@ -32,7 +32,7 @@ class SliceCleanup:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def delete_all(self) -> None:
-        """Delete all slices of the node; no driver is registered yet, so they are left from an earlier run."""
+        """Delete all slices of the node that are left from an earlier run: no driver is registered yet."""
         self._spawn(self._delete(""))
 
     def look_again(self) -> None:
@@ -86,6 +86,9 @@ class SliceCleanup:
 
     async def _delete_once(self, driver: str) -> None:
         for item in await self._list(driver):
+            if item.spec.driver in self._connected:
+                # It has connected since, and keeps its slices right itself.
+                continue
             try:
                 # Only the listed version: a driver that is back may have written the slice again.
                 await self._calls.delete_unchanged(resource_for(ResourceSlice), item)
