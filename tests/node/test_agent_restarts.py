@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dralloc.api.core_v1 import Node
-from dralloc.api.pod_v1 import Pod
+from dralloc.api.pod_v1 import FAILED, Pod
 from dralloc.client.api_calls import PatchType
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey
@@ -39,6 +39,21 @@ def test_a_restarted_agent_adopts_its_containers_and_keeps_its_claims() -> None:
         await world.start_deletion("kept", grace_s=2)
         await world.until_gone("kept")
         assert driver.prepared == set()
+
+    play(scenario, keeps_containers=True)
+
+
+def test_containers_of_a_pod_that_was_marked_as_failed_meanwhile_end() -> None:
+    """A controller marks the pods of a node that it believes to be gone, and may be killed before it deletes them."""
+
+    async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
+        await world.run_pod("p", command=script("echo $$$$; exec sleep 1000"))
+        pid = int(await printed(world, "p"))
+        await world.stop_agent()
+        assert is_alive(pid)
+        await world.end_pod("p", FAILED)
+        await world.start_agent()
+        await world.eventually(lambda: not is_alive(pid))
 
     play(scenario, keeps_containers=True)
 

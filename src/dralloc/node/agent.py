@@ -228,7 +228,7 @@ class Agent:
 
     def _end_unknown(self, informer: Informer[NodePod]) -> None:
         if isinstance(self._runtime, ProcessRuntime):
-            self._runtime.end_unknown(frozenset(pod.metadata.uid for pod in informer.all()))
+            self._runtime.end_unknown(informer.all())
 
     async def _close(self) -> None:
         if isinstance(self._runtime, ProcessRuntime):

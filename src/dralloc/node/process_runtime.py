@@ -12,7 +12,7 @@ import pty
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -155,14 +155,16 @@ class ProcessRuntime:
     def forget(self, pod_uid: str) -> None:
         shutil.rmtree(self._pod_directory(pod_uid), ignore_errors=True)
 
-    def end_unknown(self, known: frozenset[str]) -> None:
-        """Kill the processes and remove the directories of pods that no longer exist."""
+    def end_unknown(self, pods: Collection[NodePod]) -> None:
+        """Remove the directories of pods that are not among these, and kill processes of an earlier agent whose pods should not run."""
+        known = {pod.metadata.uid for pod in pods}
+        running = {pod.metadata.uid for pod in pods if not pod.is_finished}
         with suppress(OSError):
             for directory in (self._root / "pods").iterdir():
                 if directory.name not in known:
                     shutil.rmtree(directory, ignore_errors=True)
         for key, pid in list(self._left.items()):
-            if key[0] not in known:
+            if key[0] not in running:
                 self._end_group(pid)
                 del self._left[key]
 
