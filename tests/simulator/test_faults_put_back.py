@@ -112,8 +112,8 @@ def test_holds_that_end_with_an_unknown_outcome(monkeypatch: pytest.MonkeyPatch)
 
     swap = etcd.EtcdStore._swap
 
-    async def unfenced(self: etcd.EtcdStore, key: str, expected: int, change: object, fences: object = ()) -> int:
-        return await swap(self, key, expected, change)  # type: ignore[arg-type]
+    async def unfenced(self: etcd.EtcdStore, key: str, expected: int, change: object, *_: object) -> int:
+        return await swap(self, key, expected, change, ())  # type: ignore[arg-type]
 
     assert run_virtual(contention(3)) == ""
     monkeypatch.setattr(write_guards.Holds, "__exit__", release)

@@ -148,3 +148,18 @@ async def test_a_write_that_follows_a_lost_queue_is_not_stored(opened: OpenStore
     with pytest.raises(FenceMoved):
         await store.update("/b", b"2", expected_revision=second.revision, follows={number})
     assert await store.get("/b") == second
+
+
+@on_a_simulated_disk
+async def test_a_key_is_created_when_it_is_known_whether_what_it_was_decided_on_changes(opened: OpenStore) -> None:
+    store, disk = opened
+    first = await store.create("/a", b"1")
+    disk.is_full = True
+    fails = await queue_update(store, first, LARGE)
+    fails.add_done_callback(lambda _: setattr(disk, "is_full", False))
+    await store.create("/b", b"", unchanged=(first,))
+    assert isinstance(fails.exception(), StoreFull)
+    succeeds = await queue_update(store, first, b"2")
+    with pytest.raises(FenceMoved):
+        await store.create("/c", b"", unchanged=(first,))
+    assert await store.get("/a") == await succeeds

@@ -12,6 +12,7 @@ import pytest
 from dralloc.store.errors import (
     BadPageToken,
     Compacted,
+    FenceMoved,
     FutureRevision,
     KeyExists,
     RevisionConflict,
@@ -98,6 +99,22 @@ async def test_a_key_is_created_once(store: Store) -> None:
         await store.create("/a", b"2")
     assert await store.get("/a") == first
     assert await store.current_revision() == first.revision
+
+
+@on_every_store
+async def test_a_key_is_created_only_if_what_that_was_decided_on_is_unchanged(store: Store) -> None:
+    first = await store.create("/a", b"1")
+    await store.create("/a/1", b"", unchanged=(first,))
+    second = await store.update("/a", b"2", expected_revision=first.revision)
+    other = await store.create("/b", b"1")
+    for unchanged in (first,), (other, first):
+        with pytest.raises(FenceMoved):
+            await store.create("/a/2", b"", unchanged=unchanged)
+    await store.create("/a/2", b"", unchanged=(other, second))
+    await store.delete("/a", expected_revision=second.revision)
+    with pytest.raises(FenceMoved):
+        await store.create("/a/3", b"", unchanged=(second,))
+    assert keys((await store.list_prefix("/a")).records) == ["/a/1", "/a/2"]
 
 
 @on_every_store

@@ -54,11 +54,13 @@ class RecordedStore(Store):
                 self._check_list(prefix, found)
         return found
 
-    async def create(self, key: str, value: bytes, *, fences: Sequence[Fence] = ()) -> Record:
+    async def create(
+        self, key: str, value: bytes, *, fences: Sequence[Fence] = (), unchanged: Sequence[Record] = ()
+    ) -> Record:
         call = _Call(self._history, key)
         self._history.intend(key, 0, value)
         try:
-            record = await self._inner.create(key, value, fences=fences)
+            record = await self._inner.create(key, value, fences=fences, unchanged=unchanged)
         except KeyExists:
             self._history.withdraw(key, 0, value)
             call.check_failed(lambda version: version is not None, "it did not exist")

@@ -3,7 +3,7 @@
 StoreError
 ├── KeyExists           create of an existing key
 ├── RevisionConflict    update or delete of a record that changed or was deleted
-├── FenceMoved          another writer used the fence of the write; decide again
+├── FenceMoved          another writer used the fence of the write, or changed what it was decided on; decide again
 ├── Compacted           the requested revision is no longer kept
 │   └── Restored        the requested revision is from before a restore
 ├── FutureRevision      the requested revision does not exist yet
@@ -46,7 +46,7 @@ class RevisionConflict(StoreError):
 
 class FenceMoved(StoreError):
     def __init__(self, key: str) -> None:
-        super().__init__(f"key {key!r} is not written: another writer used its fence")
+        super().__init__(f"key {key!r} is not written: it was decided on what has changed since")
 
 
 class Compacted(StoreError):

@@ -123,10 +123,12 @@ class EtcdStore(Store):
             if page is None:
                 return Page(records=records, revision=part.revision)
 
-    async def create(self, key: str, value: bytes, *, fences: Sequence[Fence] = ()) -> Record:
+    async def create(
+        self, key: str, value: bytes, *, fences: Sequence[Fence] = (), unchanged: Sequence[Record] = ()
+    ) -> Record:
         assert key.startswith("/"), "a key is a path"
         put = _put(self._keys.encode(key), value)
-        return Record(key=key, value=value, revision=await self._swap(key, ABSENT, put, fences))
+        return Record(key=key, value=value, revision=await self._swap(key, ABSENT, put, fences, unchanged))
 
     async def update(
         self,
@@ -206,16 +208,22 @@ class EtcdStore(Store):
         next_page = PageToken(revision=at, start_after=last, remaining=response.count - len(records))
         return Page(records=records, revision=at, next=next_page)
 
-    async def _swap(self, key: str, expected_revision: int, change: pb.RequestOp, fences: Sequence[Fence] = ()) -> int:
+    async def _swap(
+        self,
+        key: str,
+        expected_revision: int,
+        change: pb.RequestOp,
+        fences: Sequence[Fence],
+        unchanged: Sequence[Record] = (),
+    ) -> int:
         """Returns the revision of the change; raises KeyExists, RevisionConflict with the existing record, or FenceMoved."""
         await self._settle_history()
         keys, history = self._keys, self._history
         encoded = keys.encode(key)
-        # A revision of an earlier history is below the base, and equal to none.
-        expected = ABSENT if expected_revision == ABSENT else expected_revision - keys.base or -1
-        unchanged = pb.Compare(result=pb.Compare.EQUAL, target=pb.Compare.MOD, key=encoded, mod_revision=expected)
+        compares = [self._same_history(), _is_at(encoded, expected_revision, keys.base)]
+        compares += [_is_at(keys.encode(record.key), record.revision, keys.base) for record in unchanged]
         looks = [pb.RequestOp(request_range=pb.RangeRequest(key=each)) for each in (encoded, keys.history)]
-        request = pb.TxnRequest(compare=[self._same_history(), unchanged], success=[change], failure=looks)
+        request = pb.TxnRequest(compare=compares, success=[change], failure=looks)
         for fence in fences:
             fence_key = keys.fence(fence.name)
             request.compare.append(_condition(fence_key, fence, keys.base))
@@ -334,6 +342,12 @@ def _retrieve(task: asyncio.Task[None]) -> None:
 
 def _put(key: bytes, value: bytes) -> pb.RequestOp:
     return pb.RequestOp(request_put=pb.PutRequest(key=key, value=value))
+
+
+def _is_at(key: bytes, revision: int, base: int) -> pb.Compare:
+    # A revision of an earlier history is below the base, and equal to none.
+    expected = ABSENT if revision == ABSENT else revision - base or -1
+    return pb.Compare(result=pb.Compare.EQUAL, target=pb.Compare.MOD, key=key, mod_revision=expected)
 
 
 def _condition(key: bytes, fence: Fence, base: int) -> pb.Compare:

@@ -175,8 +175,12 @@ class Store(ABC):
         """
 
     @abstractmethod
-    async def create(self, key: str, value: bytes, *, fences: Sequence[Fence] = ()) -> Record:
-        """Writes a key that must not exist; raises KeyExists or FenceMoved."""
+    async def create(
+        self, key: str, value: bytes, *, fences: Sequence[Fence] = (), unchanged: Sequence[Record] = ()
+    ) -> Record:
+        """Writes a key that must not exist; raises KeyExists, or FenceMoved, also if an `unchanged` record of another key is not the
+        newest one any more.
+        """
 
     @abstractmethod
     async def update(

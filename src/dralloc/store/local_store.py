@@ -52,9 +52,16 @@ class LocalStore(Store):
         self._check_open()
         return self._map.page(prefix, revision=revision, limit=limit, token=page)
 
-    async def create(self, key: str, value: bytes, *, fences: Sequence[Fence] = ()) -> Record:  # noqa: ARG002
+    async def create(
+        self,
+        key: str,
+        value: bytes,
+        *,
+        fences: Sequence[Fence] = (),  # noqa: ARG002
+        unchanged: Sequence[Record] = (),
+    ) -> Record:
         assert key.startswith("/"), "a key is a path"
-        event = await self._write(ProposedWrite(key=key, value=value, expected_revision=ABSENT))
+        event = await self._write(ProposedWrite(key=key, value=value, expected_revision=ABSENT, unchanged=unchanged))
         assert event.record is not None, "a creation leaves a record"
         return event.record
 
@@ -74,7 +81,7 @@ class LocalStore(Store):
             key=key,
             value=value,
             expected_revision=expected_revision,
-            queued=queued,
+            unchanged=queued,
             on_queued=on_queued,
             follows=follows,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from dralloc.store.errors import FenceMoved
 from dralloc.store.event_log import SLICE_MIN
 from dralloc.store.interface import HistoryLimits
 from dralloc.store.local_store import LocalStore
@@ -23,6 +24,8 @@ class MemoryStore(LocalStore):
 
     async def _write(self, change: ProposedWrite) -> StoreEvent:
         self._check_open()
+        if any(self._map.get(record.key) is not record for record in change.unchanged):
+            raise FenceMoved(change.key)
         event = decide(change, current=self._map.get(change.key), revision=self._map.revision + 1)
         self._install((event,))
         self._drop_until(self._map.log.overdue(events_max=2 * SLICE_MIN))

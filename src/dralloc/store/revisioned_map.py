@@ -23,14 +23,14 @@ ABSENT = 0
 class ProposedWrite(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A requested write: a new value, or None to delete, for a key that must be at a revision.
 
-    `queued` are the records of other keys that it was decided on. `on_queued` is called if it waits to be stored. `follows` are the numbers
+    `unchanged` are the records of other keys that it was decided on. `on_queued` is called if it waits to be stored. `follows` are the numbers
     of the queues that it follows.
     """
 
     key: str
     value: bytes | None
     expected_revision: int
-    queued: Sequence[Record] = ()
+    unchanged: Sequence[Record] = ()
     on_queued: Callable[[int], None] | None = None
     follows: Collection[int] = ()
 

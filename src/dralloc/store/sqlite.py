@@ -116,9 +116,14 @@ class SqliteStore(LocalStore):
 
     def _decide(self, change: ProposedWrite) -> StoreEvent | None:
         """Returns the event of the change; None if that depends on an uncommitted write."""
-        is_lost = any(number != self._queue_number for number in change.follows)
-        if is_lost or any(self._newest(record.key) is not record for record in change.queued):
+        if any(number != self._queue_number for number in change.follows):
             raise FenceMoved(change.key)
+        for record in change.unchanged:
+            if self._newest(record.key) is not record:
+                if self._map.get(record.key) is record:
+                    # As below: the write that replaces it may still fail.
+                    return None
+                raise FenceMoved(change.key)
         revision = self._last_revision + 1
         pending = self._pending.get(change.key)
         if pending is None:

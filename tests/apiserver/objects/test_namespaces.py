@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from random import Random
+
+import pytest
+
+from dralloc.simulator.virtual_time import run_virtual
+from tests.support.etcd_apis import etcd_apis
 from tests.support.local_api import (
     RESOURCE,
     LocalApi,
@@ -52,3 +59,35 @@ async def test_finalizers_are_set_in_the_namespace_that_a_client_has_seen(api: L
     now = await api.get("/api/v1/namespaces/n")
     assert now["spec"]["finalizers"] == ["kubernetes"]
     await api.update("/api/v1/namespaces/n/finalize", {**now, "spec": {"finalizers": []}})
+
+
+def test_nothing_is_left_behind_that_is_created_while_its_namespace_goes() -> None:
+    """The namespace was there when the server read it, and is gone when the object is stored."""
+
+    async def round_of(seed: int) -> None:
+        async with etcd_apis(Random(seed), delays_s=(0.05, 0.5)) as ((api, slow), _):
+            maps = "/api/v1/namespaces/n/configmaps"
+            await api.create("/api/v1/namespaces", {"metadata": {"name": "n"}})
+            await asyncio.sleep(5)
+            creation = asyncio.create_task(slow.create(maps, {"metadata": {"name": "late"}}))
+            await api.delete("/api/v1/namespaces/n")
+            await asyncio.gather(creation, return_exceptions=True)
+            await asyncio.sleep(30)
+            assert not await api.exists("/api/v1/namespaces/n"), f"seed {seed}"
+            assert not await api.exists(f"{maps}/late"), f"seed {seed}"
+
+    for seed in range(30):
+        run_virtual(round_of(seed))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_namespace_that_changes_meanwhile_refuses_no_create(seed: int) -> None:
+    async def round_of() -> None:
+        async with etcd_apis(Random(seed), delays_s=(0.01, 0.5)) as ((api, slow), _):
+            maps = "/api/v1/namespaces/default/configmaps"
+            creation = asyncio.create_task(slow.create(maps, {"metadata": {"name": "m"}}))
+            for number in range(10):
+                await api.patch("/api/v1/namespaces/default", {"metadata": {"labels": {"number": str(number)}}})
+            assert (await creation)["metadata"]["namespace"] == "default"
+
+    run_virtual(round_of())

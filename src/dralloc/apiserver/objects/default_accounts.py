@@ -44,10 +44,10 @@ class DefaultAccounts:
         await self._accounts.ready()
         for namespace in sorted(self._namespaces.names - self._accounts.names):
             document = {"metadata": {"namespace": namespace}}
-            # The namespace may have gone while others got their account, which nothing would delete then.
+            # The namespace may have gone while others got their account.
             with suppress(NotFound, Forbidden):
-                await self._writer.namespaces.labels_for_create(SERVICE_ACCOUNT, namespace)
-                await self._writer.create_initial(SERVICE_ACCOUNT, DEFAULT, document, namespace=namespace)
+                found = await self._writer.namespaces.find_open(SERVICE_ACCOUNT, namespace)
+                await self._writer.create_initial(SERVICE_ACCOUNT, DEFAULT, document, namespace=namespace, found=found)
 
 
 class _Names(KindIndex):

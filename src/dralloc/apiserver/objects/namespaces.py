@@ -14,6 +14,7 @@ from dralloc.apiserver.objects.api_resources import key_of
 from dralloc.apiserver.objects.stored_form import read_metadata
 from dralloc.primitives.errors import Cause
 from dralloc.store.interface import Store
+from dralloc.store.records import Record
 
 # Holds a namespace until it is empty.
 CONTENT_FINALIZER: Final = "kubernetes"
@@ -37,26 +38,30 @@ class Namespaces:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def labels_of(self, kind: Kind, namespace: str) -> Mapping[str, str] | None:
-        """The labels of the namespace; `None` for cluster-scoped kinds, or if it does not exist."""
-        if not kind.namespaced:
-            return None
-        record = await self._store.get(key_of(NAMESPACE, "", namespace))
-        return _metadata_of(record.value).labels if record else None
+    async def find(self, kind: Kind, namespace: str) -> Record | None:
+        """The namespace; `None` for cluster-scoped kinds, or if it does not exist."""
+        return await self._store.get(key_of(NAMESPACE, "", namespace)) if kind.namespaced else None
 
-    async def labels_for_create(self, kind: Kind, namespace: str) -> Mapping[str, str] | None:
-        """The labels of the namespace; refuses if it does not exist or is being deleted."""
+    async def find_open(self, kind: Kind, namespace: str) -> Record | None:
+        """The namespace of a create; refuses if it does not exist or is being deleted.
+
+        The create must state it to the store as unchanged: what is created after the deletion has begun may not be found when the
+        namespace is emptied, and stays for ever.
+        """
         if not kind.namespaced:
             return None
-        record = await self._store.get(key_of(NAMESPACE, "", namespace))
+        record = await self.find(kind, namespace)
         if record is None:
             raise not_found("", "namespaces", namespace)
-        metadata = _metadata_of(record.value)
-        if metadata.deletion_timestamp:
+        if _metadata_of(record.value).deletion_timestamp:
             why = f"unable to create new content in namespace {namespace} because it is being terminated"
             cause = Cause("NamespaceTerminating", f"namespace {namespace} is being terminated", "metadata.namespace")
             raise forbidden(kind.group, kind.plural, "", why, (cause,))
-        return metadata.labels
+        return record
+
+
+def labels_of(namespace: Record | None) -> Mapping[str, str] | None:
+    return _metadata_of(namespace.value).labels if namespace is not None else None
 
 
 def finalized(namespace: Document, stated: Document, finalizers: list[str]) -> Document:

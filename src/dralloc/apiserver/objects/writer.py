@@ -38,7 +38,7 @@ from dralloc.apiserver.objects.access_control import AccessControl
 from dralloc.apiserver.objects.api_resources import key_of, name_of
 from dralloc.apiserver.objects.deletion_rules import Removed, is_released
 from dralloc.apiserver.objects.field_ownership import is_noop, with_creator, with_owners
-from dralloc.apiserver.objects.namespaces import Namespaces
+from dralloc.apiserver.objects.namespaces import Namespaces, labels_of
 from dralloc.apiserver.objects.node_restriction import NodeRestriction
 from dralloc.apiserver.objects.pod_priorities import PodPriorities
 from dralloc.apiserver.objects.quota_guard import QuotaGuard
@@ -134,7 +134,7 @@ class Writer:
     removals: Mapping[str, EditGuard] = field(default_factory=dict)
 
     async def create(self, target: WriteTarget, sent: SentObject, *, settles_owners: bool = False) -> Written:
-        labels = await self.namespaces.labels_for_create(target.kind, target.namespace)
+        namespace = await self.namespaces.find_open(target.kind, target.namespace)
         self._check_node(target, CREATE, sent.object)
         if (check := self.checks.get(target.kind.kind)) is not None:
             await check.check(target, sent, None)
@@ -151,6 +151,7 @@ class Writer:
         names_taken = 0
         for _ in range(ATTEMPTS_MAX):
             work = _work_on(target, len(sent.body))
+            labels = labels_of(namespace)
             made = await compute(work, self._make_new, target, sent, labels, settles_owners=settles_owners)
             new, stored, name = made.object, made.stored, made.object.metadata.name
             key = key_of(kind, target.namespace, name)
@@ -158,11 +159,11 @@ class Writer:
                 with await hold_all(self.guards.get(kind.resource, ()), key, new, None) as held:
                     if (quota := self.quotas.get(kind.resource)) is not None and not target.dry_run:
                         await quota.record_use(key, partial(self.edit, RESOURCE_QUOTA))
-                    revision = await self._store_new(key, stored, held.fences, dry_run=target.dry_run)
+                    revision = await self._store_new(key, stored, namespace, held.fences, dry_run=target.dry_run)
                     if revision:
                         held.keep(revision)
             except FenceMoved:
-                continue
+                namespace = await self.namespaces.find_open(kind, target.namespace)
             except KeyExists:
                 names_taken += 1
                 if not generates_name:
@@ -173,23 +174,27 @@ class Writer:
                 return Written(stored, revision, created=True, warnings=made.warnings)
         raise conflict(kind.group, kind.plural, name)
 
-    async def create_initial(self, kind: Kind, name: str, document: Document, *, namespace: str = "") -> bool:
-        """Store an object that every cluster has, unless it exists. It is not admitted: clients may not create all of these."""
+    async def create_initial(
+        self, kind: Kind, name: str, document: Document, *, namespace: str = "", found: Record | None = None
+    ) -> bool:
+        """Store an object that every cluster has, unless it exists, or its namespace is not any more as it was `found`.
+
+        It is not admitted: clients may not create all of these.
+        """
         key = key_of(kind, namespace, name)
         if await self.store.get(key) is not None:
             return False
         identity = {"name": name, "uid": self.new_uid(), "creationTimestamp": print_timestamp(self.clock.now())}
         metadata = {**identity, **document.get("metadata", {})}
         # Another server on the same store may start at the same time.
-        with suppress(KeyExists):
-            await self.store.create(key, document_to_stored({**document, "metadata": metadata}))
+        with suppress(KeyExists, FenceMoved):
+            await self._store_new(key, document_to_stored({**document, "metadata": metadata}), found)
             return True
         return False
 
     async def change(self, target: WriteTarget, change: ObjectChange) -> Written:
         """Change a stored object as a client asks."""
-        labels = await self.namespaces.labels_of(target.kind, target.namespace)
-
+        labels = labels_of(await self.namespaces.find(target.kind, target.namespace))
         check = self.checks.get(target.kind.kind)
 
         async def attempt(record: Record) -> Written:
@@ -302,9 +307,12 @@ class Writer:
                 held.keep(revision)
         return Written(stored, revision, warnings=made.warnings)
 
-    async def _store_new(self, key: str, stored: bytes, fences: Sequence[Fence], *, dry_run: bool) -> int:
+    async def _store_new(
+        self, key: str, stored: bytes, namespace: Record | None, fences: Sequence[Fence] = (), *, dry_run: bool = False
+    ) -> int:
         if not dry_run:
-            return (await self.store.create(key, stored, fences=fences)).revision
+            unchanged = (namespace,) if namespace is not None else ()
+            return (await self.store.create(key, stored, fences=fences, unchanged=unchanged)).revision
         if await self.store.get(key) is not None:
             raise KeyExists(key)
         return 0
