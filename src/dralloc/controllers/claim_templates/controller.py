@@ -20,7 +20,6 @@ from dralloc.client.claim_patches import patch_claim_status
 from dralloc.client.event_recorder import Report, reference_to
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey, key_of
-from dralloc.controllers.bereft_owners import LOOK_AGAIN_S, BereftOwners
 from dralloc.controllers.claim_creation import CreateClaim, ReportProblem
 from dralloc.controllers.claim_templates.owned_claims import ClaimObjects
 from dralloc.controllers.claim_templates.plan import (
@@ -40,6 +39,7 @@ from dralloc.controllers.controller_loop import Controller
 from dralloc.controllers.mutation_cache import MutationCache
 from dralloc.controllers.planned_actions import PlannedActions
 from dralloc.controllers.shared_informers import POD_GROUPS, TEMPLATES
+from dralloc.controllers.unconfirmed_owners import LOOK_AGAIN_S, UnconfirmedOwners, is_gone
 from dralloc.primitives.errors import AlreadyExists, ApiError, NotFound
 
 COMPONENT: Final = "resource_claim"
@@ -82,7 +82,7 @@ class ClaimTemplatesController(Controller[Key, ClaimAction]):
         self._reported: OrderedDict[str, str] = OrderedDict()
         # Held while a claim is read and reserved. Unused locks are dropped.
         self._reserving: WeakValueDictionary[ObjectKey, asyncio.Lock] = WeakValueDictionary()
-        self._bereft: BereftOwners[Key] = BereftOwners(self._is_gone)
+        self._unconfirmed: UnconfirmedOwners[Key] = UnconfirmedOwners(self._is_gone)
         self._pod_informer.subscribe(self._on_pod)
         self._claim_informer.subscribe(self._on_claim)
         self._templates.subscribe(self._on_template)
@@ -95,7 +95,7 @@ class ClaimTemplatesController(Controller[Key, ClaimAction]):
 
     def _on_pod(self, before: Pod | None, after: Pod | None) -> None:
         if after is None and before is not None:
-            self._bereft.remove(key_of(before))
+            self._unconfirmed.remove(key_of(before))
         if after is not None and (may_get_claims(after) or self._lacks_reservation(after)):
             self.queue.add(key_of(after))
 
@@ -132,13 +132,13 @@ class ClaimTemplatesController(Controller[Key, ClaimAction]):
         elif owner.kind != "Pod":
             return
         if is_gone and self._shown(key) is not None:
-            self._bereft.add(key)
+            self._unconfirmed.add(key)
         self.queue.add(key)
 
     def _on_group(self, before: PodGroup | None, after: PodGroup | None) -> None:
         if after is None:
             if before is not None:
-                self._bereft.remove(GroupKey(key_of(before)))
+                self._unconfirmed.remove(GroupKey(key_of(before)))
             return
         if after.spec.resource_claims:
             self.queue.add(GroupKey(key_of(after)))
@@ -166,10 +166,10 @@ class ClaimTemplatesController(Controller[Key, ClaimAction]):
 
     async def plan(self, key: Key) -> PlannedActions[ClaimAction]:
         if self._shown(key) is None:
-            self._bereft.remove(key)
+            self._unconfirmed.remove(key)
         planned = await (self._plan_group(key.group) if isinstance(key, GroupKey) else self._plan_pod(key))
         creates = any(isinstance(action, CreateClaim) for action in planned.actions)
-        if creates and not await self._bereft.may_create(key):
+        if creates and not await self._unconfirmed.may_create(key):
             return PlannedActions(look_again_s=LOOK_AGAIN_S)
         return planned
 
@@ -181,15 +181,9 @@ class ClaimTemplatesController(Controller[Key, ClaimAction]):
 
     async def _is_gone(self, key: Key) -> bool:
         """True if the server does not have the owner that the informer shows."""
-        shown, live = self._shown(key), None
-        try:
-            if isinstance(key, GroupKey):
-                live = (await self._calls.get(POD_GROUPS, key.group)).metadata
-            else:
-                live = (await self._calls.get(PODS, key)).metadata
-        except NotFound:
-            return True
-        return shown is None or live.uid != shown.metadata.uid
+        resource, name = (POD_GROUPS, key.group) if isinstance(key, GroupKey) else (PODS, key)
+        shown = self._shown(key)
+        return shown is None or await is_gone(self._calls, resource, name, shown.metadata.uid)
 
     async def _plan_pod(self, key: ObjectKey) -> PlannedActions[ClaimAction]:
         pod = self._pods.get(key.name, key.namespace)

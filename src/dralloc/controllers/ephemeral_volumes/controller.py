@@ -10,11 +10,10 @@ from dralloc.api.volume_claims import volume_claims_of
 from dralloc.api.volumes_v1 import PersistentVolumeClaim, PersistentVolumeClaimTemplate
 from dralloc.client.known_resources import resource_for, resource_read_as
 from dralloc.client.typed_resource import ObjectKey, key_of
-from dralloc.controllers.bereft_owners import LOOK_AGAIN_S, BereftOwners
 from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.controller_loop import Controller
 from dralloc.controllers.planned_actions import PlannedActions
-from dralloc.primitives.errors import NotFound
+from dralloc.controllers.unconfirmed_owners import LOOK_AGAIN_S, UnconfirmedOwners, is_gone
 
 FIELD_MANAGER: Final = "ephemeral-volume-controller"
 PODS: Final = resource_for(Pod)
@@ -56,13 +55,13 @@ class EphemeralVolumesController(Controller[ObjectKey, Document]):
         self._calls = context.calls(FIELD_MANAGER)
         self._pods = context.informers.informer_for(PODS)
         self._claims = context.informers.informer_for(CLAIMS)
-        self._bereft = BereftOwners(self._is_gone)
+        self._unconfirmed = UnconfirmedOwners(self._is_gone)
         self._pods.subscribe(self._on_pod)
         self._claims.subscribe(self._on_claim)
 
     def _on_pod(self, before: Pod | None, after: Pod | None) -> None:
         if after is None and before is not None:
-            self._bereft.remove(key_of(before))
+            self._unconfirmed.remove(key_of(before))
         if after is not None and any(volume.ephemeral is not None for volume in after.spec.volumes):
             self.queue.add(key_of(after))
 
@@ -72,7 +71,7 @@ class EphemeralVolumesController(Controller[ObjectKey, Document]):
         if before is not None and owner is not None and owner.kind == "Pod":
             key = ObjectKey(before.metadata.namespace, owner.name)
             if self._pods.get(key.name, key.namespace) is not None:
-                self._bereft.add(key)
+                self._unconfirmed.add(key)
             self.queue.add(key)
 
     async def plan(self, key: ObjectKey) -> PlannedActions[Document]:
@@ -80,18 +79,14 @@ class EphemeralVolumesController(Controller[ObjectKey, Document]):
         wanted = plan_claims(pod) if pod is not None else ()
         # One that belongs to another pod is left alone; the scheduler tells so.
         missing = [each for each in wanted if self._claims.get(each["metadata"]["name"], key.namespace) is None]
-        if missing and not await self._bereft.may_create(key):
+        if missing and not await self._unconfirmed.may_create(key):
             return PlannedActions(look_again_s=LOOK_AGAIN_S)
         return PlannedActions(missing)
 
     async def _is_gone(self, key: ObjectKey) -> bool:
         """True if the server does not have the pod that the informer shows."""
         shown = self._pods.get(key.name, key.namespace)
-        try:
-            live = await self._calls.get(PODS, key)
-        except NotFound:
-            return True
-        return shown is None or live.metadata.uid != shown.metadata.uid
+        return shown is None or await is_gone(self._calls, PODS, key, shown.metadata.uid)
 
     async def apply(self, action: Document) -> None:
         await self._calls.create(CLAIMS, action)

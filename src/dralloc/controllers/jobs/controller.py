@@ -18,7 +18,6 @@ from dralloc.client.claim_patches import patch_claim_status
 from dralloc.client.event_recorder import Report, reference_to
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey, key_of, version_of
-from dralloc.controllers.bereft_owners import LOOK_AGAIN_S, BereftOwners
 from dralloc.controllers.claim_creation import CreateClaim, ReportProblem
 from dralloc.controllers.claim_users import users_of
 from dralloc.controllers.controller_context import ControllerContext
@@ -46,7 +45,8 @@ from dralloc.controllers.jobs.pod_worker_pool import PODS, PodWorkerPool
 from dralloc.controllers.mutation_cache import MutationCache
 from dralloc.controllers.planned_actions import PlannedActions
 from dralloc.controllers.shared_informers import JOBS, TEMPLATES
-from dralloc.primitives.errors import AlreadyExists, ApiError, NotFound
+from dralloc.controllers.unconfirmed_owners import LOOK_AGAIN_S, UnconfirmedOwners, is_gone
+from dralloc.primitives.errors import AlreadyExists, ApiError
 
 NAME: Final = "job-controller"
 CLAIMS: Final = resource_for(ResourceClaim)
@@ -110,7 +110,7 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
         self._jobs = MutationCache(jobs)
         # The informers may show pods before their job and after its deletion.
         self._trackers: dict[JobKey, PodTracker] = {}
-        self._bereft = BereftOwners(self._is_gone)
+        self._unconfirmed = UnconfirmedOwners(self._is_gone)
         self._pools: dict[JobKey, PodWorkerPool] = {}
         self._pods.subscribe(self._on_pod)
         self._claims.subscribe(self._on_claim)
@@ -124,7 +124,7 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
         key = _key_of(job)
         if after is None:
             self._pools.pop(key, None)
-            self._bereft.remove(key)
+            self._unconfirmed.remove(key)
         self.queue.add(key)
 
     def _on_pod(self, before: Pod | None, after: Pod | None) -> None:
@@ -157,7 +157,7 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
         assert item is not None, "a change has an object"
         if (owner := _owner_of(item)) is not None:
             if after is None and self._known(owner) is not None:
-                self._bereft.add(owner)
+                self._unconfirmed.add(owner)
             self.queue.add(owner)
 
     # --- Plan -----------------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
         if job is None:
             return await self._plan_gone(key)
         planned = self._plan_existing(key, job)
-        if any(_creates(step) for step in planned.actions) and not await self._bereft.may_create(key):
+        if any(_creates(step) for step in planned.actions) and not await self._unconfirmed.may_create(key):
             return PlannedActions(look_again_s=LOOK_AGAIN_S)
         return planned
 
@@ -221,7 +221,7 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
     async def _plan_gone(self, key: JobKey) -> PlannedActions[JobStep | ReleaseClaimsOfGoneJob]:
         """Ask the server before claims are released: the informer may be stale."""
         self._pools.pop(key, None)
-        self._bereft.remove(key)
+        self._unconfirmed.remove(key)
         if not self._unused_claims(key):
             if key in self._trackers and not self._trackers[key].outcomes:
                 del self._trackers[key]
@@ -230,12 +230,7 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
         return PlannedActions([ReleaseClaimsOfGoneJob(key)] if await self._is_gone(key) else [])
 
     async def _is_gone(self, key: JobKey) -> bool:
-        """True if the server does not have the job."""
-        try:
-            job = await self._calls.get(JOBS, ObjectKey(key.namespace, key.name))
-        except NotFound:
-            return True
-        return job.metadata.uid != key.uid
+        return await is_gone(self._calls, JOBS, ObjectKey(key.namespace, key.name), key.uid)
 
     def _unused_claims(self, key: JobKey) -> list[ResourceClaim]:
         """The claims of a job that is gone which no pods use. The others are released after their pods: see `claim_lifecycle`."""

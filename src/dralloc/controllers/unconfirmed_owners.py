@@ -1,4 +1,4 @@
-"""Owners that have lost something of theirs, perhaps because they are gone and the informer does not show that yet.
+"""Owners that may be gone although their informer still shows them: something of theirs was deleted.
 
 The server collects what a gone owner has as garbage. A controller that created it again, because of its deletion, would do so until its
 informer shows that the owner is gone, thousands of times. It asks the server first.
@@ -7,7 +7,11 @@ informer shows that the owner is gone, thousands of times. It asks the server fi
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
+
+from dralloc.client.api_calls import ApiCalls
+from dralloc.client.typed_resource import ObjectKey, TypedResource
+from dralloc.primitives.errors import NotFound
 
 # When to plan for an owner again that was gone: nothing changes if a server was asked that has not caught up, or does not serve the kind.
 LOOK_AGAIN_S: Final = 60.0
@@ -15,7 +19,7 @@ LOOK_AGAIN_S: Final = 60.0
 Key = TypeVar("Key", bound=Hashable)
 
 
-class BereftOwners(Generic[Key]):
+class UnconfirmedOwners(Generic[Key]):
     """`is_gone` asks the server."""
 
     def __init__(self, is_gone: Callable[[Key], Awaitable[bool]]) -> None:
@@ -35,3 +39,12 @@ class BereftOwners(Generic[Key]):
             return False
         self._owners.discard(owner)
         return True
+
+
+async def is_gone(calls: ApiCalls, resource: TypedResource[Any], key: ObjectKey, uid: str) -> bool:
+    """True if the server does not have the object with this UID."""
+    try:
+        live = await calls.get(resource, key)
+    except NotFound:
+        return True
+    return bool(live.metadata.uid != uid)
