@@ -1,4 +1,4 @@
-"""The options of all commands that foretell decisions of the scheduler, as one value: where the cluster is, and how its scheduler decides.
+"""The options of all commands that predict decisions of the scheduler, as one value: where the cluster is, and how its scheduler decides.
 
 A command has a parameter `options` for this value, and `takes_options` gives it an option for each field.
 """

@@ -1,4 +1,4 @@
-"""The scheduler's configuration from the options `--config` and `--strategy`, in the scheduler and in all that foretell its decisions."""
+"""The scheduler's configuration from the options `--config` and `--strategy`, in the scheduler and in all that predict its decisions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def read_configuration(
 
 
 def stated_scheduler(config: Path | None, strategy: str | None) -> StatedScheduler:
-    """What the options of a command that foretells decisions say about the scheduler; ends the command if that is wrong."""
+    """What the options of a command that predicts decisions say about the scheduler; ends the command if that is wrong."""
     return StatedScheduler(
         read_configuration(config, None) if config is not None else None,
         strategy_named(strategy) if strategy is not None else None,

@@ -1,4 +1,4 @@
-"""The configuration of a running scheduler as a ConfigMap, from which clients foretell its decisions.
+"""The configuration of a running scheduler as a ConfigMap, from which clients predict its decisions.
 
 There is one for each `schedulerName` of its own pods, so that a client finds it by name. It contains what `--config` would state, and the
 typical pods that were learnt.

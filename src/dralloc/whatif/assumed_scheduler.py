@@ -1,4 +1,4 @@
-"""The configuration of the scheduler whose decisions are foretold: as the user states it, or as the scheduler has published it.
+"""The configuration of the scheduler whose decisions are predicted: as the user states it, or as the scheduler has published it.
 
 Where typical pods are neither stated nor published, they are those of the cluster, as for a scheduler that starts now.
 """
