@@ -122,6 +122,30 @@ def test_a_pod_that_becomes_ready_is_not_evicted_as_one_that_is_not() -> None:
     assert {run_virtual(round_of(seed)) for seed in range(60)} == {(201, True), (429, False)}
 
 
+def test_the_disruption_of_a_pod_is_not_used_for_the_next_one_of_its_name() -> None:
+    """The pod is replaced at any time during its eviction. The budget allows one disruption."""
+    one = {"observedGeneration": 1, "disruptionsAllowed": 1, "desiredHealthy": 1, "currentHealthy": 2}
+
+    async def replace(api: LocalApi) -> int:
+        await api.delete(f"{PODS}/p", {"gracePeriodSeconds": 0})
+        return int((await api.create(PODS, pod_document("p", labels={"app": "a"})))["metadata"]["resourceVersion"])
+
+    async def round_of(seed: int) -> None:
+        async with etcd_apis(Random(seed)) as ((api,), _):
+            await make_budget(api, status=one)
+            await make_pod(api, "p")
+            _, created_at = await asyncio.gather(evict(api, "p"), replace(api))
+            budget, found = await api.get(f"{BUDGETS}/b"), await api.call("GET", f"{PODS}/p")
+            is_evicted = found.code == 404 or "deletionTimestamp" in found.document["metadata"]
+            # Of itself, the next one needs no disruption: it is not running yet.
+            was_used = not budget["status"]["disruptionsAllowed"]
+            used_before = was_used and int(budget["metadata"]["resourceVersion"]) < created_at
+            assert not (is_evicted and used_before), f"seed {seed}"
+
+    for seed in range(60):
+        run_virtual(round_of(seed))
+
+
 @with_api
 async def test_an_eviction_of_another_version_or_pod_is_refused(api: LocalApi) -> None:
     await make_pod(api, "p", {"phase": "Running"})

@@ -10,12 +10,14 @@ from typing import Protocol
 from dralloc.api.registry import POD
 from dralloc.api.timestamps import print_timestamp
 from dralloc.apiserver.documents.json_documents import Document
+from dralloc.apiserver.http.flow_control import compute
 from dralloc.apiserver.http.statuses import conflict, invalid, wrong_name
 from dralloc.apiserver.objects.api_resources import key_of
 from dralloc.apiserver.objects.deleter import Deleter
 from dralloc.apiserver.objects.deletion_rules import DeleteOptions, read_delete_options
 from dralloc.apiserver.objects.disruption_budgets import DisruptionBudgets
 from dralloc.apiserver.objects.request_bodies import member
+from dralloc.apiserver.objects.stored_form import read_metadata
 from dralloc.apiserver.objects.write_guards import Hold
 from dralloc.apiserver.objects.writer import ATTEMPTS_MAX, Writer
 from dralloc.primitives.clock import Clock
@@ -68,6 +70,10 @@ class PodSubresources:
         key = key_of(POD, namespace, name)
         for _ in range(ATTEMPTS_MAX):
             record = await self._writer.store.get(key)
+            if record is not None and options.uid is None:
+                # What its budget allows is not allowed for the next pod of this name.
+                found = await compute(len(record.value), read_metadata, record.value)
+                options = replace(options, uid=found.uid)
             if record is None or await self._budgets.use(record, dry_run=options.dry_run):
                 await self._deleter.delete(POD, key, options)
                 return
