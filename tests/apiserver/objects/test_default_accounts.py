@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
+
+import pytest
 
 from dralloc.apiserver.server import ApiServer
 from dralloc.primitives.features import FeatureGates
@@ -56,17 +59,32 @@ class SlowAccount(MemoryStore):
         return await super().create(key, value, **more)
 
 
-def test_no_account_is_made_in_a_namespace_that_went_while_another_got_its_account() -> None:
+async def delete(api: LocalApi) -> None:
+    """While another namespace gets its account."""
+    await api.delete(f"{NAMESPACES}/gone")
+
+
+async def label(api: LocalApi) -> None:
+    """Each time that it is about to get its account."""
+    for number in range(3):
+        await api.patch(f"{NAMESPACES}/a-slow", {"metadata": {"labels": {"number": str(number)}}})
+        await asyncio.sleep(10)
+
+
+@pytest.mark.parametrize(("names", "change"), [(("a-slow", "gone"), delete), (("a-slow",), label)])
+def test_namespaces_that_change_meanwhile_have_one_account_if_they_are_there(
+    names: Sequence[str], change: Callable[[LocalApi], Awaitable[None]]
+) -> None:
     async def main() -> None:
         async with SlowAccount() as store:
             server = ApiServer(store, clock=FixedClock(), gates=FeatureGates.defaults(), enforces_roles=True)
             await server.start()
             try:
                 api = LocalApi(server)
-                for name in ("a-slow", "gone"):
+                for name in names:
                     await api.create(NAMESPACES, {"metadata": {"name": name}})
                 await asyncio.sleep(5)
-                await api.delete(f"{NAMESPACES}/gone")
+                await change(api)
                 await asyncio.sleep(60)
                 listed = (await api.get("/api/v1/serviceaccounts"))["items"]
                 having = {each["metadata"]["namespace"] for each in listed}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
 from dralloc.api.kind import Kind
@@ -14,6 +13,7 @@ from dralloc.apiserver.objects.store_view import KindIndex
 from dralloc.apiserver.objects.stored_form import read_metadata
 from dralloc.apiserver.objects.writer import Writer
 from dralloc.primitives.errors import Forbidden, NotFound
+from dralloc.store.errors import FenceMoved
 from dralloc.store.interface import Store
 from dralloc.store.records import Record
 
@@ -44,10 +44,14 @@ class DefaultAccounts:
         await self._accounts.ready()
         for namespace in sorted(self._namespaces.names - self._accounts.names):
             document = {"metadata": {"namespace": namespace}}
-            # The namespace may have gone while others got their account.
-            with suppress(NotFound, Forbidden):
+            try:
                 found = await self._writer.namespaces.find_open(SERVICE_ACCOUNT, namespace)
                 await self._writer.create_initial(SERVICE_ACCOUNT, DEFAULT, document, namespace=namespace, found=found)
+            except (NotFound, Forbidden):
+                # It has gone while others got their account.
+                continue
+            except FenceMoved:
+                self._loop.wake()
 
 
 class _Names(KindIndex):

@@ -177,9 +177,9 @@ class Writer:
     async def create_initial(
         self, kind: Kind, name: str, document: Document, *, namespace: str = "", found: Record | None = None
     ) -> bool:
-        """Store an object that every cluster has, unless it exists, or its namespace is not any more as it was `found`.
+        """Store an object that every cluster has, unless it exists. It is not admitted: clients may not create all of these.
 
-        It is not admitted: clients may not create all of these.
+        `found` is its namespace; raises `FenceMoved` if that has changed.
         """
         key = key_of(kind, namespace, name)
         if await self.store.get(key) is not None:
@@ -187,7 +187,7 @@ class Writer:
         identity = {"name": name, "uid": self.new_uid(), "creationTimestamp": print_timestamp(self.clock.now())}
         metadata = {**identity, **document.get("metadata", {})}
         # Another server on the same store may start at the same time.
-        with suppress(KeyExists, FenceMoved):
+        with suppress(KeyExists):
             await self._store_new(key, document_to_stored({**document, "metadata": metadata}), found)
             return True
         return False
