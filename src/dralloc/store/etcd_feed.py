@@ -269,6 +269,10 @@ class OwnFeedWatch(Watch):
         self._watch.on_change(wake)
 
     async def reach(self, revision: int) -> None:
+        if self._feed.revision < revision:
+            # The feed shows changes of its part of etcd only, which may be quiet, so that nothing would tell when it has got there.
+            # The reader lists again, and follows the shared feed, which has the marker.
+            self._feed.end(Compacted(self.revision, compacted=0))
         await self._watch.reach(revision)
 
     def close(self) -> None:

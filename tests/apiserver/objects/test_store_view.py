@@ -5,12 +5,26 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
+from random import Random
+from typing import Any, cast
+
+import grpc.aio
 
 from dralloc.access.users import ADMINISTRATOR
 from dralloc.apiserver.http.flow_control import SIZE_INLINE_MAX, FlowControl, begin
 from dralloc.apiserver.http.priority_levels import PriorityLevel
 from dralloc.apiserver.objects.record_lists import RECORDS_PER_READ
 from dralloc.apiserver.objects.store_view import RecordReader, StoreView
+from dralloc.simulator.etcd_channel import EtcdChannel, EtcdHost
+from dralloc.simulator.history import StoreHistory
+from dralloc.simulator.network import Faults, Network
+from dralloc.simulator.simulated_etcd import SimulatedEtcd
+from dralloc.simulator.virtual_time import run_virtual
+from dralloc.store.errors import StoreUnavailable
+from dralloc.store.etcd import EtcdStore
+from dralloc.store.etcd_api import EtcdAddress, EtcdApi
+from dralloc.store.interface import Page
 from dralloc.store.memory import MemoryStore
 from dralloc.store.records import Record, StoreEvent
 
@@ -97,3 +111,47 @@ def test_what_was_read_ahead_is_read_once() -> None:
     # A record that was read ahead and not needed is no answer for another one.
     reader.read_ahead(first)
     assert reader(second) == 2
+
+
+class Overtaken(EtcdStore):
+    """Another server writes to another part of etcd between each list and the watch after it."""
+
+    other: EtcdStore
+
+    async def list_prefix(self, prefix: str, **more: Any) -> Page:
+        page = await super().list_prefix(prefix, **more)
+        await written_by(self.other, str(page.revision))
+        return page
+
+
+async def written_by(store: EtcdStore, name: str) -> Record:
+    while True:
+        # After a restore, the first write is refused.
+        with suppress(StoreUnavailable):
+            return await store.create(f"/registry/others/{name}", b"{}")
+
+
+def test_a_view_is_ready_soon_although_its_watch_begins_before_the_feed_that_all_share() -> None:
+    """A restored etcd has a new feed, which begins with the first watch."""
+
+    async def main() -> None:
+        host, network = EtcdHost(SimulatedEtcd(StoreHistory())), Network(Random(1), Faults())
+
+        def api(name: str) -> EtcdApi:
+            channel = cast("grpc.aio.Channel", EtcdChannel(network, name, host))
+            return EtcdApi(EtcdAddress(endpoints=("simulated:1",)), channel)
+
+        async with await EtcdStore.open_with(api("b")) as other, await Overtaken.open_with(api("a")) as store:
+            store.other = other
+            view = StoreView(store, PREFIX, Keys())
+            await view.ready()
+            host.etcd.restore(host.etcd.snapshot())
+            await asyncio.sleep(5)
+            written = await written_by(other, "last")
+            await store.current_revision()
+            async with asyncio.timeout(5):
+                await view.ready()
+            assert view.revision >= written.revision
+            await view.stop()
+
+    run_virtual(main())
