@@ -51,11 +51,16 @@ class EtcdMemory:
 
     async def write_regularly(self, seen: Callable[[], SeenRevision | None]) -> None:
         """Runs until it is cancelled, and writes what was seen then."""
+        writing: asyncio.Future[None] | None = None
         try:
             while True:
                 await asyncio.sleep(WRITE_EVERY_S)
-                await asyncio.to_thread(self._write, seen())
+                writing = asyncio.ensure_future(asyncio.to_thread(self._write, seen()))
+                await asyncio.shield(writing)
         finally:
+            # A thread cannot be cancelled: what it is writing must not replace what is written now.
+            if writing is not None:
+                await asyncio.wait((writing,))
             self._write(seen())
 
     def _write(self, seen: SeenRevision | None) -> None:
