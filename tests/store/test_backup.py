@@ -140,6 +140,25 @@ def test_a_store_in_use_is_not_replaced(tmp_path: Path, sound_backup: bytes) -> 
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("is_new", [True, False])
+def test_no_server_starts_while_its_store_is_replaced(tmp_path: Path, sound_backup: bytes, is_new: bool) -> None:
+    """What it acknowledged would be in a file that the restore replaces."""
+    path = tmp_path / "s.db"
+    header, records = read_backup(sound_backup.splitlines(keepends=True))
+    if not is_new:
+        restore(sound_backup, path)
+
+    def while_a_server_is_started() -> Iterator[Record]:
+        with pytest.raises(StoreInUse):
+            asyncio.run(contents(path))
+        with pytest.raises(StoreInUse):
+            restore(sound_backup, path)
+        yield from records
+
+    restore_sqlite(path, header, while_a_server_is_started(), clock=SystemClock(), disk=Disk())
+    assert len(asyncio.run(contents(path))) == 500
+
+
 @pytest.mark.parametrize("damage", ["", "x" * 5000])
 def test_a_damaged_store_can_be_replaced(tmp_path: Path, sound_backup: bytes, damage: str) -> None:
     path = tmp_path / "s.db"

@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 import apsw
 
 from dralloc.simulator.apsw_connection import ApswConnection, as_sqlite3_errors, sqlite_error
-from dralloc.store.disk import Disk, DiskFile
+from dralloc.store.disk import Disk, DiskFile, FileLock
 
 SECTOR: Final = 512
 DATABASE: Final = Path("/simulated/store.db")
@@ -180,6 +180,10 @@ class SimulatedDisk(Disk):
         self._connections.append(ApswConnection(opened))
         return cast("sqlite3.Connection", self._connections[-1])
 
+    def lock(self, path: Path) -> FileLock:
+        self.create_private(path)
+        return _NoLock()
+
     def create_private(self, path: Path) -> None:
         content = self.find(path, create=True)
         assert content is not None, "it was created"
@@ -239,6 +243,16 @@ class SimulatedDisk(Disk):
         finally:
             if content is not None:
                 self._files[path] = content
+
+
+class _NoLock(FileLock):
+    """A simulated disk has one process at a time."""
+
+    def __init__(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
 
 
 class _SimulatedFile(DiskFile):

@@ -7,6 +7,7 @@ lines before it. A file that is cut off or damaged anywhere is refused as a whol
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ import msgspec
 
 from dralloc.primitives.clock import Clock
 from dralloc.store.disk import Disk
-from dralloc.store.errors import StoreError, StoreInUse
+from dralloc.store.errors import StoreError
 from dralloc.store.high_water_mark import mark_path, read_mark, write_mark
 from dralloc.store.interface import PageToken, Store
 from dralloc.store.new_history import first_of_history
@@ -117,44 +118,33 @@ def restore_sqlite(path: Path, header: Header, records: Iterable[Record], *, clo
 
     The store has a new identity, and revisions above all those that any server of the old one has given out. It is complete
     beside the old one before that is touched. If the process is killed in between, the old one is refused until the restore is
-    repeated. Raises StoreInUse and StoreError.
+    repeated. No server can start meanwhile. Raises StoreInUse and StoreError.
     """
-    known = read_mark(path, disk)
-    _check_unused(path, disk)
-    unfinished = path.with_name(f"{path.name}.restoring")
-    _remove_store(unfinished, disk)
-    newest = max(header.revision, known.revision if known else 0)
-    try:
-        file = SqliteFile(unfinished, disk=disk)
-        try:
-            mark = file.begin_history(records, first_revision=first_of_history(newest, clock.now()))
-        finally:
-            file.close()
-        write_mark(path, mark, disk)
-        disk.remove(log_path(path))
-        disk.rename(unfinished, path)
-    except BaseException:
-        # The disk may be full, or the user has ended the command. The file contains secrets.
+    with contextlib.closing(disk.lock(path)):
+        known = read_mark(path, disk)
+        newest = max(header.revision, known.revision if known else 0)
+        unfinished = path.with_name(f"{path.name}.restoring")
         _remove_store(unfinished, disk)
-        raise
-    return mark.revision
+        try:
+            file = SqliteFile(unfinished, disk=disk)
+            try:
+                mark = file.begin_history(records, first_revision=first_of_history(newest, clock.now()))
+            finally:
+                file.close()
+            write_mark(path, mark, disk)
+            disk.remove(log_path(path))
+            disk.rename(unfinished, path)
+        finally:
+            # The disk may be full, or the user has ended the command. The file contains secrets.
+            _remove_store(unfinished, disk)
+            if disk.is_empty(path):
+                disk.remove(path)
+        return mark.revision
 
 
 def _remove_store(path: Path, disk: Disk) -> None:
     for each in (path, log_path(path), mark_path(path)):
         disk.remove(each)
-
-
-def _check_unused(path: Path, disk: Disk) -> None:
-    """Raises StoreInUse. A file that cannot be opened for another reason may be replaced."""
-    if disk.is_empty(path):
-        return
-    try:
-        SqliteFile(path, disk=disk, accept_lost_writes=True).close_unchanged()
-    except StoreInUse:
-        raise
-    except StoreError:
-        return
 
 
 async def _read_everything(store: Store) -> tuple[list[Record], int]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+
+from dralloc.store.errors import StoreInUse
 
 PIECE_BYTES = 1 << 20
 
@@ -29,8 +32,39 @@ class DiskFile:
         os.close(self._descriptor)
 
 
+class FileLock:
+    """Keeps other users of `Disk.lock` from a file."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def close(self) -> None:
+        """Only when this process has no connection to the file any more: to close it releases the locks of SQLite."""
+        os.close(self._descriptor)
+
+
 class Disk:
     """The files of this machine."""
+
+    def lock(self, path: Path) -> FileLock:
+        """Locks a file, which is created if it does not exist. Raises StoreInUse, and OSError if it cannot be written.
+
+        SQLite's own locks end with its connection, which cannot be open while the file and its log are replaced.
+        """
+        while True:
+            self.create_private(path)
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            with contextlib.ExitStack() as closing:
+                closing.callback(os.close, descriptor)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise StoreInUse(f"{path} is in use by another process") from None
+                # The lock is worth nothing if the file was replaced or removed before it was locked.
+                with contextlib.suppress(FileNotFoundError):
+                    if os.path.samestat(os.fstat(descriptor), path.stat()):
+                        closing.pop_all()
+                        return FileLock(descriptor)
 
     def connect(self, path: Path, *, cached_statements: int) -> sqlite3.Connection:
         """Opens a database; the caller begins and ends its transactions."""

@@ -107,8 +107,12 @@ class SqliteFile:
             # SQLite deletes the log of an empty file.
             if disk.is_empty(path):
                 self._check_new()
-            disk.create_private(path)
-            self._connection = disk.connect(path, cached_statements=2 * ROWS_PER_STATEMENT_MAX)
+            self._lock = disk.lock(path)
+            try:
+                self._connection = disk.connect(path, cached_statements=2 * ROWS_PER_STATEMENT_MAX)
+            except BaseException:
+                self._lock.close()
+                raise
             self._rows = VersionRows(self._connection)
         try:
             with self._explaining_errors():
@@ -252,6 +256,7 @@ class SqliteFile:
 
     def _close(self) -> None:
         self._connection.close()
+        self._lock.close()
         if self._mark is not None:
             self._mark.close()
 
