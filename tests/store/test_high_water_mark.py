@@ -6,17 +6,19 @@ import asyncio
 import random
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from dralloc.store import log_room
+from dralloc.store.disk import Disk
 from dralloc.store.errors import Compacted, CorruptStore, LostWrites, StoreError
 from dralloc.store.high_water_mark import SLOT_BYTES
+from dralloc.store.interface import HistoryLimits
 from dralloc.store.records import Record
 from dralloc.store.sqlite import SqliteStore
-from dralloc.store.sqlite_file import SCHEMA_VERSION
+from dralloc.store.sqlite_file import SCHEMA_VERSION, SqliteFile
 from dralloc.store.version_rows import checksum_of
 
 WRITES = 300
@@ -246,10 +248,77 @@ def test_a_mark_that_is_put_back_is_enough(crashed: Crashed) -> None:
     assert contents(path) == crashed.records
 
 
-def test_a_store_that_was_killed_before_its_first_write_needs_no_mark(tmp_path: Path) -> None:
-    contents(tmp_path / "s.db")
-    (tmp_path / "s.db-mark").unlink()
-    assert contents(tmp_path / "s.db") == []
+@pytest.mark.parametrize(
+    "kept", [("",), ("-wal",), ("", "-wal")], ids=["the database", "the log", "the database and the log"]
+)
+def test_a_part_of_a_store_that_has_all_its_content_in_the_log_is_refused(tmp_path: Path, kept: Sequence[str]) -> None:
+    """As of `cp state.db` soon after the first start: nothing was moved into the database yet."""
+    path = tmp_path / "copy" / "s.db"
+    path.parent.mkdir()
+
+    async def write_and_copy() -> None:
+        async with await SqliteStore.open(tmp_path / "s.db") as store:
+            await store.create("/a", b"")
+            for suffix in kept:
+                shutil.copy(tmp_path / f"s.db{suffix}", path.with_name(f"s.db{suffix}"))
+
+    asyncio.run(write_and_copy())
+    before = files_of(path)
+    with pytest.raises(LostWrites, match=r"s\.db-mark is missing or damaged"):
+        contents(path)
+    # SQLite makes an empty log where there is none.
+    assert {name: content for name, content in files_of(path).items() if content} == before
+    records = contents(path, accept=True)
+    assert len(records) == len(kept) - 1
+    assert [each.key for each in contents(path)] == [each.key for each in records]
+
+    async def watch_from_before() -> None:
+        async with await SqliteStore.open(path) as store:
+            with pytest.raises(Compacted):
+                await store.watch("/", after_revision=2)
+
+    asyncio.run(watch_from_before())
+
+
+class ObservedDisk(Disk):
+    """Calls a function before each step of a store, which may be the last of its process."""
+
+    def __init__(self, observe: Callable[[], None]) -> None:
+        self._observe = observe
+
+    def create_private(self, path: Path) -> None:
+        self._observe()
+        super().create_private(path)
+
+    def connect(self, path: Path, *, cached_statements: int) -> sqlite3.Connection:
+        self._observe()
+        connection = super().connect(path, cached_statements=cached_statements)
+        connection.set_trace_callback(lambda _: self._observe())
+        return connection
+
+    def replace(self, path: Path, content: bytes) -> None:
+        self._observe()
+        super().replace(path, content)
+
+    def write_again(self, path: Path) -> None:
+        self._observe()
+        super().write_again(path)
+
+
+def test_a_store_that_was_killed_while_it_was_made_is_a_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "s" / "s.db"
+    path.parent.mkdir()
+    moments: list[dict[str, bytes]] = []
+    file = SqliteFile(path, disk=ObservedDisk(lambda: moments.append(files_of(path))))
+    file.load(HistoryLimits())
+    file.close_unchanged()
+    assert len(moments) > 20
+    for number, files in enumerate([*moments, files_of(path)]):
+        directory = tmp_path / f"{number}"
+        directory.mkdir()
+        for name, content in files.items():
+            (directory / name).write_bytes(content)
+        assert contents(directory / "s.db") == []
 
 
 def make_earlier_version(path: Path, *, has_identity: bool) -> None:

@@ -51,7 +51,7 @@ SCHEMA = f"""
     CREATE TABLE compaction (revision INTEGER NOT NULL, survivors INTEGER NOT NULL);
     INSERT INTO compaction VALUES ({FIRST_REVISION}, 0);
     CREATE TABLE identity (id BLOB NOT NULL);
-    INSERT INTO identity VALUES ({NEW_IDENTITY});
+    INSERT INTO identity VALUES (x'%s');
     PRAGMA application_id = {APPLICATION_ID};
     PRAGMA user_version = {SCHEMA_VERSION};
     COMMIT;
@@ -102,6 +102,8 @@ class SqliteFile:
         # Why nothing is committed any more: what is on the disk is not known.
         self.failure: StoreError | None = None
         self._mark: MarkFile | None = None
+        # What is known to be lost before anything is read.
+        self._loss: str | None = None
         self._log_room = LogRoom(log_path(path), disk, bytes_max=LOG_BYTES_MAX)
         with self._explaining_errors():
             # SQLite deletes the log of an empty file.
@@ -136,10 +138,10 @@ class SqliteFile:
         revisioned = self._load(limits)
         with self._explaining_errors():
             mark = read_mark(self._path, self._disk)
-            # A store that was made without marks has no identity; one that is new has acknowledged nothing.
-            is_marked = self._has_identity() and revisioned.revision > FIRST_REVISION
+            # A store that was made without marks has no identity.
+            is_marked = mark is not None or self._has_identity()
             found = Mark(identity=self._identity(), revision=revisioned.revision)
-            problem = self._missing(mark, found) if mark is not None or is_marked else None
+            problem = self._loss or (self._missing(mark, found) if is_marked else None)
             if problem is not None and not self._accepts_loss:
                 raise self._lost(problem)
             if problem is not None:
@@ -280,12 +282,20 @@ class SqliteFile:
 
     def _check_new(self) -> None:
         """Raises LostWrites if a file without any content is not that of a new store. Called before anything is written."""
-        mark = read_mark(self._path, self._disk)
-        if mark is not None and mark.revision > FIRST_REVISION and not self._accepts_loss:
-            raise self._lost(
+        mark, log = read_mark(self._path, self._disk), log_path(self._path)
+        if mark is not None and mark.revision > FIRST_REVISION:
+            self._loss = (
                 f"it is empty, but writes up to revision {mark.revision} were acknowledged: the file or its write-ahead log "
-                f"{log_path(self._path).name} is missing or damaged"
+                f"{log.name} is missing or damaged"
             )
+        # The mark of a new store is written before anything else.
+        elif mark is None and not (self._disk.is_empty(self._path) and self._disk.is_empty(log)):
+            self._loss = (
+                f"it is empty, and {mark_path(self._path).name} is missing or damaged: the file or its write-ahead log "
+                f"{log.name} is of a store that had more"
+            )
+        if self._loss is not None and not self._accepts_loss:
+            raise self._lost(self._loss)
 
     def _prepare(self, synchronous: str) -> None:
         execute = self._connection.execute
@@ -305,6 +315,9 @@ class SqliteFile:
             )
         if is_new:
             self._check_new()
+            (identity,) = execute(f"SELECT {NEW_IDENTITY}").fetchone()
+            if self._loss is None:
+                write_mark(self._path, Mark(identity=identity, revision=FIRST_REVISION), self._disk)
         # A new file changes to the log with a rollback journal. If its deletion is not synced, a power failure brings the journal back,
         # and SQLite rolls the file back to nothing.
         execute("PRAGMA synchronous = EXTRA")
@@ -314,7 +327,7 @@ class SqliteFile:
         execute("PRAGMA fullfsync = ON")
         execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES_MAX}")
         if is_new:
-            self._connection.executescript(SCHEMA)
+            self._connection.executescript(SCHEMA % identity.hex())
         execute("BEGIN IMMEDIATE")
         execute("COMMIT")
         # If an earlier process failed to sync, the system shows writes of the log that are not on the disk and that no later sync
