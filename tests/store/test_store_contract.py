@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import random
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -464,7 +465,12 @@ def test_writes_survive_reopening(url: str, request: pytest.FixtureRequest) -> N
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("text", ["", "x", "!!!!", "e30", "bnVsbA", "eyJyZXZpc2lvbiI6LTF9", "ÿ", "A" * 5000])
+DEEP_TOKEN = base64.urlsafe_b64encode(b'{"a":' + b"[" * 40_000).decode()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "!!!!", "e30", "bnVsbA", "eyJyZXZpc2lvbiI6LTF9", "ÿ", "A" * 5000, DEEP_TOKEN]
+)
 def test_invalid_page_tokens_are_rejected(text: str) -> None:
     with pytest.raises(BadPageToken):
         PageToken.decode(text)

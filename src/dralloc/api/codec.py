@@ -22,7 +22,7 @@ from dralloc.api.positions import SourceError
 from dralloc.api.schema import MismatchKind, SchemaMismatch, find_mismatches, find_unknown_fields
 from dralloc.api.timestamps import BadTimestamp, TimestampText, canonical_timestamp
 from dralloc.api.trees import ExactNumber
-from dralloc.primitives.decoders import make_decoder
+from dralloc.primitives.decoders import UNREADABLE, make_decoder
 from dralloc.primitives.quantity import Quantity, QuantityError
 
 T = TypeVar("T", bound=Struct)
@@ -51,7 +51,7 @@ def decode(body: bytes, wire_type: type[T]) -> T:
     except msgspec.ValidationError as error:
         # Null decodes directly where a field allows it; everywhere else it equals absent.
         return _decode_without_nulls(body, wire_type, error)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise DecodeError(_explain(body, wire_type, error)) from None
     return decoded
 
@@ -62,7 +62,7 @@ def decode_again(body: bytes, wire_type: type[T]) -> T:
         return decode(body, wire_type)
     try:
         decoded: T = _decoder(wire_type).decode(body)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         # It may have nulls.
         return decode(body, wire_type)
     return decoded
@@ -154,7 +154,7 @@ def _decode_without_nulls(body: bytes, wire_type: type[T], error: Exception) -> 
         if b"null" not in body:
             raise error
         decoded: T = _decoder(wire_type).decode(_without_nulls(body, _type_info(wire_type)))
-    except (msgspec.MsgspecError, RecursionError) as fault:
+    except UNREADABLE as fault:
         raise DecodeError(_explain(body, wire_type, fault)) from None
     return decoded
 

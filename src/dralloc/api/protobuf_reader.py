@@ -15,6 +15,7 @@ import msgspec
 
 from dralloc.api.codec import encode
 from dralloc.api.protobuf_schema import MAGIC, NUMBERS, Document, message_name, messages
+from dralloc.primitives.decoders import UNREADABLE
 from dralloc.primitives.errors import BadRequest
 
 _BYTES: Final = 2
@@ -147,7 +148,7 @@ def _json(raw: int | bytes) -> msgspec.Raw | None:
         return None
     try:
         msgspec.json.format(content)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         raise BadRequest("invalid protobuf body: an embedded value is not JSON") from None
     return msgspec.Raw(content)
 

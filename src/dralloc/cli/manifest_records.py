@@ -17,6 +17,7 @@ from dralloc.api.nesting_limit import is_nested_too_deeply
 from dralloc.cli.file_parts import PART_SIZE_MIN, Part, cut, side_by_side
 from dralloc.cli.manifest_files import Source, read_sources
 from dralloc.cli.output import fail
+from dralloc.primitives.decoders import UNREADABLE
 
 NAMES_SHOWN_MAX: Final = 3
 # How kubectl begins a list, and each of its items.
@@ -121,7 +122,7 @@ def _read_list(part: Part) -> PartRead | None:
     try:
         whole = _LISTS.decode(part.content)
         heads = [_HEADS.decode(item) for item in whole.items]
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
     if whole.kind != "List" or any(not head.kind or head.kind.endswith("List") for head in heads):
         return None

@@ -17,6 +17,7 @@ from dralloc.client.api_calls import PatchType
 from dralloc.client.discovery import Discovery, UnknownKind
 from dralloc.client.status_errors import send_request
 from dralloc.client.transport import Transport
+from dralloc.primitives.decoders import UNREADABLE
 from dralloc.primitives.errors import ApiError, Conflict, NotFound
 
 FIELD_MANAGER: Final = "dralloc"
@@ -63,7 +64,7 @@ def _wanted(discovery: Discovery, record: ManifestRecord, namespace: str) -> Wan
         metadata = _HEAD.decode(record.body).metadata
     except UnknownKind as error:
         fail(f"{record.file}: {error}; nothing was sent")
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         fail(f"{record.file}: {record.kind}: {error}; nothing was sent")
     if not metadata.name:
         fail(f"{record.file}: a {record.kind} has no metadata.name; nothing was sent")

@@ -18,6 +18,7 @@ from dralloc.client.status_errors import error_of_response, error_of_status, sen
 from dralloc.client.transport import ClientRequest, Transport, TransportError, split_lines
 from dralloc.client.typed_resource import Object, ObjectKey, TypedResource, key_of, version_of
 from dralloc.client.unreadable_objects import UnreadableObject, report_unreadable
+from dralloc.primitives.decoders import UNREADABLE
 
 AnswerT = TypeVar("AnswerT")
 
@@ -319,7 +320,7 @@ def _readable(read: Callable[[bytes], Object], body: bytes, resource: TypedResou
 def _decoded(decoder: msgspec.json.Decoder[AnswerT], body: bytes) -> AnswerT:
     try:
         return decoder.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise TransportError(f"the answer is no answer of an API server: {error}") from error
 
 

@@ -19,6 +19,7 @@ from msgspec import Struct
 from dralloc.api.dralloc_v1 import BATCH, BATCH_AFTER, BATCH_PATH, BatchedWrite, WriteBatch
 from dralloc.client.server_extensions import ServerExtensions
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport, TransportError
+from dralloc.primitives.decoders import UNREADABLE
 from dralloc.primitives.errors import FailedDependency
 
 WRITES_MAX: Final = 64
@@ -229,7 +230,7 @@ def _answers(response: ClientResponse, count: int) -> list[ClientResponse]:
         return [response] * count
     try:
         found = _RESPONSES.decode(response.body).responses
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise TransportError(f"the answer to a batch of writes cannot be read: {error}") from None
     if len(found) != count:
         raise TransportError(f"a batch of {count} writes was answered with {len(found)} responses")

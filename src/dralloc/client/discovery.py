@@ -16,6 +16,7 @@ import msgspec
 from dralloc.client.status_errors import error_of_response
 from dralloc.client.transport import ClientRequest, Transport
 from dralloc.client.typed_resource import ResourceAddress
+from dralloc.primitives.decoders import UNREADABLE
 from dralloc.primitives.errors import ApiError, NotFound
 
 AGGREGATED: Final = {"Accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"}
@@ -104,7 +105,7 @@ async def _get(transport: Transport, path: str, headers: Mapping[str, str] | Non
         raise error_of_response(response.status, response.body)
     try:
         return dict(msgspec.json.decode(response.body))
-    except (msgspec.DecodeError, TypeError, ValueError):
+    except (*UNREADABLE, TypeError, ValueError):
         raise ApiError(f"the answer to {path} is not from a Kubernetes API server") from None
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dralloc.primitives.decoders import make_decoder
+from dralloc.primitives.decoders import UNREADABLE, make_decoder
 
 VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 # The plugin may ask its user for a password.
@@ -77,7 +77,7 @@ def run_credential_program(section: object, cluster: Mapping[str, Any], director
     answer = _run([command, *(program.args or ())], _environment(program, cluster), program.install_hint)
     try:
         credential = make_decoder(_ExecCredential).decode(answer)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise ProgramFailed(f"{command} printed no ExecCredential: {error}") from None
     status = credential.status
     if not status.token and not (status.client_certificate_data and status.client_key_data):

@@ -8,6 +8,7 @@ import msgspec
 
 from dralloc.api.dralloc_v1 import EXTENSIONS_PATH, Extensions
 from dralloc.client.transport import ClientRequest, Transport, TransportError
+from dralloc.primitives.decoders import UNREADABLE
 
 _ANSWER: Final = msgspec.json.Decoder(Extensions)
 
@@ -36,7 +37,7 @@ class ServerExtensions:
         if response.status == 200:
             try:
                 return _ANSWER.decode(response.body).extensions
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except UNREADABLE:
                 # Some other program's answer, such as a page for everything that it does not know.
                 return frozenset()
         return None if response.status == 429 or response.status >= 500 else frozenset()

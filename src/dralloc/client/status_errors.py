@@ -11,6 +11,7 @@ from dralloc.api.protobuf_reader import protobuf_to_json
 from dralloc.api.protobuf_schema import MAGIC
 from dralloc.client.transport import ClientRequest, ClientResponse, Transport
 from dralloc.primitives import errors
+from dralloc.primitives.decoders import UNREADABLE
 from dralloc.primitives.errors import ApiError, Cause, ErrorDetails, Gone, ResourceVersionTooLarge
 
 # Two errors share code 409, so the reason decides, and the code only if the reason is unknown.
@@ -65,7 +66,7 @@ def error_of_response(code: int, body: bytes) -> ApiError:
     """Returns the error of the answer; if the body is not a `Status`, the error of its code."""
     try:
         status = msgspec.json.decode(protobuf_to_json(body) if body.startswith(MAGIC) else body)
-    except (msgspec.DecodeError, UnicodeDecodeError, errors.BadRequest):
+    except (*UNREADABLE, errors.BadRequest):
         status = None
     if not isinstance(status, dict):
         status = {"message": body[:1000].decode(errors="replace") or f"the server answered {code}"}

@@ -20,6 +20,7 @@ from dralloc.access.users import User
 from dralloc.api.rbac_v1 import ClusterRole, PolicyRule
 from dralloc.conformance.access_over_http import AccessCase, run_cases
 from dralloc.conformance.vector_family import BadVectors, LineFamily, VectorOptions, VectorVerdict
+from dralloc.primitives.decoders import UNREADABLE
 
 
 class RecordedQuestion(msgspec.Struct, frozen=True):
@@ -51,7 +52,7 @@ class AccessFamily:
                     policies.append(text)
                 else:
                     cases.append(msgspec.convert(line, AccessCase))
-            except msgspec.MsgspecError as error:
+            except UNREADABLE as error:
                 raise BadVectors(f"line {number}: {error}") from None
         yield from _POLICIES.run(policies, options)
         if cases:

@@ -25,6 +25,7 @@ from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 from dralloc.api.wire import Wire
 from dralloc.conformance.vector_family import BadVectors, VectorOptions, VectorVerdict
 from dralloc.devices.identity import ClaimId
+from dralloc.primitives.decoders import UNREADABLE
 from dralloc.primitives.features import GATES, FeatureGates
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.node_selectors import NodeFacts
@@ -55,7 +56,7 @@ class AllocationFamily:
             try:
                 name, problem, claims = read_line(text)
                 expected = msgspec.json.decode(text, type=_Recorded).expect
-            except (msgspec.MsgspecError, DecodeError, ValueError) as error:
+            except (*UNREADABLE, DecodeError, ValueError) as error:
                 raise BadVectors(f"line {number}: {error}") from None
             yield VectorVerdict(name, tuple(differences(expected, allocate(problem), claims)))
 

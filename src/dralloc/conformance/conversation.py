@@ -14,6 +14,7 @@ import msgspec
 
 from dralloc.conformance.server_connection import ServerAnswer, connect
 from dralloc.conformance.vector_family import BadVectors, VectorOptions, VectorVerdict
+from dralloc.primitives.decoders import UNREADABLE
 
 ANY: Final = "<any>"
 # The recorded server has an alpha version that is not served here.
@@ -59,7 +60,7 @@ def read_steps(lines: Iterable[bytes]) -> list[ConversationStep]:
     decoder = msgspec.json.Decoder(ConversationStep)
     try:
         return [decoder.decode(line) for line in lines]
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise BadVectors(str(error)) from None
 
 

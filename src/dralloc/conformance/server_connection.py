@@ -16,6 +16,7 @@ import msgspec
 import yaml
 
 from dralloc.conformance.vector_family import VectorOptions
+from dralloc.primitives.decoders import UNREADABLE
 
 TIMEOUT_S = 30.0
 
@@ -38,7 +39,7 @@ class ServerAnswer:
         """The body as JSON, or `None` if it is not JSON."""
         try:
             return msgspec.json.decode(self.body)
-        except msgspec.DecodeError:
+        except UNREADABLE:
             return None
 
 

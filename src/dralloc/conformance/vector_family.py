@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from dralloc.primitives.decoders import UNREADABLE
 from dralloc.primitives.features import FeatureGates
 
 
@@ -63,7 +64,7 @@ class LineFamily:
             try:
                 line = decoder.decode(text)
                 yield VectorVerdict(self.identify(line), tuple(self.compare(line, options)))
-            except (msgspec.MsgspecError, KeyError) as error:
+            except (*UNREADABLE, KeyError) as error:
                 raise BadVectors(f"line {number}: {error}") from None
 
 

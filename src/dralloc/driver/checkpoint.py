@@ -21,7 +21,7 @@ from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimStatus
 from dralloc.driver.claims import AllocatedClaim, ClaimReference, PreparedDevice, allocated_claim
 from dralloc.kubelet.atomic_files import remove_file, write_atomically
 from dralloc.kubelet.checkpoint_file import BadCheckpoint, check_checksum, checksum
-from dralloc.primitives.decoders import make_decoder
+from dralloc.primitives.decoders import UNREADABLE, make_decoder
 
 VERSION: Final = 1
 SUFFIX: Final = ".json"
@@ -91,7 +91,7 @@ def decode_record(content: bytes) -> PreparationRecord:
         check_checksum(bytes(file.record), file.checksum)
         found = _CONTENT.decode(file.record)
         claim = decode(bytes(found.claim), ResourceClaim)
-    except (msgspec.MsgspecError, DecodeError, UnicodeDecodeError) as error:
+    except (*UNREADABLE, DecodeError) as error:
         raise ValueError(f"not a record of a claim: {error}") from None
     return PreparationRecord(claim=claim, is_prepared=found.is_prepared, boot_id=found.boot_id, devices=found.devices)
 

@@ -31,7 +31,7 @@ from dralloc.kubelet.cdi import (
     find_edit_faults,
     is_cdi_name,
 )
-from dralloc.primitives.decoders import make_decoder
+from dralloc.primitives.decoders import UNREADABLE, make_decoder
 from dralloc.primitives.quantity import Quantity
 
 ParametersT = TypeVar("ParametersT")
@@ -64,7 +64,7 @@ class Config:
         """The parameters as a value of this type; raises `BadConfig`."""
         try:
             return make_decoder(into).decode(self.parameters)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise BadConfig(f"invalid parameters of the {self.source[4:].lower()}: {error}") from None
 
 

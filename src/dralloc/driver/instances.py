@@ -18,6 +18,8 @@ from typing import Final
 
 import msgspec
 
+from dralloc.primitives.decoders import UNREADABLE
+
 SERIALIZE_LOCK: Final = "serialize.lock"
 FILE_SUFFIX: Final = ".instance"
 
@@ -119,7 +121,7 @@ def _is_locked(path: Path) -> bool:
 def _sockets(path: Path) -> tuple[str, ...]:
     try:
         return msgspec.json.decode(path.read_bytes(), type=_Instance).sockets
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return ()
 
 

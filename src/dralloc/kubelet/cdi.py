@@ -16,6 +16,7 @@ import msgspec
 import yaml
 
 from dralloc.api.wire import Wire
+from dralloc.primitives.decoders import UNREADABLE
 
 # Where container runtimes look for spec files; a later directory overrides an earlier one.
 CDI_DIRECTORIES: Final = (Path("/etc/cdi"), Path("/var/run/cdi"))
@@ -156,7 +157,7 @@ def decode_spec(content: bytes, suffix: str) -> CdiSpec:
             devices={device.name: _from_document(device.container_edits) for device in document.devices},
             edits=_from_document(document.container_edits),
         )
-    except (msgspec.MsgspecError, yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except (*UNREADABLE, yaml.YAMLError) as error:
         raise BadCdiSpec(" ".join(str(error).split())) from None
 
 

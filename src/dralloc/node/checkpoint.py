@@ -18,6 +18,7 @@ import msgspec
 from dralloc.kubelet.atomic_files import write_atomically
 from dralloc.kubelet.checkpoint_file import BadCheckpoint, check_checksum, checksum
 from dralloc.node.claim_records import ClaimRecord, DriverPart, ReportedDevice
+from dralloc.primitives.decoders import UNREADABLE
 
 KIND: Final = "DRACheckpoint"
 API_VERSION: Final = "checkpoint.dra.kubelet.k8s.io/v1"
@@ -69,12 +70,12 @@ def decode_checkpoint(content: bytes) -> tuple[ClaimRecord, ...]:
     """The encoded records; ValueError says why the content cannot be used."""
     try:
         file = msgspec.json.decode(content, type=_File)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise ValueError(f"not a checkpoint: {error}") from None
     check_checksum(file.data.encode(), file.checksum)
     try:
         document = msgspec.json.decode(file.data, type=_Document)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise ValueError(f"the data cannot be decoded: {error}") from None
     if (document.kind, document.api_version) != (KIND, API_VERSION):
         found = f"{document.kind or 'no kind'} of {document.api_version or 'no version'}"

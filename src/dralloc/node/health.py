@@ -22,6 +22,7 @@ from dralloc.kubelet.atomic_files import write_atomically
 from dralloc.kubelet.plugin_limits import DEVICE_NAME_LENGTH_MAX, HEALTH_MESSAGE_LENGTH_MAX, POOL_NAME_LENGTH_MAX
 from dralloc.node.drivers import DriverInstance
 from dralloc.node.timings import Timings
+from dralloc.primitives.decoders import UNREADABLE
 from dralloc.rpc.plugin_services import NODE_WATCH_RESOURCES, PluginService
 
 _logger = logging.getLogger(__name__)
@@ -151,7 +152,7 @@ class HealthWatch:
             self.table.decode(self.path.read_bytes(), _now())
         except FileNotFoundError:
             pass
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (*UNREADABLE, OSError) as error:
             _logger.warning("cannot use %s, device health starts as unknown: %s", self.path, error)
 
     def follow(self, driver: str) -> None:

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from dralloc.primitives.clock import Clock
+from dralloc.primitives.decoders import UNREADABLE
 from dralloc.store.disk import Disk
 from dralloc.store.errors import StoreError
 from dralloc.store.high_water_mark import mark_path, read_mark, write_mark
@@ -85,7 +86,7 @@ class BackupReader:
                 return record
             if self._is_complete or _TRAILER.decode(line).sha256 != self._digest.hexdigest():
                 raise BadBackup("the backup is damaged: its checksum is wrong")
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             what = "it is not a backup" if self.header is None else "the backup is damaged"
             raise BadBackup(f"{what}: {error}") from error
         self._is_complete = True

@@ -14,6 +14,7 @@ from datetime import datetime
 
 import msgspec
 
+from dralloc.primitives.decoders import UNREADABLE
 from dralloc.rpc.generated import etcd_pb2 as pb
 from dralloc.store.errors import CorruptStore
 from dralloc.store.etcd_api import EtcdApi
@@ -76,5 +77,5 @@ async def settle_history(
 def _decode(value: bytes) -> EtcdHistory:
     try:
         return msgspec.json.decode(value, type=EtcdHistory)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise CorruptStore(f"etcd: the key of the store's history is damaged: {error}") from None

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from dralloc.primitives.decoders import UNREADABLE
 from dralloc.store.disk import Disk
 from dralloc.store.errors import CorruptStore
 from dralloc.store.etcd_history import EtcdHistory
@@ -43,7 +44,7 @@ class EtcdMemory:
         try:
             content = self._disk.read(self._path)
             self._written = msgspec.json.decode(content, type=SeenRevision) if content is not None else None
-        except (msgspec.MsgspecError, UnicodeDecodeError, OSError) as error:
+        except (*UNREADABLE, OSError) as error:
             raise CorruptStore(
                 f"{self._path} cannot be read: {error}; it tells whether etcd was restored from a backup. If it was not, remove the file"
             ) from None

@@ -8,7 +8,6 @@ are paths: they start with a slash.
 from __future__ import annotations
 
 import base64
-import binascii
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from types import TracebackType
@@ -16,6 +15,7 @@ from typing import Self
 
 import msgspec
 
+from dralloc.primitives.decoders import UNREADABLE
 from dralloc.store.errors import BadPageToken, StoreError
 from dralloc.store.records import Record, StoreEvent
 
@@ -40,7 +40,7 @@ class PageToken(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """Decodes the text of a token; clients may send anything."""
         try:
             token = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=PageToken)
-        except (binascii.Error, ValueError) as error:
+        except (*UNREADABLE, ValueError) as error:
             raise BadPageToken("not a page token") from error
         if token.revision < 0 or token.remaining < 0:
             raise BadPageToken("not a page token: numbers out of range")

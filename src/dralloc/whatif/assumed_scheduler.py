@@ -13,6 +13,7 @@ import msgspec
 
 from dralloc.api.core_v1 import ConfigMap
 from dralloc.api.resource_v1 import DeviceClass
+from dralloc.primitives.decoders import UNREADABLE
 from dralloc.scheduler.configuration import BadConfiguration, SchedulerConfiguration, configuration_of, stated_in
 from dralloc.scheduler.decide.typical_pods import CountedPod
 from dralloc.scheduler.published_configuration import CONFIGURATION, SCHEDULER_NAME, TYPICAL_PODS, published_names
@@ -42,7 +43,7 @@ def _published(objects: ClusterObjects, names: Collection[str]) -> SchedulerConf
             continue
         try:
             return _read(known[name], objects)
-        except (msgspec.DecodeError, RecursionError, BadConfiguration, UnusableManifest) as error:
+        except (*UNREADABLE, BadConfiguration, UnusableManifest) as error:
             why = "nested too deeply" if isinstance(error, RecursionError) else error
             objects.notes.append(
                 f"the configuration of scheduler {name} cannot be read: {why}; answers assume the default"

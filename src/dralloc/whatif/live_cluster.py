@@ -26,6 +26,7 @@ from dralloc.client.transport import ClientRequest, Transport
 from dralloc.client.typed_resource import TypedResource
 from dralloc.client.unreadable_objects import UnreadableObject
 from dralloc.devices.identity import ClaimId
+from dralloc.primitives.decoders import UNREADABLE
 from dralloc.primitives.errors import Forbidden, NotFound
 from dralloc.scheduler.configuration_publisher import CONFIG_MAPS
 from dralloc.scheduler.published_configuration import key_of, published_names
@@ -106,7 +107,7 @@ async def server_version(transport: Transport) -> str:
     response = await transport.send(ClientRequest(method="GET", path="/version"))
     try:
         return str(msgspec.json.decode(response.body, type=dict[str, Any]).get("gitVersion", ""))
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return ""
 
 

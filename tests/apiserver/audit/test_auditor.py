@@ -185,8 +185,9 @@ def test_bodies_are_logged_at_their_levels() -> None:
             applied = "{apiVersion: v1, kind: Node, metadata: {name: n, labels: {a: b}}}"
             await api.patch(f"{NODES}/n", applied, content_type=APPLY_PATCH, fieldManager="m")
             assert lines.last["requestObject"]["metadata"]["labels"] == {"a": "b"}
-            await api.call("POST", NODES, "{broken")
-            assert "requestObject" not in lines.last
+            for unreadable in (b"{broken", b'{"\xff": 1}', b"[" * 100_000):
+                assert (await api.call("POST", NODES, unreadable)).code == 400
+                assert "requestObject" not in lines.last
 
     run_virtual(scenario())
 

@@ -228,6 +228,12 @@ def test_kubectl_takes_over_what_it_applied_from_the_client_side() -> None:
     assert '"labels":{"a":"2"}' in taken["metadata"]["annotations"][LAST_APPLIED]
 
 
+@pytest.mark.parametrize("last", ["{", '{"a":' + "[" * 40_000])
+def test_what_kubectl_cannot_have_applied_is_ignored(last: str) -> None:
+    live = claim({"a": "1"}, annotations={LAST_APPLIED: last})
+    assert applied(live, claim({"b": "2"}), "kubectl")["metadata"]["labels"] == {"a": "1", "b": "2"}
+
+
 @pytest.mark.parametrize(
     ("document", "message"),
     [

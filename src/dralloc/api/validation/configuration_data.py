@@ -9,6 +9,7 @@ import msgspec
 
 from dralloc.api.core_v1 import ConfigMap, Secret
 from dralloc.primitives import names
+from dralloc.primitives.decoders import UNREADABLE
 from dralloc.primitives.field_errors import FieldError, FieldPath, forbidden, invalid, required, too_long
 
 DATA_BYTES_MAX: Final = 1024 * 1024
@@ -85,6 +86,6 @@ def _validate_keys(data: Mapping[str, object], path: FieldPath) -> Iterator[Fiel
 def _is_json(content: bytes) -> bool:
     try:
         msgspec.json.decode(content)
-    except (msgspec.DecodeError, RecursionError):
+    except UNREADABLE:
         return False
     return True

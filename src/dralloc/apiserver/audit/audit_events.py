@@ -23,6 +23,7 @@ from dralloc.api.positions import SourceError
 from dralloc.api.yaml_reader import read_yaml_stream
 from dralloc.apiserver.audit.audit_policy import API_VERSION, AuditLevel, AuditStage
 from dralloc.apiserver.http.messages import JSON, HttpRequest, HttpResponse
+from dralloc.primitives.decoders import UNREADABLE
 
 REDACTED: Final = "REDACTED"
 
@@ -159,7 +160,7 @@ def name_created_object(reference: AuditedObject, response: HttpResponse) -> Non
     """Complete the reference of a create, whose path has no name; the server may have generated it."""
     try:
         created = _decode_created(response.body).metadata
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return
     reference.name, reference.uid = created.name, created.uid
 
@@ -170,7 +171,7 @@ def response_status(response: HttpResponse, *, is_sensitive: bool) -> dict[str, 
     if response.status >= 400 and response.content_type == JSON and response.stream is None:
         try:
             sent = msgspec.json.decode(response.body)
-        except msgspec.DecodeError:
+        except UNREADABLE:
             sent = None
         if isinstance(sent, dict) and sent.get("kind") == "Status":
             names = ("status", "reason") if is_sensitive else ("status", "message", "reason", "details")
@@ -211,7 +212,7 @@ def response_object(response: HttpResponse, *, omits_managed_fields: bool) -> An
 def _document(body: bytes, *, is_yaml: bool) -> Any:
     try:
         return msgspec.json.decode(body)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         pass
     if not is_yaml:
         return UNSET

@@ -9,6 +9,7 @@ import msgspec
 
 from dralloc.apiserver.documents.field_sets import SELF, FieldSet
 from dralloc.apiserver.documents.json_documents import Document
+from dralloc.primitives.decoders import UNREADABLE
 
 APPLY: Final = "Apply"
 UPDATE: Final = "Update"
@@ -100,6 +101,6 @@ def _is_element(name: str) -> bool:
     if kind in ("k", "v", "i"):
         try:
             return isinstance(msgspec.json.decode(text), dict) == (kind == "k")
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             return False
     return kind == "f" or name == SELF

@@ -30,6 +30,7 @@ from dralloc.apiserver.documents.field_sets import (
 from dralloc.apiserver.documents.json_documents import Document, refuses_deep_nesting
 from dralloc.apiserver.documents.merge_rules import MergeRule
 from dralloc.apiserver.documents.owned_fields import Changes, compare, fields_of, merge, remove
+from dralloc.primitives.decoders import UNREADABLE
 from dralloc.primitives.errors import BadRequest, Cause, Conflict, ErrorDetails
 
 MANAGER_LENGTH_MAX: Final = 128
@@ -264,7 +265,7 @@ def _last_applied(document: Document) -> Document | None:
     text = ((document.get("metadata") or {}).get("annotations") or {}).get(LAST_APPLIED)
     try:
         return msgspec.json.decode(text, type=dict[str, Any]) if text else None
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None
 
 

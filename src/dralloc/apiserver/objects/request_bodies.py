@@ -23,6 +23,7 @@ from dralloc.apiserver.http.messages import JSON, PROTOBUF, HttpRequest
 from dralloc.apiserver.http.query_options import IGNORE, STRICT
 from dralloc.apiserver.http.statuses import unreadable_body
 from dralloc.apiserver.objects.api_resources import ApiResource
+from dralloc.primitives.decoders import UNREADABLE
 from dralloc.primitives.errors import BadRequest
 
 UnstoredT = TypeVar("UnstoredT", bound=ApiObject)
@@ -133,7 +134,7 @@ def read_json(body: bytes) -> Any:
         raise BadRequest(f"the body is nested more than {LEVELS_MAX} levels deep")
     try:
         return msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise BadRequest(f"the body is not JSON: {error}") from None
 
 

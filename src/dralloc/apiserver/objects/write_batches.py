@@ -34,6 +34,7 @@ from dralloc.apiserver.http.flow_control import compute, metered, next_turn
 from dralloc.apiserver.http.messages import JSON, HttpRequest, HttpResponse
 from dralloc.apiserver.http.statuses import status_of, status_response
 from dralloc.apiserver.http.url_paths import ResourcePath, parse_path
+from dralloc.primitives.decoders import UNREADABLE
 from dralloc.primitives.errors import (
     ApiError,
     BadRequest,
@@ -92,7 +93,7 @@ async def answer(request: HttpRequest, handle: HandleRequest) -> HttpResponse:
 def _read(body: bytes) -> WriteBatch:
     try:
         batch = _BATCH.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise BadRequest(f"the body is not a batch of requests: {error}") from None
     if len(batch.requests) > WRITES_MAX:
         raise BadRequest(f"a batch has at most {WRITES_MAX} requests, and this one has {len(batch.requests)}")
