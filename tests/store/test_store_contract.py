@@ -274,10 +274,16 @@ async def test_a_page_token_cannot_leave_its_prefix(store: Store) -> None:
 @on_every_store
 async def test_a_future_revision_cannot_be_read(store: Store) -> None:
     record = await store.create("/a", b"")
-    with pytest.raises(FutureRevision):
-        await store.list_prefix("/", revision=record.revision + 1)
-    with pytest.raises(FutureRevision):
-        await store.compact(record.revision + 1)
+    # The last one is the highest that a client can name.
+    for future in (record.revision + 1, 2**63 - 1, 2**63, 2**64 - 1):
+        with pytest.raises(FutureRevision):
+            await store.list_prefix("/", revision=future)
+        with pytest.raises(FutureRevision):
+            await store.list_prefix("/", page=PageToken(revision=future, start_after="", remaining=0))
+        with pytest.raises(FutureRevision):
+            await store.watch("/", after_revision=future)
+        with pytest.raises(FutureRevision):
+            await store.compact(future)
     with pytest.raises(FutureRevision) as refusal:
         await store.watch("/", after_revision=record.revision + 1)
     assert refusal.value.current == record.revision

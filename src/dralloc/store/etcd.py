@@ -36,6 +36,8 @@ from dralloc.store.revisioned_map import ABSENT
 from dralloc.system_clock import SystemClock
 
 RECORDS_PER_CALL_MAX = 1000
+RAW_REVISION_MAX = 2**63 - 1
+"""The highest number in a message of etcd."""
 # No etcd is replaced by a restored one in a shorter time than this.
 HEARD_WITHIN_S = 1.0
 
@@ -161,7 +163,7 @@ class EtcdStore(Store):
 
     async def watch(self, prefix: str, *, after_revision: int) -> Watch:
         feed = await self._feed_near(after_revision)
-        self._check_base(after_revision)
+        self._check_history_of(after_revision)
         with contextlib.suppress(Compacted):
             return feed.subscribe(prefix, after_revision=after_revision)
         await self._check_kept(after_revision)
@@ -173,7 +175,7 @@ class EtcdStore(Store):
         feed = await self._feed_near(FIRST_REVISION)
         # Another user of the cluster may have compacted already.
         with contextlib.suppress(Compacted):
-            self._check_base(revision)
+            self._check_history_of(revision)
             await self._api.compact(pb.CompactionRequest(revision=revision - self._keys.base))
         feed.forget(revision)
 
@@ -197,7 +199,7 @@ class EtcdStore(Store):
             start = keys.encode(prefix + token.start_after + "\0")
         at = token.revision if token else revision
         if at:
-            self._check_base(at)
+            self._check_history_of(at)
         request = pb.RangeRequest(key=start, range_end=end, limit=limit, revision=at - keys.base if at else 0)
         response = await self._api.range(request)
         records = [keys.record(pair) for pair in response.kvs]
@@ -326,9 +328,12 @@ class EtcdStore(Store):
         self._api.is_doubtful = True
         return OtherHistory("etcd was restored from a backup")
 
-    def _check_base(self, revision: int) -> None:
+    def _check_history_of(self, revision: int) -> None:
+        """Raises Restored for a revision of an earlier history, and FutureRevision for one that etcd cannot have."""
         if FIRST_REVISION <= revision <= self._keys.base:
             raise Restored(revision)
+        if revision - self._keys.base > RAW_REVISION_MAX:
+            raise FutureRevision(revision, current=self.newest_seen)
 
     def _feeds(self) -> list[EtcdFeed]:
         return [feed for feed in (self._feed, *self._own_feeds) if feed is not None]
