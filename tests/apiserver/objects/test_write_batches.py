@@ -109,6 +109,16 @@ REFUSED: Final = [
 
 
 @with_api
+async def test_a_batch_has_no_parameters(api: LocalApi) -> None:
+    """They are those of its requests: a dry run of a batch would write."""
+    created = write("POST", CLAIMS, claim_document())
+    assert (await api.call("POST", BATCH, {"requests": [created]}, dryRun="All")).code == 400
+    assert not await api.exists(f"{CLAIMS}/c")
+    assert await statuses(api, {**created, "query": {"dryRun": "All"}}) == [201]
+    assert not await api.exists(f"{CLAIMS}/c")
+
+
+@with_api
 async def test_only_writes_of_objects_are_carried(api: LocalApi) -> None:
     await api.create(PODS, pod_document("p"))
     assert await statuses(api, *REFUSED) == [405] * len(REFUSED)

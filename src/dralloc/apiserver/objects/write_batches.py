@@ -70,6 +70,9 @@ async def answer(request: HttpRequest, handle: HandleRequest) -> HttpResponse:
         return HttpResponse(body=encode({"extensions": EXTENSIONS}))
     if request.method != "POST":
         raise MethodNotAllowed(f"{request.path} only supports POST")
+    if request.query:
+        # A client that asks for a dry run must not be answered with writes.
+        raise BadRequest(f"{request.path} has no parameters: each request of a batch has a query of its own")
     batch = await compute(len(request.body), _read, request.body)
     running = _RunningBatch(request, handle)
     loop, writes = asyncio.get_running_loop(), list[_RunningWrite]()
