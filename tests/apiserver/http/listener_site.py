@@ -30,13 +30,14 @@ class Site:
     async def connect(self, tls: ssl.SSLContext | None = None) -> Streams:
         return self._keep(*await asyncio.open_connection("127.0.0.1", self._port, ssl=tls))
 
-    async def connect_reluctant(self) -> Streams:
+    async def connect_reluctant(self, tls: ssl.SSLContext | None = None) -> Streams:
         """A client that takes only a few bytes before it is asked to read. The kernel would take megabytes for it."""
         connection = socket.socket()
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
         connection.setblocking(False)
         await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", self._port))
-        return self._keep(*await asyncio.open_connection(sock=connection, limit=1024))
+        name = "127.0.0.1" if tls else None
+        return self._keep(*await asyncio.open_connection(sock=connection, limit=1024, ssl=tls, server_hostname=name))
 
     @property
     def _port(self) -> int:

@@ -177,6 +177,32 @@ async def test_responses_that_are_not_read_are_bounded_in_memory(site: Site) -> 
     assert (await send(streams, "GET", f"{CLAIMS}/c00"))[0] == 200
 
 
+def test_little_waits_for_each_watcher_that_does_not_read(tmp_path: Path) -> None:
+    """With TLS, where asyncio would keep half a megabyte for each: none is disconnected for the sake of memory."""
+
+    async def main() -> None:
+        async with running(tmp_path, ListenerLimits(unread_bytes_max=3_000_000), plain=False) as site:
+            tls = ssl.create_default_context(cafile=str(tmp_path / "tls" / "ca.crt"))
+            bearer = f"Bearer {(tmp_path / 'admin.token').read_text().strip()}"
+            watch = f"GET {CLAIMS}?watch=1 HTTP/1.1\r\nhost: localhost\r\nauthorization: {bearer}\r\n\r\n".encode()
+            for streams in [await site.connect_reluctant(tls) for _ in range(10)]:
+                streams[1].write(watch)
+                await streams[0].readuntil(b"\r\n\r\n")
+            good_reader, good_writer = await site.connect(tls)
+            good_writer.write(watch)
+            await good_reader.readuntil(b"\r\n\r\n")
+            seen = asyncio.ensure_future(_read_names(good_reader, 150))
+            streams = await site.connect(tls)
+            for number in range(150):
+                body = claim_document(f"c{number:03}", annotations={"filling": "x" * 50_000})
+                created = await send(streams, "POST", CLAIMS, json.dumps(body).encode(), authorization=bearer)
+                assert created[0] == 201
+            await seen
+            assert b'verb="WATCH"} 11\n' in (await send(streams, "GET", "/metrics", authorization=bearer))[1]
+
+    asyncio.run(main())
+
+
 async def is_cut_off(reader: asyncio.StreamReader, size: int) -> bool:
     """True if the connection ends before so many bytes."""
     with suppress(ConnectionResetError):

@@ -18,7 +18,7 @@ from dralloc.apiserver.credentials.tls_context import is_issued_by
 from dralloc.apiserver.http.body_reader import DRAIN_TIME_MAX_S, DRAINED_BYTES_MAX
 from dralloc.apiserver.http.connection_gate import ConnectionGate
 from dralloc.apiserver.http.exchange import Exchange
-from dralloc.apiserver.http.listener_limits import ListenerLimits
+from dralloc.apiserver.http.listener_limits import WAITING_BYTES_MAX, ListenerLimits
 from dralloc.apiserver.http.messages import TEXT, HttpResponse
 from dralloc.apiserver.http.refusals import TOO_MANY, HttpRefusal, NotARequest
 from dralloc.apiserver.http.request_parser import RequestHead, RequestParser
@@ -198,6 +198,7 @@ class LimitedConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._transport = transport
+        transport.set_write_buffer_limits(high=WAITING_BYTES_MAX)
         self._host.open.add(self)
         peer = transport.get_extra_info("peername")
         self.client = (str(peer[0]), int(peer[1])) if isinstance(peer, tuple) else None

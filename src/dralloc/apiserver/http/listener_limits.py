@@ -9,6 +9,9 @@ HEAD_BYTES_MAX: Final = 64 * 1024
 HEAD_TIME_MAX_S: Final = 15.0
 # A client that reads nothing of a pending response for so long is disconnected.
 STALLED_READER_S: Final = 60.0
+# What waits for one client before it counts as one that does not read, and gets no more. The default is 512 KiB with TLS, which
+# thousands of watches may each use.
+WAITING_BYTES_MAX: Final = 64 * 1024
 # Responses that clients have not read yet, of all clients together; the client that stalled first is disconnected.
 UNREAD_BYTES_MAX: Final = 256 * 1024 * 1024
 CONNECTIONS_MAX: Final = 16_384
