@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from random import Random
@@ -41,6 +42,9 @@ class Keys:
     def reset(self, records: Iterable[Record], revision: int) -> None:
         self.known = [record.key for record in records]
 
+    def learn(self, record: Record) -> None:
+        self.known.append(record.key)
+
     def apply(self, event: StoreEvent) -> None:
         self.known.append(event.key)
 
@@ -69,6 +73,46 @@ def test_a_view_goes_on_without_the_client_whose_request_started_it() -> None:
             assert len(keys.known) == RECORDS_PER_READ + 2
             assert not keys.ahead
             await view.stop()
+
+    asyncio.run(main())
+
+
+class SlowKeys(Keys):
+    """Takes a millisecond of the processor for each record that it starts with."""
+
+    def reset(self, records: Iterable[Record], revision: int) -> None:
+        super().reset((), revision)
+        for record in records:
+            self.learn(record)
+
+    def learn(self, record: Record) -> None:
+        end = time.thread_time() + 0.001
+        while time.thread_time() < end:
+            pass
+        super().learn(record)
+
+
+def test_the_first_records_are_learned_in_pieces() -> None:
+    async def main() -> None:
+        control, keys = FlowControl(), SlowKeys()
+        async with MemoryStore() as store:
+            written = [f"{PREFIX}{number:03}" for number in range(100)]
+            for key in written:
+                await store.create(key, bytes(SIZE_INLINE_MAX + 1 if key.endswith("50") else 10))
+            with control.starting_server():
+                view = StoreView(store, PREFIX, keys)
+            ready = asyncio.create_task(view.ready())
+            steps: list[int] = []
+            while not ready.done():
+                before = len(keys.known)
+                await asyncio.sleep(0)
+                steps.append(len(keys.known) - before)
+                assert not view.revision or len(keys.known) == len(written)
+            assert keys.known == written
+            assert keys.ahead == [f"{PREFIX}050"]
+            assert max(steps) <= 10
+            await view.stop()
+        control.close()
 
     asyncio.run(main())
 

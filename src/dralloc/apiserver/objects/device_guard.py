@@ -177,7 +177,10 @@ class _Slices:
         self._by_key.clear()
         self._pools.clear()
         for record in records:
-            self._learn(record.key, record)
+            self.learn(record)
+
+    def learn(self, record: Record) -> None:
+        self._learn(record.key, record)
 
     def apply(self, event: StoreEvent) -> None:
         self._learn(event.key, event.record)

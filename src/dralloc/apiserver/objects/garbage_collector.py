@@ -87,7 +87,10 @@ class GarbageCollector:
         self._dependents.clear()
         self._content.clear()
         for record in records:
-            self._learn(record.key, record)
+            self.learn(record)
+
+    def learn(self, record: Record) -> None:
+        self._learn(record.key, record)
 
     def read_ahead(self, record: Record) -> None:
         self._read.read_ahead(record)

@@ -2,7 +2,7 @@
 
 A view reads the records once, then applies every change in order. If it falls behind the store's history, it starts over. What an index
 needs of a large object is read in a thread, and the changes after it wait: each index decodes objects for itself, and all of them would hold
-the event loop.
+the event loop. For the same reason the first records are learned in pieces. Later ones replace at once what decisions are made with.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from dralloc.api.kind import Kind
-from dralloc.apiserver.http.flow_control import SIZE_INLINE_MAX, current_flow
+from dralloc.apiserver.http.flow_control import SIZE_INLINE_MAX, Pace, current_flow, give_way
 from dralloc.apiserver.objects.api_resources import prefix_of
 from dralloc.apiserver.objects.background_task import BackgroundTask
 from dralloc.apiserver.objects.record_lists import read_all
@@ -39,11 +39,14 @@ class DerivedIndex(Protocol):
     def reset(self, records: Iterable[Record], revision: int) -> None:
         """Start over with exactly these records, as stored at the revision."""
 
+    def learn(self, record: Record) -> None:
+        """Learn one more of the records that the index starts with."""
+
     def apply(self, event: StoreEvent) -> None:
         """Apply the next change."""
 
     def read_ahead(self, record: Record) -> None:
-        """Read the record of the next change, which is large. Called in a thread."""
+        """Read the next record, which is large. Called in a thread."""
 
 
 class RecordReader(Generic[T]):
@@ -161,7 +164,10 @@ class StoreView:
         if revision < self.revision:
             # The store was restored from a backup: nothing that is known, however new, is of its history.
             self._index.reset((), sys.maxsize)
-        self._index.reset(records, revision)
+        if self.revision:
+            self._index.reset(records, revision)
+        else:
+            await self._learn_first(records, revision)
         self.revision = revision
         self._taken = deque()
         with await self._store.watch(self._prefix, after_revision=revision) as watch:
@@ -174,6 +180,18 @@ class StoreView:
             finally:
                 self._watch = None
                 self._watching.clear()
+
+    async def _learn_first(self, records: Iterable[Record], revision: int) -> None:
+        """Learn the records in pieces: there may be hundreds of thousands, and nothing is decided before all of them are known."""
+        self._index.reset((), revision)
+        pace = Pace()
+        for record in records:
+            if self._flow is not None and len(record.value) > SIZE_INLINE_MAX:
+                await self._flow.compute_patiently(partial(self._index.read_ahead, record))
+            self._index.learn(record)
+            if pace.is_over():
+                await give_way()
+                pace = Pace()
 
     def _take(self, events: Iterable[StoreEvent]) -> None:
         """Apply events after those that are not applied yet."""
@@ -234,7 +252,10 @@ class KindIndex(ABC):
     def reset(self, records: Iterable[Record], revision: int) -> None:  # noqa: ARG002
         self._forget_all()
         for record in records:
-            self._learn(record.key, record)
+            self.learn(record)
+
+    def learn(self, record: Record) -> None:
+        self._learn(record.key, record)
 
     def apply(self, event: StoreEvent) -> None:
         self._learn(event.key, event.record)

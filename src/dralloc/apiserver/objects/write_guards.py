@@ -141,8 +141,11 @@ class GuardLedger(Generic[T]):
             if known_at <= revision and (key not in listed or listed[key].revision < known_at):
                 self._set(key, revision, None)
         for record in listed.values():
-            self._learn(record.key, record.revision, record)
+            self.learn(record)
         self._delivered = revision
+
+    def learn(self, record: Record) -> None:
+        self._learn(record.key, record.revision, record)
 
     def apply(self, event: StoreEvent) -> None:
         self._learn(event.key, event.revision, event.record)
