@@ -1,12 +1,14 @@
 """Decides by roles and bindings, as the RBAC authorizer of Kubernetes does.
 
-Bindings are indexed by subject, so that a decision looks at the bindings of one user only. What was decided is remembered
-until the policy changes: components repeat the same few questions about many objects.
+Bindings are indexed by subject, so that a decision looks at the bindings of one user only, and at each role and subject of them once:
+users choose how many there are. What was decided is remembered until the policy changes: components repeat the same few questions about
+many objects.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 from msgspec import Struct
@@ -29,7 +31,10 @@ _REFUSED: Final = Decision(Opinion.NONE)
 
 
 class RulesOfUser(Struct, frozen=True):
-    """All rules that bindings give to a user in one namespace, or at the cluster scope only, and the roles that are missing."""
+    """All rules that bindings give to a user in one namespace, or at the cluster scope only, and the roles that are missing.
+
+    The rules of a role are listed once; Kubernetes lists them for each binding.
+    """
 
     rules: tuple[PolicyRule, ...]
     # Kind and name.
@@ -110,7 +115,7 @@ class RbacAuthorizer:
 
     def rules_of(self, user: User, namespace: str) -> RulesOfUser:
         """The rules that hold for the user in the namespace, those of the cluster scope included."""
-        rules: list[PolicyRule] = []
+        roles: dict[_RoleGrants, None] = {}
         missing: list[tuple[str, str]] = []
         bindings = dict.fromkeys(each for subject in self._subjects_of(user, namespace) for each in subject.bindings)
         for binding in bindings:
@@ -118,8 +123,8 @@ class RbacAuthorizer:
             if of_role is None:
                 missing.append((binding.item.role_ref.kind, binding.item.role_ref.name))
             else:
-                rules.extend(of_role.rules)
-        return RulesOfUser(tuple(rules), tuple(missing))
+                roles[of_role] = None
+        return RulesOfUser(tuple(rule for role in roles for rule in role.rules), tuple(missing))
 
     def role_rules(self, ref: RoleRef, namespace: str) -> tuple[PolicyRule, ...] | None:
         """The rules of the role that a binding in the namespace refers to; `None` if there is no such role."""
@@ -156,50 +161,53 @@ class RbacAuthorizer:
             if users and (subject := users.get(user.name)) is not None:
                 found.append(subject)
             if groups:
-                found += [groups[group] for group in user.groups if group in groups]
+                found += [groups[group] for group in dict.fromkeys(user.groups) if group in groups]
         return found
 
-    def _granted(self, subject: _Subject) -> tuple[list[tuple[_RoleGrants, _Binding, int]], list[str]]:
-        """The roles that the subject has, with their bindings, and errors about roles that are missing."""
-        granted: list[tuple[_RoleGrants, _Binding, int]] = []
+    def _granted(self, user: User, namespace: str) -> tuple[list[list[tuple[_RoleGrants, _Grant]]], list[str]]:
+        """For each subject that the user is, the roles that no earlier one has, and errors about roles that are missing."""
+        granted: list[list[tuple[_RoleGrants, _Grant]]] = []
         missing: list[str] = []
-        for binding, position in subject.in_order():
-            role = self._roles.get(binding.role_key)
-            if role is None:
-                missing.append(_not_found(binding.item.role_ref.kind, binding.item.role_ref.name))
-            else:
-                granted.append((role, binding, position))
+        known: set[_RoleGrants] = set()
+        subjects = frozenset([("User", user.name), *(("Group", group) for group in user.groups)])
+        for subject in self._subjects_of(user, namespace):
+            of_subject: list[tuple[_RoleGrants, _Grant]] = []
+            for binding, position in subject.in_order():
+                role = self._roles.get(binding.role_key)
+                if role is None:
+                    missing.append(_not_found(binding.item.role_ref.kind, binding.item.role_ref.name))
+                elif role not in known:
+                    known.add(role)
+                    of_subject.append((role, _Grant(binding, position, subjects)))
+            granted.append(of_subject)
         return granted, missing
 
     def _answer(self, request: AccessRequest) -> Decision | _ByName:
         """The answer for every name at once."""
         verb, group, full_resource = request.verb, request.group, request.full_resource
         named = names_of_resource(full_resource, request.subresource)
-        by_name: dict[str, Decision] = {}
-        errors: list[str] = []
-        for subject in self._subjects_of(request.user, request.namespace):
-            granted, missing = self._granted(subject)
-            errors += missing
+        granted, errors = self._granted(request.user, request.namespace)
+        named_rules: list[tuple[frozenset[str], Decision]] = []
+        for of_subject in granted:
             for resource in named:
-                for role, binding, position in granted:
+                for role, grant in of_subject:
                     for rule in role.by_resource.get(resource, ()):
                         if rule.allows(verb, group):
-                            decision = binding.decision(position, request.user)
                             if not rule.names:
-                                return decision
-                            for name in rule.names:
-                                by_name.setdefault(name, decision)
+                                return grant.decision
+                            named_rules.append((rule.names, grant.decision))
         refusal = _refusal(errors) if errors else _REFUSED
+        by_name: dict[str, Decision] = {}
+        # The first rule with a name counts.
+        for names, decision in reversed(named_rules):
+            by_name.update(dict.fromkeys(names, decision))
         return _ByName(by_name, refusal) if by_name else refusal
 
     def _decide_path(self, request: AccessRequest) -> Decision:
-        errors: list[str] = []
-        for subject in self._subjects_of(request.user, ""):
-            granted, missing = self._granted(subject)
-            errors += missing
-            for role, binding, position in granted:
-                if any(allows_path(rule, request.verb, request.path) for rule in role.on_paths):
-                    return binding.decision(position, request.user)
+        granted, errors = self._granted(request.user, "")
+        for role, grant in chain.from_iterable(granted):
+            if any(allows_path(rule, request.verb, request.path) for rule in role.on_paths):
+                return grant.decision
         return _refusal(errors) if errors else _REFUSED
 
 
@@ -267,13 +275,8 @@ class _Binding:
         self.subjects = tuple(_identity(subject, namespace) for subject in item.subjects)
         self._decisions: dict[int, Decision] = {}
 
-    def decision(self, position: int, user: User) -> Decision:
-        """Allows, because the user is the subject at the position, or an earlier one."""
-        for earlier in range(position):
-            subject = self.subjects[earlier]
-            if subject is not None and subject[1] in ((user.name,) if subject[0] == "User" else user.groups):
-                position = earlier
-                break
+    def decision(self, position: int) -> Decision:
+        """Allows, because the user is the subject at the position."""
         decision = self._decisions.get(position)
         if decision is None:
             decision = self._decisions[position] = Decision(Opinion.ALLOW, self._reason(position))
@@ -285,6 +288,27 @@ class _Binding:
         named = go_quoted(f"{name}/{self.namespace}" if self.namespace else name)
         subject = _described(self.item.subjects[position], self.namespace)
         return f"RBAC: allowed by {kind} {named} of {ref.kind} {go_quoted(ref.name)} to {subject}"
+
+
+class _Grant:
+    """A role for a user: the binding, the position of a subject in it that the user is, and all subjects that the user is."""
+
+    __slots__ = ("_binding", "_decision", "_position", "_subjects")
+
+    def __init__(self, binding: _Binding, position: int, subjects: frozenset[tuple[str, str]]) -> None:
+        self._binding = binding
+        self._position = position
+        self._subjects = subjects
+        self._decision: Decision | None = None
+
+    @property
+    def decision(self) -> Decision:
+        """Allows, because the user is a subject of the binding; the reason names the first. Found once: a role can have many rules."""
+        if self._decision is None:
+            listed = self._binding.subjects
+            first = next((place for place in range(self._position) if listed[place] in self._subjects), self._position)
+            self._decision = self._binding.decision(first)
+        return self._decision
 
 
 def _remember(
