@@ -35,6 +35,15 @@ def device_class(expression: str) -> bytes:
     return json.dumps({"metadata": {"generateName": "c-"}, "spec": {"selectors": selectors}}).encode()
 
 
+REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+
+
+def review(**selectors: Any) -> bytes:
+    attributes = {"verb": "list", "resource": "pods", **selectors}
+    return json.dumps({"spec": {"user": "alice", "resourceAttributes": attributes}}).encode()
+
+
+LONG = ",".join(f"key-{number}=x" for number in range(1_000))
 DOUBLING = [{"op": "add", "path": "/metadata/labels", "value": {}}, {"op": "copy", "from": "", "path": "/metadata/x"}]
 
 REQUESTS = [
@@ -55,6 +64,17 @@ REQUESTS = [
         ClientRequest(method="PATCH", path=f"{CLAIMS}/c", headers=JSON_PATCH, body=json.dumps(DOUBLING[:1]).encode()),
         False,
         id="patch that does not copy",
+    ),
+    pytest.param(ClientRequest(method="POST", path=REVIEWS, body=review()), False, id="review"),
+    pytest.param(
+        ClientRequest(method="POST", path=REVIEWS, body=review(labelSelector={"rawSelector": LONG})),
+        True,
+        id="review of a long label selector",
+    ),
+    pytest.param(
+        ClientRequest(method="POST", path=REVIEWS, body=review(fieldSelector={"rawSelector": LONG})),
+        True,
+        id="review of a long field selector",
     ),
 ]
 

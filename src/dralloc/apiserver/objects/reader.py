@@ -33,7 +33,13 @@ from dralloc.apiserver.objects.record_lists import (
     list_records,
     wait_for_revision,
 )
-from dralloc.apiserver.objects.selectors import FieldQuery, LabelQuery, parse_field_selector, parse_label_selector
+from dralloc.apiserver.objects.selectors import (
+    SELECTOR_WORK,
+    FieldQuery,
+    LabelQuery,
+    parse_field_selector,
+    parse_label_selector,
+)
 from dralloc.apiserver.objects.watch_frames import Frames, JsonFrames, ProtobufFrames
 from dralloc.apiserver.objects.watch_streams import WatchRequest, WatchTable
 from dralloc.primitives.clock import Clock
@@ -217,8 +223,7 @@ class _ListParts:
 async def select(collection: Collection, options: ListOptions) -> tuple[str, Selection]:
     """The key prefix and the selection of a list or watch."""
     length = len(options.label_selector) + len(options.field_selector)
-    # Parsing a selector takes about a microsecond for each character.
-    return await compute(50 * length, _select, collection, options)
+    return await compute(SELECTOR_WORK * length, _select, collection, options)
 
 
 def _select(collection: Collection, options: ListOptions) -> tuple[str, Selection]:

@@ -26,7 +26,7 @@ from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
 from dralloc.apiserver.http.statuses import invalid, method_not_allowed, no_such_resource
 from dralloc.apiserver.http.url_paths import ResourcePath
 from dralloc.apiserver.objects.request_bodies import read_unstored
-from dralloc.apiserver.objects.selectors import LabelOperator, parse_label_selector
+from dralloc.apiserver.objects.selectors import SELECTOR_WORK, LabelOperator, parse_label_selector
 from dralloc.primitives import names
 from dralloc.primitives.errors import BadRequest
 from dralloc.primitives.field_errors import FieldError, FieldPath, required
@@ -94,7 +94,7 @@ class Reviews:
         if request.method != "POST" or (kind.namespaced and not path.namespace):
             raise method_not_allowed()
         document = {"kind": kind.kind, "apiVersion": kind.api_version, **await review(request, path)}
-        return HttpResponse(201, encode(document))
+        return HttpResponse(201, await compute(len(request.body), encode, document))
 
     # --- identities -----------------------------------------------------------------------------------------
 
@@ -119,12 +119,12 @@ class Reviews:
     async def _self_subject_access_review(self, request: HttpRequest, _: ResourcePath) -> Document:
         review = await read_unstored(request, authorization_v1.SubjectAccessReview)
         _refuse(_faults_of_spec(review.spec), _faults_of_metadata(review.metadata))
-        return await self._reviewed(request.user, review)
+        return await self._reviewed(request, review, lambda: request.user)
 
     async def _subject_access_review(self, request: HttpRequest, _: ResourcePath) -> Document:
         review = await read_unstored(request, authorization_v1.SubjectAccessReview)
         _refuse(_faults_of_spec(review.spec), _faults_of_user(review.spec), _faults_of_metadata(review.metadata))
-        return await self._reviewed(_user_of(review.spec), review)
+        return await self._reviewed(request, review, lambda: _user_of(review.spec))
 
     async def _local_subject_access_review(self, request: HttpRequest, path: ResourcePath) -> Document:
         review = await read_unstored(request, authorization_v1.SubjectAccessReview)
@@ -139,7 +139,7 @@ class Reviews:
             _faults_of_metadata(review.metadata),
             _faults_of_local(review.spec, path.namespace),
         )
-        return await self._reviewed(_user_of(review.spec), review)
+        return await self._reviewed(request, review, lambda: _user_of(review.spec))
 
     async def _self_subject_rules_review(self, request: HttpRequest, _: ResourcePath) -> Document:
         review = await read_unstored(request, authorization_v1.SelfSubjectRulesReview)
@@ -149,8 +149,11 @@ class Reviews:
         size = RULE_SIZE * (len(rules.resource_rules) + len(rules.non_resource_rules))
         return {"metadata": {}, "spec": review.spec, "status": await compute(size, _rules_status, rules)}
 
-    async def _reviewed(self, user: User, review: authorization_v1.SubjectAccessReview) -> Document:
-        asked, unread = _asked(user, review.spec)
+    async def _reviewed(
+        self, request: HttpRequest, review: authorization_v1.SubjectAccessReview, user: Callable[[], User]
+    ) -> Document:
+        work = len(request.body) + SELECTOR_WORK * _length_of_selectors(review.spec)
+        asked, unread = await compute(work, lambda: _asked(user(), review.spec))
         decision = await self._access.decide(asked)
         status: Document = {"allowed": decision.allowed}
         if decision.opinion is Opinion.DENY:
@@ -283,6 +286,12 @@ def _asked(user: User, spec: authorization_v1.SubjectAccessReviewSpec) -> tuple[
         if faults
     ]
     return _resource_request(user, attributes, fields, labels), unread
+
+
+def _length_of_selectors(spec: authorization_v1.SubjectAccessReviewSpec) -> int:
+    attributes = spec.resource_attributes or ResourceAttributes()
+    selectors = (attributes.field_selector, attributes.label_selector)
+    return sum(len(selector.raw_selector) for selector in selectors if selector is not None)
 
 
 def _resource_request(
