@@ -320,31 +320,50 @@ def test_rights_are_compared_off_the_loop(groups: int, leaves: bool, why: str, c
     names = [f"n{number}" for number in range(groups)]
     rule = {"apiGroups": names, "resources": names, "verbs": ["get"]}
     role = {"metadata": {"name": "r"}, "rules": [rule]}
-    may_write = {
-        "metadata": {"name": "w"},
-        "rules": [{"apiGroups": ["*"], "resources": ["roles"], "verbs": ["create"]}],
-    }
+
+    async def main() -> bytes:
+        async with administrator_and_alice("create") as (_, alice):
+            counted.threads = 0
+            response = await alice.send(ClientRequest(method="POST", path=ROLES, body=json.dumps(role).encode()))
+            assert response.status == 403
+            return response.body
+
+    assert why.encode() in asyncio.run(main())
+    assert bool(counted.threads) is leaves
+
+
+def test_a_small_role_is_compared_with_a_large_one_off_the_loop(counted: Counted) -> None:
+    rules = [{"apiGroups": [f"g{number}"], "resources": ["r"], "verbs": ["get"]} for number in range(2_000)]
+
+    async def main() -> None:
+        async with administrator_and_alice("update") as (administrator, alice):
+            await created(administrator, ROLES, {"metadata": {"name": "r"}, "rules": rules})
+            counted.threads = 0
+            body = json.dumps({"metadata": {"name": "r"}, "rules": []}).encode()
+            assert (await alice.send(ClientRequest(method="PUT", path=f"{ROLES}/r", body=body))).status == 200
+
+    asyncio.run(main())
+    # What is sent is made for the check, the stored role is read for it, the check compares, and the change is made.
+    assert counted.threads == 4
+
+
+@asynccontextmanager
+async def administrator_and_alice(verb: str) -> AsyncIterator[tuple[HttpTransport, HttpTransport]]:
+    """Clients of the two users; alice has this right on roles, and no other."""
+    may_write = {"metadata": {"name": "w"}, "rules": [{"apiGroups": ["*"], "resources": ["roles"], "verbs": [verb]}]}
     binding = {
         "metadata": {"name": "b"},
         "subjects": [{"kind": "User", "name": "alice", "apiGroup": "rbac.authorization.k8s.io"}],
         "roleRef": {"kind": "ClusterRole", "name": "w", "apiGroup": "rbac.authorization.k8s.io"},
     }
-
-    async def main() -> bytes:
-        async with (
-            api_application({"alice": User(name="alice")}, enforces_roles=True) as application,
-            listen(application, ListenAddress()) as url,
-        ):
-            administrator = HttpTransport(ConnectionConfig(server=url, token=TOKEN))
-            await created(administrator, CLUSTER_ROLES, may_write)
-            await created(administrator, CLUSTER_ROLE_BINDINGS, binding)
-            await administrator.close()
-            alice = HttpTransport(ConnectionConfig(server=url, token="alice"))
-            counted.threads = 0
-            response = await alice.send(ClientRequest(method="POST", path=ROLES, body=json.dumps(role).encode()))
-            assert response.status == 403
-            await alice.close()
-            return response.body
-
-    assert why.encode() in asyncio.run(main())
-    assert bool(counted.threads) is leaves
+    async with (
+        api_application({"alice": User(name="alice")}, enforces_roles=True) as application,
+        listen(application, ListenAddress()) as url,
+    ):
+        administrator = HttpTransport(ConnectionConfig(server=url, token=TOKEN))
+        await created(administrator, CLUSTER_ROLES, may_write)
+        await created(administrator, CLUSTER_ROLE_BINDINGS, binding)
+        alice = HttpTransport(ConnectionConfig(server=url, token="alice"))
+        yield administrator, alice
+        await administrator.close()
+        await alice.close()

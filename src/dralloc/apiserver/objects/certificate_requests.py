@@ -64,7 +64,7 @@ class CertificateRequestCheck:
     def __init__(self, decide: Callable[[AccessRequest], Decision]) -> None:
         self._decide = decide
 
-    async def check(self, target: WriteTarget, sent: SentObject, old: ApiObject | None) -> None:
+    async def check(self, target: WriteTarget, sent: SentObject, old: ApiObject | None, work: int) -> None:  # noqa: ARG002
         new = sent.object
         assert isinstance(new, UnstructuredObject), "requests are modelled in part"
         if old is None:

@@ -44,14 +44,13 @@ class EscalationCheck:
         self._policy = policy
         self._decide = decide
 
-    async def check(self, target: WriteTarget, sent: SentObject, old: ApiObject | None) -> None:
+    async def check(self, target: WriteTarget, sent: SentObject, old: ApiObject | None, work: int) -> None:
         """Raises `Forbidden` or, for a binding to a missing role, `NotFound`. `old` has its revision."""
         if ADMINS in target.user.groups:
             return
         await self._policy.ready()
-        item = await compute(len(sent.body), _read, target, sent.object)
-        before = None if old is None else await compute(len(sent.body), _read, target, old)
-        if before is not None and _changes_only_garbage_collection(item, before):
+        item, before, needs_rights = await compute(work, _compare, target, sent.object, old)
+        if not needs_rights:
             return
         if isinstance(item, RoleBinding):
             await self._check_binding(target, item)
@@ -105,6 +104,15 @@ class EscalationCheck:
 def _work(held: RulesOfUser, wanted: Sequence[PolicyRule]) -> int:
     """The work of a comparison (see `compute`)."""
     return COMPARISON_WORK * (len(held.rules) + count_parts(wanted))
+
+
+def _compare(
+    target: WriteTarget, sent: ApiObject, old: ApiObject | None
+) -> tuple[Role | RoleBinding, Role | RoleBinding | None, bool]:
+    """What is sent, what is stored, and whether the change needs the rights of the role."""
+    item = _read(target, sent)
+    before = None if old is None else _read(target, old)
+    return item, before, before is None or not _changes_only_garbage_collection(item, before)
 
 
 def _read(target: WriteTarget, item: ApiObject) -> Role | RoleBinding:

@@ -82,8 +82,8 @@ class Written(Struct, frozen=True, gc=False):
 class WriteCheck(Protocol):
     """Refuses writes that their user has no right to make, before anything says whether the object is valid."""
 
-    async def check(self, target: WriteTarget, sent: SentObject, old: ApiObject | None) -> None:
-        """Raises ApiError. `old` has its revision."""
+    async def check(self, target: WriteTarget, sent: SentObject, old: ApiObject | None, work: int) -> None:
+        """Raises ApiError. `old` has its revision; `work` measures both objects (see `compute`)."""
 
 
 class ObjectChange(Struct, frozen=True, kw_only=True, gc=False):
@@ -137,7 +137,7 @@ class Writer:
         namespace = await self.namespaces.find_open(target.kind, target.namespace)
         self._check_node(target, CREATE, sent.object)
         if (check := self.checks.get(target.kind.kind)) is not None:
-            await check.check(target, sent, None)
+            await check.check(target, sent, None, len(sent.body))
         if target.verb != "create":
             self._check_create(target)
         if isinstance(sent.object, UnstructuredObject) and target.kind is POD:
@@ -202,7 +202,7 @@ class Writer:
             if check is not None:
                 sent = await compute(work, change.make, record)
                 old = await compute(work, from_stored, target.kind, record.value)
-                await check.check(target, sent, _with_revision(old, record.revision))
+                await check.check(target, sent, _with_revision(old, record.revision), work)
             made = await compute(work, self._make_changed, target, change, record, labels)
             try:
                 return await self._store_changed(target, made, record)
