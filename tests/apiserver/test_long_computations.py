@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +14,8 @@ from typing import Any
 import pytest
 
 from dralloc.access.users import ADMINISTRATOR, User
+from dralloc.api.codec import decode
+from dralloc.api.core_v1 import ResourceQuota
 from dralloc.apiserver.http import compute_threads
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import Authenticator
@@ -24,6 +28,7 @@ from dralloc.client.kubeconfig import ConnectionConfig
 from dralloc.client.transport import ClientRequest
 from tests.support.api_server import TOKEN, api_application, api_server
 from tests.support.local_api import AS_TABLE, CLAIMS, claim_document
+from tests.support.loop_steps import longest_step
 
 PODS = "/api/v1/namespaces/default/pods"
 CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
@@ -44,6 +49,7 @@ def review(**selectors: Any) -> bytes:
 
 
 LONG = ",".join(f"key-{number}=x" for number in range(1_000))
+SPEC = {"containers": [{"name": "c", "image": "x"}]}
 DOUBLING = [{"op": "add", "path": "/metadata/labels", "value": {}}, {"op": "copy", "from": "", "path": "/metadata/x"}]
 
 REQUESTS = [
@@ -84,7 +90,7 @@ class Counted:
 
     def __init__(self) -> None:
         self.threads = 0
-        self.users: set[str] = set()
+        self.users: Counter[str] = Counter()
 
 
 @pytest.fixture
@@ -94,7 +100,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
 
     async def count(self: Any, user: str, work: Callable[[], Any]) -> Any:
         counter.threads += 1
-        counter.users.add(user)
+        counter.users[user] += 1
         return await run(self, user, work)
 
     monkeypatch.setattr(compute_threads.ComputeThreads, "run", count)
@@ -174,7 +180,7 @@ def test_what_decodes_a_large_object_leaves_the_loop(request_: ClientRequest, th
 def test_an_eviction_reads_large_budgets_off_the_loop(counted: Counted) -> None:
     expression = {"key": "app", "operator": "In", "values": [f"value-{number}" for number in range(5_000)]}
     budget = {"metadata": {"name": "b"}, "spec": {"selector": {"matchExpressions": [expression]}}}
-    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
+    pod = {"metadata": {"name": "p"}, "spec": SPEC}
 
     async def main() -> None:
         async with client_with("/apis/policy/v1/namespaces/default/poddisruptionbudgets", budget) as client:
@@ -186,6 +192,40 @@ def test_an_eviction_reads_large_budgets_off_the_loop(counted: Counted) -> None:
 
     asyncio.run(main())
     assert counted.threads == 1
+
+
+def test_a_binding_of_many_claims_is_checked_off_the_loop(counted: Counted) -> None:
+    claims = [{"name": f"c{number}", "resourceClaimName": f"c{number}"} for number in range(2_000)]
+    spec = {"containers": [{"name": "c", "image": "x"}], "resourceClaims": claims}
+    binding = ClientRequest(method="POST", path=f"{PODS}/p/binding", body=b'{"target":{"kind":"Node","name":"n"}}')
+
+    async def main() -> None:
+        async with client_with(PODS, {"metadata": {"name": "p"}, "spec": spec}) as client:
+            counted.users.clear()
+            assert (await client.send(binding)).status == 201
+
+    asyncio.run(main())
+    # The pod gets its node, and its claims are found for the guard.
+    assert counted.users[ADMINISTRATOR.name] == 2
+
+
+def test_a_quota_with_many_limits_is_read_off_the_loop() -> None:
+    hard = {f"count/things-{number}.example.com": "1" for number in range(30_000)}
+    body = json.dumps({"metadata": {"name": "q"}, "spec": {"hard": hard}}).encode()
+    started = time.thread_time()
+    decode(body, ResourceQuota)
+    reading_s = time.thread_time() - started
+
+    async def main() -> float:
+        # The index of quotas follows the store from here on.
+        async with client_with(PODS, {"metadata": {"name": "p"}, "spec": SPEC}) as client:
+            with longest_step() as longest:
+                quotas = ClientRequest(method="POST", path="/api/v1/namespaces/default/resourcequotas", body=body)
+                assert (await client.send(quotas)).status == 201
+                await created(client, PODS, {"metadata": {"name": "second"}, "spec": SPEC})
+        return longest.seconds
+
+    assert asyncio.run(main()) < reading_s / 2
 
 
 def test_large_events_are_rendered_off_the_loop_and_in_order(counted: Counted) -> None:

@@ -26,7 +26,7 @@ def longest_step() -> Iterator[LongestStep]:
         if threading.get_ident() == thread:
             longest.seconds = max(longest.seconds, time.thread_time() - started)
 
-    asyncio.Handle._run = measured  # type: ignore[method-assign]
+    asyncio.Handle._run = measured  # type: ignore[method-assign,assignment]
     try:
         yield longest
     finally:

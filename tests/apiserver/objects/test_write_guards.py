@@ -132,6 +132,15 @@ TestLedger = LedgerMachine.TestCase
 TestLedger.settings = settings(stateful_step_count=30)
 
 
+def test_a_change_that_counts_for_the_same_is_not_counted_anew() -> None:
+    added: list[tuple[int, int]] = []
+    ledger = GuardLedger[int](lambda record: int(record.value), lambda value, sign: added.append((value, sign)))
+    for revision, value in enumerate((b"5", b"5", b"6"), 1):
+        record = Record(key="/a", value=value, revision=revision)
+        ledger.apply(StoreEvent(revision=revision, key="/a", record=record, previous=None))
+    assert added == [(5, 1), (5, -1), (6, 1)]
+
+
 def test_records_of_a_restored_store_replace_newer_ones() -> None:
     machine = LedgerMachine()
     machine.begin()

@@ -8,7 +8,7 @@ only the server can order a binding and a deallocation. Kubernetes' server does 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache
 from typing import Final, TypeVar
@@ -29,6 +29,7 @@ from dralloc.api.pod_claims import (
 )
 from dralloc.api.registry import NODE, POD, RESOURCE_CLAIM
 from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.apiserver.http.flow_control import Pace, compute, give_way
 from dralloc.apiserver.http.statuses import conflict
 from dralloc.apiserver.objects.api_resources import key_of, name_of, prefix_of
 from dralloc.apiserver.objects.stored_form import read_metadata
@@ -89,8 +90,8 @@ class ClaimUseGuard:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._view: GuardedView[PodUse] | None = None
-        # By the keys of claims.
-        self._users: defaultdict[str, Counter[tuple[BoundPod, bool]]] = defaultdict(Counter)
+        # By the keys of claims, with how often they are counted.
+        self._users: dict[str, dict[tuple[BoundPod, bool], int]] = {}
         # Writes in progress: claims that are being deallocated, and consumers that are being removed from `reservedFor`.
         self._released: Counter[str] = Counter()
         self._leaving: Counter[tuple[str, str]] = Counter()
@@ -122,26 +123,20 @@ class ClaimUseGuard:
 
     async def hold_binding(self, key: str, pod: bytes, *, by_scheduler: bool) -> Hold | None:
         """Hold the binding of the pod, which has its node already; refuse a scheduler's if its claims cannot be used there."""
-        bound = _read_user(pod)
-        if bound is None:
-            return None
-        if by_scheduler:
-            _check_claims_made(bound)
-        use = _use_of(bound)
+        use = None
+        if _may_use_claims(pod):
+            use = await compute(len(pod), _use_of_binding, pod, by_scheduler=by_scheduler)
         if use is None:
             return None
         view = await self._ready()
-        for claim_key, _ in use.claims:
-            if self._released[claim_key]:
-                raise _not_bindable(use.pod, f"claim {name_of(claim_key)} is being deallocated")
-            if self._leaving[claim_key, use.pod.uid] or self._leaving[claim_key, use.pod.group]:
-                raise _not_bindable(use.pod, f"its reservation of claim {name_of(claim_key)} is being removed")
+        if self._released or self._leaving:
+            self._check_kept(use)
         hold = view.hold(key, use)
         if not by_scheduler:
             return hold
         # From now on the claims cannot be deallocated, so what they are now they stay.
         try:
-            hold.rely_on([await self._check_usable(use.pod, claim_key, is_own) for claim_key, is_own in use.claims])
+            hold.rely_on(await self._check_all_usable(use))
         except BaseException:
             hold.release()
             raise
@@ -156,6 +151,24 @@ class ClaimUseGuard:
             self._view = GuardedView(self._store, prefix_of(POD), fence=FENCE, read=_use_of_record, add=self.add)
         await self._view.ready()
         return self._view
+
+    def _check_kept(self, use: PodUse) -> None:
+        """Refuse a pod whose claims are being deallocated, or taken from it."""
+        for claim_key, _ in use.claims:
+            if claim_key in self._released:
+                raise _not_bindable(use.pod, f"claim {name_of(claim_key)} is being deallocated")
+            if (claim_key, use.pod.uid) in self._leaving or (claim_key, use.pod.group) in self._leaving:
+                raise _not_bindable(use.pod, f"its reservation of claim {name_of(claim_key)} is being removed")
+
+    async def _check_all_usable(self, use: PodUse) -> list[Record]:
+        records: list[Record] = []
+        pace = Pace()
+        for claim_key, is_own in use.claims:
+            records.append(await self._check_usable(use.pod, claim_key, is_own))
+            if pace.is_over():
+                await give_way()
+                pace = Pace()
+        return records
 
     async def _check_usable(self, pod: BoundPod, claim_key: str, is_own: bool) -> Record:
         """The claim, which may be allocated by a write that is queued."""
@@ -192,11 +205,15 @@ class ClaimUseGuard:
 
     def add(self, use: PodUse, sign: int) -> None:
         """Count the use, or with the sign -1 no longer."""
+        # Plain dictionaries, because a pod can have tens of thousands of claims.
         for key, is_own in use.claims:
-            users = self._users[key]
+            users = self._users.get(key)
+            if users is None:
+                users = self._users[key] = {}
             user = use.pod, is_own
-            users[user] += sign
-            if not users[user]:
+            if count := users.get(user, 0) + sign:
+                users[user] = count
+            else:
                 del users[user]
                 if not users:
                     del self._users[key]
@@ -226,17 +243,19 @@ _read_metadata: Final = lru_cache(maxsize=1024)(read_metadata)
 
 
 def _use_of_record(record: Record) -> PodUse | None:
-    pod = _read_user(record.value)
-    return None if pod is None else _use_of(pod)
+    return _use_of(decode_again(record.value, PodClaims)) if _may_use_claims(record.value) else None
 
 
-def _read_user(stored: bytes) -> PodClaims | None:
-    """The pod, if it can have a node and claims. Most have not; decoding them is not needed to know that."""
-    if b'"nodeName":' not in stored or (
-        b'"resourceClaims":' not in stored and b'"extendedResourceClaimStatus":' not in stored
-    ):
-        return None
-    return decode_again(stored, PodClaims)
+def _may_use_claims(stored: bytes) -> bool:
+    """True if the pod can have a node and claims. Most have not; decoding them is not needed to know that."""
+    return b'"nodeName":' in stored and (b'"resourceClaims":' in stored or b'"extendedResourceClaimStatus":' in stored)
+
+
+def _use_of_binding(stored: bytes, *, by_scheduler: bool) -> PodUse | None:
+    pod = decode_again(stored, PodClaims)
+    if by_scheduler:
+        _check_claims_made(pod)
+    return _use_of(pod)
 
 
 def _use_of(pod: PodClaims) -> PodUse | None:

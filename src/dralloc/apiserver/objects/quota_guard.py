@@ -27,7 +27,7 @@ from dralloc.api.unstructured_object import UnstructuredObject, view
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.http.statuses import forbidden
 from dralloc.apiserver.objects.api_resources import key_of, name_of, namespace_of, prefix_of
-from dralloc.apiserver.objects.store_view import KindIndex
+from dralloc.apiserver.objects.store_view import KindIndex, RecordReader
 from dralloc.apiserver.objects.stored_form import from_stored
 from dralloc.apiserver.objects.write_guards import GuardedView, Hold, Holds, all_ready
 from dralloc.primitives.errors import NotFound
@@ -210,6 +210,7 @@ class QuotaLimits(KindIndex):
     def __init__(self, store: Store) -> None:
         super().__init__(store, RESOURCE_QUOTA)
         self.by_namespace: defaultdict[str, dict[str, Charges]] = defaultdict(dict)
+        self._read = self._reader = RecordReader(_hard_limits)
 
     def _forget_all(self) -> None:
         self.by_namespace.clear()
@@ -219,11 +220,13 @@ class QuotaLimits(KindIndex):
         limits = self.by_namespace[namespace]
         limits.pop(name_of(key), None)
         if record is not None:
-            quota = from_stored(RESOURCE_QUOTA, record.value)
-            assert isinstance(quota, UnstructuredObject), "quotas are modelled in part"
-            limits[name_of(key)] = view(quota, ResourceQuota).spec.hard
+            limits[name_of(key)] = self._read(record)
         if not limits:
             del self.by_namespace[namespace]
+
+
+def _hard_limits(record: Record) -> Charges:
+    return decode_again(record.value, ResourceQuota).spec.hard
 
 
 class ExtendedResourceNames(KindIndex):

@@ -184,10 +184,14 @@ class GuardLedger(Generic[T]):
 
     def _set(self, key: str, revision: int, value: T | None) -> None:
         _, before = self._stored.pop(key, (0, None))
+        if value is not None:
+            self._stored[key] = (revision, value)
+        # Most changes of an object, such as reports of its node, change nothing of what it counts for.
+        if before == value:
+            return
         if before is not None:
             self._add(before, -1)
         if value is not None:
-            self._stored[key] = (revision, value)
             self._add(value, 1)
 
 
