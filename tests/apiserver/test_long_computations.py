@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
+from dralloc.access.rbac import RoleGrants
 from dralloc.access.users import ADMINISTRATOR, User
 from dralloc.api.codec import decode
 from dralloc.api.core_v1 import ResourceQuota
+from dralloc.api.rbac_v1 import Role
 from dralloc.apiserver.http import compute_threads
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import Authenticator
@@ -387,22 +389,44 @@ def test_a_small_role_is_compared_with_a_large_one_off_the_loop(counted: Counted
     assert counted.threads == 4
 
 
+def test_large_roles_are_indexed_off_the_loop() -> None:
+    resources = [f"r{number}" for number in range(150_000)]
+    role = {"metadata": {"name": "large"}, "rules": [{"apiGroups": ["g"], "resources": resources, "verbs": ["get"]}]}
+    read = decode(json.dumps(role).encode(), Role)
+    started = time.thread_time()
+    RoleGrants.indexed(read)
+    indexing_s = time.thread_time() - started
+
+    async def main() -> float:
+        async with administrator_and_alice("get") as (administrator, alice):
+            await created(administrator, CLUSTER_ROLES, role)
+            await created(administrator, CLUSTER_ROLE_BINDINGS, binding_of("alice", "large"))
+            with longest_step() as longest:
+                assert (await alice.send(ClientRequest(method="GET", path=CLAIMS))).status == 403
+        return longest.seconds
+
+    assert asyncio.run(main()) < indexing_s / 2
+
+
+def binding_of(user: str, role: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": f"{user}-{role}"},
+        "subjects": [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}],
+        "roleRef": {"kind": "ClusterRole", "name": role, "apiGroup": "rbac.authorization.k8s.io"},
+    }
+
+
 @asynccontextmanager
 async def administrator_and_alice(verb: str) -> AsyncIterator[tuple[HttpTransport, HttpTransport]]:
     """Clients of the two users; alice has this right on roles, and no other."""
     may_write = {"metadata": {"name": "w"}, "rules": [{"apiGroups": ["*"], "resources": ["roles"], "verbs": [verb]}]}
-    binding = {
-        "metadata": {"name": "b"},
-        "subjects": [{"kind": "User", "name": "alice", "apiGroup": "rbac.authorization.k8s.io"}],
-        "roleRef": {"kind": "ClusterRole", "name": "w", "apiGroup": "rbac.authorization.k8s.io"},
-    }
     async with (
         api_application({"alice": User(name="alice")}, enforces_roles=True) as application,
         listen(application, ListenAddress()) as url,
     ):
         administrator = HttpTransport(ConnectionConfig(server=url, token=TOKEN))
         await created(administrator, CLUSTER_ROLES, may_write)
-        await created(administrator, CLUSTER_ROLE_BINDINGS, binding)
+        await created(administrator, CLUSTER_ROLE_BINDINGS, binding_of("alice", "w"))
         alice = HttpTransport(ConnectionConfig(server=url, token="alice"))
         yield administrator, alice
         await administrator.close()

@@ -59,7 +59,7 @@ class RbacAuthorizer:
 
     def __init__(self, objects: Iterable[Role | RoleBinding] = ()) -> None:
         # The namespace is empty for ClusterRoles.
-        self._roles: dict[tuple[str, str], _RoleGrants] = {}
+        self._roles: dict[tuple[str, str], RoleGrants] = {}
         self._bindings: dict[tuple[str, str], _Binding] = {}
         # By namespace (empty: cluster scope) and name of the subject.
         self._users: dict[str, dict[str, _Subject]] = {"": {}}
@@ -69,11 +69,11 @@ class RbacAuthorizer:
         for item in objects:
             self.put(item)
 
-    def put(self, item: Role | RoleBinding) -> None:
-        """Add a role or binding, or replace the one with the same name."""
+    def put(self, item: Role | RoleBinding, grants: RoleGrants | None = None) -> None:
+        """Add a role or binding, or replace the one with the same name. `grants` are those of the role, if they were indexed before."""
         key = _key(item)
         if isinstance(item, Role):
-            self._roles[key] = _RoleGrants(item.rules)
+            self._roles[key] = grants or RoleGrants(item.rules)
         else:
             self._remove_binding(key)
             self._bindings[key] = binding = _Binding(item, key[0])
@@ -115,7 +115,7 @@ class RbacAuthorizer:
 
     def rules_of(self, user: User, namespace: str) -> RulesOfUser:
         """The rules that hold for the user in the namespace, those of the cluster scope included."""
-        roles: dict[_RoleGrants, None] = {}
+        roles: dict[RoleGrants, None] = {}
         missing: list[tuple[str, str]] = []
         bindings = dict.fromkeys(each for subject in self._subjects_of(user, namespace) for each in subject.bindings)
         for binding in bindings:
@@ -164,14 +164,14 @@ class RbacAuthorizer:
                 found += [groups[group] for group in dict.fromkeys(user.groups) if group in groups]
         return found
 
-    def _granted(self, user: User, namespace: str) -> tuple[list[list[tuple[_RoleGrants, _Grant]]], list[str]]:
+    def _granted(self, user: User, namespace: str) -> tuple[list[list[tuple[RoleGrants, _Grant]]], list[str]]:
         """For each subject that the user is, the roles that no earlier one has, and errors about roles that are missing."""
-        granted: list[list[tuple[_RoleGrants, _Grant]]] = []
+        granted: list[list[tuple[RoleGrants, _Grant]]] = []
         missing: list[str] = []
-        known: set[_RoleGrants] = set()
+        known: set[RoleGrants] = set()
         subjects = frozenset([("User", user.name), *(("Group", group) for group in user.groups)])
         for subject in self._subjects_of(user, namespace):
-            of_subject: list[tuple[_RoleGrants, _Grant]] = []
+            of_subject: list[tuple[RoleGrants, _Grant]] = []
             for binding, position in subject.in_order():
                 role = self._roles.get(binding.role_key)
                 if role is None:
@@ -243,9 +243,9 @@ class _Subject:
         return self._in_order
 
 
-class _RoleGrants:
-    """The rules of one role. They are indexed once, when they are first asked for: a role can name as many resources as fit into
-    a request, and the policy changes more often than each role.
+class RoleGrants:
+    """The rules of one role. They are indexed once, when they are first asked for, or before: a role can name as many resources as
+    fit into a request, and the policy changes more often than each role.
     """
 
     __slots__ = ("_by_resource", "on_paths", "rules")
@@ -254,6 +254,13 @@ class _RoleGrants:
         self.rules = rules
         self.on_paths = tuple(rule for rule in rules if rule.non_resource_urls)
         self._by_resource: dict[str, Sequence[ResourceRule]] | None = None
+
+    @classmethod
+    def indexed(cls, role: Role) -> RoleGrants:
+        """Takes long for a large role. It can be called in a thread."""
+        grants = cls(role.rules)
+        grants._by_resource = index_by_resource(role.rules)
+        return grants
 
     @property
     def by_resource(self) -> Mapping[str, Sequence[ResourceRule]]:

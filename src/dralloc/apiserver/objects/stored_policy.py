@@ -8,12 +8,13 @@ from typing import Final
 
 from dralloc.access.access_request import AccessRequest
 from dralloc.access.authorizer import Decision
-from dralloc.access.rbac import RbacAuthorizer, RulesOfUser
+from dralloc.access.rbac import RbacAuthorizer, RoleGrants, RulesOfUser
 from dralloc.access.users import User
 from dralloc.api.codec import decode_again
 from dralloc.api.kind import Kind
 from dralloc.api.rbac_v1 import ClusterRole, Role, RoleBinding
 from dralloc.api.registry import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING
+from dralloc.apiserver.http.flow_control import SIZE_INLINE_MAX
 from dralloc.apiserver.objects.store_view import KindIndex, RecordReader
 from dralloc.store.interface import Store
 from dralloc.store.records import Record
@@ -76,17 +77,22 @@ class _PolicyIndex(KindIndex):
     def _learn(self, key: str, record: Record | None) -> None:
         before = self.objects.pop(key, None)
         if record is not None:
-            self.objects[key] = item = self._read(record)
-            self._rbac.put(item)
+            item, grants = self._read(record)
+            self.objects[key] = item
+            self._rbac.put(item, grants)
         elif before is not None:
             self._rbac.remove(before)
         if self.changed is not None:
             self.changed()
 
 
-def _read(kind: Kind, record: Record) -> Role | RoleBinding:
-    """Only the fields that decisions need: a role can have as many rules as fit into a request."""
+def _read(kind: Kind, record: Record) -> tuple[Role | RoleBinding, RoleGrants | None]:
+    """Only the fields that decisions need: a role can have as many rules as fit into a request. A large one is indexed at once,
+    because it is read in a thread.
+    """
     assert kind.view is not None, "roles are modelled in part"
     item = decode_again(record.value, kind.view)
     assert isinstance(item, Role | RoleBinding), "the view of a role or binding"
-    return item
+    if isinstance(item, Role) and len(record.value) > SIZE_INLINE_MAX:
+        return item, RoleGrants.indexed(item)
+    return item, None
