@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from typing import Final
 
 from dralloc.access.role_aggregation import aggregated_rules
@@ -54,8 +55,8 @@ class RoleAggregator:
         for role in roles:
             if role.aggregation_rule is None:
                 continue
-            rules = await compute(work, aggregated_rules, role, roles)
-            if rules is None or rules == role.rules:
+            rules = await compute(work, _changed_rules, role, roles)
+            if rules is None:
                 continue
             try:
                 await self._write(role, rules)
@@ -75,3 +76,9 @@ class RoleAggregator:
             applied["rules"] = await compute(size, rules_as_json, rules)
         change = applied_change(self._writer, target, applied, WriteOptions(force=True), size)
         await self._writer.change(target, change)
+
+
+def _changed_rules(role: ClusterRole, roles: Collection[ClusterRole]) -> tuple[PolicyRule, ...] | None:
+    """The rules that the role must get; `None` if it has them, or aggregates nothing."""
+    rules = aggregated_rules(role, roles)
+    return None if rules == role.rules else rules
