@@ -16,7 +16,7 @@ from dralloc.api.resource_v1 import DeviceClass
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
-from dralloc.client.informer import FILLED_AT_ONCE, Informer
+from dralloc.client.informer import TAKEN_AT_ONCE, Informer
 from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, TransportError
@@ -146,7 +146,7 @@ def test_a_recreated_object_is_a_deletion_and_an_addition() -> None:
 
 
 def test_other_tasks_run_while_a_long_first_list_is_taken() -> None:
-    count = 2 * FILLED_AT_ONCE + 1
+    count = 2 * TAKEN_AT_ONCE + 1
     listed = {
         "metadata": {"resourceVersion": str(count)},
         "items": [{"metadata": {"name": f"c-{each}", "uid": "u", "resourceVersion": "1"}} for each in range(count)],
@@ -172,7 +172,31 @@ def test_other_tasks_run_while_a_long_first_list_is_taken() -> None:
         await asyncio.gather(reflecting, return_exceptions=True)
         return seen
 
-    assert asyncio.run(main()) >= {(FILLED_AT_ONCE, False), (2 * FILLED_AT_ONCE, False), (count, True)}
+    assert asyncio.run(main()) >= {(TAKEN_AT_ONCE, False), (2 * TAKEN_AT_ONCE, False), (count, True)}
+
+
+def test_what_a_later_list_changes_is_found_in_pieces_and_changed_at_once() -> None:
+    count = 2 * TAKEN_AT_ONCE + 1
+    names = [f"c-{each}" for each in range(count)]
+
+    async def main() -> list[tuple[int, str]]:
+        informer: Informer[DeviceClass] = Informer()
+        journal = Journal()
+        await informer.take_list([revised(name, "1") for name in names])
+        informer.subscribe(journal)
+        journal.lines.clear()
+        later = [revised(name, "2" if name == "c-3" else "1") for name in names[1:]]
+        taking = asyncio.ensure_future(informer.take_list([*later, revised("new", "3")], revision=7))
+        seen: list[tuple[int, str]] = []
+        while not taking.done():
+            await asyncio.sleep(0)
+            seen.append((informer.listed_at, " ".join(journal.lines)))
+        return seen
+
+    seen = asyncio.run(main())
+    assert seen[-1] == (7, "- c-0 ~ c-3 + new")
+    assert seen.count((0, "")) == 4
+    assert set(seen) == {(0, ""), seen[-1]}
 
 
 def test_a_late_subscriber_gets_existing_objects() -> None:

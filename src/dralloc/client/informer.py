@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
-from typing import Any, Final, Generic
+from collections.abc import AsyncIterator, Callable, Collection, Hashable, Iterable, Mapping
+from typing import Any, Final, Generic, TypeVar
 
 from dralloc.client.typed_resource import Object, ObjectKey, key_of
 from dralloc.store.new_history import HISTORY_GAP
 
+T = TypeVar("T")
 Index = Callable[[Object], Iterable[Hashable]]
 
 # Called after the cache is updated: `before` is None for a new object, `after` for a deleted one.
@@ -30,8 +31,8 @@ HISTORY_STEP: Final = HISTORY_GAP // 2
 # Informers of one history are closer together, because bookmarks come each minute. A plan can wait for one that is late.
 APART_MAX: Final = 100_000
 
-# How many objects of a first list are taken before other tasks run.
-FILLED_AT_ONCE: Final = 500
+# How many objects of a list are looked at before other tasks run.
+TAKEN_AT_ONCE: Final = 500
 
 # The revision of a list after which nothing that was learned before is true: the revisions of the store went back.
 NOTHING_KNOWN: Final = sys.maxsize
@@ -96,25 +97,40 @@ class Informer(Generic[Object]):
 
     # --- Fed by the reflector -------------------------------------------------------------------------------------
 
-    async def fill(self, items: Iterable[Object]) -> None:
-        """Takes the objects of the first list in pieces: there may be hundreds of thousands, and watches must be answered meanwhile.
+    async def take_list(self, items: Iterable[Object], *, revision: int = 0, kept: Collection[ObjectKey] = ()) -> None:
+        """As `replace`, in pieces: there may be hundreds of thousands of objects, and watches must be answered meanwhile.
 
-        Later lists are taken at once (`replace`), because the contents are read by then.
+        Readers wait for the whole first list, so that its objects are put one after the other. What a later list changes is found in
+        pieces, and changed at once.
         """
-        assert not self.synced.is_set(), "readers wait for the whole first list"
-        for number, item in enumerate(items, 1):
-            self.put(item)
-            if number % FILLED_AT_ONCE == 0:
-                await asyncio.sleep(0)
+        is_first = not self.synced.is_set()
+        listed: set[ObjectKey] = set()
+        changed: list[Object] = []
+        async for item in _in_turns(items):
+            listed.add(key_of(item))
+            if is_first:
+                self.put(item)
+            elif self._is_news(item):
+                changed.append(item)
+        gone = [key async for key in _in_turns(tuple(self._objects)) if key not in listed and key not in kept]
+        self._end_list(changed, gone, revision)
 
     def replace(self, items: Iterable[Object], *, revision: int = 0, kept: Collection[ObjectKey] = ()) -> None:
         """Replaces the contents with this list, which is the truth up to the revision. Objects that exist and cannot be read are
         `kept` as they were.
         """
         listed = {key_of(item): item for item in items}
-        for key in [key for key in self._objects if key not in listed and key not in kept]:
+        gone = [key for key in self._objects if key not in listed and key not in kept]
+        self._end_list(listed.values(), gone, revision)
+
+    def _is_news(self, item: Object) -> bool:
+        known = self._objects.get(key_of(item))
+        return known is None or known.metadata.resource_version != item.metadata.resource_version
+
+    def _end_list(self, changed: Iterable[Object], gone: Iterable[ObjectKey], revision: int) -> None:
+        for key in gone:
             self.remove(key)
-        for item in listed.values():
+        for item in changed:
             self.put(item)
         self.listed_at = 0 if revision == NOTHING_KNOWN else revision
         for handler in self._list_handlers:
@@ -164,3 +180,11 @@ class Informer(Generic[Object]):
                 buckets.setdefault(value, {})[key] = after  # type: ignore[assignment]
         for handler in self._handlers:
             handler(before, after)
+
+
+async def _in_turns(values: Iterable[T]) -> AsyncIterator[T]:
+    """The values; other tasks run after some of them."""
+    for number, value in enumerate(values, 1):
+        yield value
+        if number % TAKEN_AT_ONCE == 0:
+            await asyncio.sleep(0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Generic
 
@@ -90,7 +91,7 @@ class Reflector(Generic[Object]):
 
     async def _list(self) -> None:
         unreadable: list[UnreadableObject] = []
-        items, revision = await self._calls.list_all(
+        listed, revision = await self._calls.list_all(
             self._resource,
             on_unreadable=unreadable.append,
             namespace=self._namespace,
@@ -98,13 +99,14 @@ class Reflector(Generic[Object]):
             field_selector=self._field_selector,
             label_selector=self._label_selector,
         )
+        # Objects that are known already are freed one after the other, not all in one step.
+        items = deque(listed)
+        del listed
         listed_at = int(revision) if revision.isdecimal() else 0
         self._informer.reach(listed_at)
-        if not self._informer.synced.is_set():
-            await self._informer.fill(items)
         # A store whose revisions went back was restored: nothing that was known is true.
-        self._informer.replace(
-            items,
+        await self._informer.take_list(
+            (items.popleft() for _ in range(len(items))),
             revision=listed_at if listed_at >= self._seen else NOTHING_KNOWN,
             kept=[ObjectKey(problem.namespace, problem.name) for problem in unreadable],
         )
