@@ -34,6 +34,8 @@ CASES = [
     Case("a share after a whole device", (held("nic"), share("1G")), want=(True, False)),
     Case("a whole device after a share", (share("1G"), held("nic")), want=(True, False)),
     Case("shares of what cannot be shared", (share("1G", "gpu"), share("1G", "gpu")), want=(True, False)),
+    Case("old shares of what cannot be shared", (share("1G", "gpu"), share("1G", "gpu")), want=(True, True), unseen=2),
+    Case("a new share of it", (share("1G", "gpu"), share("1G", "gpu")), want=(True, False), unseen=1),
     Case("partitions that go round", (held("quarter"), held("half")), want=(True, True)),
     Case("a partition that is too much", (held("half"), held("most"), held("quarter")), want=(True, False, False)),
     Case("partitions of different cards", (held("most"), held("other")), want=(True, True)),

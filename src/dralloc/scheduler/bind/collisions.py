@@ -34,8 +34,10 @@ def beaten_by(snapshot: Snapshot, mine: Holder, others: Iterable[Holder]) -> Cla
     earlier = [holder for holder in others if holder.since <= mine.since]
     for device in devices:
         holders = [holder for holder in earlier if device in devices_used(holder.claim)]
-        usage = _usage_by((*holders, mine), device)
-        if holders and is_overcommitted(usage, _published(snapshot, device)):
+        usage, published = _usage_by((*holders, mine), device), _published(snapshot, device)
+        if _has_old_shares(mine, usage, published):
+            continue
+        if holders and is_overcommitted(usage, published):
             return ClaimId.of(holders[0].claim)
     for pool_id in pools:
         if (first := _first_on_exceeded_counter(snapshot, pool_id, mine, earlier)) is not None:
@@ -55,6 +57,11 @@ def _usage_by(holders: Iterable[Holder], device: DeviceId) -> DeviceUsage:
         for result in counted_results(holder.claim):
             usage = usage.changed_by(result, 1) if DeviceId.of(result) == device else usage
     return usage
+
+
+def _has_old_shares(mine: Holder, usage: DeviceUsage, published: PublishedDevice | None) -> bool:
+    """True if a device that can no longer be shared was shareable when its shares were allocated. They stay valid (KEP-5075)."""
+    return not mine.since and not usage.dedicated and published is not None and not published.is_shareable
 
 
 def _published(snapshot: Snapshot, device: DeviceId) -> PublishedDevice | None:
