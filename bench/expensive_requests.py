@@ -1,4 +1,4 @@
-"""The most expensive requests of each kind that we found: `hostile_clients` sends them."""
+"""The most expensive requests of each kind that we found: `hostile_clients` and `loop_steps` send them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+QUOTAS = "/api/v1/namespaces/default/resourcequotas"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
+REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 # The user of this token may do what the role `admin` allows; the others may do everything.
 TENANT = "tenant"
 
@@ -40,16 +42,34 @@ def stored() -> list[tuple[str, dict[str, Any]]]:
     """What the requests need: objects with the paths to create them at."""
     rules = [{"apiGroups": [f"group-{number}"], "resources": ["r"], "verbs": ["get"]} for number in range(10_000)]
     labels = {"rbac.authorization.k8s.io/aggregate-to-view": "true"}
-    binding = {
-        "metadata": {"name": TENANT},
-        "subjects": [{"kind": "User", "name": TENANT, "apiGroup": "rbac.authorization.k8s.io"}],
-        "roleRef": {"kind": "ClusterRole", "name": "admin", "apiGroup": "rbac.authorization.k8s.io"},
-    }
+    named = [{**rules[0], "apiGroups": [""], "resourceNames": [f"n{number}"]} for number in range(10_000)]
+    crowd = [*(("Group", f"group-{number}") for number in range(20_000)), ("User", "one-of-many")]
+    limits = {f"count/things-{number}.example.com": "1" for number in range(40_000)}
     return [
         (PODS, large_pod()),
+        (PODS, pod_with_many_claims("many-claims")),
+        (QUOTAS, {"metadata": {"name": "limits"}, "spec": {"hard": limits}}),
         (f"{RBAC}/clusterroles", {"metadata": {"name": "rules", "labels": labels}, "rules": rules}),
-        (f"{RBAC}/clusterrolebindings", binding),
+        (f"{RBAC}/clusterroles", {"metadata": {"name": "names"}, "rules": named}),
+        (f"{RBAC}/namespaces/default/roles", {"metadata": {"name": "rules"}, "rules": rules}),
+        (f"{RBAC}/clusterrolebindings", _binding("admin", ("User", TENANT))),
+        (f"{RBAC}/clusterrolebindings", _binding("names", *crowd)),
     ]
+
+
+def _binding(role: str, *subjects: tuple[str, str]) -> dict[str, Any]:
+    group = "rbac.authorization.k8s.io"
+    return {
+        "metadata": {"name": f"bench-{role}"},
+        "subjects": [{"kind": kind, "name": name, "apiGroup": group} for kind, name in subjects],
+        "roleRef": {"kind": "ClusterRole", "name": role, "apiGroup": group},
+    }
+
+
+def pod_with_many_claims(name: str) -> dict[str, Any]:
+    claims = [{"name": f"c{number}", "resourceClaimName": f"c{number}"} for number in range(30_000)]
+    spec = {"nodeName": "n", "containers": [{"name": "c", "image": "x"}], "resourceClaims": claims}
+    return {"metadata": {"name": name}, "spec": spec}
 
 
 def _many_owners() -> bytes:
@@ -69,16 +89,30 @@ def _many_rights() -> bytes:
     return request("POST", f"{RBAC}/namespaces/default/roles", TENANT, json.dumps(body).encode())
 
 
-def _change_of_aggregated_role() -> bytes:
+def _change_of(path: str, token: str = "bad") -> bytes:
     body = {"metadata": {"annotations": {"changed": str(time.time_ns())}}}
-    content_type = "content-type: application/merge-patch+json"
-    return request("PATCH", f"{RBAC}/clusterroles/rules", "bad", json.dumps(body).encode(), content_type)
+    return request("PATCH", path, token, json.dumps(body).encode(), "content-type: application/merge-patch+json")
+
+
+def _report_of_node() -> bytes:
+    body = {"status": {"message": str(time.time_ns())}}
+    path = f"{PODS}/many-claims/status"
+    return request("PATCH", path, "bad", json.dumps(body).encode(), "content-type: application/merge-patch+json")
 
 
 def _pod_with_many_claims() -> bytes:
-    claims = [{"name": f"c{number}", "resourceClaimName": f"c{number}"} for number in range(30_000)]
-    spec = {"nodeName": "n", "containers": [{"name": "c", "image": "x"}], "resourceClaims": claims}
-    return request("POST", PODS, "bad", json.dumps({"metadata": {"generateName": "many-"}, "spec": spec}).encode())
+    pod = {**pod_with_many_claims(""), "metadata": {"generateName": "many-"}}
+    return request("POST", PODS, "bad", json.dumps(pod).encode())
+
+
+def _review(attributes: dict[str, Any], groups: int = 0) -> bytes:
+    spec = {"user": "one-of-many", "groups": [f"other-{number}" for number in range(groups)]}
+    attributes = {"verb": "get", "resource": "r", "namespace": "default", "name": str(time.time_ns()), **attributes}
+    return request("POST", REVIEWS, "bad", json.dumps({"spec": {**spec, "resourceAttributes": attributes}}).encode())
+
+
+def _long_text_of_selector() -> str:
+    return ",".join(f"k{number}=v" for number in range(250_000))
 
 
 def _apply_many_fields() -> bytes:
@@ -234,8 +268,14 @@ REQUESTS: dict[str, Callable[[], bytes]] = {
     "a JSON patch that doubles a list": lambda: request("PATCH", f"{CLAIMS}/c-00001", "bad", json.dumps(DOUBLING).encode(), "content-type: application/json-patch+json"),
     "objects with 30,000 owners": _many_owners,
     "rules of 90,000 rights": _many_rights,
-    "changes of a role that is aggregated": _change_of_aggregated_role,
+    "changes of a role that is aggregated": lambda: _change_of(f"{RBAC}/clusterroles/rules"),
+    "changes of a large role by a tenant": lambda: _change_of(f"{RBAC}/namespaces/default/roles/rules", TENANT),
+    "changes of a quota of 40,000 limits": lambda: _change_of(f"{QUOTAS}/limits"),
     "pods with 30,000 claims": _pod_with_many_claims,
+    "reports about a pod with 30,000 claims": _report_of_node,
+    "reviews of a long label selector": lambda: _review({"labelSelector": {"rawSelector": _long_text_of_selector()}}),
+    "reviews of a long field selector": lambda: _review({"fieldSelector": {"rawSelector": _long_text_of_selector()}}),
+    "reviews of 100,000 groups and 20,000 subjects": lambda: _review({}, 100_000),
     "wrong tokens": lambda: request("GET", CLAIMS, "e30." * 200),
     "a strategic merge patch": _strategic_patch,
     "expensive selectors": _expensive_selectors,

@@ -1,5 +1,7 @@
 """How long a well-behaved client waits while another one floods, sends the most expensive requests, or never reads.
 
+What one such request takes of the event loop, whatever else the machine does, is measured by `loop_steps`.
+
 The server runs with TLS as users run it; both clients have a token of their own. Attackers are processes of their own:
 
     python -m bench.hostile_clients ATTACK PORT TOKEN CA
