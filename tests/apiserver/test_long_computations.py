@@ -147,8 +147,8 @@ ABOUT_LARGE_OBJECTS = [
     ),
     pytest.param(ClientRequest(method="GET", path=f"{PODS}/p/ephemeralcontainers"), 1, id="part"),
     pytest.param(ClientRequest(method="DELETE", path=f"{PODS}/p"), 1, id="deletion"),
-    # The pod is read, and deleted.
-    pytest.param(ClientRequest(method="POST", path=f"{PODS}/p/eviction", body=EVICTION), 2, id="eviction"),
+    # Its UID and the pod are read, and it is deleted.
+    pytest.param(ClientRequest(method="POST", path=f"{PODS}/p/eviction", body=EVICTION), 3, id="eviction"),
     pytest.param(
         ClientRequest(method="POST", path=f"{PODS}/p/binding", body=b'{"target":{"kind":"Node","name":"n"}}'),
         1,
