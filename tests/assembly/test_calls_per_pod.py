@@ -15,8 +15,9 @@ from dralloc.assembly.benchmark_targets import measure_in_process
 from dralloc.assembly.benchmark_workloads import WORKLOADS
 from dralloc.assembly.throughput import Scale
 
-# Five percent above what was counted when it was set. Lower it after a gain; raise it only with a reason in docs/performance.md.
-CALLS_MAX: Final = {"plain": 3_280, "template": 5_850}
+# Five percent above what was counted when it was set; ten for templates, of which more writes meet others on a busy machine. Lower it after
+# a gain; raise it only with a reason in docs/performance.md.
+CALLS_MAX: Final = {"plain": 3_280, "template": 6_200}
 NODES: Final = 60
 
 
