@@ -27,13 +27,16 @@ SERVICE_ACCOUNT_PREFIX: Final = "system:serviceaccount:"
 REMEMBERED_MAX: Final = 16_384
 REMEMBERED_NAMES_LENGTH_MAX: Final = 512
 
+# A user who may bind roles decides how often each is bound.
+REPEATED_RULES_MAX: Final = 10_000
+
 _REFUSED: Final = Decision(Opinion.NONE)
 
 
 class RulesOfUser(Struct, frozen=True):
     """All rules that bindings give to a user in one namespace, or at the cluster scope only, and the roles that are missing.
 
-    The rules of a role are listed once; Kubernetes lists them for each binding.
+    The rules of a role are listed for each binding, as in Kubernetes, unless these are too many: then once.
     """
 
     rules: tuple[PolicyRule, ...]
@@ -115,7 +118,7 @@ class RbacAuthorizer:
 
     def rules_of(self, user: User, namespace: str) -> RulesOfUser:
         """The rules that hold for the user in the namespace, those of the cluster scope included."""
-        roles: dict[RoleGrants, None] = {}
+        roles: list[RoleGrants] = []
         missing: list[tuple[str, str]] = []
         bindings = dict.fromkeys(each for subject in self._subjects_of(user, namespace) for each in subject.bindings)
         for binding in bindings:
@@ -123,8 +126,10 @@ class RbacAuthorizer:
             if of_role is None:
                 missing.append((binding.item.role_ref.kind, binding.item.role_ref.name))
             else:
-                roles[of_role] = None
-        return RulesOfUser(tuple(rule for role in roles for rule in role.rules), tuple(missing))
+                roles.append(of_role)
+        is_long = sum(len(role.rules) for role in roles) > REPEATED_RULES_MAX
+        listed = dict.fromkeys(roles) if is_long else roles
+        return RulesOfUser(tuple(rule for role in listed for rule in role.rules), tuple(missing))
 
     def role_rules(self, ref: RoleRef, namespace: str) -> tuple[PolicyRule, ...] | None:
         """The rules of the role that a binding in the namespace refers to; `None` if there is no such role."""
