@@ -15,7 +15,7 @@ from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.client.transport import ClientRequest, ClientResponse
 from dralloc.primitives.features import FeatureGates
 from dralloc.simulator.virtual_time import run_virtual
-from dralloc.testing.builders import claim, device, device_class, request, resource_slice
+from dralloc.testing.builders import allocation, claim, device, device_class, held, request, resource_slice
 from tests.support.scheduled_cluster import ScheduledCluster, gpus, in_cluster, node, our_pod, scheduled_cluster
 from tests.support.scripted_transport import Loss, ScriptedTransport, failure
 from tests.support.workloads import Document, job
@@ -279,6 +279,22 @@ async def make_gang(cluster: ScheduledCluster) -> None:
     large = 'device.driver == "gpu.example.com"'
     await cluster.create(claim("shared", request(where=large)), *(claim(name, request()) for name in NAMES))
     await cluster.create(*(member(name, name, "shared") for name in NAMES))
+
+
+@in_cluster(GROUPS)
+async def test_a_claim_that_appears_with_devices_while_its_gang_waits_is_deallocated(cluster: ScheduledCluster) -> None:
+    """A restored backup can have an allocation that was undone; a scheduler may list the pod before the claim."""
+    await cluster.create(device_class(), node("node-a"), gpus("node-a", 1), group(min_count=3), member("one", "one"))
+    await cluster.settle(20)
+    await cluster.create(claim("one", request()))
+    uid = (await cluster.client.get(Pod, "one")).metadata.uid
+    status = {
+        "allocation": allocation(held("gpu-0", pool="node-a")),
+        "reservedFor": [{"resource": "pods", "name": "one", "uid": uid}],
+    }
+    await cluster.client.patch(ResourceClaim, "one", {"status": status}, subresource="status")
+    await cluster.settle(30)
+    assert await allocated(cluster) == []
 
 
 @pytest.mark.parametrize("fate", [Loss.REQUEST, Loss.ANSWER, "refused"])

@@ -37,7 +37,7 @@ from dralloc.scheduler.queue.pending_pods import queue_key
 from dralloc.scheduler.report import metrics
 from dralloc.scheduler.report.decision_log import log_allocations
 from dralloc.scheduler.report.pod_group_conditions import PodGroupConditionWriter
-from dralloc.scheduler.state.cluster_events import ClusterEvent, claim_changed, group_changed
+from dralloc.scheduler.state.cluster_events import ClusterEvent, claim_allocated, claim_changed, group_changed
 from dralloc.scheduler.state.group_members import GroupMembers, PodGroupKey, group_of
 from dralloc.scheduler.state.placed_pods import claims_used_by
 
@@ -190,11 +190,15 @@ class GangAttempts:
     def _own_events(self, key: PodGroupKey, pods: Collection[Pod]) -> frozenset[ClusterEvent]:
         """Changes of the group and of its members' claims: a write of an earlier attempt, of unknown outcome, may still allocate one.
 
-        Claims that do not exist yet are left out: a large gang would be tried again at the creation of each.
+        Of claims that are not known, only their allocation counts, which a restored backup can bring with them: a large gang would be tried
+        again at the creation of each.
         """
-        used = dict.fromkeys(claim_id for pod in pods for claim_id in claims_used_by(pod))
-        existing = (claim_id for claim_id in used if self._cluster.find_claim(claim_id) is not None)
-        return frozenset({group_changed(key), *map(claim_changed, existing)})
+        used = {claim_id for pod in pods for claim_id in claims_used_by(pod)}
+        of_claims = (
+            (claim_changed if self._cluster.find_claim(claim_id) is not None else claim_allocated)(claim_id)
+            for claim_id in used
+        )
+        return frozenset({group_changed(key), *of_claims})
 
     def _release_held(self, key: PodGroupKey, pods: tuple[Pod, ...], tasks: asyncio.TaskGroup) -> bool:
         """Members of an earlier attempt are gone, or lack claims: the others must not keep what nothing can use."""

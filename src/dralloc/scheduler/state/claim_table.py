@@ -8,7 +8,14 @@ from msgspec.structs import replace
 
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.devices.identity import ClaimId
-from dralloc.scheduler.state.cluster_events import DEVICES_FREED, DEVICES_TAKEN, ClusterEvent, Events, claim_changed
+from dralloc.scheduler.state.cluster_events import (
+    DEVICES_FREED,
+    DEVICES_TAKEN,
+    ClusterEvent,
+    Events,
+    claim_allocated,
+    claim_changed,
+)
 from dralloc.scheduler.state.extended_claims import ExtendedClaims
 from dralloc.scheduler.state.tracked_claim import TrackedClaim, revision_of
 
@@ -82,7 +89,7 @@ class ClaimTable:
             self._claims[claim_id] = TrackedClaim(after)
             self._extended.add(after)
             self._count_devices(after)
-            taken = (DEVICES_TAKEN,) if after.status.allocation is not None else ()
+            taken = (DEVICES_TAKEN, claim_allocated(claim_id)) if after.status.allocation is not None else ()
             return (claim_changed(claim_id), *taken)
         return self._update(tracked, after) if revision_of(after) > revision_of(tracked.stored) else ()
 
@@ -128,7 +135,7 @@ class ClaimTable:
         if before.status.allocation is not None and after.status.allocation is None:
             events.append(DEVICES_FREED)
         if before.status.allocation is None and after.status.allocation is not None:
-            events.append(DEVICES_TAKEN)
+            events += (DEVICES_TAKEN, claim_allocated(ClaimId.of(after)))
         if before.status != after.status or before.metadata.deletion_timestamp != after.metadata.deletion_timestamp:
             events.append(claim_changed(ClaimId.of(after)))
         return tuple(events)

@@ -60,6 +60,11 @@ def claim_changed(claim_id: ClaimId) -> ClusterEvent:
     return ClusterEvent("ClaimChanged", claim_id)
 
 
+def claim_allocated(claim_id: ClaimId) -> ClusterEvent:
+    """The claim has devices, which it was not known to have. It may have been unknown itself."""
+    return ClusterEvent("ClaimAllocated", claim_id)
+
+
 def volume_claim_changed(key: VolumeClaimKey) -> ClusterEvent:
     """The claim to a persistent volume was created, changed or deleted."""
     return ClusterEvent("VolumeClaimChanged", key)
