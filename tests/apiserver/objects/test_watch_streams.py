@@ -6,6 +6,8 @@ import asyncio
 from datetime import timedelta
 from itertools import pairwise
 
+import pytest
+
 from dralloc.primitives.features import FeatureGates
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.store.interface import HistoryLimits
@@ -60,6 +62,17 @@ async def test_a_watch_without_a_revision_starts_with_the_current_objects(api: L
     await create_claims(api, 700)
     events = await collect(api, CLAIMS, timeoutSeconds="1", allowWatchBookmarks="true")
     assert [event["type"] for event in events] == ["ADDED"] * 700 + ["BOOKMARK"]
+
+
+@pytest.mark.parametrize("start", [{}, {"resourceVersion": "0"}], ids=["no revision", "any revision"])
+@with_api
+async def test_a_watch_without_initial_events_starts_with_the_next_change(api: LocalApi, start: dict[str, str]) -> None:
+    await create_claims(api, 2)
+    query = {"sendInitialEvents": "false", "resourceVersionMatch": "NotOlderThan", "timeoutSeconds": "5", **start}
+    watching = asyncio.ensure_future(collect(api, CLAIMS, **query))
+    await settle()
+    await api.create(CLAIMS, claim("next"))
+    assert [event["object"]["metadata"]["name"] for event in await watching] == ["next"]
 
 
 @with_api

@@ -45,7 +45,8 @@ class ListOptions(Struct, frozen=True, gc=False):
     resource_version_match: str = ""
     timeout_s: int | None = None
     allow_bookmarks: bool = False
-    send_initial_events: bool = False
+    # None if it is not stated.
+    send_initial_events: bool | None = None
 
 
 def write_options(query: _Query, kind: str, *, apply: bool = False) -> WriteOptions:
@@ -86,9 +87,9 @@ def list_options(query: _Query) -> ListOptions:
         resource_version_match=query.get("resourceVersionMatch", ""),
         timeout_s=_number(query, "timeoutSeconds"),
         allow_bookmarks=_truth(query, "allowWatchBookmarks"),
-        send_initial_events=_truth(query, "sendInitialEvents"),
+        send_initial_events=_truth(query, "sendInitialEvents") if "sendInitialEvents" in query else None,
     )
-    _refuse("ListOptions", list(_faults_of_list(options, "sendInitialEvents" in query, wants_watch(query))))
+    _refuse("ListOptions", list(_faults_of_list(options, wants_watch(query))))
     return options
 
 
@@ -124,9 +125,9 @@ def _faults_of_write(query: _Query, kind: str, apply: bool) -> Iterator[FieldErr
         yield forbidden(FieldPath.of("force"), "may not be specified for non-apply patch")
 
 
-def _faults_of_list(options: ListOptions, initial_events_given: bool, watch: bool) -> Iterator[FieldError]:
+def _faults_of_list(options: ListOptions, watch: bool) -> Iterator[FieldError]:
     match_path = FieldPath.of("resourceVersionMatch")
-    if initial_events_given:
+    if options.send_initial_events is not None:
         if not watch:
             yield forbidden(FieldPath.of("sendInitialEvents"), "sendInitialEvents is forbidden for list")
         elif options.resource_version_match != NOT_OLDER_THAN:

@@ -141,12 +141,13 @@ class Reader:
         options = list_options(request.query)
         prefix, selection = await select(collection, options)
         after_revision = revision_of(options.resource_version)
+        stated = options.send_initial_events
         watch = WatchRequest(
             prefix=prefix,
             selection=selection,
             after_revision=after_revision,
-            initial_state=options.send_initial_events or not after_revision,
-            initial_bookmark=options.send_initial_events and options.allow_bookmarks,
+            initial_state=not after_revision if stated is None else stated,
+            initial_bookmark=bool(stated) and options.allow_bookmarks,
             bookmarks=options.allow_bookmarks,
             timeout_s=options.timeout_s,
             user=request.user.name,

@@ -47,6 +47,7 @@ PUSH_BYTES: Final = 64 * 1024
 class WatchRequest:
     prefix: str
     selection: Selection
+    # 0 for the current one.
     after_revision: int
     # Send the current objects first.
     initial_state: bool = False
@@ -113,6 +114,8 @@ class WatchTable:
                     revision = at
                     if piece:
                         yield piece
+            elif not revision:
+                revision = (await self._store.list_prefix(request.prefix, limit=1)).revision
             watch = await self._store.watch(request.prefix, after_revision=revision)
         except Compacted as error:
             yield frames.error(expired(f"too old resource version: {error.revision} ({error.compacted})"))
