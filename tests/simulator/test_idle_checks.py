@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from dataclasses import dataclass
 
@@ -16,9 +17,9 @@ from dralloc.api.meta_v1 import OwnerReference
 from dralloc.api.pod_claims import pod_reference
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.api.scheduling_v1beta1 import API_VERSION, PodGroup
-from dralloc.simulator.idle_checks import StoredObjects, leaks
+from dralloc.simulator.idle_checks import SOON_S, StoredObjects, lasting, leaks
 from dralloc.simulator.liveness import stuck_pods
-from dralloc.simulator.virtual_time import START
+from dralloc.simulator.virtual_time import START, run_virtual
 from dralloc.testing.builders import allocation, claim, device, device_class, held, request, resource_slice
 from tests.support.scheduled_cluster import node
 from tests.support.workloads import existing, pod, pod_group, seen, template
@@ -155,3 +156,25 @@ STUCK = [
 def test_stuck_pods(case: Case) -> None:
     found = "; ".join(stuck_pods(case.objects, START))
     assert (case.says in found) if case.says else not found
+
+
+def lasting_of(*looks: list[str]) -> tuple[list[str], float]:
+    """What is reported of what each look sees, and the seconds that it takes."""
+    seen = iter(looks)
+
+    async def look_until_told() -> tuple[list[str], float]:
+        return await lasting(lambda: next(seen)), asyncio.get_running_loop().time()
+
+    return run_virtual(look_until_told())
+
+
+def test_what_a_component_is_about_to_do_is_not_reported() -> None:
+    assert lasting_of(["a pod was bound a moment ago", "a pod is stuck"], ["a pod is stuck"]) == (
+        ["a pod is stuck"],
+        SOON_S,
+    )
+    assert lasting_of(["a pod was bound a moment ago"], ["another one was bound"]) == ([], SOON_S)
+
+
+def test_an_idle_cluster_is_looked_at_once() -> None:
+    assert lasting_of([]) == ([], 0.0)

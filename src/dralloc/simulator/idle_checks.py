@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from dralloc.api import resource_v1
 from dralloc.api.batch_v1 import Job
@@ -12,6 +14,9 @@ from dralloc.api.pod_claims import claims_of, group_name, is_held_by_workload, i
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.client.typed_resource import ObjectKey, key_of
+
+# Longer than every backoff, and much shorter than the flush of unschedulable pods.
+SOON_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +31,19 @@ class StoredObjects:
     pods: tuple[Pod, ...] = ()
     jobs: tuple[Job, ...] = ()
     groups: tuple[PodGroup, ...] = ()
+
+
+async def lasting(look: Callable[[], Iterable[str]]) -> list[str]:
+    """What is wrong now and still is after a while.
+
+    Pods end at any time, and others get their devices: at each single moment, a pod may have been bound that is not running yet.
+    """
+    wrong = list(look())
+    if not wrong:
+        return []
+    await asyncio.sleep(SOON_S)
+    still = set(look())
+    return [each for each in wrong if each in still]
 
 
 def leaks(objects: StoredObjects) -> Iterator[str]:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from dralloc.client.typed_resource import key_of
 from dralloc.simulator.cluster import SimulatedCluster
-from dralloc.simulator.idle_checks import leaks
+from dralloc.simulator.idle_checks import SOON_S, lasting, leaks
 from dralloc.simulator.liveness import stuck_pods
 from dralloc.simulator.network import Faults
 from dralloc.simulator.random_workload import RandomWorkload
@@ -24,8 +24,6 @@ STORES: Final = ("memory", "sqlite", "etcd")
 STEP_MAX_S: Final = 1.0
 # Longer than every backoff, timeout and flush of unschedulable pods, and than pods without a node keep a claim of a gone workload.
 REST_S: Final = 1800.0
-# Longer than every backoff, and much shorter than the flush of unschedulable pods.
-SOON_S: Final = 30.0
 DELETIONS: Final = 10
 # Steps between two collections of garbage, and between two complete ones.
 COLLECT_EVERY: Final = 10
@@ -161,12 +159,19 @@ async def _check_idle_cluster(cluster: SimulatedCluster, record: _Record) -> Non
     await asyncio.sleep(SOON_S)
     cluster.check()
     cluster.registers.check()
-    objects = cluster.objects()
     missed = [told for observer, count in zip(cluster.observers, due, strict=True) if (told := observer.missed(count))]
-    stuck = stuck_pods(objects, cluster.clock.now())
+    record.check((*cluster.violations(), *missed, *await lasting(lambda: _unfinished(cluster))))
+
+
+def _unfinished(cluster: SimulatedCluster) -> Iterator[str]:
+    """What components still have to do."""
+    objects = cluster.objects()
+    yield from leaks(objects)
+    yield from stuck_pods(objects, cluster.clock.now())
     claims = {key_of(claim): claim for claim in objects.claims}
-    unready = (each for machine in cluster.machines for each in machine.unready(objects.pods, claims))
-    record.check((*cluster.violations(), *missed, *leaks(objects), *stuck, *unready, *cluster.gangs.torn()))
+    for machine in cluster.machines:
+        yield from machine.unready(objects.pods, claims)
+    yield from cluster.gangs.torn()
 
 
 async def _check_freed_room(cluster: SimulatedCluster, workload: RandomWorkload, record: _Record) -> None:
@@ -174,11 +179,7 @@ async def _check_freed_room(cluster: SimulatedCluster, workload: RandomWorkload,
     for _ in range(DELETIONS):
         record.add(await workload.delete_pod())
         await asyncio.sleep(SOON_S)
-        waiting = set(stuck_pods(cluster.objects(), cluster.clock.now()))
-        if waiting:
-            # A pod may be about to be scheduled; one that is stuck stays so.
-            await asyncio.sleep(SOON_S)
-            record.check(waiting.intersection(stuck_pods(cluster.objects(), cluster.clock.now())))
+        record.check(await lasting(lambda: stuck_pods(cluster.objects(), cluster.clock.now())))
 
 
 async def _check_empty_cluster(cluster: SimulatedCluster, workload: RandomWorkload, record: _Record) -> None:
