@@ -46,6 +46,7 @@ from dralloc.apiserver.objects.garbage_collector import GarbageCollector
 from dralloc.apiserver.objects.guard_set import GuardSet
 from dralloc.apiserver.objects.namespaces import Namespaces, initial_namespaces
 from dralloc.apiserver.objects.node_restriction import NodeRestriction
+from dralloc.apiserver.objects.object_admission import ObjectAdmission, random_uid
 from dralloc.apiserver.objects.plain_endpoints import PlainEndpoints
 from dralloc.apiserver.objects.pod_connections import PodConnections
 from dralloc.apiserver.objects.pod_priorities import system_classes
@@ -60,7 +61,7 @@ from dralloc.apiserver.objects.role_aggregator import RoleAggregator
 from dralloc.apiserver.objects.service_account_tokens import ServiceAccountTokens
 from dralloc.apiserver.objects.stored_policy import POLICY_KINDS, StoredPolicy
 from dralloc.apiserver.objects.watch_streams import WatchTable
-from dralloc.apiserver.objects.writer import WriteCheck, Writer, random_uid
+from dralloc.apiserver.objects.writer import WriteCheck, Writer
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import ApiError, RequestEntityTooLarge, ServiceUnavailable
 from dralloc.primitives.features import FeatureGates
@@ -128,13 +129,9 @@ class ApiServer:
         nodes = NodeRestriction(store, self._access)
         self._writer = Writer(
             store,
-            clock,
-            gates,
+            ObjectAdmission(clock, gates, self._access, nodes, new_uid),
             Namespaces(store),
             guards.priorities,
-            self._access,
-            nodes,
-            new_uid,
             guards=guards.by_resource,
             checks=self._write_checks(),
             quotas=guards.quotas,

@@ -16,9 +16,10 @@ from dralloc.apiserver.http.messages import HttpRequest
 from dralloc.apiserver.http.query_options import WriteOptions
 from dralloc.apiserver.http.statuses import conflict, unreadable_body, wrong_name
 from dralloc.apiserver.objects.field_ownership import authorship, empty_document
+from dralloc.apiserver.objects.object_admission import ObjectChange
 from dralloc.apiserver.objects.request_bodies import SentObject, decode_document, member, read_json, yaml_to_json
 from dralloc.apiserver.objects.write_target import WriteTarget
-from dralloc.apiserver.objects.writer import ObjectChange, Writer, Written
+from dralloc.apiserver.objects.writer import Writer, Written
 from dralloc.primitives.errors import AlreadyExists, BadRequest, NotFound
 from dralloc.store.records import Record
 
@@ -109,7 +110,9 @@ def _merger(
     rule, empty = merge_rule(target.kind.group, target.kind.kind), empty_document(target.kind)
 
     def merged(live: Document | None) -> SentObject:
-        result = apply(live, applied, authorship(target, writer.clock.now()), rule, empty=empty, force=options.force)
+        result = apply(
+            live, applied, authorship(target, writer.admission.clock.now()), rule, empty=empty, force=options.force
+        )
         result = {**result, "metadata": {**result.get("metadata", {}), "name": target.name}}
         return decode_document(result, target.resource, options.field_validation)
 

@@ -23,7 +23,7 @@ _NO_PROXY: Final = "dralloc-has-no-front-proxy"
 
 async def publish_settings(writer: Writer, authority_pem: str) -> None:
     """Create the objects, or set what has changed, such as the certificate authority after a rotation."""
-    for name, data in _settings(authority_pem, writer.clock.now()):
+    for name, data in _settings(authority_pem, writer.admission.clock.now()):
         if await writer.create_initial(
             CONFIG_MAP, name, {"metadata": {"namespace": NAMESPACE}, "data": data}, namespace=NAMESPACE
         ):

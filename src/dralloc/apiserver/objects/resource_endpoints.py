@@ -46,6 +46,7 @@ from dralloc.apiserver.objects.deleter import Deleter
 from dralloc.apiserver.objects.deletion_rules import read_delete_options
 from dralloc.apiserver.objects.namespaces import finalized
 from dralloc.apiserver.objects.node_restriction import NodeRestriction
+from dralloc.apiserver.objects.object_admission import ObjectChange
 from dralloc.apiserver.objects.patch_requests import APPLY_PATCH, DocumentPatch, patch_object, read_patch
 from dralloc.apiserver.objects.pod_connections import PodConnections
 from dralloc.apiserver.objects.pod_subresources import PodSubresources
@@ -64,7 +65,7 @@ from dralloc.apiserver.objects.service_account_tokens import ServiceAccountToken
 from dralloc.apiserver.objects.stored_form import from_stored, read_metadata
 from dralloc.apiserver.objects.subresource_parts import PARTS
 from dralloc.apiserver.objects.write_target import WriteTarget
-from dralloc.apiserver.objects.writer import ObjectChange, Writer, Written
+from dralloc.apiserver.objects.writer import Writer, Written
 from dralloc.primitives.errors import AlreadyExists, BadRequest, ErrorDetails
 from dralloc.store.interface import Store
 from dralloc.store.records import Record

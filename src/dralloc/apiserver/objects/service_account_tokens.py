@@ -35,8 +35,8 @@ from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.http.authentication import VerifiedToken
 from dralloc.apiserver.http.statuses import conflict, invalid, not_found
 from dralloc.apiserver.objects.api_resources import key_of
+from dralloc.apiserver.objects.object_admission import random_uid
 from dralloc.apiserver.objects.stored_form import read_document, read_metadata
-from dralloc.apiserver.objects.writer import random_uid
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import BadRequest
 from dralloc.primitives.field_errors import FieldError, FieldPath

@@ -7,54 +7,40 @@ A write that loses a race is repeated on the newer record, unless the client sta
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import partial
-from hashlib import sha256
 from typing import Final, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dralloc.access.node_restriction import CREATE, UPDATE
-from dralloc.access.service_accounts import bound_node
-from dralloc.api.admission import Admitted, Refused, Verb, WriteRequest, admit
-from dralloc.api.authorization import Permission, StatusRequester
+from dralloc.access.node_restriction import CREATE
 from dralloc.api.kind import Kind
-from dralloc.api.meta_v1 import ApiObject, ObjectMeta
+from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.registry import POD, RESOURCE_QUOTA
 from dralloc.api.scheduling_v1beta1 import PodGroup
-from dralloc.api.strategy import AdmissionContext
 from dralloc.api.timestamps import print_timestamp
 from dralloc.api.unstructured_object import UnstructuredObject
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.http.access_requests import refusal
 from dralloc.apiserver.http.flow_control import compute
-from dralloc.apiserver.http.statuses import already_exists, conflict, invalid, name_not_generated, not_found
-from dralloc.apiserver.objects.access_control import AccessControl
+from dralloc.apiserver.http.statuses import already_exists, conflict, name_not_generated, not_found
 from dralloc.apiserver.objects.api_resources import key_of, name_of
 from dralloc.apiserver.objects.deletion_rules import Removed, is_released
-from dralloc.apiserver.objects.field_ownership import is_noop, with_creator, with_owners
 from dralloc.apiserver.objects.namespaces import Namespaces, labels_of
-from dralloc.apiserver.objects.node_restriction import NodeRestriction
+from dralloc.apiserver.objects.object_admission import AdmittedObject, ObjectAdmission, ObjectChange
 from dralloc.apiserver.objects.pod_priorities import PodPriorities
 from dralloc.apiserver.objects.quota_guard import QuotaGuard
 from dralloc.apiserver.objects.request_bodies import SentObject
 from dralloc.apiserver.objects.stored_form import (
     document_to_stored,
     from_stored,
-    to_stored,
     typed_document,
 )
 from dralloc.apiserver.objects.write_guards import Hold, Holds, WriteGuard, hold_all
 from dralloc.apiserver.objects.write_target import WriteTarget
-from dralloc.primitives.clock import Clock
-from dralloc.primitives.features import FeatureGates
-from dralloc.primitives.field_errors import FieldPath
-from dralloc.primitives.field_errors import invalid as invalid_field
 from dralloc.store.errors import FenceMoved, KeyExists, RevisionConflict
 from dralloc.store.interface import Fence, Store
 from dralloc.store.records import Record
@@ -64,9 +50,6 @@ ATTEMPTS_MAX: Final = 20
 # To compile an expression takes so many times as long as to read it.
 EXPRESSION_WORK: Final = 8
 _KINDS_WITH_EXPRESSIONS: Final = frozenset({"DeviceClass", "ResourceClaim", "ResourceClaimTemplate"})
-# Letters and digits that form no words and are not mistaken for each other.
-_SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
-_SUFFIX_LENGTH: Final = 5
 
 
 class Written(Struct, frozen=True, gc=False):
@@ -86,30 +69,6 @@ class WriteCheck(Protocol):
         """Raises ApiError. `old` has its revision; `work` measures both objects (see `compute`)."""
 
 
-class ObjectChange(Struct, frozen=True, kw_only=True, gc=False):
-    """How the new object is made from the stored one."""
-
-    make: Callable[[Record], SentObject]
-    # `make` uses the record, so it can be repeated after a concurrent write.
-    repeatable: bool = False
-    # The new object has its final managedFields.
-    settles_owners: bool = False
-    # Of what the client sent, as a measure of the work.
-    size: int = 0
-
-
-class _MadeObject(Struct, frozen=True, gc=False):
-    """An admitted object, before the guards see it. `stored` is that of the record if nothing changes."""
-
-    sent: SentObject
-    old: ApiObject | None
-    object: ApiObject
-    stored: bytes
-    warnings: tuple[str, ...]
-    # It is being deleted, and nothing holds it any more.
-    released: bool = False
-
-
 Edit = Callable[[Document], Document | Removed]
 EditGuard = Callable[[str, bytes], Awaitable[Hold | None]]
 
@@ -119,13 +78,9 @@ class Writer:
     """Writes objects of all kinds; the only user of the store's write methods."""
 
     store: Store
-    clock: Clock
-    gates: FeatureGates
+    admission: ObjectAdmission
     namespaces: Namespaces
     priorities: PodPriorities
-    access: AccessControl
-    nodes: NodeRestriction
-    new_uid: Callable[[], str]
     # By kind.
     guards: Mapping[str, Sequence[WriteGuard]] = field(default_factory=dict)
     checks: Mapping[str, WriteCheck] = field(default_factory=dict)
@@ -135,16 +90,16 @@ class Writer:
 
     async def create(self, target: WriteTarget, sent: SentObject, *, settles_owners: bool = False) -> Written:
         namespace = await self.namespaces.find_open(target.kind, target.namespace)
-        self._check_node(target, CREATE, sent.object)
+        self.admission.check_node(target, CREATE, sent.object)
         if (check := self.checks.get(target.kind.kind)) is not None:
             await check.check(target, sent, None, len(sent.body))
         if target.verb != "create":
             self._check_create(target)
         if isinstance(sent.object, UnstructuredObject) and target.kind is POD:
-            await self.nodes.check_new_pod(target.user, sent.object)
+            await self.admission.nodes.check_new_pod(target.user, sent.object)
             sent = replace(sent, object=await self.priorities.given_to(sent.object))
         elif isinstance(sent.object, PodGroup):
-            with_policy = "PodGroupPreemptionPolicy" in self.gates
+            with_policy = "PodGroupPreemptionPolicy" in self.admission.gates
             group = await self.priorities.given_to_group(sent.object, with_policy=with_policy)
             sent = replace(sent, object=group)
         kind, generates_name = target.kind, not sent.object.metadata.name and bool(sent.object.metadata.generate_name)
@@ -152,7 +107,7 @@ class Writer:
         for _ in range(ATTEMPTS_MAX):
             work = _work_on(target, len(sent.body))
             labels = labels_of(namespace)
-            made = await compute(work, self._make_new, target, sent, labels, settles_owners=settles_owners)
+            made = await compute(work, self.admission.new, target, sent, labels, settles_owners=settles_owners)
             new, stored, name = made.object, made.stored, made.object.metadata.name
             key = key_of(kind, target.namespace, name)
             try:
@@ -184,7 +139,11 @@ class Writer:
         key = key_of(kind, namespace, name)
         if await self.store.get(key) is not None:
             return False
-        identity = {"name": name, "uid": self.new_uid(), "creationTimestamp": print_timestamp(self.clock.now())}
+        identity = {
+            "name": name,
+            "uid": self.admission.new_uid(),
+            "creationTimestamp": print_timestamp(self.admission.clock.now()),
+        }
         metadata = {**identity, **document.get("metadata", {})}
         # Another server on the same store may start at the same time.
         with suppress(KeyExists):
@@ -203,7 +162,7 @@ class Writer:
                 sent = await compute(work, change.make, record)
                 old = await compute(work, from_stored, target.kind, record.value)
                 await check.check(target, sent, _with_revision(old, record.revision), work)
-            made = await compute(work, self._make_changed, target, change, record, labels)
+            made = await compute(work, self.admission.changed, target, change, record, labels)
             try:
                 return await self._store_changed(target, made, record)
             except RevisionConflict:
@@ -246,7 +205,7 @@ class Writer:
     def _check_create(self, target: WriteTarget) -> None:
         """An update or apply that creates its object needs the right to create, too."""
         asked = target.asks("create", namespace=target.namespace, name=target.name)
-        decision = self.access.decide_again(asked)
+        decision = self.admission.access.decide_again(asked)
         if not decision.allowed:
             raise refusal(asked, decision)
 
@@ -269,31 +228,7 @@ class Writer:
                 continue
         raise conflict(kind.group, kind.plural, name_of(key))
 
-    def _make_new(
-        self, target: WriteTarget, sent: SentObject, labels: Mapping[str, str] | None, *, settles_owners: bool
-    ) -> _MadeObject:
-        now = self.clock.now()
-        admitted = self._admit(target, sent, None, labels, now)
-        new = admitted.stored if settles_owners else with_creator(target, admitted.stored, now)
-        return _MadeObject(sent, None, new, to_stored(new), (*sent.warnings, *admitted.warnings))
-
-    def _make_changed(
-        self, target: WriteTarget, change: ObjectChange, record: Record, labels: Mapping[str, str] | None
-    ) -> _MadeObject:
-        sent = change.make(record)
-        old = from_stored(target.kind, record.value)
-        self._check_node(target, UPDATE, sent.object, old)
-        _check_preconditions(target, sent.object, old, record)
-        now = self.clock.now()
-        admitted = self._admit(target, sent, old, labels, now)
-        new = admitted.stored if change.settles_owners else with_owners(target, admitted.stored, old, record, now)
-        stored = to_stored(new)
-        if is_noop(stored, record.value):
-            stored = record.value
-        released = bool(new.metadata.deletion_timestamp) and is_released(typed_document(target.kind, stored))
-        return _MadeObject(sent, old, new, stored, (*sent.warnings, *admitted.warnings), released)
-
-    async def _store_changed(self, target: WriteTarget, made: _MadeObject, record: Record) -> Written:
+    async def _store_changed(self, target: WriteTarget, made: AdmittedObject, record: Record) -> Written:
         new, stored = made.object, made.stored
         if stored is record.value:
             return Written(stored, record.revision, warnings=made.warnings)
@@ -335,76 +270,6 @@ class Writer:
         )
         return written.revision
 
-    # --- admission ------------------------------------------------------------------------------------------
-
-    def _admit(
-        self,
-        target: WriteTarget,
-        sent: SentObject,
-        old: ApiObject | None,
-        labels: Mapping[str, str] | None,
-        now: datetime,
-    ) -> Admitted:
-        request = WriteRequest(
-            verb=Verb.CREATE if old is None else Verb.UPDATE,
-            kind=target.kind,
-            version=target.resource.version,
-            new=sent.object,
-            old=old,
-            subresource=target.subresource,
-            namespace=target.namespace,
-            name=target.name,
-            body=sent.body,
-        )
-        outcome = admit(request, self._context(target, labels, now, sent.object.metadata if old is None else None))
-        if isinstance(outcome, Refused):
-            raise invalid(target.kind.group, target.kind.kind, outcome.name, outcome.faults)
-        return outcome
-
-    def _context(
-        self,
-        target: WriteTarget,
-        namespace_labels: Mapping[str, str] | None,
-        now: datetime,
-        created: ObjectMeta | None,
-    ) -> AdmissionContext:
-        """`created` is the metadata that a client sent of a new object: only new objects get a UID and a generated name."""
-        uid = self.new_uid() if created is not None else ""
-        return AdmissionContext(
-            gates=self.gates,
-            now=now,
-            namespace_labels=namespace_labels,
-            requester=self._requester(target) if target.subresource == "status" else None,
-            uid=uid,
-            name_suffix=_suffix_of(uid) if created is not None and not created.name else "",
-        )
-
-    def _requester(self, target: WriteTarget) -> StatusRequester:
-        def refuses(permission: Permission) -> str:
-            asked = target.asks(
-                permission.verb,
-                subresource=permission.subresource,
-                namespace=permission.namespace,
-                name=permission.name,
-            )
-            decision = self.access.decide_again(asked)
-            return "" if decision.allowed else refusal(asked, decision).message
-
-        return StatusRequester(verb=target.verb, node=bound_node(target.user), refuses=refuses)
-
-    def _check_node(self, target: WriteTarget, operation: str, new: ApiObject, old: ApiObject | None = None) -> None:
-        """Refuse what a node may not write."""
-        self.nodes.check_write(
-            target.user,
-            operation,
-            target.kind,
-            subresource=target.subresource,
-            namespace=target.namespace,
-            name=target.name,
-            new=new,
-            old=old,
-        )
-
 
 def _edited(kind: Kind, record: Record, edit: Edit) -> tuple[bytes, bool]:
     """What is stored after the edit, the record's own value if nothing changes, and whether the object is removed."""
@@ -421,34 +286,7 @@ def _with_revision(obj: ApiObject, revision: int) -> ApiObject:
     return replace(obj, metadata=replace(obj.metadata, resource_version=str(revision)))
 
 
-def _suffix_of(uid: str) -> str:
-    """UIDs are random, so that nothing else needs to be."""
-    digest = sha256(uid.encode()).digest()
-    return "".join(_SUFFIX_LETTERS[byte % len(_SUFFIX_LETTERS)] for byte in digest[:_SUFFIX_LENGTH])
-
-
 def _work_on(target: WriteTarget, size: int) -> int:
     """The work that a write makes of so many bytes, in bytes of an object without expressions (see `compute`)."""
     has_expressions = not target.subresource and target.kind.kind in _KINDS_WITH_EXPRESSIONS
     return EXPRESSION_WORK * size if has_expressions else size
-
-
-def _check_preconditions(target: WriteTarget, sent: ApiObject, old: ApiObject, record: Record) -> None:
-    """Refuse a change of another revision, or of another object of that name, than the client states."""
-    expected = sent.metadata.resource_version
-    served = target.kind.served(target.resource.version)
-    if not expected and served is not None and not served.unconditional_update:
-        fault = invalid_field(FieldPath.of("metadata", "resourceVersion"), 0, "must be specified for an update")
-        raise invalid(target.kind.group, target.kind.plural, target.name, [fault])
-    if expected and expected != str(record.revision):
-        raise conflict(target.kind.group, target.kind.plural, target.name)
-    if sent.metadata.uid and sent.metadata.uid != old.metadata.uid:
-        why = f"Precondition failed: UID in precondition: {sent.metadata.uid}, UID in object meta: {old.metadata.uid}"
-        raise conflict(target.kind.group, target.kind.plural, target.name, why)
-
-
-def random_uid() -> str:
-    """A random UUID (version 4), as text. Faster than `uuid.uuid4`, which every create would pay for."""
-    digits = os.urandom(16).hex()
-    variant = "89ab"[int(digits[16], 16) & 3]
-    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
