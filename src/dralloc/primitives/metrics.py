@@ -7,7 +7,9 @@ The current time is an argument, as everywhere in this layer.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Any, Final, Protocol
 
@@ -35,10 +37,10 @@ class CounterMetric:
 
     def __init__(self, name: str, help_text: str, labels: Sequence[str] = ()) -> None:
         self.name, self.help_text, self.labels = name, help_text, tuple(labels)
-        self._values: dict[LabelValues, float] = {} if labels else {(): 0.0}
+        self._values: defaultdict[LabelValues, float] = defaultdict(float, {} if labels else {(): 0.0})
 
     def add(self, *label_values: str, amount: float = 1.0) -> None:
-        self._values[label_values] = self._values.get(label_values, 0.0) + amount
+        self._values[label_values] += amount
 
     def add_to(self, total: CounterMetric) -> None:
         for label_values, value in self._values.items():
@@ -92,15 +94,12 @@ class HistogramMetric:
         self, name: str, help_text: str, labels: Sequence[str] = (), buckets: Sequence[float] = LATENCY_BUCKETS_S
     ) -> None:
         self.name, self.help_text, self.labels, self.buckets = name, help_text, tuple(labels), tuple(buckets)
-        self._counts: dict[LabelValues, list[int]] = {}
-        self._sums: dict[LabelValues, float] = {}
+        # One count more than there are buckets, for values above all of them.
+        self._counts: defaultdict[LabelValues, list[int]] = defaultdict(partial(list, (0,) * (len(self.buckets) + 1)))
+        self._sums: defaultdict[LabelValues, float] = defaultdict(float)
 
     def observe(self, *label_values: str, value: float) -> None:
-        counts = self._counts.get(label_values)
-        if counts is None:
-            counts = self._counts[label_values] = [0] * (len(self.buckets) + 1)
-            self._sums[label_values] = 0.0
-        counts[bisect_left(self.buckets, value)] += 1
+        self._counts[label_values][bisect_left(self.buckets, value)] += 1
         self._sums[label_values] += value
 
     def count(self, *label_values: str) -> int:
