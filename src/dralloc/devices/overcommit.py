@@ -48,8 +48,8 @@ def is_overcommitted(usage: DeviceUsage, published: PublishedDevice | None) -> b
     """True if the device cannot serve all its users."""
     return (
         is_allocated_twice(usage, published)
-        or any(True for _ in exceeded_capacities(usage, published))
-        or any(True for _ in divided_capacities(usage, published))
+        or next(exceeded_capacities(usage, published), None) is not None
+        or next(divided_capacities(usage, published), None) is not None
     )
 
 
