@@ -60,6 +60,9 @@ def allocate(problem: AllocationProblem) -> Outcome:
 
 def check(demand: Demand, supply: Supply) -> None:
     """Raises SearchAborted for the first error in the claims, before any search."""
+    if demand.is_plain:
+        # Its claims have none.
+        return
     for index, claim in enumerate(demand.claims):
         least = 0
         for request in claim.requests:

@@ -13,7 +13,7 @@ from collections.abc import Hashable
 from msgspec import Struct
 
 from dralloc.allocator.candidate_devices import matches_of
-from dralloc.allocator.requests import Demand, is_plain
+from dralloc.allocator.requests import Demand
 from dralloc.api.resource_v1 import Device, DeviceAttribute
 from dralloc.cel.attribute_reads import Reads
 from dralloc.cel.derived_attribute import compile_derived
@@ -47,7 +47,6 @@ class DeviceIdentity:
     def __init__(self, demand: Demand) -> None:
         self._demand = demand
         self._visibility = demand.features.visibility
-        self._is_plain = is_plain(demand)
         self._visible: dict[str, VisibleDevices] = {}
 
     def key(self, node: NodeFacts, snapshot: Snapshot) -> Hashable:
@@ -60,7 +59,7 @@ class DeviceIdentity:
         known = self._visible.get(node.name)
         if known is None or known.view is not view:
             pools = _candidate_pools(view, self._demand)
-            is_faultless = self._is_plain and _is_faultless(view, self._demand)
+            is_faultless = self._demand.is_plain and _is_faultless(view, self._demand)
             known = self._visible[node.name] = VisibleDevices(view, pools, _slices_key(view), is_faultless)
         return known
 

@@ -90,6 +90,10 @@ class Demand:
     alternatives: tuple[Alternative, ...] = field(init=False)
     # True if the answer depends on how often devices are allocated.
     counts_allocations: bool = field(init=False)
+    # True if the claims may fit only after other claims got devices.
+    wants_used_devices: bool = field(init=False)
+    # True if only a device can make a search end with an error, and every solution has the same score.
+    is_plain: bool = field(init=False)
 
     def __post_init__(self) -> None:
         requests = tuple(request for claim in self.claims for request in claim.requests)
@@ -98,16 +102,8 @@ class Demand:
         object.__setattr__(self, "alternatives", alternatives)
         counts = any(found.preference != FIRST_FIT or found.allocations is not None for found in alternatives)
         object.__setattr__(self, "counts_allocations", counts)
-
-    @property
-    def wants_used_devices(self) -> bool:
-        """True if the claims may fit only after other claims got devices.
-
-        A request can require that; and where the first share decides for those that follow, one of another claim may decide better.
-        """
-        if self.features.capacity_strategies and len(self.requests) > 1:
-            return True
-        return any(found.allocations is not None and found.allocations.min for found in self.alternatives)
+        object.__setattr__(self, "wants_used_devices", _wants_used_devices(self))
+        object.__setattr__(self, "is_plain", _is_plain(self))
 
 
 def compile_demand(claims: Iterable[ResourceClaim], classes: Mapping[str, DeviceClass], features: Features) -> Demand:
@@ -116,11 +112,15 @@ def compile_demand(claims: Iterable[ResourceClaim], classes: Mapping[str, Device
     return Demand(tuple(compiler.claim(index, claim.spec.devices) for index, claim in enumerate(claims)), features)
 
 
-def is_plain(demand: Demand) -> bool:
-    """True if only a device can make a search end with an error, and every solution has the same score.
+def _wants_used_devices(demand: Demand) -> bool:
+    """A request can require that; and where the first share decides for those that follow, one of another claim may decide better."""
+    if demand.features.capacity_strategies and len(demand.requests) > 1:
+        return True
+    return any(found.allocations is not None and found.allocations.min for found in demand.alternatives)
 
-    That holds if every request has one alternative with a fixed number of devices, and no part has an error.
-    """
+
+def _is_plain(demand: Demand) -> bool:
+    """That holds if every request has one alternative with a fixed number of devices, and no part has an error."""
     if any(request.is_list or request.fault is not None for request in demand.requests):
         return False
     if any(found.fault is not None or found.takes_all for found in demand.alternatives):

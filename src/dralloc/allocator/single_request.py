@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping
 from typing import NamedTuple
 
 from dralloc.allocator.candidate_devices import DeviceCriteria, matches_of
-from dralloc.allocator.requests import Alternative, Demand, is_plain
+from dralloc.allocator.requests import Alternative, Demand
 from dralloc.allocator.supply import Supply
 from dralloc.devices.identity import PoolId
 from dralloc.devices.taint_rules import TaintRules
@@ -78,7 +78,7 @@ class SingleRequest:
     @classmethod
     def of(cls, demand: Demand) -> SingleRequest | None:
         """None if the demand is of another kind."""
-        if len(demand.requests) != 1 or not is_plain(demand):
+        if len(demand.requests) != 1 or not demand.is_plain:
             return None
         [alternative] = demand.alternatives
         is_simple = not (
