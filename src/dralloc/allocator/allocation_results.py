@@ -111,7 +111,8 @@ def _configuration(demand: ClaimDemand, chosen: Sequence[Alternative]) -> tuple[
 def _from_classes(chosen: Sequence[Alternative]) -> Iterable[DeviceAllocationConfiguration]:
     users: dict[str, list[Alternative]] = {}
     for alternative in chosen:
-        users.setdefault(alternative.device_class.metadata.name or "", []).append(alternative)
+        if alternative.device_class.spec.config:
+            users.setdefault(alternative.device_class.metadata.name or "", []).append(alternative)
     for alternatives in users.values():
         names = tuple(str(alternative.name) for alternative in alternatives)
         for config in alternatives[0].device_class.spec.config:

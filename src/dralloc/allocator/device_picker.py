@@ -30,15 +30,18 @@ class DevicePicker:
         is_share = self._supply.is_shareable(candidate)
         if not draw_counters(self._supply, self._ledger, candidate) or not self._satisfy(alternative, candidate):
             return False
+        stock = self._supply.stock(alternative, candidate.strip)
         if charge is None:
-            charge = self._supply.stock(alternative, candidate.strip).matches.charges[candidate.bit]
+            charge = stock.matches.charges[candidate.bit]
+        # A device without shares has all of its capacity for a request that takes it whole.
+        is_shared = stock.shared >> candidate.bit & 1
         terms = self._supply.terms(*candidate) if is_share else None
         if terms is not None:
             taken = self._consume_by(terms, candidate, charge)
             if taken is None:
                 return False
             charge = taken
-        elif not self._consume(candidate, charge, is_share):
+        elif (is_share or is_shared) and not self._consume(candidate, charge, is_share):
             return False
         self._ledger.record(Pick(alternative, candidate, charge, is_share))
         return True
@@ -81,8 +84,6 @@ class DevicePicker:
         position = candidate.position
         free = self._ledger.free.get(position)
         if free is None:
-            if not is_share and not self._supply.is_shared(candidate):
-                return True
             free = self._supply.free(candidate)
         left = tuple(map(sub, free, charge.nanos))
         if left and min(left) < 0:

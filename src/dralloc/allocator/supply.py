@@ -80,9 +80,11 @@ class Supply:
     def _make_stock(self, alternative: Alternative, strip: Strip) -> Stock:
         matches = matches_of(strip.slice, alternative.criteria)
         matched, faulty = self._placed(strip, matches)
-        in_use = 0 if alternative.is_admin else self._in_use(strip)
+        usage = self.usage(strip.pool)
+        dedicated, shared = usage.dedicated[strip.slice_index], usage.shared[strip.slice_index]
+        in_use = 0 if alternative.is_admin else self.features.taken(dedicated, shared, strip.slice.shareable)
         usable = matched & ~(in_use | matches.barred | self.barred_here(alternative, strip))
-        return Stock(usable, faulty & ~in_use, usable & self.usage(strip.pool).shared[strip.slice_index], matches)
+        return Stock(usable, faulty & ~in_use, usable & shared, matches)
 
     def _placed(self, strip: Strip, matches: SliceMatches) -> tuple[int, int]:
         """Devices of the node that match, and devices where that cannot be evaluated."""
@@ -91,11 +93,6 @@ class Supply:
         here, unclear = self._view.placement(strip)
         selected = matches.matched | matches.faulty_capacity
         return matches.matched & here, matches.faulty_selection | matches.faulty_capacity & here | selected & unclear
-
-    def _in_use(self, strip: Strip) -> int:
-        usage = self.usage(strip.pool)
-        dedicated, shared = usage.dedicated[strip.slice_index], usage.shared[strip.slice_index]
-        return self.features.taken(dedicated, shared, strip.slice.shareable)
 
     def barred_here(self, alternative: Alternative, strip: Strip) -> int:
         """Devices that taint rules, or node operations that the node cannot skip, exclude."""
@@ -147,10 +144,11 @@ class Supply:
     # --- Amounts ----------------------------------------------------------------------------------------------
 
     def usage(self, pool: VisiblePool) -> PoolUsage:
-        usage = self._usage.get(pool.pool_id)
+        pool_id = pool.pool_id
+        usage = self._usage.get(pool_id)
         if usage is None:
-            usage = self._snapshot.usage.get(pool.pool_id) or PoolUsage.unused(pool.slices.slices)
-            self._usage[pool.pool_id] = usage
+            usage = self._snapshot.usage.get(pool_id) or PoolUsage.unused(pool.slices.slices)
+            self._usage[pool_id] = usage
         return usage
 
     def free(self, candidate: DeviceCandidate) -> tuple[int, ...]:
