@@ -95,7 +95,7 @@ class PersistentMap(Generic[K, V]):
         node: _Node = grown
         if len(grown) > LEAF_MAX and len(path) < DEPTH_MAX:
             node = _split(grown, len(path))
-        return _wrap(_rebuild(path, node), self._count + (len(grown) > len(leaf)))
+        return _wrap(_rebuild(path, node), self._count + (key not in leaf))
 
     def remove(self, key: K) -> PersistentMap[K, V]:
         """Without the key; returns the same map if the key is absent."""
