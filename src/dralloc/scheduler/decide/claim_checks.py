@@ -84,12 +84,12 @@ def _fault(pod: Pod, entry: PodResourceClaim, claim: ResourceClaim, *, for_group
 
 def reservation_obstacle(pod: Pod, claims: tuple[ResourceClaim, ...], gates: FeatureGates) -> Obstacle | None:
     """Rejects a claim whose `reservedFor` is full."""
-    for_workloads = "DRAReservedForWorkloads" in gates
     for claim in claims:
-        is_full = len(claim.status.reserved_for) >= RESERVATIONS_MAX
-        if is_full and "DRAWorkloadResourceClaims" in gates and is_listed_group(claim, group_name(pod)):
+        if len(claim.status.reserved_for) < RESERVATIONS_MAX:
             continue
-        if is_full and consumer_for(claim, pod, for_workloads=for_workloads) is not None:
+        if "DRAWorkloadResourceClaims" in gates and is_listed_group(claim, group_name(pod)):
+            continue
+        if consumer_for(claim, pod, for_workloads="DRAReservedForWorkloads" in gates) is not None:
             claim_id = ClaimId.of(claim)
             message = f"claim {claim_id} is reserved for {len(claim.status.reserved_for)} pods, the maximum"
             return Obstacle(message, frozenset({claim_changed(claim_id)}))

@@ -222,10 +222,13 @@ class Cycle:
         extended = attempt.extended.made_on(attempt.pod, choice.node.offer) if attempt.extended is not None else None
         # The claim for extended resources is the last; on a node where plugins serve all of them there is none.
         claim_ids = claims.unallocated_ids[: len(allocations)]
-        held = {ClaimId.of(claim): claim.status.allocation for claim in claims.allocated}
         return Placement(
             choice.node.name,
-            held={claim_id: allocation for claim_id, allocation in held.items() if allocation is not None},
+            held={
+                ClaimId.of(claim): allocation
+                for claim in claims.allocated
+                if (allocation := claim.status.allocation) is not None
+            },
             new=dict(zip(claim_ids, allocations, strict=True)),
             allocated_at=now if self._features.binding_conditions else None,
             volumes=attempt.rules.volume_plan(choice.node) if attempt.rules is not None else None,

@@ -6,7 +6,7 @@ once, however often the node changed.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterator
 from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
@@ -70,11 +70,10 @@ class LastChanges(Generic[K]):
         if len(self._last) > ENTRIES_MAX:
             self.first = self._last.pop(next(iter(self._last))) + 1
 
-    def since(self, number: int) -> Iterable[K]:
+    def since(self, number: int) -> Iterator[K]:
         """What changed at that number or later, the last first."""
-        return self._since(number) if self._newest >= number else ()
-
-    def _since(self, number: int) -> Iterator[K]:
+        if self._newest < number:
+            return
         for key, last in reversed(self._last.items()):
             if last < number:
                 return

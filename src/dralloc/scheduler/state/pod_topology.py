@@ -81,7 +81,8 @@ class PodTopology:
             and known.labels == pod.metadata.labels
         ):
             return False
-        self.remove(key)
+        if known is not None:
+            self.remove(key)
         terms = {term.key(): term for term in _terms_of(pod)} if pod.spec.affinity is not None else {}
         self._terms |= terms
         for text in terms:
