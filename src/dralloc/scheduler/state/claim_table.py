@@ -23,7 +23,7 @@ from dralloc.scheduler.state.tracked_claim import TrackedClaim, revision_of
 class ClaimTable:
     """`count_devices` is told each claim whose allocation may have changed, with the decisions about it."""
 
-    def __init__(self, count_devices: Callable[[ResourceClaim], None]) -> None:
+    def __init__(self, count_devices: Callable[[ClaimId, ResourceClaim], None]) -> None:
         self._count_devices = count_devices
         self._claims: dict[ClaimId, TrackedClaim] = {}
         self._extended = ExtendedClaims()
@@ -66,7 +66,7 @@ class ClaimTable:
         if tracked is None:
             return ()
         freed = (DEVICES_FREED,) if tracked.forget(pod_uid) else ()
-        self._count_devices(tracked.effective)
+        self._count_devices(claim_id, tracked.effective)
         if tracked.is_unstored and tracked.effective is tracked.stored:
             del self._claims[claim_id]
         return (*freed, claim_changed(claim_id))
@@ -88,10 +88,11 @@ class ClaimTable:
         if tracked is None:
             self._claims[claim_id] = TrackedClaim(after)
             self._extended.add(after)
-            self._count_devices(after)
-            taken = (DEVICES_TAKEN, claim_allocated(claim_id)) if after.status.allocation is not None else ()
-            return (claim_changed(claim_id), *taken)
-        return self._update(tracked, after) if revision_of(after) > revision_of(tracked.stored) else ()
+            if after.status.allocation is None:
+                return (claim_changed(claim_id),)
+            self._count_devices(claim_id, after)
+            return (claim_changed(claim_id), DEVICES_TAKEN, claim_allocated(claim_id))
+        return self._take_newer(claim_id, tracked, after)
 
     def listed(self, claims: Iterable[ResourceClaim], revision: int, *, listed_at: int) -> Events:
         """Takes all claims from a list that is the truth up to the revision: after a restore, claims have lower revisions again, and
@@ -108,7 +109,7 @@ class ClaimTable:
             if claim is None:
                 events += self._remove(tracked.stored)
             elif revision_of(claim) < known_at:
-                events += self._update(tracked, claim)
+                events += self._update(claim_id, tracked, claim)
         return tuple(events)
 
     def created(self, claim: ResourceClaim) -> Events:
@@ -117,27 +118,31 @@ class ClaimTable:
 
     def written(self, claim: ResourceClaim) -> Events:
         """Takes the response to a write of ours, which may arrive before or after the watch delivers the same revision."""
-        tracked = self._claims.get(ClaimId.of(claim))
+        claim_id = ClaimId.of(claim)
+        tracked = self._claims.get(claim_id)
         if self._is_outdated(claim) or tracked is None or tracked.stored.metadata.uid != claim.metadata.uid:
             return ()
-        return self.changed(tracked.stored, claim)
+        return self._take_newer(claim_id, tracked, claim)
 
     def _is_outdated(self, response: ResourceClaim) -> bool:
         """True for a revision that the newest list has, or that a restored backup had undone before the list."""
         return 0 < revision_of(response) <= self._listed_at
 
-    def _update(self, tracked: TrackedClaim, after: ResourceClaim) -> Events:
+    def _take_newer(self, claim_id: ClaimId, tracked: TrackedClaim, after: ResourceClaim) -> Events:
+        return self._update(claim_id, tracked, after) if revision_of(after) > revision_of(tracked.stored) else ()
+
+    def _update(self, claim_id: ClaimId, tracked: TrackedClaim, after: ResourceClaim) -> Events:
         before = tracked.stored
         self._extended.replace(before, after)
         tracked.store(after)
-        self._count_devices(tracked.effective)
+        self._count_devices(claim_id, tracked.effective)
         events: list[ClusterEvent] = []
         if before.status.allocation is not None and after.status.allocation is None:
             events.append(DEVICES_FREED)
         if before.status.allocation is None and after.status.allocation is not None:
-            events += (DEVICES_TAKEN, claim_allocated(ClaimId.of(after)))
+            events += (DEVICES_TAKEN, claim_allocated(claim_id))
         if before.status != after.status or before.metadata.deletion_timestamp != after.metadata.deletion_timestamp:
-            events.append(claim_changed(ClaimId.of(after)))
+            events.append(claim_changed(claim_id))
         return tuple(events)
 
     def _remove(self, claim: ResourceClaim) -> Events:
@@ -148,7 +153,7 @@ class ClaimTable:
         del self._claims[claim_id]
         self._extended.remove(tracked.stored)
         was_allocated = tracked.effective.status.allocation is not None
-        self._count_devices(unallocated(tracked.stored))
+        self._count_devices(claim_id, unallocated(tracked.stored))
         return (DEVICES_FREED, claim_changed(claim_id)) if was_allocated else (claim_changed(claim_id),)
 
 

@@ -170,7 +170,7 @@ class ClusterState:
             assert tracked is not None, "a decision names claims that are known"
             group = self._group_that_shares(pod, claim_id)
             tracked.assume(pod, allocation, for_workloads=self._for_workloads, group=group)
-            self._count_devices(tracked.effective)
+            self._count_devices(claim_id, tracked.effective)
         placed = PlacedPod(pod, node, _needs(pod, extended), tuple(allocations), is_assumed=True)
         self.living.add(pod.metadata.uid)
         self._place(pod_key(pod), placed)
@@ -206,11 +206,11 @@ class ClusterState:
         Its claims stay unallocated: the devices may still be in use. They are counted under claims that do not exist.
         """
         self.withdraw(pod.metadata.uid)
-        claims = tuple(_claim_of_nominated(pod, number, each) for number, each in enumerate(allocations))
-        for claim in claims:
-            self._count_devices(claim)
-        ids = tuple(map(ClaimId.of, claims))
-        placed = PlacedPod(pod, node, _needs(pod, extended), ids, is_assumed=True, is_nominated=True)
+        nominated = (_claim_of_nominated(pod, number, each) for number, each in enumerate(allocations))
+        claims = {ClaimId.of(claim): claim for claim in nominated}
+        for claim_id, claim in claims.items():
+            self._count_devices(claim_id, claim)
+        placed = PlacedPod(pod, node, _needs(pod, extended), tuple(claims), is_assumed=True, is_nominated=True)
         self.nominated[pod.metadata.uid] = placed
         self._place(nomination_key(pod), placed)
         self.pod_topology.put(pod, node)
@@ -225,7 +225,7 @@ class ClusterState:
         self.pod_topology.remove(pod_key(placed.pod))
         self.volumes.remove(pod_key(placed.pod))
         for claim_id in placed.claims:
-            self._count_devices(unallocated(self.snapshot.claims[claim_id]))
+            self._count_devices(claim_id, unallocated(self.snapshot.claims[claim_id]))
         return (NODE_RESOURCES_FREED, PODS_MOVED, *((DEVICES_FREED,) if placed.claims else ()))
 
     # --- Nodes and pods ---------------------------------------------------------------------------------------------
@@ -341,9 +341,9 @@ class ClusterState:
     def claim_changed(self, before: ResourceClaim | None, after: ResourceClaim | None) -> Events:
         return self.claims.changed(before, after)
 
-    def _count_devices(self, claim: ResourceClaim) -> None:
+    def _count_devices(self, claim_id: ClaimId, claim: ResourceClaim) -> None:
         """Counts the claim's devices as used, in place of those that it used before."""
-        known = self.snapshot.claims.get(ClaimId.of(claim))
+        known = self.snapshot.claims.get(claim_id)
         if (known.status.allocation if known is not None else None) == claim.status.allocation:
             return
         self.snapshot = self.snapshot.with_claim(claim)

@@ -50,10 +50,11 @@ class TrackedClaim(Struct):
     ) -> None:
         """Decides that the pod uses the claim, as a member of the group if one is given, and that the claim gets the allocation if
         it has none."""
+        effective = self.effective
         # Each member depends on the group's entry until it is stored.
-        known = self.effective if group is None else self.stored
+        known = effective if group is None else self.stored
         consumer = consumer_for(known, pod, for_workloads=for_workloads, group=group)
-        if self.effective.status.allocation is None:
+        if effective.status.allocation is None:
             is_for_any_pod = consumer is not None and group is None and not is_pod(consumer)
             self._assumed_allocation = replace(allocation, reserved_for_any_pod=is_for_any_pod or None)
         if consumer is not None:
