@@ -174,15 +174,17 @@ class Cycle:
             return _rejection(claims)
         extended = ExtendedNeeds.of(pod, view.extended_classes) if self._serves_extended else None
         split = ClaimSplit.of(claims if extended is None else (*claims, *extended.claims(pod)))
-        obstacle = reservation_obstacle(pod, claims, self._gates) or demand_obstacle(
-            split.unallocated, view.classes, self._features
-        )
-        if obstacle is not None:
+        if (obstacle := reservation_obstacle(pod, claims, self._gates)) is not None:
             return _rejection(obstacle)
+        demand = demand_key(split, view.classes)
+        # A demand that has a judge was found to have no obstacle.
+        if demand not in self._device_judges:
+            obstacle = demand_obstacle(split.unallocated, view.classes, self._features)
+            if obstacle is not None:
+                return _rejection(obstacle)
         volumes = volumes_of(pod, view.volumes) if pod.spec.volumes and has_volumes(pod) else None
         if isinstance(volumes, VolumeObstacle):
             return self._reject_volumes(pod, volumes)
-        demand = demand_key(split, view.classes)
         key = equivalence_key(pod, split) + demand
         strategy = self._strategies.of(pod)
         # What was learnt up to the last pod: this one is decided as clients could foresee.

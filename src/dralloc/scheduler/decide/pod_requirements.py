@@ -145,7 +145,10 @@ def _selector(claim: ResourceClaim) -> NodeSelector | None:
     return claim.status.allocation.node_selector if claim.status.allocation is not None else None
 
 
-def _versions_of(classes: Mapping[str, DeviceClass], claim: ResourceClaim) -> list[str]:
-    """The versions of the device classes that the claim names."""
-    found = [classes[name].metadata for name in classes_of(claim)]
-    return [f"{metadata.uid}/{metadata.resource_version}" for metadata in found]
+def _versions_of(classes: Mapping[str, DeviceClass], claim: ResourceClaim) -> list[str | None]:
+    """The versions of the device classes that the claim names; None for a class that does not exist."""
+    return [_version(classes[name]) if name in classes else None for name in classes_of(claim)]
+
+
+def _version(device_class: DeviceClass) -> str:
+    return f"{device_class.metadata.uid}/{device_class.metadata.resource_version}"
