@@ -210,7 +210,9 @@ class _Simulation:
         fate = self._fates[number]
         pod = fate.pod.pod
         committed = placement.commit(self._new_share_id)
-        self._state.assume(pod, committed.node, committed.allocations, committed.volumes, committed.extended)
+        self._state.assume(
+            pod, committed.node, committed.allocations, committed.volumes, committed.extended, committed.needs
+        )
         self._meter.update(self._state.snapshot, committed.allocations.values())
         # With the claim that is made for extended resources.
         fate.claims = tuple(committed.allocations)

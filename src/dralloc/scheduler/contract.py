@@ -24,6 +24,7 @@ from dralloc.scheduler.state.change_log import ChangeLog
 from dralloc.scheduler.state.cluster_events import ClusterEvent
 from dralloc.scheduler.state.node_state import NodeState
 from dralloc.scheduler.state.placed_pods import PodKey
+from dralloc.scheduler.state.pod_resources import PodResources
 from dralloc.scheduler.state.pod_topology import PodTopology
 from dralloc.scheduler.state.volume_state import VolumePlan, VolumeState
 from dralloc.snapshot.cluster import Snapshot
@@ -92,6 +93,7 @@ class CommittedPlacement(Struct, frozen=True, gc=False):
     new: frozenset[ClaimId] = frozenset()
     volumes: VolumePlan | None = None
     extended: ExtendedClaim | None = None
+    needs: PodResources | None = None
 
 
 class Placement(Struct, frozen=True, gc=False):
@@ -106,11 +108,14 @@ class Placement(Struct, frozen=True, gc=False):
     volumes: VolumePlan | None = None
     # None if devices serve no extended resource of the pod on the node. Its claim is one of `new`.
     extended: ExtendedClaim | None = None
+    # What the pod uses of the node itself, where the decision has it at hand.
+    needs: PodResources | None = None
 
     def commit(self, share_ids: Callable[[], str]) -> CommittedPlacement:
         """The placement with a new ID for each share."""
         stamped = {claim_id: stamp(each, share_ids, self.allocated_at) for claim_id, each in self.new.items()}
-        return CommittedPlacement(self.node, {**self.held, **stamped}, frozenset(stamped), self.volumes, self.extended)
+        allocations = {**self.held, **stamped}
+        return CommittedPlacement(self.node, allocations, frozenset(stamped), self.volumes, self.extended, self.needs)
 
 
 class PlannedVictim(Struct, frozen=True, gc=False):

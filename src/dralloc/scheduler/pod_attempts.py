@@ -66,7 +66,14 @@ class PodAttempts:
         if isinstance(decision, Placement):
             placement = decision.commit(self._new_share_id)
             log_allocations(pod, placement)
-            self._cluster.assume(pod, placement.node, placement.allocations, placement.volumes, placement.extended)
+            self._cluster.assume(
+                pod,
+                placement.node,
+                placement.allocations,
+                placement.volumes,
+                placement.extended,
+                placement.needs,
+            )
             if self._sharing is not None:
                 self._sharing.begin_write(key, ((each, placement.allocations[each]) for each in placement.new))
             self._queue.binding(key)

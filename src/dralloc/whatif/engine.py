@@ -314,7 +314,9 @@ class Engine:
     def assume(self, pod: Pod, placement: Placement) -> PodPlacement:
         """Counts the placement from now on."""
         committed = placement.commit(ShareIds(f"{pod.metadata.namespace}/{pod.metadata.name}"))
-        self.cluster.assume(pod, committed.node, committed.allocations, committed.volumes, committed.extended)
+        self.cluster.assume(
+            pod, committed.node, committed.allocations, committed.volumes, committed.extended, committed.needs
+        )
         return self.placed(pod, committed)
 
     def placed(self, pod: Pod, committed: CommittedPlacement) -> PodPlacement:

@@ -22,6 +22,7 @@ from dralloc.scheduler.state.cluster_events import (
     class_changed,
     pod_changed,
 )
+from dralloc.scheduler.state.pod_resources import resources_of
 from dralloc.testing.builders import (
     allocation,
     alternative,
@@ -110,6 +111,13 @@ def test_placements(case: PlacementCase) -> None:
     assert isinstance(decision, Placement), decision
     new = [f"{each.request} {each.device}" for found in decision.new.values() for each in found.devices]
     assert (decision.node, tuple(new), tuple(decision.held)) == (case.node, case.new, case.held)
+
+
+def test_a_placement_tells_what_the_pod_uses_of_its_node() -> None:
+    the_pod = seen(our_pod("p", requests={"cpu": "2"}))
+    decision = decide(cluster({"a": ()}), the_pod)
+    assert isinstance(decision, Placement)
+    assert decision.commit(str).needs == resources_of(the_pod.spec)
 
 
 def test_shares_get_their_ids_and_the_time_when_a_placement_is_committed() -> None:

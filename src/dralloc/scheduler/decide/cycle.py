@@ -235,6 +235,7 @@ class Cycle:
             allocated_at=now if self._features.binding_conditions else None,
             volumes=attempt.rules.volume_plan(choice.node) if attempt.rules is not None else None,
             extended=extended,
+            needs=attempt.table.judge.needs_on(choice.node),
         )
 
     def _refuse(self, attempt: SchedulingAttempt, unusable: tuple[ResourceClaim, ...]) -> Rejection | DecisionFailure:

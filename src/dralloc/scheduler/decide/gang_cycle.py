@@ -56,6 +56,7 @@ from dralloc.scheduler.state.cluster_events import (
 )
 from dralloc.scheduler.state.node_state import NodeState
 from dralloc.scheduler.state.placed_pods import pod_key
+from dralloc.scheduler.state.pod_resources import PodResources
 from dralloc.scheduler.state.volume_state import VolumePlan
 
 GANG_SCHEDULING = "GangScheduling"
@@ -71,6 +72,7 @@ class AssumingView(ClusterView, Protocol):
         allocations: Mapping[ClaimId, AllocationResult],
         volumes: VolumePlan | None = None,
         extended: ExtendedClaim | None = None,
+        needs: PodResources | None = None,
     ) -> None: ...
 
     def forget(self, pod: Pod, claims: Sequence[ClaimId]) -> object: ...
@@ -231,7 +233,9 @@ class GangCycle:
 
     def _assume(self, pod: Pod, placement: Placement, tried: _Tried) -> None:
         committed = placement.commit(self._new_share_id)
-        self._view.assume(pod, committed.node, committed.allocations, committed.volumes, committed.extended)
+        self._view.assume(
+            pod, committed.node, committed.allocations, committed.volumes, committed.extended, committed.needs
+        )
         tried.placed.append((pod, committed))
 
     def _forget(self, tried: _Tried) -> None:

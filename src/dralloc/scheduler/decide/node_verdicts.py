@@ -20,6 +20,7 @@ from dralloc.scheduler.decide.placement_rules import PlacementRules
 from dralloc.scheduler.decide.placement_strategy import NodeScorer, Scoring
 from dralloc.scheduler.decide.pod_requirements import HeldClaim, PodRequirements
 from dralloc.scheduler.state.node_state import NodeOffer, NodeState
+from dralloc.scheduler.state.pod_resources import PodResources
 from dralloc.snapshot.cluster import Snapshot
 
 
@@ -159,6 +160,10 @@ class NodeJudge:
     def devices_on(self, node: NodeState) -> DeviceJudge | None:
         """The judge of what the node's devices must serve; None if it is nothing."""
         return self._supply_on(node.offer).devices
+
+    def needs_on(self, node: NodeState) -> PodResources:
+        """What the pod uses of the node itself."""
+        return self._supply_on(node.offer).resources
 
     def _supply_on(self, offer: NodeOffer) -> NodeSupply:
         return self._supply if self._extended is None else self._extended.on(offer)

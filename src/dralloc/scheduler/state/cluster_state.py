@@ -158,10 +158,12 @@ class ClusterState:
         allocations: Mapping[ClaimId, AllocationResult],
         volumes: VolumePlan | None = None,
         extended: AssumedClaim | None = None,
+        needs: PodResources | None = None,
     ) -> None:
         """Counts the decision from now on: the pod is on the node and uses these claims with these allocations.
 
-        `extended` is the claim of the pod's extended resources, which is not stored yet.
+        `extended` is the claim of the pod's extended resources, which is not stored yet; `needs`, if they are known, what the pod
+        uses of the node itself: pods that are alike then share them.
         """
         if extended is not None:
             self.claims.expect(extended.claim)
@@ -171,7 +173,7 @@ class ClusterState:
             group = self._group_that_shares(pod, claim_id)
             tracked.assume(pod, allocation, for_workloads=self._for_workloads, group=group)
             self._count_devices(claim_id, tracked.effective)
-        placed = PlacedPod(pod, node, _needs(pod, extended), tuple(allocations), is_assumed=True)
+        placed = PlacedPod(pod, node, needs or _needs(pod, extended), tuple(allocations), is_assumed=True)
         self.living.add(pod.metadata.uid)
         self._place(pod_key(pod), placed)
         self.pod_topology.put(pod, node)
