@@ -131,7 +131,7 @@ class ApiCalls:
     ) -> Object:
         path = resource.path(namespace=namespace or _namespace_of(item))
         response = await send_request(
-            self._transport, "POST", path, self._managed(), body=_body(resource, item), headers=JSON
+            self._transport, "POST", path, self._options, body=_body(resource, item), headers=JSON
         )
         return _readable(resource.decode_change, response.body, resource)
 
@@ -141,7 +141,7 @@ class ApiCalls:
         """Replaces the object; raises Conflict if it changed since it was read."""
         path = resource.path(namespace=_namespace_of(item), name=_name_of(item), subresource=subresource)
         response = await send_request(
-            self._transport, "PUT", path, self._managed(), body=_body(resource, item), headers=JSON
+            self._transport, "PUT", path, self._options, body=_body(resource, item), headers=JSON
         )
         return _readable(resource.decode_change, response.body, resource)
 
@@ -157,7 +157,7 @@ class ApiCalls:
         path = resource.path(namespace=key.namespace, name=key.name, subresource=subresource)
         headers = {"Content-Type": type.value}
         response = await send_request(
-            self._transport, "PATCH", path, self._managed(), body=encode(patch), headers=headers
+            self._transport, "PATCH", path, self._options, body=encode(patch), headers=headers
         )
         return _readable(resource.decode_change, response.body, resource)
 
@@ -173,7 +173,7 @@ class ApiCalls:
         body = merge_protobuf(found.body, msgspec.json.decode(encode(patch)))
         target = resource.path(namespace=key.namespace, name=key.name, subresource=subresource)
         headers = {"Content-Type": PROTOBUF, "Accept": JSON["Content-Type"]}
-        response = await send_request(self._transport, "PUT", target, self._managed(), body=body, headers=headers)
+        response = await send_request(self._transport, "PUT", target, self._options, body=body, headers=headers)
         return _readable(resource.decode_change, response.body, resource)
 
     async def apply(
@@ -191,7 +191,7 @@ class ApiCalls:
         Applied objects are usually written by people, so unknown fields are rejected by default. `manager` is the field manager
         for calls that have none.
         """
-        query = {"fieldValidation": "Strict"} | self._managed() | ({"force": "true"} if force else {})
+        query = {"fieldValidation": "Strict"} | self._options | ({"force": "true"} if force else {})
         query |= _filled(fieldManager=manager)
         path = resource.path(namespace=key.namespace, name=key.name, subresource=subresource)
         headers = {"Content-Type": PatchType.APPLY.value}
@@ -288,9 +288,6 @@ class ApiCalls:
 
     async def close(self) -> None:
         await self._transport.close()
-
-    def _managed(self) -> dict[str, str]:
-        return dict(self._options)
 
 
 def _read_event(line: bytes, resource: TypedResource[Object]) -> WatchEvent[Object]:
