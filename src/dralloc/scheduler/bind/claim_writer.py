@@ -8,7 +8,7 @@ conflict: those that arrive during a write are written together by the next.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -18,7 +18,7 @@ from dralloc.api.resource_v1 import AllocationResult, ResourceClaim
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.claim_patches import CLAIMS, patch_claim, patch_claim_status
 from dralloc.client.transport import TransportError
-from dralloc.client.typed_resource import ObjectKey, key_of
+from dralloc.client.typed_resource import key_of
 from dralloc.devices.deallocation import DEALLOCATED
 from dralloc.devices.identity import ClaimId
 from dralloc.primitives.errors import Conflict, NotFound
@@ -90,7 +90,9 @@ class ClaimWriter:
                 return False
             if any(reference.uid != pod_uid for reference in stored.status.reserved_for):
                 return False
-            if stored.status.allocation is None or await self._write_status(stored, DEALLOCATED):
+            if stored.status.allocation is None:
+                return True
+            if await self._send(stored, patch_claim_status(self._calls, stored, DEALLOCATED)):
                 return True
         return False
 
@@ -114,7 +116,7 @@ class ClaimWriter:
             # Consumers that are assumed and not written yet stay.
             left = tuple(reference for reference in wanted.status.reserved_for if reference.uid not in removed)
             status = {"reservedFor": left or None} if left or is_used else DEALLOCATED
-            if await self._write_status(stored, status):
+            if await self._send(stored, patch_claim_status(self._calls, stored, status)):
                 return
         raise Collision(f"claim {claim_id} was not released in {ATTEMPTS_MAX} attempts")
 
@@ -162,7 +164,8 @@ class ClaimWriter:
             wanted = self._cluster.find_claim(claim_id)
             if stored is None or wanted is None or wanted is stored:
                 return frozenset(added)
-            if await self._write_status(stored, _status(stored, wanted), finalizers):
+            status = _status(stored, wanted)
+            if await self._send(stored, patch_claim_status(self._calls, stored, status, finalizers=finalizers)):
                 added |= _consumers(wanted) - _consumers(stored)
                 if finalizers is None or self._is_protected(claim_id):
                     return frozenset(added)
@@ -177,18 +180,12 @@ class ClaimWriter:
         stored = self._cluster.claims.stored(claim_id)
         return stored is None or stored.status.allocation is None or _missing_finalizers(stored) is None
 
-    async def _write_status(
-        self, stored: ResourceClaim, status: Mapping[str, Any], finalizers: Sequence[str] | None = None
-    ) -> bool:
-        return await self._send(stored, patch_claim_status(self._calls, stored, status, finalizers=finalizers))
-
     async def _send(self, stored: ResourceClaim, patch: Awaitable[ResourceClaim]) -> bool:
         """Writes the claim if its revision is the known one; otherwise reads the claim again and returns False."""
-        key = key_of(stored)
         try:
             written = await patch
         except (Conflict, TransportError) as error:
-            await self._read_again(stored, key, error)
+            await self._read_again(stored, error)
             return False
         except NotFound:
             self._report(self._cluster.claim_changed(stored, None))
@@ -196,9 +193,9 @@ class ClaimWriter:
         self._report(self._cluster.claims.written(written))
         return True
 
-    async def _read_again(self, stored: ResourceClaim, key: ObjectKey, error: Exception) -> None:
+    async def _read_again(self, stored: ResourceClaim, error: Exception) -> None:
         try:
-            fresh = await self._calls.get(CLAIMS, key)
+            fresh = await self._calls.get(CLAIMS, key_of(stored))
         except NotFound:
             self._report(self._cluster.claim_changed(stored, None))
             return
