@@ -62,7 +62,7 @@ def counted_results(claim: ResourceClaim) -> tuple[DeviceRequestAllocationResult
     """The claim's results that occupy a device. Admin access occupies nothing."""
     allocation = claim.status.allocation
     results = allocation.devices.results if allocation is not None else ()
-    return tuple(result for result in results if not result.admin_access)
+    return tuple([result for result in results if not result.admin_access])
 
 
 def devices_used(claim: ResourceClaim) -> set[DeviceId]:
