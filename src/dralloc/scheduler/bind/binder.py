@@ -32,7 +32,7 @@ from dralloc.client.claim_patches import CLAIMS
 from dralloc.client.known_resources import resource_for
 from dralloc.client.status_errors import succeeded
 from dralloc.client.transport import TransportError
-from dralloc.client.typed_resource import ObjectKey, key_of
+from dralloc.client.typed_resource import key_of
 from dralloc.devices.identity import ClaimId
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import ApiError, Conflict, FailedDependency, NotFound
@@ -318,20 +318,19 @@ class Binder:
     # --- The pod ----------------------------------------------------------------------------------------------------
 
     async def _bind_pod(self, pod: Pod, node: str, held: HeldWrite | None) -> BindingOutcome:
-        key = key_of(pod)
         try:
             if held is None:
-                await self._calls.post(PODS, key, "binding", _binding(pod, node))
+                await self._calls.post(PODS, key_of(pod), "binding", _binding(pod, node))
             else:
                 succeeded(await held.answer())
         except (Conflict, NotFound, TransportError) as error:
-            return await self._read_outcome(pod, key, node, error)
+            return await self._read_outcome(pod, node, error)
         return Bound()
 
-    async def _read_outcome(self, pod: Pod, key: ObjectKey, node: str, error: Exception) -> BindingOutcome:
+    async def _read_outcome(self, pod: Pod, node: str, error: Exception) -> BindingOutcome:
         """Reads the pod: the response may have been lost, or another client bound or deleted the pod."""
         try:
-            found = await self._calls.get(PODS, key)
+            found = await self._calls.get(PODS, key_of(pod))
         except NotFound:
             return PodGone()
         if found.metadata.uid != pod.metadata.uid:

@@ -80,9 +80,6 @@ class ClaimTable:
             return self._remove(before)
         claim_id = ClaimId.of(after)
         tracked = self._claims.get(claim_id)
-        if tracked is not None and tracked.stored is after:
-            # The watch shows what was known from the answer to the write.
-            return ()
         if tracked is not None and not tracked.is_same(after):
             return (*self._remove(tracked.stored), *self.changed(None, after))
         if tracked is None:
@@ -129,6 +126,9 @@ class ClaimTable:
         return 0 < revision_of(response) <= self._listed_at
 
     def _take_newer(self, claim_id: ClaimId, tracked: TrackedClaim, after: ResourceClaim) -> Events:
+        if after is tracked.stored:
+            # The watch and the answer to a write show the same.
+            return ()
         return self._update(claim_id, tracked, after) if revision_of(after) > revision_of(tracked.stored) else ()
 
     def _update(self, claim_id: ClaimId, tracked: TrackedClaim, after: ResourceClaim) -> Events:
