@@ -304,6 +304,8 @@ class VerdictTable:
 
     def _look_further(self) -> None:
         """Judge unseen nodes until enough fit, and a few more."""
+        if not self._unseen:
+            return
         wanted = self._enough()
         extra = self._effort.extra
         while self._unseen:
