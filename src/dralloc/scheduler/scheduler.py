@@ -209,7 +209,7 @@ class Scheduler:
                 self._queue.discard(queue_key(before))
             else:
                 self._gangs.leave(group)
-            self._binder.notify(pod_changed(pod_key(before)))
+            self._binder.notify((pod_changed(pod_key(before)),))
             if self._sharing is not None:
                 self._sharing.forget(queue_key(before))
             self._report.removed(before)
@@ -235,9 +235,9 @@ class Scheduler:
     def _wake(self, events: Collection[ClusterEvent]) -> None:
         if not events:
             return
+        self._binder.notify(events)
         now_s = self._time_s()
         for event in events:
-            self._binder.notify(event)
             woken = self._queue.wake(event, now_s=now_s)
             if woken:
                 self.counters.incoming.add("backoff", event.kind, amount=woken)

@@ -110,12 +110,13 @@ class Binder:
         self._reporter = reporter
         self._readiness = DeviceReadiness(cluster, slots, clock, reporter)
 
-    def notify(self, event: ClusterEvent) -> None:
-        """Wakes the pods that wait for binding conditions of the claim that the event is about, or for volumes."""
-        if self._volume_writer.waiting:
-            self._volume_writer.notify(event)
-        if self._readiness.awaited:
-            self._readiness.notify(event)
+    def notify(self, events: Iterable[ClusterEvent]) -> None:
+        """Wakes the pods that wait for binding conditions of the claims that the events are about, or for volumes."""
+        for event in events:
+            if self._volume_writer.waiting:
+                self._volume_writer.notify(event)
+            if self._readiness.awaited:
+                self._readiness.notify(event)
 
     async def bind(self, pod: Pod, place: CommittedPlacement) -> BindingOutcome:
         """Writes a decision that the cluster state has assumed."""
