@@ -21,7 +21,7 @@ from dralloc.apiserver.http.messages import HttpResponse
 from dralloc.apiserver.objects import write_batches, write_guards
 from dralloc.apiserver.objects.claim_use_guard import ClaimUseGuard
 from dralloc.apiserver.objects.store_view import StoreView
-from dralloc.client.claim_patches import patch_claim_status
+from dralloc.client.claim_patches import patch_claim
 from dralloc.controllers import shared_informers
 from dralloc.controllers.jobs import controller as jobs
 from dralloc.controllers.jobs.plan_claims import SHARED_CLAIMS
@@ -165,7 +165,7 @@ def test_workloads_that_are_compared_by_uid(monkeypatch: pytest.MonkeyPatch) -> 
     async def release(self: jobs.JobController, claims: Iterable[ResourceClaim], key: jobs.JobKey) -> None:
         for claim in claims:
             kept = tuple(consumer for consumer in claim.status.reserved_for if consumer.uid != key.uid)
-            await patch_claim_status(self._calls, claim, {"reservedFor": kept or None})
+            await patch_claim(self._calls, claim, status={"reservedFor": kept or None})
 
     assert run_virtual(wrong_reference()) == ""
     indices = {**shared_informers._INDICES[jobs.CLAIMS], "workload": workloads_of}

@@ -12,7 +12,7 @@ from dralloc.api.pod_claims import CLAIM_FINALIZER, claims_of, controller_of, is
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.api.scheduling_v1beta1 import PodGroup
-from dralloc.client.claim_patches import patch_claim, patch_claim_status
+from dralloc.client.claim_patches import patch_claim
 from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey, key_of
@@ -230,9 +230,9 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
     async def apply(self, action: ClaimAction) -> None:
         match action:
             case RemoveConsumers(claim, kept):
-                self._claims.keep(await patch_claim_status(self._calls, claim, {"reservedFor": kept or None}))
+                self._claims.keep(await patch_claim(self._calls, claim, status={"reservedFor": kept or None}))
             case Deallocate(claim):
-                claim = await patch_claim_status(self._calls, claim, DEALLOCATED)
+                claim = await patch_claim(self._calls, claim, status=DEALLOCATED)
                 self._claims.keep(claim)
                 await self._remove_finalizer(claim)
             case RemoveFinalizer(claim):
@@ -246,7 +246,7 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
         """Fails with a conflict if the claim was allocated again since the previous write."""
         kept = [finalizer for finalizer in claim.metadata.finalizers if finalizer != CLAIM_FINALIZER]
         try:
-            self._claims.keep(await patch_claim(self._calls, claim, {"metadata": {"finalizers": kept}}))
+            self._claims.keep(await patch_claim(self._calls, claim, finalizers=kept))
         except NotFound:
             return
 

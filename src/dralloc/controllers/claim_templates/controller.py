@@ -16,7 +16,7 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.api.unstructured_object import UnstructuredObject
-from dralloc.client.claim_patches import patch_claim_status
+from dralloc.client.claim_patches import patch_claim
 from dralloc.client.event_recorder import Report, reference_to
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey, key_of
@@ -279,7 +279,7 @@ class ClaimTemplatesController(Controller[Key, ClaimAction]):
                 if listed == claim.status.reserved_for:
                     self._claims.keep(claim)
                 else:
-                    self._claims.keep(await patch_claim_status(self._calls, claim, {"reservedFor": listed}))
+                    self._claims.keep(await patch_claim(self._calls, claim, status={"reservedFor": listed}))
 
     def _report(self, owner: ApiObject, message: str, reason: str = "FailedResourceClaimCreation") -> None:
         if self._reported.get(owner.metadata.uid) == message:

@@ -14,7 +14,7 @@ from dralloc.api.pod_claims import controller_of
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.api.unstructured_object import UnstructuredObject
-from dralloc.client.claim_patches import patch_claim_status
+from dralloc.client.claim_patches import patch_claim
 from dralloc.client.event_recorder import Report, reference_to
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey, key_of, version_of
@@ -319,7 +319,7 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
         _, released = key.workload
         for claim in claims:
             kept = tuple(consumer for consumer in claim.status.reserved_for if consumer != released)
-            await patch_claim_status(self._calls, claim, {"reservedFor": kept or None})
+            await patch_claim(self._calls, claim, status={"reservedFor": kept or None})
 
     def _report(self, job: ApiObject, reason: str, message: str, *, kind: str = "Warning") -> None:
         """Record an event for the job, unless the last one with this reason was the same."""

@@ -16,7 +16,7 @@ from dralloc.api.dralloc_v1 import ALLOCATION_FINALIZER
 from dralloc.api.pod_claims import CLAIM_FINALIZER, is_pod
 from dralloc.api.resource_v1 import AllocationResult, ResourceClaim
 from dralloc.client.api_calls import ApiCalls
-from dralloc.client.claim_patches import CLAIMS, patch_claim, patch_claim_status
+from dralloc.client.claim_patches import CLAIMS, patch_claim
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import key_of
 from dralloc.devices.deallocation import DEALLOCATED
@@ -92,7 +92,7 @@ class ClaimWriter:
                 return False
             if stored.status.allocation is None:
                 return True
-            if await self._send(stored, patch_claim_status(self._calls, stored, DEALLOCATED)):
+            if await self._send(stored, patch_claim(self._calls, stored, status=DEALLOCATED)):
                 return True
         return False
 
@@ -116,7 +116,7 @@ class ClaimWriter:
             # Consumers that are assumed and not written yet stay.
             left = tuple(reference for reference in wanted.status.reserved_for if reference.uid not in removed)
             status = {"reservedFor": left or None} if left or is_used else DEALLOCATED
-            if await self._send(stored, patch_claim_status(self._calls, stored, status)):
+            if await self._send(stored, patch_claim(self._calls, stored, status=status)):
                 return
         raise Collision(f"claim {claim_id} was not released in {ATTEMPTS_MAX} attempts")
 
@@ -156,7 +156,7 @@ class ClaimWriter:
                 return frozenset(added)
             finalizers = _missing_finalizers(stored)
             if finalizers is not None and not await self._protects_with_allocation(stored):
-                patch = patch_claim(self._calls, stored, {"metadata": {"finalizers": finalizers}})
+                patch = patch_claim(self._calls, stored, finalizers=finalizers)
                 if not await self._send(stored, patch):
                     continue
                 stored, finalizers = self._cluster.claims.stored(claim_id), None
@@ -165,7 +165,7 @@ class ClaimWriter:
             if stored is None or wanted is None or wanted is stored:
                 return frozenset(added)
             status = _status(stored, wanted)
-            if await self._send(stored, patch_claim_status(self._calls, stored, status, finalizers=finalizers)):
+            if await self._send(stored, patch_claim(self._calls, stored, status=status, finalizers=finalizers)):
                 added |= _consumers(wanted) - _consumers(stored)
                 if finalizers is None or self._is_protected(claim_id):
                     return frozenset(added)

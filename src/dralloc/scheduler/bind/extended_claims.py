@@ -14,7 +14,7 @@ from dralloc.api.pod_claims import CLAIM_FINALIZER
 from dralloc.api.pod_v1 import Pod, PodExtendedResourceClaimStatus
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.api_calls import ApiCalls
-from dralloc.client.claim_patches import CLAIMS, patch_claim, patch_claim_status
+from dralloc.client.claim_patches import CLAIMS, patch_claim
 from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import ObjectKey, key_of
@@ -97,10 +97,10 @@ class ExtendedClaimWriter:
 
     async def _delete(self, claim: ResourceClaim) -> None:
         if claim.status.allocation is not None or claim.status.reserved_for:
-            claim = await patch_claim_status(self._calls, claim, DEALLOCATED)
+            claim = await patch_claim(self._calls, claim, status=DEALLOCATED)
         if CLAIM_FINALIZER in claim.metadata.finalizers:
             left = tuple(each for each in claim.metadata.finalizers if each != CLAIM_FINALIZER)
-            claim = await patch_claim(self._calls, claim, {"metadata": {"finalizers": left or None}})
+            claim = await patch_claim(self._calls, claim, finalizers=left)
         await self._calls.delete_unchanged(CLAIMS, claim)
 
     async def undo(self, claim_id: ClaimId, pod: Pod) -> None:
