@@ -8,6 +8,7 @@ import pytest
 
 from dralloc.driver_kit.answer_rules import check_devices, check_info
 from dralloc.driver_kit.caller import AnsweredClaim, AnsweredDevice, PluginInfo
+from dralloc.driver_kit.check_runner import FINDINGS_MAX, first_findings
 from dralloc.driver_kit.findings import Finding, Remark, Violation
 from dralloc.testing.builders import DRIVER, allocation, claim, held, request
 
@@ -63,3 +64,22 @@ def answered(*devices: str) -> AnsweredClaim:
 def test_check_devices(answer: AnsweredClaim, want: list[type[Finding]]) -> None:
     asked = claim("c", request(), allocation=allocation(held("gpu-0"), held("gpu-1")))
     assert [type(finding) for finding in check_devices(asked, answer, DRIVER, with_shares=True)] == want
+
+
+@pytest.mark.parametrize(
+    ("found", "last"),
+    [
+        ([Violation("v")] * 3, Violation("v")),
+        ([Remark("r")] * 20 + [Violation("v")], Violation("… and 1 more")),
+        ([Violation("v")] + [Remark("r")] * 100_000, Remark("… and 99981 more")),
+    ],
+)
+def test_a_driver_that_breaks_a_rule_for_each_of_many_devices_is_told_so_in_few_lines(
+    found: list[Finding], last: Finding
+) -> None:
+    first = first_findings(found)
+    assert (len(first) <= FINDINGS_MAX + 1, first[-1]) == (True, last)
+
+
+def test_no_finding_is_no_finding() -> None:
+    assert first_findings(()) == ()

@@ -47,7 +47,7 @@ from dralloc.simulator.virtual_time import VirtualClock
 from dralloc.testing.builders import allocation, claim, held, request, resource_slice, taint_rule
 from tests.support.api_server import TOKEN
 from tests.support.deployed_roles import CONTROLLERS, SCHEDULER, granted, manifests
-from tests.support.extensions import WithoutExtensions
+from tests.support.extensions import LaterRelease
 from tests.support.node_cluster import replace_uid
 from tests.support.rights import (
     GuardedApplication,
@@ -113,8 +113,8 @@ async def world() -> AsyncIterator[World]:
         components = await stack.enter_async_context(Components())
         leases = PoolLeaseSettings(namespace="dralloc-system", identity="scheduler-1")
         settings = SchedulerSettings(names=frozenset({NAME}), gates=gates, pool_leases=leases)
-        # The roles are for all servers, and those without our extensions need more writes.
-        of_scheduler, of_controllers = (WithoutExtensions(made.transport_of(user)) for user in (SCHEDULER, CONTROLLERS))
+        # The roles are for all servers: without our extensions, more writes are needed, and later releases get patches.
+        of_scheduler, of_controllers = (LaterRelease(made.transport_of(user)) for user in (SCHEDULER, CONTROLLERS))
         scheduler = SchedulerLoop(of_scheduler, clock=clock, settings=settings)
         controllers = ControllerSet(of_controllers, clock=clock, gates=gates)
         fleet = FleetSettings(profile=load_profile("gpu"), profile_name="gpu", count=2, prefix="node")

@@ -10,7 +10,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from dralloc.cli.options import ServedKubeconfig
-from dralloc.cli.output import fail, say
+from dralloc.cli.output import fail, in_words, say
 
 ResultT = TypeVar("ResultT")
 DataDir = Annotated[Path, typer.Option(help="The data directory of the server.")]
@@ -80,7 +80,11 @@ def tokens(data_dir: DataDir = Path("~/.dralloc")) -> None:
     from dralloc.apiserver.objects.service_account_tokens import LIFETIME_MAX
 
     directory = _existing(data_dir)
-    key = SigningKeys(directory / "service-accounts", retain=LIFETIME_MAX).rotate(datetime.now(UTC))
+    keys = directory / "service-accounts"
+    try:
+        key = SigningKeys(keys, retain=LIFETIME_MAX).rotate(datetime.now(UTC))
+    except OSError as error:
+        fail(f"cannot write a key to {keys}: {in_words(error)}")
     say(f"tokens are signed with the new key {key.id}")
 
 

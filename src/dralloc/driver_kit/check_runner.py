@@ -12,11 +12,13 @@ from dralloc.driver_kit.check import Check, CheckResult
 from dralloc.driver_kit.claim_maker import CannotAllocate
 from dralloc.driver_kit.driver_process import CommandFailed
 from dralloc.driver_kit.driver_under_test import LOOK_AGAIN_S, DriverNotFound, DriverUnderTest
-from dralloc.driver_kit.findings import Finding, NotApplicable, NotTestable, Skip, Violation
+from dralloc.driver_kit.findings import Finding, NotApplicable, NotTestable, Remark, Skip, Violation
 from dralloc.driver_kit.slice_rules import are_complete
 from dralloc.primitives.errors import ApiError
 
 END_S: Final = 0.5
+# Of one check: a driver that answers with thousands of devices breaks the same rule for each.
+FINDINGS_MAX: Final = 20
 
 
 async def run_checks(subject: DriverUnderTest, checks: Sequence[Check]) -> AsyncIterator[CheckResult]:
@@ -48,7 +50,7 @@ async def _run(check: Check, subject: DriverUnderTest) -> CheckResult:
     skipped = ""
     try:
         async with asyncio.timeout(subject.patience.check_s):
-            findings = tuple(await check.run(subject))
+            findings = first_findings(tuple(await check.run(subject)))
     except Skip as reason:
         skip, skipped = reason, str(reason)
     except TimeoutError:
@@ -95,3 +97,12 @@ async def _clean_up(subject: DriverUnderTest) -> tuple[Finding, ...]:
     except Skip:
         return ended
     return ended
+
+
+def first_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """The first findings of a check, and how many there are besides."""
+    left = findings[FINDINGS_MAX:]
+    if not left:
+        return tuple(findings)
+    kind = Violation if any(isinstance(each, Violation) for each in left) else Remark
+    return (*findings[:FINDINGS_MAX], kind(f"… and {len(left)} more"))

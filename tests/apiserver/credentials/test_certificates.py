@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 
 from dralloc.apiserver.credentials.certificates import (
     AUTHORITY_LIFETIME,
@@ -73,6 +74,27 @@ def test_a_certificate_that_is_not_valid_yet_is_replaced(tmp_path: Path) -> None
     rotate_server_certificate(tmp_path, NOW + timedelta(days=10))
     ensure_certificates(tmp_path, [], NOW)
     assert certificates(files)[1].not_valid_before_utc <= NOW
+
+
+@pytest.mark.parametrize("name", ["server", "kubelet-client"])
+@pytest.mark.parametrize("damage", ["empty", "half", "of another certificate"])
+def test_a_certificate_whose_key_does_not_fit_is_replaced(tmp_path: Path, name: str, damage: str) -> None:
+    """As after a renewal that ended between its two files."""
+    files = ensure_certificates(tmp_path, [], NOW)
+    key, certificate = tmp_path / f"{name}.key", tmp_path / f"{name}.crt"
+    before, authority = certificate.read_bytes(), files.authority_pem
+    other = "kubelet-client" if name == "server" else "server"
+    texts = {
+        "empty": b"",
+        "half": key.read_bytes()[:100],
+        "of another certificate": (tmp_path / f"{other}.key").read_bytes(),
+    }
+    key.write_bytes(texts[damage])
+    ensure_certificates(tmp_path, [], NOW)
+    made = x509.load_pem_x509_certificate(certificate.read_bytes())
+    private = serialization.load_pem_private_key(key.read_bytes(), password=None)
+    assert (made.public_key(), certificate.read_bytes() != before) == (private.public_key(), True)
+    assert files.authority_pem == authority
 
 
 def test_an_authority_that_is_not_valid_yet_is_reported(tmp_path: Path) -> None:

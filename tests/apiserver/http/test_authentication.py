@@ -136,6 +136,18 @@ def test_the_administrator_token_is_created_once(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "data" / "admin.token").stat().st_mode) == 0o600
 
 
+@pytest.mark.parametrize("content", [b"", b"\n", b" \t\n", b"one\ntwo", b"one two", b"\xff\xfe", "ä".encode()])
+def test_a_token_file_that_was_cut_off_or_edited_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "admin.token").write_bytes(content)
+    with pytest.raises(BadTokenFile, match=r"admin\.token.*delete the file"):
+        administrator_token(tmp_path)
+
+
+@pytest.mark.parametrize("header", [b"Bearer ", b"Bearer", b"bearer \t ", b""])
+def test_a_header_without_a_token_is_nobody(header: bytes) -> None:
+    assert Authenticator({"": ADMINISTRATOR}).user_of(header) is None
+
+
 def test_a_flood_of_wrong_tokens_delays_no_token_that_was_right_before() -> None:
     class Verifier:
         def __init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +186,22 @@ def test_forged_tokens_are_refused() -> None:
             assert await here.holds(token)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("server", ["the same", "started again"])
+def test_a_key_that_a_clock_ahead_has_made_is_replaced(tmp_path: Path, server: str) -> None:
+    """Its tokens hold: they were issued. It would sign for years, also after a rotation."""
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    keys = SigningKeys(tmp_path, retain=LIFETIME_MAX)
+    ahead = keys.current(now + timedelta(days=3650))
+    if server == "started again":
+        keys = SigningKeys(tmp_path, retain=LIFETIME_MAX)
+    signs = keys.current(now)
+    assert signs.id != ahead.id
+    assert keys.find(ahead.id) is not None
+    rotated = keys.rotate(now + timedelta(hours=1))
+    assert keys.current(now + timedelta(hours=1)).id == rotated.id
+    assert keys.current(now + timedelta(hours=2)).id == rotated.id
 
 
 def test_keys_rotate_and_old_tokens_hold_until_they_expire(tmp_path: Path) -> None:

@@ -204,7 +204,8 @@ def _client_still_good(files: TlsFiles, now: datetime) -> bool:
     except ValueError:
         return False
     is_current = certificate.not_valid_before_utc <= now and certificate.not_valid_after_utc - now > RENEW_BEFORE
-    return is_current and any(_is_signed_by(certificate, authority) for authority in _authorities(files))
+    is_usable = is_current and _has_key(certificate, files.client_key)
+    return is_usable and any(_is_signed_by(certificate, authority) for authority in _authorities(files))
 
 
 def load_authority(directory: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
@@ -286,10 +287,19 @@ def _still_good(files: TlsFiles, names: Sequence[str], now: datetime) -> bool:
     except (ValueError, x509.ExtensionNotFound):
         return False
     signer = next((authority for authority in _authorities(files) if _is_signed_by(certificate, authority)), None)
-    if signer is None or certificate.not_valid_before_utc > now:
+    if signer is None or certificate.not_valid_before_utc > now or not _has_key(certificate, files.key):
         return False
     end = min(certificate.not_valid_after_utc, signer.not_valid_after_utc)
     return {_general_name(name) for name in names} <= set(covered) and end - now > RENEW_BEFORE
+
+
+def _has_key(certificate: x509.Certificate, path: Path) -> bool:
+    """False for the key of another certificate, as after a renewal that was interrupted, and for a damaged one."""
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+    except (OSError, ValueError, TypeError):
+        return False
+    return key.public_key() == certificate.public_key()
 
 
 def _general_name(name: str) -> x509.GeneralName:

@@ -22,6 +22,9 @@ def write_private(path: Path, text: str, *, like: os.stat_result | None = None) 
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
+            # Otherwise a power failure after the replacement can leave an empty file.
+            file.flush()
+            os.fsync(descriptor)
             if like is not None:
                 os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
             if like is not None and os.geteuid() == 0:

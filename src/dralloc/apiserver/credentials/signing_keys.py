@@ -25,6 +25,8 @@ ALGORITHM: Final = "ES256"
 _KEY_ID: Final = re.compile(r"[0-9a-f]{32}")
 # A signing key is replaced after this time.
 ROTATE_AFTER: Final = timedelta(days=30)
+# By so much the clocks of servers with a common directory may differ.
+SKEW: Final = timedelta(minutes=5)
 
 _logger = logging.getLogger(__name__)
 
@@ -56,9 +58,13 @@ class SigningKeys:
         self._keys: dict[str, SigningKey] = {}
 
     def current(self, now: datetime) -> SigningKey:
-        """The key that signs now; made if there is none or the newest one is old."""
+        """The key that signs now; made if there is none or the newest one is old.
+
+        A key that a clock which was ahead has made only verifies: it would sign, and could not be replaced, until that time.
+        """
         self._read()
-        newest = max(self._keys.values(), key=lambda key: key.created, default=None)
+        made = (key for key in self._keys.values() if key.created <= now + SKEW)
+        newest = max(made, key=lambda key: key.created, default=None)
         if newest is None or now - newest.created > ROTATE_AFTER:
             newest = self.rotate(now)
         return newest
@@ -66,7 +72,7 @@ class SigningKeys:
     def rotate(self, now: datetime) -> SigningKey:
         """A new key that signs from now on. Keys whose tokens have all expired are removed."""
         self._read()
-        newest = max((key.created for key in self._keys.values()), default=None)
+        newest = max((key.created for key in self._keys.values() if key.created <= now + SKEW), default=None)
         if newest is not None:
             for key in [key for key in self._keys.values() if key.created < newest and newest + self._retain < now]:
                 self._remove(key)

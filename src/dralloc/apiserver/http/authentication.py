@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import logging
 import os
+import re
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,7 @@ KNOWN_MAX: Final = 1024
 TOKEN_LENGTH_MAX: Final = 16 * 1024
 # A changed token file counts after at most this time.
 FILE_CHECK_S: Final = 1.0
+_TOKEN: Final = re.compile(rb"[!-~]+")
 
 _logger = logging.getLogger(__name__)
 
@@ -192,15 +194,20 @@ def administrator_token(directory: Path) -> str:
 
 
 def kept_token(path: Path) -> str:
-    """The token in the file, which is created with a random one if it does not exist."""
+    """The token in the file, which is created with a random one if it does not exist. Raises BadTokenFile."""
     if not path.exists():
         write_private(path, secrets.token_urlsafe(32))
-    return path.read_text().strip()
+    token = path.read_bytes().strip()
+    if not _TOKEN.fullmatch(token):
+        # A write that a full disk or a power failure cut off leaves an empty file, and no token must not be one.
+        raise BadTokenFile(f"{path} has no token, or more than one: delete the file for a new token")
+    return token.decode("ascii")
 
 
 def _bearer(authorization: bytes) -> str | None:
     """The token of an `Authorization: Bearer` header."""
-    return authorization[7:].strip().decode("latin-1") if authorization[:7].lower() == b"bearer " else None
+    token = authorization[7:].strip().decode("latin-1") if authorization[:7].lower() == b"bearer " else ""
+    return token or None
 
 
 def _state_of(path: Path) -> tuple[int, int, int] | None:

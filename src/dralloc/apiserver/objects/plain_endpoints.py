@@ -62,7 +62,7 @@ class PlainEndpoints:
         return self._description.plain(request, path)
 
     def _store_failure(self) -> str:
-        """Why the server must be started again; empty if it need not. A full disk is no reason: reads and deletions go on."""
+        """Why the server must be started again; empty if it need not. A full disk is no reason: reads go on, and writes do when there is room."""
         failure = self._store.failure
         return f"start the server again: {failure}" if failure is not None else ""
 
