@@ -287,10 +287,13 @@ class EtcdStore(Store):
             raise StoreClosed
         while not self._is_certain():
             # All calls wait for one attempt, and share its failure: one after the other, they would wait for each other's timeouts.
-            if self._settling is None or self._settling.done():
-                self._settling = asyncio.create_task(self._settle_once())
-                self._settling.add_done_callback(_retrieve)
-            await asyncio.shield(self._settling)
+            settling = self._settling
+            if settling is None or settling.done():
+                settling = self._settling = asyncio.create_task(self._settle_once())
+                settling.add_done_callback(_retrieve)
+            # Not `shield`: Python 3.14 logs a failure that a waiter does not see because it was cancelled.
+            await asyncio.wait((settling,))
+            settling.result()
 
     async def _settle_once(self) -> None:
         known = self._history or self._remembered

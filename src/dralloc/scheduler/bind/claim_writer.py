@@ -127,8 +127,10 @@ class ClaimWriter:
         """
         running = self._writing.get(claim_id)
         if running is not None:
-            # The cancellation of one waiter must not end the wait of the others.
-            return await asyncio.shield(running)
+            # The cancellation of one waiter must not end the wait of the others. Not `shield`: Python 3.14 logs a failure that a
+            # waiter does not see because it was cancelled.
+            await asyncio.wait((running,))
+            return running.result()
         ended = self._writing[claim_id] = asyncio.get_running_loop().create_future()
         added: frozenset[str] = frozenset()
         try:
