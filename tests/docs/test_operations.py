@@ -8,7 +8,8 @@ import pytest
 
 from dralloc.api.validation.resource_claim_status import RESERVED_FOR_COUNT_MAX, RESULTS_COUNT_MAX
 from dralloc.api.validation.resource_slice import ADVANCED_DEVICES_COUNT_MAX, DEVICES_COUNT_MAX
-from dralloc.apiserver.credentials.certificates import AUTHORITY_LIFETIME, RENEW_BEFORE, SERVER_LIFETIME
+from dralloc.apiserver.credentials.certificate_authorities import AUTHORITY_LIFETIME
+from dralloc.apiserver.credentials.certificates import RENEW_BEFORE, SERVER_LIFETIME
 from dralloc.apiserver.http.body_reader import BODY_BYTES_MAX, BODY_TIME_MAX_S
 from dralloc.apiserver.http.listener_limits import CONNECTIONS_MAX, HEAD_BYTES_MAX, STALLED_READER_S
 from dralloc.client.lease_terms import DEFAULT

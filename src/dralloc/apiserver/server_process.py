@@ -229,7 +229,8 @@ async def _renew_certificates(settings: ServerSettings, write_access: Callable[[
 
 def _certificates(settings: ServerSettings) -> TlsFiles:
     # Slow to import, and not needed without TLS.
-    from dralloc.apiserver.credentials.certificates import UnusableCertificates, ensure_certificates
+    from dralloc.apiserver.credentials.certificate_authorities import UnusableCertificates
+    from dralloc.apiserver.credentials.certificates import ensure_certificates
 
     names = [settings.bind]
     if not is_loopback(settings.bind):

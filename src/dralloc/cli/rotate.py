@@ -64,7 +64,7 @@ def retire(data_dir: DataDir = Path("~/.dralloc"), kubeconfig: ServedKubeconfig 
     """
     from dralloc.apiserver.credentials.certificates import retire_authorities
 
-    retired = _on_certificates(data_dir, retire_authorities)
+    retired = _on_certificates(data_dir, lambda tls: retire_authorities(tls, datetime.now(UTC)))
     _update_kubeconfig(data_dir, kubeconfig)
     say(f"{retired} earlier authorities are no longer trusted" if retired else "only one authority is trusted already")
 
@@ -96,7 +96,7 @@ def _existing(data_dir: Path) -> Path:
 
 
 def _on_certificates(data_dir: Path, change: Callable[[Path], ResultT]) -> ResultT:
-    from dralloc.apiserver.credentials.certificates import UnusableCertificates
+    from dralloc.apiserver.credentials.certificate_authorities import UnusableCertificates
 
     try:
         return change(_existing(data_dir) / "tls")

@@ -10,14 +10,14 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
+from dralloc.apiserver.credentials.certificate_authorities import AUTHORITY_LIFETIME, UnusableCertificates
 from dralloc.apiserver.credentials.certificates import (
-    AUTHORITY_LIFETIME,
     TlsFiles,
-    UnusableCertificates,
     ensure_certificates,
     retire_authorities,
     rotate_authority,
     rotate_server_certificate,
+    signing_authority,
 )
 from dralloc.apiserver.credentials.tls_context import ServedTls
 
@@ -103,26 +103,59 @@ def test_an_authority_that_is_not_valid_yet_is_reported(tmp_path: Path) -> None:
         ensure_certificates(tmp_path, [], NOW - timedelta(days=1))
 
 
-def test_an_authority_that_ends_soon_gets_a_successor(tmp_path: Path) -> None:
+def test_clients_have_eleven_months_to_learn_the_next_authority(tmp_path: Path) -> None:
     files = ensure_certificates(tmp_path, [], NOW)
-    late = NOW + AUTHORITY_LIFETIME - timedelta(days=364)
-    ensure_certificates(tmp_path, [], late)
-    (newest, earlier), server = certificates(files)
-    assert earlier.not_valid_after_utc < newest.not_valid_after_utc
+    (first,), _ = certificates(files)
+    end = first.not_valid_after_utc
+    for host, left_days in (("10.0.0.1", 364), ("10.0.0.2", 300), ("10.0.0.3", 100), ("10.0.0.4", 31)):
+        ensure_certificates(tmp_path, [host], end - timedelta(days=left_days))
+        (newest, earlier), server = certificates(files)
+        assert (earlier, newest.not_valid_after_utc > end) == (first, True)
+        for certificate in (server, x509.load_pem_x509_certificate(files.client_certificate.read_bytes())):
+            certificate.verify_directly_issued_by(first)
+    ensure_certificates(tmp_path, ["10.0.0.4"], end - timedelta(days=29))
+    authorities, server = certificates(files)
+    assert authorities == [newest, first]
     server.verify_directly_issued_by(newest)
 
 
+def test_without_its_key_an_authority_stays_trusted(tmp_path: Path) -> None:
+    files = ensure_certificates(tmp_path, [], NOW)
+    (first,), before = certificates(files)
+    (tmp_path / "ca.key").unlink()
+    ensure_certificates(tmp_path, [], NOW)
+    (newest, earlier), server = certificates(files)
+    assert (earlier, server) == (first, before)
+    ensure_certificates(tmp_path, ["10.1.2.3"], NOW)
+    certificates(files)[1].verify_directly_issued_by(newest)
+
+
+@pytest.mark.parametrize("years", [9.5, 20, 200], ids=["the authority ends soon", "it has ended", "far ahead"])
+def test_a_clock_that_was_ahead_changes_nothing_for_clients(tmp_path: Path, years: float) -> None:
+    files = ensure_certificates(tmp_path, [], NOW)
+    (first,), _ = certificates(files)
+    ahead = NOW + timedelta(days=365 * years)
+    for now in (ahead, NOW, ahead, NOW):
+        ensure_certificates(tmp_path, [], now)
+    server = certificates(files)[1]
+    server.verify_directly_issued_by(first)
+    assert server.not_valid_before_utc <= NOW
+    assert signing_authority(tmp_path, NOW).certificate == first
+    assert len(certificates(files)[0]) == 2
+    assert retire_authorities(tmp_path, NOW) == 1
+    assert certificates(files)[0] == [first]
+
+
 @pytest.mark.parametrize("years", [9, 11], ids=["ends soon", "has ended"])
-def test_an_authority_alone_is_enough_to_start(tmp_path: Path, years: int) -> None:
+def test_authorities_alone_are_enough_to_start(tmp_path: Path, years: int) -> None:
     files = ensure_certificates(tmp_path, [], NOW)
     for path in (files.certificate, files.key, files.client_certificate, files.client_key):
         path.unlink()
     now = NOW + timedelta(days=365 * years + 300)
     ensure_certificates(tmp_path, [], now)
-    authorities, certificate = certificates(files)
-    assert len(authorities) == (2 if years == 9 else 1)
-    certificate.verify_directly_issued_by(authorities[0])
-    assert certificate.not_valid_after_utc > now
+    (newest, earlier), server = certificates(files)
+    server.verify_directly_issued_by(earlier if years == 9 else newest)
+    assert server.not_valid_after_utc > now
 
 
 def test_the_authority_is_rotated_in_steps(tmp_path: Path) -> None:
@@ -132,7 +165,7 @@ def test_the_authority_is_rotated_in_steps(tmp_path: Path) -> None:
     (newest, kept), server = certificates(files)
     assert (kept, server) == (first, before)
     with pytest.raises(UnusableCertificates, match="rotate server"):
-        retire_authorities(tmp_path)
+        retire_authorities(tmp_path, NOW)
     # A start in between changes nothing: clients may not know the new authority yet.
     ensure_certificates(tmp_path, ["10.1.2.3"], NOW)
     assert certificates(files)[1] == before
@@ -141,15 +174,31 @@ def test_the_authority_is_rotated_in_steps(tmp_path: Path) -> None:
     server.verify_directly_issued_by(newest)
     names = x509.SubjectAlternativeName
     assert server.extensions.get_extension_for_class(names) == before.extensions.get_extension_for_class(names)
-    assert retire_authorities(tmp_path) == 1
+    assert retire_authorities(tmp_path, NOW) == 1
     assert certificates(files)[0] == [newest]
-    assert retire_authorities(tmp_path) == 0
+    assert retire_authorities(tmp_path, NOW) == 0
 
 
-def test_a_key_of_another_authority_is_reported(tmp_path: Path) -> None:
+def test_a_retired_authority_cannot_sign(tmp_path: Path) -> None:
     ensure_certificates(tmp_path, [], NOW)
+    first = (tmp_path / "ca.key").read_bytes()
+    rotate_authority(tmp_path, NOW)
+    assert first in (tmp_path / "ca.key").read_bytes()
+    rotate_server_certificate(tmp_path, NOW)
+    retire_authorities(tmp_path, NOW)
+    assert first not in (tmp_path / "ca.key").read_bytes()
+
+
+@pytest.mark.parametrize("damage", ["other", "empty", "half"])
+def test_a_key_that_does_not_fit_is_reported_when_it_is_needed(tmp_path: Path, damage: str) -> None:
+    key = tmp_path / "ca.key"
+    files = ensure_certificates(tmp_path, [], NOW)
+    before = certificates(files)
     ensure_certificates(tmp_path / "other", [], NOW)
-    (tmp_path / "other" / "ca.key").replace(tmp_path / "ca.key")
+    texts = {"other": (tmp_path / "other" / "ca.key").read_bytes(), "empty": b"", "half": key.read_bytes()[:100]}
+    key.write_bytes(texts[damage])
+    ensure_certificates(tmp_path, [], NOW)
+    assert certificates(files) == before
     with pytest.raises(UnusableCertificates, match=r"ca\.key is not the key"):
         rotate_server_certificate(tmp_path, NOW)
 

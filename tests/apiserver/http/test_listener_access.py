@@ -82,7 +82,7 @@ def test_a_retired_authority_ends_the_connections_of_its_clients(tmp_path: Path)
             newer = ssl.create_default_context(cafile=str(directory / "ca.crt"))
             newer.load_cert_chain(*client_certificate(tmp_path, directory, "system:node:n2", "system:nodes"))
             with_new_certificate = await until_answered(site, newer)
-            assert retire_authorities(directory) == 1
+            assert retire_authorities(directory, datetime.now(UTC)) == 1
             await closed(by_certificate[0])
             assert (await send(by_token, "GET", CLAIMS, authorization=token))[0] == 200
             assert (await send(with_new_certificate, "GET", "/version"))[0] == 200

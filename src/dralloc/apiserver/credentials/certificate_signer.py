@@ -17,7 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from dralloc.access.users import NODE_PREFIX, NODES
-from dralloc.apiserver.credentials.certificates import BACKDATE, SERVER_LIFETIME, load_authority
+from dralloc.apiserver.credentials.certificate_authorities import BACKDATE
+from dralloc.apiserver.credentials.certificates import SERVER_LIFETIME, signing_authority
 
 CLIENT: Final = "kubernetes.io/kube-apiserver-client"
 NODE_CLIENT: Final = "kubernetes.io/kube-apiserver-client-kubelet"
@@ -65,8 +66,10 @@ class CertificateSigner:
             return None
         request = load_request(pem)
         _check(request, signer, frozenset(usages))
-        authority, key = load_authority(self._directory)
         now = self._now()
+        signing = signing_authority(self._directory, now)
+        authority, key = signing.certificate, signing.key
+        assert key is not None
         wanted = SERVER_LIFETIME if lifetime_s is None else timedelta(seconds=lifetime_s)
         lifetime = max(min(wanted, SERVER_LIFETIME), LIFETIME_MIN)
         builder = (
