@@ -10,8 +10,11 @@ from random import Random
 
 import pytest
 
+from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.simulator.cluster import SimulatedCluster
+from dralloc.simulator.documents import RESOURCE, claim_spec, document, exactly
 from dralloc.simulator.network import Faults
+from dralloc.simulator.random_devices import NIC
 from dralloc.simulator.random_workload import RandomWorkload
 from dralloc.simulator.soak import HARSH, STORES, soak
 from dralloc.simulator.virtual_time import run_virtual
@@ -32,6 +35,32 @@ def test_no_violation_no_leak_and_no_stuck_pod(
 ) -> None:
     result = run_virtual(soak(seed, steps=STEPS, store=store, faults=faults, schedulers=schedulers, elected=elected))
     assert result.revisions > STEPS
+
+
+@pytest.mark.slow
+def test_a_claim_whose_finalizer_was_removed_is_no_leak() -> None:
+    """A user has removed it to delete the claim, and the deletion was refused: no controller deallocates the claim."""
+
+    async def left() -> tuple[int, int]:
+        async with SimulatedCluster.started(Random(1), Faults()) as cluster:
+            workload = RandomWorkload(cluster, Random(1))
+            await workload.prepare()
+            claim, uses = claim_spec(exactly(NIC, bandwidth="1G")), [{"name": "c", "resourceClaimName": "c"}]
+            await cluster.client.create(document(RESOURCE, "ResourceClaim", "c", "default", spec=claim))
+            spec = {
+                "containers": [{"name": "c", "image": "x"}],
+                "schedulerName": cluster.scheduler_names[0],
+                "resourceClaims": uses,
+            }
+            await cluster.client.create(document("v1", "Pod", "p", "default", spec=spec))
+            await asyncio.sleep(60)
+            await cluster.client.patch(ResourceClaim, "c", {"metadata": {"finalizers": None}})
+            allocated = len(cluster.objects().claims)
+            await workload.end_all()
+            await asyncio.sleep(60)
+            return allocated, len(cluster.objects().claims)
+
+    assert run_virtual(left()) == (1, 0)
 
 
 async def simulate(seed: int, store: str) -> str:

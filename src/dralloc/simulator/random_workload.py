@@ -10,7 +10,7 @@ from typing import Any, Final
 from dralloc.api.batch_v1 import Job
 from dralloc.api.core_v1 import Node
 from dralloc.api.kind import Kind
-from dralloc.api.pod_claims import claims_of, is_pod
+from dralloc.api.pod_claims import CLAIM_FINALIZER, claims_of, is_pod
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.quota import CLAIM_COUNT
 from dralloc.api.registry import DEVICE_TAINT_RULE, JOB, POD, RESOURCE_CLAIM
@@ -247,7 +247,7 @@ class RandomWorkload:
         return f"created {namespace}/{name} for a job with the UID of {job.metadata.name}"
 
     async def end_all(self) -> None:
-        """Delete all jobs, groups, pods and taint rules."""
+        """Delete all jobs, groups, pods, taint rules, and claims whose finalizer a user has removed."""
         for job in await self._client.list(Job):
             await self._client.calls.delete(
                 resource_for(Job), ObjectKey(NAMESPACE, job.metadata.name), propagation="Background"
@@ -259,6 +259,11 @@ class RandomWorkload:
                     await self._client.delete(kind, each.metadata.name, namespace=each.metadata.namespace)
         for rule in await self._client.list(DeviceTaintRule):
             await self._client.delete(DeviceTaintRule, rule.metadata.name)
+        for claim in await self._client.list(ResourceClaim):
+            # Its deletion was refused after that. Without the finalizer, no controller deallocates a claim, as in Kubernetes.
+            if claim.status.allocation is not None and CLAIM_FINALIZER not in claim.metadata.finalizers:
+                with suppress(NotFound):
+                    await self._client.delete(ResourceClaim, claim.metadata.name, namespace=claim.metadata.namespace)
 
     async def end_trainings(self) -> None:
         while await self._end_training() != NO_TRAINING:
