@@ -94,6 +94,12 @@ async def answers_too_much(service: PluginService, request: Any, context: Any) -
     return service.messages.NodePrepareResourcesResponse(claims={claim.uid: answer for claim in request.claims})
 
 
+async def answers_with_a_hundred_thousand_devices(service: PluginService, request: Any, context: Any) -> Any:
+    devices = [service.messages.Device(pool_name="pool-a", device_name=f"gpu-{number}") for number in range(100_000)]
+    answer = service.messages.NodePrepareResourceResponse(devices=devices)
+    return service.messages.NodePrepareResourcesResponse(claims={claim.uid: answer for claim in request.claims})
+
+
 async def fails_with_a_long_story(service: PluginService, request: Any, context: Any) -> Any:
     answer = service.messages.NodePrepareResourceResponse(error="and then " * 400_000)
     return service.messages.NodePrepareResourcesResponse(claims={claim.uid: answer for claim in request.claims})
@@ -103,6 +109,11 @@ async def fails_with_a_long_story(service: PluginService, request: Any, context:
     ("behaviour", "text"),
     [
         pytest.param(answers_too_much, "RESOURCE_EXHAUSTED", id="answers too much"),
+        pytest.param(
+            answers_with_a_hundred_thousand_devices,
+            "bytes for ResourceClaim claim; an answer for one claim has at most 65,536 bytes",
+            id="many devices",
+        ),
         pytest.param(fails_with_a_long_story, "and then " * 50, id="long story"),
         pytest.param(fails, "NodePrepareResources failed for ResourceClaim claim: the device is on fire", id="fails"),
         pytest.param(aborts, "INTERNAL: out of luck", id="aborts"),

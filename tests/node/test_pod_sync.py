@@ -32,24 +32,26 @@ KEY = ObjectKey("default", "p")
 
 @asynccontextmanager
 async def running_pod(
-    clock: VirtualClock, *, run_s: int, **spec: object
+    clock: VirtualClock, *, run_s: int, host_ip: str = "", **spec: object
 ) -> AsyncIterator[tuple[ApiCalls, PodSync, NodePod]]:
     """A synced pod whose container ends after some time; yields it as it was created."""
     async with api_application(clock=clock) as application:
         calls = ApiCalls(InProcessTransport(application, token=TOKEN))
         claims: Informer[ResourceClaim] = Informer()
+        events = EventRecorder(calls, resource_for(Event), component="node", clock=clock)
         sync = PodSync(
             PodSyncContext(
                 calls_of_node=lambda _: calls,
                 claims=CheckedClaims(claims, FeatureGates.defaults()),
                 runtime=SimulatedRuntime(clock),
-                events=EventRecorder(calls, resource_for(Event), component="node", clock=clock),
+                events=events,
                 clock=clock,
                 timings=DEFAULT_TIMINGS,
                 shows_health=False,
+                host_ip=host_ip,
             )
         )
-        running = asyncio.ensure_future(sync.run(2))
+        running = asyncio.gather(sync.run(2), events.run())
         document = {
             "metadata": {"name": "p", "annotations": {f"{PREFIX}run-seconds": str(run_s)}},
             "spec": {"nodeName": "n", "restartPolicy": "Never", "containers": [{"name": "c", "image": "x"}], **spec},
@@ -152,3 +154,15 @@ def test_a_pod_that_is_finished_does_not_begin_again() -> None:
             return (await calls.get(NODE_PODS, KEY)).status.phase
 
     assert run_virtual(main()) == "Failed"
+
+
+def test_a_status_that_is_too_large_for_the_server_is_an_event_of_the_pod() -> None:
+    async def main() -> Event:
+        clock = VirtualClock(asyncio.get_running_loop())
+        async with running_pod(clock, run_s=5, host_ip="1" * 4_000_000) as (calls, _, _):
+            (event,), _ = await calls.list_all(resource_for(Event))
+            return event
+
+    event = run_virtual(main())
+    assert (event.reason, event.involved_object.name) == ("StatusRefused", KEY.name)
+    assert event.message.startswith("the API server refuses the status of the pod, which is shown as it was before: ")

@@ -20,6 +20,8 @@ POOL_NAME_LENGTH_MAX: Final = 253
 DEVICE_NAME_LENGTH_MAX: Final = 63
 # One message of a plugin, which is the limit of gRPC in Go.
 MESSAGE_BYTES_MAX: Final = 4 << 20
+# What a plugin answers for one claim, which has at most 32 devices: the status of each container that uses the claim lists what is answered.
+CLAIM_ANSWER_BYTES_MAX: Final = 64 << 10
 
 
 def shortened(text: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 
-from dralloc.kubelet.plugin_limits import shortened
+from dralloc.kubelet.plugin_limits import CLAIM_ANSWER_BYTES_MAX, shortened
 from dralloc.node.claim_records import ClaimRecord, ReportedDevice
 from dralloc.node.drivers import DriverInstance, Drivers
 from dralloc.node.metrics import NodeMetrics
@@ -105,6 +105,11 @@ def check_answers(rpc: str, claims: Sequence[ClaimRecord], response: Any) -> Non
             raise CallFailed(f"{rpc} answered for ResourceClaim UID {shortened(uid)!r}, which was not in the call")
         if answer.error:
             raise CallFailed(f"{rpc} failed for ResourceClaim {names[uid]}: {shortened(answer.error)}")
+        if (size := answer.ByteSize()) > CLAIM_ANSWER_BYTES_MAX:
+            raise CallFailed(
+                f"{rpc} answered {size:,} bytes for ResourceClaim {names[uid]}; "
+                f"an answer for one claim has at most {CLAIM_ANSWER_BYTES_MAX:,} bytes"
+            )
     if missing := [claim.name for claim in claims if claim.uid not in response.claims]:
         raise CallFailed(f"{rpc} skipped {len(missing)} ResourceClaims ({', '.join(missing)})")
 

@@ -36,7 +36,7 @@ from dralloc.node.runtime import CannotStart, Launch, Runtime
 from dralloc.node.timings import DEFAULT_TIMINGS, Timings
 from dralloc.node.tracked_pod import Ending, TrackedPod
 from dralloc.primitives.clock import Clock
-from dralloc.primitives.errors import Conflict, NotFound
+from dralloc.primitives.errors import Conflict, Invalid, NotFound, RequestEntityTooLarge
 from dralloc.primitives.metrics import CounterMetric
 
 _logger = logging.getLogger(__name__)
@@ -316,6 +316,10 @@ class PodSync:
             return
         except Conflict as changed:
             raise TryAgain(str(changed)) from None
+        except (Invalid, RequestEntityTooLarge) as refused:
+            text = f"the API server refuses the status of the pod, which is shown as it was before: {refused}"
+            self._event(before, "Warning", "StatusRefused", text)
+            raise TryAgain(text) from None
 
     def _forget_undone_status(self, known: TrackedPod) -> None:
         """Write the status again if a list that is as new as the write does not show it."""
