@@ -233,6 +233,11 @@ def test_dumps_of_the_same_cluster_differ_in_the_time_only(cluster: ApiThread) -
     ]
 
 
+def test_a_full_disk_is_named(dumped: Path) -> None:
+    result = ask("dump", "-f", str(dumped), "-o", "/dev/full")
+    assert (result.exit_code, "cannot write /dev/full: No space left on device" in result.stderr) == (2, True)
+
+
 def test_a_dump_of_a_dump_is_the_same(dumped: Path, tmp_path: Path) -> None:
     again = tmp_path / dumped.name
     assert ask("dump", "-f", str(dumped), "-o", str(again)).exit_code == 0

@@ -104,7 +104,7 @@ def test_a_damaged_file_is_named_and_the_others_are_read(tmp_path: Path, damage:
 def test_temporary_files_of_a_crash_are_ignored(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path)
     checkpoint.write(record())
-    (tmp_path / f".{record('d').reference.uid}.json.new").write_bytes(b'{"vers')
+    (tmp_path / f".{record('d').reference.uid}.json.4711").write_bytes(b'{"vers')
     assert len(checkpoint.all()) == 1
     assert checkpoint.damaged() == ()
 

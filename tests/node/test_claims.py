@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
@@ -255,11 +256,12 @@ def test_no_driver_is_called_while_the_checkpoint_cannot_be_written(tmp_path: Pa
         path = tmp_path / "state"
         drivers = ModelDrivers(path, Random(1))
         node = Node(path, api, drivers)
-        (tmp_path / ".state.new").mkdir()
+        blocked = tmp_path / f".state.{os.getpid()}"
+        blocked.mkdir()
         with pytest.raises(ClaimsFailed, match="cannot write the node checkpoint"):
             await node.claims.prepare(allowed)
         assert not drivers.calls
-        (tmp_path / ".state.new").rmdir()
+        blocked.rmdir()
         await node.claims.prepare(allowed)
         node.book.close()
 

@@ -160,7 +160,8 @@ def test_a_status_that_is_too_large_for_the_server_is_an_event_of_the_pod() -> N
     async def main() -> Event:
         clock = VirtualClock(asyncio.get_running_loop())
         async with running_pod(clock, run_s=5, host_ip="1" * 4_000_000) as (calls, _, _):
-            (event,), _ = await calls.list_all(resource_for(Event))
+            events, _ = await calls.list_all(resource_for(Event))
+            event: Event = events[0]
             return event
 
     event = run_virtual(main())

@@ -189,7 +189,7 @@ class Crash(Exception):
 
 
 class CrashingDisk(Disk):
-    """Stops at the n-th change of a file name."""
+    """Stops at the n-th change of a file or its name."""
 
     def __init__(self, left: int) -> None:
         self._left = left
@@ -201,6 +201,10 @@ class CrashingDisk(Disk):
     def remove(self, path: Path) -> None:
         self._count()
         super().remove(path)
+
+    def replace(self, path: Path, content: bytes) -> None:
+        self._count()
+        super().replace(path, content)
 
     def _count(self) -> None:
         if self._left == 0:

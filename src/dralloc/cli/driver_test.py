@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dralloc.cli.options import Output, OutputFormat
-from dralloc.cli.output import FINDINGS, fail, in_words, say
+from dralloc.cli.output import FINDINGS, fail, in_words, say, writing
 
 if TYPE_CHECKING:
     from dralloc.driver_kit.kit import KitResult, KitSettings
@@ -208,13 +208,12 @@ def _write(result: KitResult, junit: Path | None, report: Path | None) -> None:
     from dralloc.driver_kit.report import junit_of
     from dralloc.driver_kit.report_files import write_reports
 
-    try:
-        if junit is not None:
+    if junit is not None:
+        with writing(junit):
             junit.write_bytes(junit_of(result.results, result.driver))
-        if report is not None:
+    if report is not None:
+        with writing(report):
             write_reports(report, result)
-    except OSError as error:
-        fail(f"{error.filename or junit or report}: {error.strerror or error}")
 
 
 def _run(settings: KitSettings, output: OutputFormat) -> KitResult:

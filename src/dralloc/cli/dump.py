@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from dralloc.cli.options import Context, Files, Gates, Kubeconfig, Namespace
-from dralloc.cli.output import fail, in_words, parse_gates, say
+from dralloc.cli.output import parse_gates, say, writing
 
 if TYPE_CHECKING:
     from dralloc.whatif.dump import ClusterDump
@@ -91,11 +91,8 @@ def dump(
         sys.stdout.flush()
         _write(sys.stdout.buffer, pieces)
         return
-    try:
-        with output.open("wb") as file:
-            _write(file, pieces)
-    except OSError as error:
-        fail(f"cannot write {in_words(error)}")
+    with writing(output), output.open("wb") as file:
+        _write(file, pieces)
     say(f"{output}: {_contents(header)}", err=True)
 
 

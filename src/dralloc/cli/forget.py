@@ -25,7 +25,7 @@ def forget(
     """
     import os
 
-    from dralloc.kubelet.atomic_files import write_atomically
+    from dralloc.atomic_files import write_atomically
     from dralloc.node.checkpoint import DirectoryInUse, decode_checkpoint, encode_checkpoint, lock_directory
 
     try:

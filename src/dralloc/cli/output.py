@@ -13,6 +13,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import typer
@@ -50,6 +53,15 @@ def in_words(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Fails with the name of the file if it cannot be written inside the block: errors of a full disk name none."""
+    try:
+        yield
+    except OSError as error:
+        fail(f"cannot write {error.filename or path}: {error.strerror or error}")
 
 
 def paint(text: str, colour: str) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dralloc.cli.options import Context, Kubeconfig
-from dralloc.cli.output import fail, say
+from dralloc.cli.output import fail, say, writing
 
 
 def record(
@@ -57,9 +57,7 @@ def record(
     if output is None:
         say(text, newline=False)
         return
-    try:
+    with writing(output):
         output.write_text(text, "utf-8")
-    except OSError as error:
-        fail(f"cannot write {output}: {error.strerror}")
     kinds = "1 kind" if len(profile["nodes"]) == 1 else f"{len(profile['nodes'])} kinds"
     say(f"{output}: {kinds} of nodes, from {len(nodes)} nodes and {len(slices)} slices")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from dralloc.cli.options import Output, OutputFormat
-from dralloc.cli.output import INTERRUPTED, fail, in_words, say
+from dralloc.cli.output import INTERRUPTED, fail, in_words, say, writing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -195,7 +195,8 @@ def _progress(study: Study) -> Iterator[Callable[[int], None] | None]:
 
 
 def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
+    with writing(path):
+        path.write_text(text, encoding="utf-8")
 
 
 # --- Text -----------------------------------------------------------------------------------------------------------------

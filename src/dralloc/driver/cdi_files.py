@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from dralloc.atomic_files import remove_file, write_atomically
 from dralloc.driver.claims import PreparedDevice
-from dralloc.kubelet.atomic_files import remove_file, write_atomically
 from dralloc.kubelet.cdi import encode_spec
 
 

@@ -18,7 +18,7 @@ import grpc
 import grpc.aio
 import msgspec
 
-from dralloc.kubelet.atomic_files import write_atomically
+from dralloc.atomic_files import write_atomically
 from dralloc.kubelet.plugin_limits import DEVICE_NAME_LENGTH_MAX, HEALTH_MESSAGE_LENGTH_MAX, POOL_NAME_LENGTH_MAX
 from dralloc.node.drivers import DriverInstance
 from dralloc.node.timings import Timings

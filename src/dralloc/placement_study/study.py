@@ -23,6 +23,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from dralloc import __version__
+from dralloc.atomic_files import write_atomically
 from dralloc.placement_study.cluster import Cluster
 from dralloc.placement_study.csv_rows import BadInput
 from dralloc.placement_study.run import Run
@@ -172,9 +173,7 @@ def _write(path: Path | None, run: Run) -> None:
     """Writes the file at once or not at all, so that an interrupted study keeps no half runs."""
     if path is None:
         return
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_bytes(gzip.compress(msgspec.json.encode(run.to_values()), compresslevel=6, mtime=0))
-    partial.replace(path)
+    write_atomically(path, gzip.compress(msgspec.json.encode(run.to_values()), compresslevel=6, mtime=0), mode=0o644)
 
 
 # --- Processes ----------------------------------------------------------------------------------------------------

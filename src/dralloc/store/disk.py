@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
+from dralloc.atomic_files import sync_directory, write_atomically
 from dralloc.store.errors import StoreInUse
 
 PIECE_BYTES = 1 << 20
@@ -80,7 +81,7 @@ class Disk:
         try:
             # Never open an existing file: closing it again would release this process's locks on it.
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-            _sync_directory(path.parent)
+            sync_directory(path.parent)
         except FileExistsError:
             if not os.access(path, os.W_OK):
                 code = errno.EROFS if os.statvfs(path).f_flag & os.ST_RDONLY else errno.EACCES
@@ -109,24 +110,7 @@ class Disk:
 
     def replace(self, path: Path, content: bytes) -> None:
         """Writes a private file; after a crash the path has the old content or the new one."""
-        unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(unfinished)
-        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            try:
-                with memoryview(content) as left:
-                    done = 0
-                    while done < len(left):
-                        done += os.write(descriptor, left[done:])
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-            self.rename(unfinished, path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.unlink(unfinished)
-            raise
+        write_atomically(path, content)
 
     def write_again(self, path: Path) -> None:
         """Writes the content of a file, if it exists, where it stands and syncs it, also if an earlier sync failed and the system
@@ -143,7 +127,7 @@ class Disk:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
 
     def extend(self, path: Path, size: int) -> None:
         """Makes a file longer, as far as there is room, with zeros that are on the disk when this returns. No other thread may write to it
@@ -166,12 +150,12 @@ class Disk:
     def rename(self, path: Path, to: Path) -> None:
         """Renames a file, durably."""
         path.replace(to)
-        _sync_directory(to.parent)
+        sync_directory(to.parent)
 
     def remove(self, path: Path) -> None:
         """Deletes a file if it exists, durably."""
         path.unlink(missing_ok=True)
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
 
     @contextlib.contextmanager
     def keeping(self, path: Path) -> Iterator[None]:
@@ -186,11 +170,3 @@ class Disk:
             with contextlib.suppress(OSError):
                 # Renaming one of two names of the same file to the other does nothing.
                 kept.unlink() if path.exists() else kept.replace(path)
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

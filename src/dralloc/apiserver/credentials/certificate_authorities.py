@@ -6,7 +6,6 @@ an earlier authority goes on signing what clients verify until these had time to
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
 from collections.abc import Iterable, Sequence
@@ -22,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from dralloc.apiserver.credentials.private_file import write_private
+from dralloc.atomic_files import write_atomically
 
 AUTHORITY_LIFETIME: Final = timedelta(days=3650)
 # A new authority is made so long before the end of the newest one, for clients to learn it.
@@ -136,9 +136,7 @@ def key_pem(key: ec.EllipticCurvePrivateKey) -> str:
 
 
 def write_public(path: Path, certificates: Iterable[x509.Certificate]) -> None:
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    unfinished.write_bytes(b"".join(each.public_bytes(serialization.Encoding.PEM) for each in certificates))
-    unfinished.replace(path)
+    write_atomically(path, b"".join(each.public_bytes(serialization.Encoding.PEM) for each in certificates), mode=0o644)
 
 
 def unsigned_certificate(

@@ -1,0 +1,53 @@
+"""Files that hold all of the old or all of the new content, also after a crash of the machine."""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+
+def write_atomically(path: Path, content: bytes, *, mode: int = 0o600, like: os.stat_result | None = None) -> None:
+    """Replace the file. A reader sees the old content or the new one, never a part, and never with a wider mode.
+
+    With `like`, the status of the file that is replaced, the new file has the same mode and owner. Every OSError names the file.
+    """
+    # Hidden and without the suffix, so that a directory scan does not mistake it for the file itself.
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        unfinished.unlink(missing_ok=True)
+        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            # Otherwise a power failure after the replacement can leave an empty file.
+            os.fsync(descriptor)
+            if like is not None:
+                os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
+            if like is not None and os.geteuid() == 0:
+                os.fchown(descriptor, like.st_uid, like.st_gid)
+        unfinished.replace(path)
+        sync_directory(path.parent)
+    except OSError as error:
+        with suppress(OSError):
+            unfinished.unlink()
+        # Errors of a full disk name no file, others the unfinished one.
+        error.filename, error.filename2 = str(path), None
+        raise
+
+
+def remove_file(path: Path) -> None:
+    """Remove the file if it exists."""
+    with suppress(FileNotFoundError):
+        path.unlink()
+        sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Without this a new or removed name may be lost in a power failure, although the content is not."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

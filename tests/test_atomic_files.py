@@ -1,0 +1,54 @@
+"""Files that are replaced as a whole."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dralloc.atomic_files import remove_file, write_atomically
+
+
+def test_a_write_that_fails_leaves_the_old_content(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    write_atomically(path, b"old")
+    (tmp_path / f".state.{os.getpid()}").mkdir()
+    with pytest.raises(OSError, match="directory") as raised:
+        write_atomically(path, b"new")
+    assert (raised.value.filename, path.read_bytes()) == (str(path), b"old")
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_an_error_without_room_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    write_atomically(path, b"old")
+    with pytest.raises(OSError, match="large") as raised, files_of_at_most(10):
+        write_atomically(path, b"new" * 100)
+    assert (raised.value.filename, path.read_bytes(), list(tmp_path.iterdir())) == (str(path), b"old", [path])
+
+
+def test_the_mode_is_kept_and_no_temporary_file_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    write_atomically(path, b"content", mode=0o640)
+    assert (path.stat().st_mode & 0o777, list(tmp_path.iterdir())) == (0o640, [path])
+
+
+def test_removing_a_file_twice_succeeds(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    write_atomically(path, b"content")
+    remove_file(path)
+    remove_file(path)
+    assert not path.exists()
