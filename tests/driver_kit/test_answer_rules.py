@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -54,12 +54,13 @@ def answered(*devices: str) -> AnsweredClaim:
     ("answer", "want"),
     [
         (answered("gpu-0", "gpu-1"), []),
+        (replace(answered("gpu-0", "gpu-1"), bytes=65_537), [Remark]),
         (answered("gpu-0"), [Remark]),
         (answered(), [Remark]),
         (answered("gpu-0", "gpu-0", "gpu-1"), [Violation]),
         (answered("gpu-0", "gpu-1", "gpu-2"), [Violation]),
     ],
-    ids=["all", "not all", "none", "one twice", "one too many"],
+    ids=["all", "too large for the agent", "not all", "none", "one twice", "one too many"],
 )
 def test_check_devices(answer: AnsweredClaim, want: list[type[Finding]]) -> None:
     asked = claim("c", request(), allocation=allocation(held("gpu-0"), held("gpu-1")))

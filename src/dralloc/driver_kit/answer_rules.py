@@ -12,6 +12,7 @@ from dralloc.api.validation.formats import validate_driver_name
 from dralloc.driver_kit.caller import AnsweredClaim, AnsweredDevice, ClaimName, PluginInfo
 from dralloc.driver_kit.findings import Finding, Remark, Violation
 from dralloc.kubelet.cdi import is_cdi_name
+from dralloc.kubelet.plugin_limits import CLAIM_ANSWER_BYTES_MAX
 from dralloc.kubelet.plugin_sockets import SOCKET_PATH_LENGTH_MAX
 from dralloc.primitives.field_errors import FieldPath
 from dralloc.rpc.plugin_services import DRA_PLUGIN_TYPE, DRA_SERVICES, DRA_V1, PluginService
@@ -75,6 +76,11 @@ def check_devices(
     if not answered.devices and own:
         yield Remark(
             "the answer has no devices; containers get nothing from the claim, and the pod status shows no device health"
+        )
+    if answered.bytes > CLAIM_ANSWER_BYTES_MAX:
+        yield Remark(
+            f"the answer has {answered.bytes:,} bytes; the node agent of dralloc accepts {CLAIM_ANSWER_BYTES_MAX:,}, "
+            "because every container that uses the claim repeats the devices in its status"
         )
     for device in answered.devices:
         yield from _check_device(device, own, with_shares=with_shares)

@@ -70,6 +70,7 @@ class AnsweredClaim:
 
     error: str
     devices: tuple[AnsweredDevice, ...] = ()
+    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,9 @@ class Caller:
         request = service.messages.NodePrepareResourcesRequest(claims=_claims(claims, service))
         response = await self._call(service, NODE_PREPARE_RESOURCES, request, timeout_s)
         return {
-            uid: AnsweredClaim(entry.error, tuple(_device(device, service) for device in entry.devices))
+            uid: AnsweredClaim(
+                entry.error, tuple(_device(device, service) for device in entry.devices), entry.ByteSize()
+            )
             for uid, entry in response.claims.items()
         }
 
