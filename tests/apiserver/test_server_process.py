@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import resource
 import signal
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from dralloc.apiserver.server_process import ServerSettings, run_server
 from dralloc.conformance.family_index import load_family
 from dralloc.conformance.vector_family import VectorOptions, VectorVerdict, read_lines
 from tests.support.local_api import CLAIMS, claim_document
@@ -188,6 +190,20 @@ def test_a_server_that_lost_writes_starts_only_if_told_to(tmp_path: Path) -> Non
         assert get(server, f"{CLAIMS}?watch=1&resourceVersion={known}")["object"]["code"] == 410
     with server_process(tmp_path, "--insecure-http"):
         pass
+
+
+def test_a_used_directory_without_a_store_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def start() -> None:
+        async with run_server(ServerSettings(data_dir=tmp_path, port=0, insecure_http=True)):
+            pass
+
+    asyncio.run(start())
+    asyncio.run(start())
+    assert "has no state.db" not in caplog.text
+    for file in tmp_path.glob("state.db*"):
+        file.unlink()
+    asyncio.run(start())
+    assert f"{tmp_path} was used before, and has no state.db" in caplog.text
 
 
 def test_a_corrupt_database_is_refused(tmp_path: Path) -> None:

@@ -183,6 +183,73 @@ def test_the_database_of_another_store_is_refused(crashed: Crashed, tmp_path: Pa
         contents(path)
 
 
+def files_without_checkpoint(directory: Path, writes: int) -> dict[str, bytes]:
+    """Of a store that has everything in its log."""
+
+    async def write() -> dict[str, bytes]:
+        async with await SqliteStore.open(directory / "s.db") as store:
+            for number in range(writes):
+                await store.create(f"/other-{number}", b"")
+            return files_of(directory / "s.db")
+
+    directory.mkdir()
+    return asyncio.run(write())
+
+
+@pytest.mark.parametrize("writes", [1, WRITES + 50], ids=["younger", "older"])
+def test_a_whole_log_of_another_store_with_its_mark_is_refused(crashed: Crashed, tmp_path: Path, writes: int) -> None:
+    other = files_without_checkpoint(tmp_path / "other", writes)
+    path = crashed.with_files(**{each: other[f"s.db{each}"] for each in ("-wal", "-mark")})
+    before = files_of(path)
+    for _ in range(2):
+        with pytest.raises(
+            LostWrites, match=r"s\.db-wal is of another store or of an earlier time: without it, .* revision 151,"
+        ):
+            contents(path)
+        assert files_of(path) == before
+    for suffix in ("-wal", "-mark"):
+        path.with_name(f"s.db{suffix}").write_bytes(crashed.files[f"s.db{suffix}"])
+    assert contents(path) == crashed.records
+
+
+def test_a_whole_log_of_an_earlier_time_with_its_mark_is_refused(tmp_path: Path) -> None:
+    path, earlier = tmp_path / "s.db", tmp_path / "earlier"
+    earlier.mkdir()
+
+    async def write() -> Record:
+        async with await SqliteStore.open(path) as store:
+            await store.create("/a", b"")
+            for suffix in ("-wal", "-mark"):
+                shutil.copy(tmp_path / f"s.db{suffix}", earlier)
+            return await store.create("/b", b"")
+
+    newest = asyncio.run(write())
+    for suffix in ("-wal", "-mark"):
+        shutil.copy(earlier / f"s.db{suffix}", tmp_path)
+    with pytest.raises(LostWrites, match="without it, the file has revision 3, and with it revision 2"):
+        contents(path)
+    kept = contents(path, accept=True)
+    assert [each.key for each in kept] == ["/a"]
+    assert kept[0].revision > newest.revision
+
+
+def test_accepting_the_loss_can_be_interrupted_at_any_moment(crashed: Crashed, tmp_path: Path) -> None:
+    path = crashed.with_files(**{"-wal": wal_cut(0.5)(crashed.files["s.db-wal"])})
+    moments: list[dict[str, bytes]] = []
+    file = SqliteFile(path, disk=ObservedDisk(lambda: moments.append(files_of(path))), accept_lost_writes=True)
+    file.load(HistoryLimits())
+    file.close_unchanged()
+    assert len(moments) > 20
+    kept = [each.key for each in contents(path)]
+    for number, files in enumerate(moments):
+        directory = tmp_path / f"{number}"
+        directory.mkdir()
+        for name, content in files.items():
+            (directory / name).write_bytes(content)
+        assert [each.key for each in contents(directory / "s.db", accept=True)] == kept
+        assert [each.key for each in contents(directory / "s.db")] == kept
+
+
 def test_accepting_the_loss_starts_a_new_history_at_a_higher_revision(crashed: Crashed) -> None:
     path = crashed.with_files(**{"-wal": None})
     newest = crashed.records[-1].revision

@@ -18,7 +18,13 @@ from dralloc.apiserver.audit.auditor import Auditor
 from dralloc.apiserver.credentials.kubeconfig import UnusableKubeconfig, write_kubeconfig
 from dralloc.apiserver.credentials.signing_keys import SigningKeys
 from dralloc.apiserver.http.application import ApiApplication
-from dralloc.apiserver.http.authentication import Authenticator, TokenFile, administrator_token, kept_token
+from dralloc.apiserver.http.authentication import (
+    ADMINISTRATOR_TOKEN_FILE,
+    Authenticator,
+    TokenFile,
+    administrator_token,
+    kept_token,
+)
 from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.apiserver.http.listener_limits import ListenerLimits
 from dralloc.apiserver.http.node_connection import NodeCredentials
@@ -117,6 +123,7 @@ async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
             f"plain http is limited to loopback addresses: {settings.bind} is reachable from other machines"
         )
     settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _warn_of_a_missing_store(settings)
     token = administrator_token(settings.data_dir)
     kept = {kept_token(settings.data_dir / name): user for name, user in settings.kept_tokens.items()}
     token_file = TokenFile(settings.token_file) if settings.token_file is not None else None
@@ -225,6 +232,18 @@ async def _renew_certificates(settings: ServerSettings, write_access: Callable[[
                 known = trusted
         except (OSError, ValueError, UnusableKubeconfig) as error:
             _logger.error("cannot renew the certificates: %s", error)
+
+
+def _warn_of_a_missing_store(settings: ServerSettings) -> None:
+    """Its high-water mark would tell, but a person who deletes the files of a store deletes that, too."""
+    is_used = (settings.data_dir / ADMINISTRATOR_TOKEN_FILE).exists()
+    if settings.store is None and is_used and not (settings.data_dir / STORE_FILE).exists():
+        _logger.warning(
+            "%s was used before, and has no %s: the server starts with an empty store; if it had objects, stop the server and put "
+            "the files of the store back, or restore a backup with `dralloc restore --overwrite`",
+            settings.data_dir,
+            STORE_FILE,
+        )
 
 
 def _certificates(settings: ServerSettings) -> TlsFiles:

@@ -59,5 +59,7 @@ def _restore(file: Path, data_dir: Path, *, overwrite: bool) -> None:
     except StoreInUse:
         fail(f"{path} is in use by a running server; stop it first")
     except (OSError, StoreError) as error:
-        fail(f"cannot restore: {in_words(error)}")
+        # Errors of a full disk name no file.
+        where = f" to {path}" if isinstance(error, OSError) and not error.filename else ""
+        fail(f"cannot restore{where}: {in_words(error)}")
     say(f"{path}: {header.records:,} objects; revision {header.revision} is now {revision}", err=True)

@@ -180,6 +180,12 @@ class SimulatedDisk(Disk):
         self._connections.append(ApswConnection(opened))
         return cast("sqlite3.Connection", self._connections[-1])
 
+    def connect_without_log(self, path: Path) -> sqlite3.Connection:
+        with as_sqlite3_errors():
+            flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+            opened = apsw.Connection(f"file:{path}?immutable=1", flags=flags, vfs=self._vfs[-1].name)
+        return cast("sqlite3.Connection", ApswConnection(opened))
+
     def lock(self, path: Path) -> FileLock:
         self.create_private(path)
         return _NoLock()

@@ -9,6 +9,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 from dralloc.atomic_files import sync_directory, write_atomically
 from dralloc.store.errors import StoreInUse
@@ -72,6 +73,10 @@ class Disk:
         return sqlite3.connect(
             path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=cached_statements
         )
+
+    def connect_without_log(self, path: Path) -> sqlite3.Connection:
+        """Opens a database to read what it has without its write-ahead log. Never one that is open."""
+        return sqlite3.connect(f"file:{quote(str(path))}?immutable=1", uri=True)
 
     def create_private(self, path: Path) -> None:
         """Creates the file if it does not exist, readable only for its owner; SQLite gives its log the same mode.

@@ -25,6 +25,7 @@ import msgspec
 from dralloc.primitives.clock import Clock
 from dralloc.store.disk import Disk
 from dralloc.store.errors import CorruptStore, LostWrites, StoreError, StoreFull, StoreInUse, StoreUnavailable
+from dralloc.store.file_without_log import read_without_log
 from dralloc.store.high_water_mark import Mark, MarkFile, mark_path, read_mark, write_mark
 from dralloc.store.interface import FIRST_REVISION, HistoryLimits
 from dralloc.store.log_room import LogRoom
@@ -102,7 +103,7 @@ class SqliteFile:
         # Why nothing is committed any more: what is on the disk is not known.
         self.failure: StoreError | None = None
         self._mark: MarkFile | None = None
-        # What is known to be lost before anything is read.
+        # What is known to be lost before anything is read through the log.
         self._loss: str | None = None
         self._log_room = LogRoom(log_path(path), disk, bytes_max=LOG_BYTES_MAX)
         with self._explaining_errors():
@@ -110,6 +111,7 @@ class SqliteFile:
             if disk.is_empty(path):
                 self._check_new()
             self._lock = disk.lock(path)
+            self._without_log = read_without_log(path, disk)
             try:
                 self._connection = disk.connect(path, cached_statements=2 * ROWS_PER_STATEMENT_MAX)
             except BaseException:
@@ -141,12 +143,12 @@ class SqliteFile:
             # A store that was made without marks has no identity.
             is_marked = mark is not None or self._has_identity()
             found = Mark(identity=self._identity(), revision=revisioned.revision)
-            problem = self._loss or (self._missing(mark, found) if is_marked else None)
+            problem = self._loss or self._hidden(found) or (self._missing(mark, found) if is_marked else None)
             if problem is not None and not self._accepts_loss:
                 raise self._lost(problem)
             if problem is not None:
                 _logger.warning("%s: %s; going on without these writes", self._path, problem)
-                newest = max(mark.revision if mark is not None else 0, revisioned.revision)
+                newest = max(known.revision for known in (mark, self._without_log, found) if known is not None)
                 records = revisioned.page("", revision=None, limit=None, token=None).records
                 found = self.begin_history(records, first_revision=first_of_history(newest, self._clock.now()))
                 revisioned = self._load(limits)
@@ -181,6 +183,8 @@ class SqliteFile:
             self._connection.execute("INSERT INTO identity VALUES (?)", (identity,))
             self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             self._connection.execute("COMMIT")
+            # A file and a log with different identities are of two stores.
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         return Mark(identity=identity, revision=newest)
 
     def _renew(self, identity: bytes) -> None:
@@ -351,6 +355,16 @@ class SqliteFile:
         execute = self._connection.execute
         (tables,) = execute("SELECT count(*) FROM sqlite_master WHERE name = 'identity'").fetchone()
         return bool(tables and execute("SELECT count(*) FROM identity").fetchone()[0])
+
+    def _hidden(self, found: Mark) -> str | None:
+        """Returns what is wrong if the write-ahead log hides something that the file has."""
+        alone = self._without_log
+        if alone is None or (alone.identity == found.identity and alone.revision <= found.revision):
+            return None
+        return (
+            f"its write-ahead log {log_path(self._path).name} is of another store or of an earlier time: without it, the file has "
+            f"revision {alone.revision}, and with it revision {found.revision}"
+        )
 
     def _missing(self, mark: Mark | None, found: Mark) -> str | None:
         """Returns what is missing from the file according to the mark, which it has once it has an identity and records."""

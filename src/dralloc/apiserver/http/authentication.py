@@ -23,6 +23,7 @@ from msgspec import Struct
 from dralloc.access.users import User, authenticated
 from dralloc.apiserver.credentials.private_file import write_private
 
+ADMINISTRATOR_TOKEN_FILE: Final = "admin.token"
 KNOWN_MAX: Final = 1024
 TOKEN_LENGTH_MAX: Final = 16 * 1024
 # A changed token file counts after at most this time.
@@ -190,7 +191,7 @@ def load_token_file(path: Path) -> dict[str, User]:
 
 def administrator_token(directory: Path) -> str:
     """The administrator's token of this data directory, created at the first start."""
-    return kept_token(directory / "admin.token")
+    return kept_token(directory / ADMINISTRATOR_TOKEN_FILE)
 
 
 def kept_token(path: Path) -> str:
