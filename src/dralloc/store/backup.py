@@ -23,7 +23,7 @@ from dralloc.store.high_water_mark import mark_path, read_mark, write_mark
 from dralloc.store.interface import PageToken, Store
 from dralloc.store.new_history import first_of_history
 from dralloc.store.records import Record
-from dralloc.store.sqlite_file import SqliteFile, log_path
+from dralloc.store.sqlite_file import SqliteFile, log_path, restoring_path
 
 FORMAT: Final = "dralloc-backup"
 VERSION: Final = 1
@@ -124,7 +124,7 @@ def restore_sqlite(path: Path, header: Header, records: Iterable[Record], *, clo
     with contextlib.closing(disk.lock(path)):
         known = read_mark(path, disk)
         newest = max(header.revision, known.revision if known else 0)
-        unfinished = path.with_name(f"{path.name}.restoring")
+        unfinished = restoring_path(path)
         _remove_store(unfinished, disk)
         try:
             file = SqliteFile(unfinished, disk=disk)

@@ -71,6 +71,11 @@ def log_path(database: Path) -> Path:
     return database.with_name(f"{database.name}-wal")
 
 
+def restoring_path(database: Path) -> Path:
+    """The store that `dralloc restore` makes beside the one that it replaces."""
+    return database.with_name(f"{database.name}.restoring")
+
+
 class Compaction(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a compaction step."""
 
@@ -412,10 +417,13 @@ class SqliteFile:
         return self._survivors + compaction.events - len(compaction.unreachable)
 
     def _lost(self, what: str) -> LostWrites:
-        return LostWrites(
-            f"{self._path} lost acknowledged writes: {what}; put the missing file back, restore a backup with "
-            "`dralloc restore`, or go on without these writes with --accept-lost-writes"
+        remedy = (
+            "put the missing file back, restore a backup with `dralloc restore`, or go on without these writes with "
+            "--accept-lost-writes"
         )
+        if not self._disk.is_empty(restoring_path(self._path)):
+            remedy = "a `dralloc restore` was interrupted; repeat it"
+        return LostWrites(f"{self._path} lost acknowledged writes: {what}; {remedy}")
 
     def _corrupt(self, what: str) -> CorruptStore:
         return CorruptStore(f"{self._path} is corrupt: {what}; restore it from a backup or move it away")
