@@ -108,9 +108,9 @@ class ServerSettings:
 @dataclass(frozen=True, slots=True)
 class RunningServer:
     url: str
-    # For clients on this machine, and what they must trust if it is https.
+    # For clients on this machine, and the file of what they must trust if it is https.
     local_url: str
-    authority_pem: str | None
+    authority: Path | None
     token: str
     application: ApiApplication
     server: ApiServer
@@ -188,8 +188,7 @@ async def _listening(
         write_access()
         renewing = asyncio.create_task(_renew_certificates(settings, write_access)) if tls else None
         try:
-            pem = tls.authority_pem.decode() if tls else None
-            yield RunningServer(url, _reachable(url), pem, token, application, server)
+            yield RunningServer(url, _reachable(url), tls.authority if tls else None, token, application, server)
         finally:
             if renewing is not None:
                 renewing.cancel()

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 from dralloc.access.users import User
@@ -61,12 +62,18 @@ class ComponentsApart:
             ("scheduler", ComponentAccount.SCHEDULER, self._scheduler),
             ("controllers", ComponentAccount.CONTROLLERS, self._controllers),
         ):
-            connection = ConnectionConfig(
-                server=running.local_url, authority_pem=running.authority_pem, token=self._tokens[account]
-            )
+            connection = _connection(running.local_url, self._tokens[account], running.authority)
             components.start(name, partial(child.run, connection))
             application.metrics.include_later(partial(_metrics_of, child))
         return partial(_idle_devices_of, self._scheduler)
+
+
+def _connection(server: str, token: str, authority: Path | None) -> ConnectionConfig:
+    if authority is None:
+        return ConnectionConfig(server=server, token=token)
+    # The authority may be replaced while the components work.
+    renew = partial(_connection, server, token, authority)
+    return ConnectionConfig(server=server, token=token, authority_pem=authority.read_text(), renew=renew)
 
 
 async def _metrics_of(child: ChildProcess[ComponentState]) -> Iterable[Metric]:

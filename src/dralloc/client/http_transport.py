@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from yarl import URL
 
@@ -28,6 +29,8 @@ UNAUTHORIZED: Final = 401
 
 _logger = logging.getLogger(__name__)
 
+AnswerT = TypeVar("AnswerT", ClientResponse, "HttpStream")
+
 
 class HttpTransport:
     """Requests over as many connections as there are watches; idle connections are reused."""
@@ -43,11 +46,7 @@ class HttpTransport:
         self._renewing = asyncio.Lock()
 
     async def send(self, request: ClientRequest) -> ClientResponse:
-        used = self._connection
-        response = await self._exchange(request)
-        if response.status == UNAUTHORIZED and await self._renew(used):
-            return await self._exchange(request)
-        return response
+        return await self._renewing_credentials(self._exchange, request)
 
     async def _exchange(self, request: ClientRequest) -> ClientResponse:
         try:
@@ -60,11 +59,7 @@ class HttpTransport:
 
     @asynccontextmanager
     async def stream(self, request: ClientRequest) -> AsyncIterator[Stream]:
-        used = self._connection
-        response = await self._start(request)
-        if response.status == UNAUTHORIZED and await self._renew(used):
-            response.close()
-            response = await self._start(request)
+        response = await self._renewing_credentials(self._start, request)
         try:
             yield response
         finally:
@@ -79,14 +74,33 @@ class HttpTransport:
         self._retired += [opened for opened in (self._streams, self._exchanges) if opened is not None]
         self._streams = self._exchanges = None
 
+    async def _renewing_credentials(
+        self, ask: Callable[[ClientRequest], Awaitable[AnswerT]], request: ClientRequest
+    ) -> AnswerT:
+        """Asks again if the server rejects our credentials, or we do not trust its certificate, and there are newer ones."""
+        used = self._connection
+        try:
+            answer = await ask(request)
+        except TransportError as error:
+            if not _is_distrust(error) or not await self._renew(used):
+                raise
+            return await ask(request)
+        if answer.status != UNAUTHORIZED or not await self._renew(used):
+            return answer
+        if not isinstance(answer, ClientResponse):
+            answer.close()
+        return await ask(request)
+
     async def _renew(self, used: ConnectionConfig) -> bool:
-        """True if there are credentials newer than those that the server rejects."""
+        """True if there are credentials or authorities newer than those used."""
         async with self._renewing:
             if self._connection is used and used.renew is not None:
                 try:
-                    fresh = await asyncio.to_thread(used.renew)
-                except (BadKubeconfig, OSError) as error:
-                    _logger.warning("the server rejects our credentials, and there are no newer ones: %s", error)
+                    fresh = await asyncio.to_thread(_usable, used.renew)
+                except (BadKubeconfig, OSError, ValueError) as error:
+                    _logger.warning(
+                        "credentials or certificates are rejected, and newer ones cannot be read: %s", error
+                    )
                     return False
                 if fresh != used:
                     self._retire()
@@ -112,3 +126,17 @@ class HttpTransport:
     def _explain(self, request: ClientRequest, error: BaseException) -> str:
         reason = str(error) or type(error).__name__
         return f"no answer from {self._base} to {request.method} {request.path}: {reason}"
+
+
+def _usable(renew: Callable[[], ConnectionConfig]) -> ConnectionConfig:
+    """Newer credentials; raises if their certificates cannot be used, as those in files that are being written."""
+    fresh = renew()
+    fresh.ssl_context()
+    return fresh
+
+
+def _is_distrust(error: BaseException | None) -> bool:
+    """True if this side does not accept the certificate of the server, which has not read the request then."""
+    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
+        error = error.__cause__
+    return error is not None

@@ -1,0 +1,102 @@
+"""A client goes on after the certificate authority of its server was replaced: it reads its kubeconfig again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dralloc.api.core_v1 import Node
+from dralloc.apiserver.credentials.certificates import (
+    ensure_certificates,
+    retire_authorities,
+    rotate_authority,
+    rotate_server_certificate,
+)
+from dralloc.apiserver.http.listener import ListenAddress, listen
+from dralloc.client.api_calls import ApiCalls
+from dralloc.client.http_transport import HttpTransport
+from dralloc.client.known_resources import resource_for
+from dralloc.client.kubeconfig import read_kubeconfig
+from dralloc.client.transport import TransportError
+from tests.support.api_server import TOKEN, api_application
+from tests.support.ports import free_port
+
+pytestmark = pytest.mark.slow
+NODES = resource_for(Node)
+
+
+@asynccontextmanager
+async def client_of_an_earlier_authority(directory: Path) -> AsyncIterator[HttpTransport]:
+    """A client that has read its kubeconfig and `trusted.crt` before the authority of its server was replaced."""
+    now = datetime.now(UTC)
+    files = ensure_certificates(directory / "tls", [], now)
+    (directory / "trusted.crt").write_bytes(files.authority_pem)
+    port = free_port()
+    client = HttpTransport(read_kubeconfig(kubeconfig(directory, f"https://127.0.0.1:{port}")))
+    for step in (rotate_authority, rotate_server_certificate, retire_authorities):
+        step(directory / "tls", now)
+    try:
+        async with api_application() as application, listen(application, ListenAddress(port=port, tls=files)):
+            yield client
+    finally:
+        await client.close()
+
+
+def kubeconfig(directory: Path, url: str) -> Path:
+    document = {
+        "current-context": "x",
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": url, "certificate-authority": "trusted.crt"}}],
+        "users": [{"name": "u", "user": {"token": TOKEN}}],
+    }
+    path = directory / "config"
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+async def requests(client: HttpTransport) -> None:
+    """Concurrent ones: one reads the authorities, all use them."""
+    await asyncio.gather(*(ApiCalls(client).list_all(NODES) for _ in range(5)))
+
+
+async def watch(client: HttpTransport) -> None:
+    async for _ in ApiCalls(client).watch(NODES, resource_version="", timeout_s=1):
+        pass
+
+
+def give_new_authority(directory: Path) -> None:
+    (directory / "trusted.crt").write_bytes((directory / "tls" / "ca.crt").read_bytes())
+
+
+@pytest.mark.parametrize("call", [requests, watch])
+def test_a_new_authority_is_learned_when_the_server_is_not_trusted(tmp_path: Path, call: Any) -> None:
+    async def scenario() -> None:
+        async with client_of_an_earlier_authority(tmp_path) as client:
+            give_new_authority(tmp_path)
+            await call(client)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("call", [requests, watch])
+def test_a_new_authority_may_come_late_and_in_pieces(tmp_path: Path, call: Any) -> None:
+    async def refused(call: Coroutine[Any, Any, None]) -> None:
+        with pytest.raises(TransportError, match="certificate verify failed"):
+            await call
+
+    async def scenario() -> None:
+        async with client_of_an_earlier_authority(tmp_path) as client:
+            await refused(call(client))
+            (tmp_path / "trusted.crt").write_bytes((tmp_path / "tls" / "ca.crt").read_bytes()[:200])
+            await refused(call(client))
+            give_new_authority(tmp_path)
+            await call(client)
+
+    asyncio.run(scenario())
