@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import stat
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,7 +12,11 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from dralloc.apiserver.credentials.certificate_authorities import AUTHORITY_LIFETIME, UnusableCertificates
+from dralloc.apiserver.credentials.certificate_authorities import (
+    AUTHORITY_LIFETIME,
+    AuthorityFiles,
+    UnusableCertificates,
+)
 from dralloc.apiserver.credentials.certificates import (
     TlsFiles,
     ensure_certificates,
@@ -201,6 +207,32 @@ def test_a_key_that_does_not_fit_is_reported_when_it_is_needed(tmp_path: Path, d
     assert certificates(files) == before
     with pytest.raises(UnusableCertificates, match=r"ca\.key is not the key"):
         rotate_server_certificate(tmp_path, NOW)
+
+
+AT_ONCE = 8
+
+
+@pytest.mark.parametrize(
+    ("change", "begins", "made"),
+    [
+        (lambda tls: rotate_authority(tls, NOW), True, AT_ONCE),
+        (lambda tls: ensure_certificates(tls, [], NOW + AUTHORITY_LIFETIME - timedelta(days=300)), True, 1),
+        (lambda tls: ensure_certificates(tls, [], NOW), False, 1),
+    ],
+    ids=["rotations", "servers in the last year", "servers at the first start"],
+)
+def test_authorities_that_are_made_at_the_same_time_have_their_keys(
+    tmp_path: Path, change: Callable[[Path], object], begins: bool, made: int
+) -> None:
+    if begins:
+        ensure_certificates(tmp_path, [], NOW)
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        list(threads.map(lambda _: change(tmp_path), range(AT_ONCE)))
+    authorities = AuthorityFiles(tmp_path).read()
+    assert (len(authorities), all(each.key for each in authorities)) == (begins + made, True)
+    server = x509.load_pem_x509_certificate((tmp_path / "server.crt").read_bytes())
+    private = serialization.load_pem_private_key((tmp_path / "server.key").read_bytes(), password=None)
+    assert server.public_key() == private.public_key()
 
 
 def test_the_context_follows_the_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

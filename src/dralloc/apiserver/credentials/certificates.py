@@ -30,6 +30,7 @@ from dralloc.apiserver.credentials.certificate_authorities import (
     write_public,
 )
 from dralloc.apiserver.credentials.private_file import write_private
+from dralloc.atomic_files import locked_directory
 
 SERVER_LIFETIME: Final = timedelta(days=365)
 RENEW_BEFORE: Final = timedelta(days=30)
@@ -60,15 +61,16 @@ def ensure_certificates(directory: Path, host_names: Sequence[str], now: datetim
     """Certificates that cover the host names: the existing ones, or new ones; raises UnusableCertificates."""
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     files = _files(directory)
-    authorities = AuthorityFiles(directory)
-    authorities.ensure(now)
-    names = tuple(dict.fromkeys((*LOCAL_NAMES, *host_names)))
-    server = _Certificate(files.certificate, files.key)
-    if not server.is_good(authorities.read(), now, names):
-        _make_server_certificate(server, server.renewing(authorities, now), names, now)
-    client = _Certificate(files.client_certificate, files.client_key)
-    if not client.is_good(authorities.read(), now):
-        _make_client_certificate(client, client.renewing(authorities, now), now)
+    with locked_directory(directory):
+        authorities = AuthorityFiles(directory)
+        authorities.ensure(now)
+        names = tuple(dict.fromkeys((*LOCAL_NAMES, *host_names)))
+        server = _Certificate(files.certificate, files.key)
+        if not server.is_good(authorities.read(), now, names):
+            _make_server_certificate(server, server.renewing(authorities, now), names, now)
+        client = _Certificate(files.client_certificate, files.client_key)
+        if not client.is_good(authorities.read(), now):
+            _make_client_certificate(client, client.renewing(authorities, now), now)
     return files
 
 
@@ -76,27 +78,30 @@ def rotate_server_certificate(directory: Path, now: datetime) -> None:
     """A new key and certificate for the same names, signed by the newest authority."""
     files = _existing_files(directory)
     server = _Certificate(files.certificate, files.key)
-    names = tuple(str(name.value) for name in _names_of(server.read()))
-    _make_server_certificate(server, AuthorityFiles(directory).signing(now), names, now)
+    with locked_directory(directory):
+        names = tuple(str(name.value) for name in _names_of(server.read()))
+        _make_server_certificate(server, AuthorityFiles(directory).signing(now), names, now)
 
 
 def rotate_authority(directory: Path, now: datetime) -> None:
     """A new authority that clients trust beside the earlier ones. The server certificate stays that of the earlier one."""
     _existing_files(directory)
     authorities = AuthorityFiles(directory)
-    authorities.add(now, earlier=authorities.read())
+    with locked_directory(directory):
+        authorities.add(now, earlier=authorities.read())
 
 
 def retire_authorities(directory: Path, now: datetime) -> int:
     """Trust the newest authority only; returns how many others were trusted. Its clients must know it by now."""
     files = _existing_files(directory)
     authorities = AuthorityFiles(directory)
-    newest = authorities.signing(now)
-    if not newest.has_signed(_Certificate(files.certificate, files.key).read()):
-        raise UnusableCertificates(
-            f"{files.certificate} is signed by an earlier authority: replace it first, with `dralloc rotate server`"
-        )
-    return authorities.retire(newest)
+    with locked_directory(directory):
+        newest = authorities.signing(now)
+        if not newest.has_signed(_Certificate(files.certificate, files.key).read()):
+            raise UnusableCertificates(
+                f"{files.certificate} is signed by an earlier authority: replace it first, with `dralloc rotate server`"
+            )
+        return authorities.retire(newest)
 
 
 def signing_authority(directory: Path, now: datetime) -> Authority:
