@@ -186,7 +186,7 @@ async def _listening(
             )
 
         write_access()
-        renewing = asyncio.create_task(_renew_certificates(settings, write_access)) if tls else None
+        renewing = asyncio.create_task(_renew_certificates(settings, tls, write_access)) if tls else None
         try:
             yield RunningServer(url, _reachable(url), tls.authority if tls else None, token, application, server)
         finally:
@@ -219,13 +219,14 @@ def _provider_tokens(settings: ServerSettings, audience: str) -> tuple[OidcToken
     return (OidcTokens(settings.oidc, clock=settings.clock, audiences=(audience,)),)
 
 
-async def _renew_certificates(settings: ServerSettings, write_access: Callable[[], None]) -> None:
+async def _renew_certificates(settings: ServerSettings, tls: TlsFiles, write_access: Callable[[], None]) -> None:
     """Renew certificates in time; the listener reads the new files. The kubeconfig gets what clients must trust."""
-    known = _certificates(settings).authority_pem
+    known = tls.authority_pem
     while True:
         await asyncio.sleep(RENEWAL_CHECK_S)
         try:
-            trusted = _certificates(settings).authority_pem
+            # In a thread: another process may hold the directory for long.
+            trusted = (await asyncio.to_thread(_certificates, settings)).authority_pem
             if trusted != known:
                 write_access()
                 known = trusted

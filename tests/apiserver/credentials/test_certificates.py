@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from dralloc.apiserver.credentials.certificate_authorities import (
     AUTHORITY_LIFETIME,
@@ -125,15 +126,32 @@ def test_clients_have_eleven_months_to_learn_the_next_authority(tmp_path: Path) 
     server.verify_directly_issued_by(newest)
 
 
-def test_without_its_key_an_authority_stays_trusted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["missing", "empty", "of another authority"])
+def test_without_its_key_an_authority_stays_trusted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
     files = ensure_certificates(tmp_path, [], NOW)
     (first,), before = certificates(files)
-    (tmp_path / "ca.key").unlink()
+    key = tmp_path / "ca.key"
+    ensure_certificates(tmp_path / "other", [], NOW)
+    other = (tmp_path / "other" / "ca.key").read_bytes()
+    texts = {"missing": b"", "empty": b"\n", "of another authority": other}
+    key.write_bytes(texts[damage])
+    if damage == "missing":
+        key.unlink()
+    caplog.clear()
     ensure_certificates(tmp_path, [], NOW)
     (newest, earlier), server = certificates(files)
     assert (earlier, server) == (first, before)
+    # It may be restored with its certificate.
+    assert (other in key.read_bytes()) == (damage == "of another authority")
+    assert f"{key} has no key of the authority that signed" in caplog.text
+    assert "to every client before 2027-05-02" in caplog.text
     ensure_certificates(tmp_path, ["10.1.2.3"], NOW)
     certificates(files)[1].verify_directly_issued_by(newest)
+    caplog.clear()
+    ensure_certificates(tmp_path, ["10.1.2.3"], NOW)
+    assert caplog.text == ""
 
 
 @pytest.mark.parametrize("years", [9.5, 20, 200], ids=["the authority ends soon", "it has ended", "far ahead"])
@@ -195,18 +213,54 @@ def test_a_retired_authority_cannot_sign(tmp_path: Path) -> None:
     assert first not in (tmp_path / "ca.key").read_bytes()
 
 
-@pytest.mark.parametrize("damage", ["other", "empty", "half"])
-def test_a_key_that_does_not_fit_is_reported_when_it_is_needed(tmp_path: Path, damage: str) -> None:
+def unusable(key: Path, form: str) -> None:
+    """Makes the file one that the server cannot use, and must not lose."""
+    encoding, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    private = serialization.load_pem_private_key(key.read_bytes(), password=None)
+    encrypted = private.private_bytes(encoding, pkcs8, serialization.BestAvailableEncryption(b"secret"))
+    of_rsa = rsa.generate_private_key(65537, 2048).private_bytes(encoding, pkcs8, serialization.NoEncryption())
+    texts = {"half": key.read_bytes()[:100], "other text": b"?", "encrypted": encrypted, "RSA": of_rsa}
+    if form == "unreadable":
+        key.unlink()
+        key.mkdir()
+    else:
+        key.write_bytes(texts[form])
+
+
+@pytest.mark.parametrize("form", ["half", "other text", "encrypted", "RSA", "unreadable"])
+def test_keys_that_cannot_be_used_are_kept_and_reported_when_they_are_needed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, form: str
+) -> None:
     key = tmp_path / "ca.key"
     files = ensure_certificates(tmp_path, [], NOW)
     before = certificates(files)
-    ensure_certificates(tmp_path / "other", [], NOW)
-    texts = {"other": (tmp_path / "other" / "ca.key").read_bytes(), "empty": b"", "half": key.read_bytes()[:100]}
-    key.write_bytes(texts[damage])
+    unusable(key, form)
+    content = key.read_bytes() if key.is_file() else b""
     ensure_certificates(tmp_path, [], NOW)
     assert certificates(files) == before
-    with pytest.raises(UnusableCertificates, match=r"ca\.key is not the key"):
+    assert "no next certificate authority can be made" in caplog.text
+    reason = "cannot be read: Is a directory" if form == "unreadable" else "in PEM without a password"
+    with pytest.raises(
+        UnusableCertificates, match=rf"ca\.key cannot be used to sign: .*{reason}; restore it.*move it,"
+    ):
         rotate_server_certificate(tmp_path, NOW)
+    with pytest.raises(UnusableCertificates, match=rf"ca\.key is not replaced .*{reason}; restore it"):
+        rotate_authority(tmp_path, NOW)
+    assert (key.read_bytes() if key.is_file() else b"") == content
+    # As the messages advise.
+    key.rename(tmp_path / "moved")
+    ensure_certificates(tmp_path, [], NOW)
+    (_, earlier), server = certificates(files)
+    assert ([earlier], server) == before
+
+
+def test_a_key_behind_one_that_was_cut_off_is_used(tmp_path: Path) -> None:
+    key = tmp_path / "ca.key"
+    files = ensure_certificates(tmp_path, [], NOW)
+    key.write_bytes(key.read_bytes()[:100] + b"\n" + key.read_bytes())
+    rotate_server_certificate(tmp_path, NOW)
+    (authority,), server = certificates(files)
+    server.verify_directly_issued_by(authority)
 
 
 AT_ONCE = 8
@@ -233,6 +287,19 @@ def test_authorities_that_are_made_at_the_same_time_have_their_keys(
     server = x509.load_pem_x509_certificate((tmp_path / "server.crt").read_bytes())
     private = serialization.load_pem_private_key((tmp_path / "server.key").read_bytes(), password=None)
     assert server.public_key() == private.public_key()
+
+
+def test_an_authority_whose_key_is_lost_does_not_count(tmp_path: Path) -> None:
+    """As one that two servers of an earlier release have left, when both made the next authority."""
+    files = ensure_certificates(tmp_path, [], NOW)
+    key = (tmp_path / "ca.key").read_bytes()
+    late = NOW + AUTHORITY_LIFETIME - timedelta(days=300)
+    ensure_certificates(tmp_path, [], late)
+    (tmp_path / "ca.key").write_bytes(key)
+    for days in (299, 29, -1):
+        ensure_certificates(tmp_path, [], NOW + AUTHORITY_LIFETIME - timedelta(days=days))
+    authorities, server = certificates(files)
+    server.verify_directly_issued_by(authorities[0])
 
 
 def test_the_context_follows_the_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

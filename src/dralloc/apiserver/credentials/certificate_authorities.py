@@ -6,6 +6,7 @@ an earlier authority goes on signing what clients verify until these had time to
 
 from __future__ import annotations
 
+import logging
 import re
 import secrets
 from collections.abc import Iterable, Sequence
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
@@ -29,7 +30,11 @@ AUTHORITY_RENEW_BEFORE: Final = timedelta(days=365)
 # Tolerates clients whose clock is behind.
 BACKDATE: Final = timedelta(hours=1)
 
-_KEY: Final = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----.+?-----END [A-Z ]*PRIVATE KEY-----\n?", re.DOTALL)
+_BEGIN: Final = rb"-----BEGIN [A-Z ]*PRIVATE KEY-----"
+# A key that was cut off does not take the next one with it.
+_KEY: Final = re.compile(_BEGIN + rb"(?:(?!-----BEGIN ).)+?-----END [A-Z ]*PRIVATE KEY-----", re.DOTALL)
+
+_logger = logging.getLogger(__name__)
 
 
 class UnusableCertificates(ValueError):
@@ -56,6 +61,14 @@ class Authority:
         return True
 
 
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """What a file of keys has. `problem` says why something in it cannot be used; replacing the file would lose that."""
+
+    usable: tuple[ec.EllipticCurvePrivateKey, ...] = ()
+    problem: str = ""
+
+
 class AuthorityFiles:
     """The authorities in a directory."""
 
@@ -69,7 +82,7 @@ class AuthorityFiles:
             trusted = x509.load_pem_x509_certificates(self.certificates.read_bytes())
         except ValueError as error:
             raise UnusableCertificates(f"{self.certificates} is not a certificate: {error}") from None
-        keys = self._keys()
+        keys = self._keys().usable
         return tuple(Authority(each, next((key for key in keys if _fits(key, each)), None)) for each in trusted)
 
     def signing(self, now: datetime) -> Authority:
@@ -77,13 +90,11 @@ class AuthorityFiles:
         for authority in self.read():
             if authority.key is not None and authority.is_valid(now):
                 return authority
-        raise UnusableCertificates(
-            f"{self.keys} is not the key of an authority in {self.certificates} that is valid now: restore both from a back-up, "
-            "or move both away for a new authority"
-        )
+        reason = self._keys().problem or "it has no key of an authority that is valid now"
+        raise UnusableCertificates(f"{self.keys} cannot be used to sign: {reason}; {self._advice}")
 
     def ensure(self, now: datetime) -> None:
-        """Make an authority if there is none, if the newest one ends soon, or if there are no keys; raises UnusableCertificates.
+        """Make an authority unless there is one with its key that does not end soon; raises UnusableCertificates.
 
         Earlier authorities stay trusted until they are retired, also those that have ended: the clock may be wrong.
         """
@@ -98,36 +109,60 @@ class AuthorityFiles:
                 f"{self.certificates} is not valid before {begin:%Y-%m-%d %H:%M} UTC, and now it is {now:%Y-%m-%d %H:%M} UTC: "
                 "set the clock of this machine, or move the file away for a new authority"
             )
-        if not self.keys.exists() or not any(each.is_valid(now, remaining=AUTHORITY_RENEW_BEFORE) for each in valid):
-            self.add(now, earlier=trusted)
+        if not any(each.key is not None and each.is_valid(now, remaining=AUTHORITY_RENEW_BEFORE) for each in valid):
+            self._add_successor(now, trusted, is_needed=not valid)
 
     def add(self, now: datetime, *, earlier: Sequence[Authority]) -> None:
-        """Make a new authority, which clients trust beside earlier ones."""
+        """Make a new authority, which clients trust beside earlier ones; raises UnusableCertificates if a key would be lost."""
+        keys = self._keys()
+        if keys.problem:
+            raise UnusableCertificates(
+                f"{self.keys} is not replaced by one with a new key: {keys.problem}; {self._advice}"
+            )
         key = ec.generate_private_key(ec.SECP256R1())
-        self._write((Authority(_self_signed(key, now), key), *earlier))
+        # A key without a certificate stays, too: its certificate may be restored later.
+        self._write((key, *keys.usable), (_self_signed(key, now), *(each.certificate for each in earlier)))
 
     def retire(self, kept: Authority) -> int:
-        """Trust one authority only; returns how many others were trusted."""
+        """Trust one authority only, and delete the keys of the others; returns how many others were trusted."""
+        assert kept.key is not None
         others = len(self.read()) - 1
-        self._write((kept,))
+        self._write((kept.key,), (kept.certificate,))
         return others
 
-    def _keys(self) -> list[ec.EllipticCurvePrivateKey]:
-        """Keys that cannot be read are none: what needs them says so."""
-        keys = []
-        for pem in _KEY.findall(self.keys.read_bytes() if self.keys.exists() else b""):
-            try:
-                key = serialization.load_pem_private_key(pem, password=None)
-            except (ValueError, TypeError):
-                continue
-            if isinstance(key, ec.EllipticCurvePrivateKey):
-                keys.append(key)
-        return keys
+    @property
+    def _advice(self) -> str:
+        return (
+            "restore it from a backup; or move it, and nothing else, away and start the server again, "
+            "which makes a new authority beside the earlier ones"
+        )
 
-    def _write(self, authorities: Sequence[Authority]) -> None:
+    def _add_successor(self, now: datetime, trusted: Sequence[Authority], *, is_needed: bool) -> None:
+        try:
+            self.add(now, earlier=trusted)
+        except (OSError, UnusableCertificates) as error:
+            if is_needed:
+                raise
+            # A server starts with what it has as long as that is valid.
+            _logger.warning("no next certificate authority can be made: %s", error)
+
+    def _keys(self) -> _Keys:
+        try:
+            content = self.keys.read_bytes()
+        except FileNotFoundError:
+            return _Keys()
+        except OSError as error:
+            return _Keys(problem=f"it cannot be read: {error.strerror}")
+        found = [_usable_key(pem) for pem in _KEY.findall(content)]
+        usable = tuple(key for key in found if key is not None)
+        if content.strip() and len(usable) < max(len(re.findall(_BEGIN, content)), 1):
+            return _Keys(usable, "a part of it is no key for elliptic curves in PEM without a password")
+        return _Keys(usable)
+
+    def _write(self, keys: Iterable[ec.EllipticCurvePrivateKey], certificates: Iterable[x509.Certificate]) -> None:
         # Keys come first: a key without a certificate is not used, and a certificate without a key would be trusted for nothing.
-        write_private(self.keys, "".join(key_pem(each.key) for each in authorities if each.key is not None))
-        write_public(self.certificates, [each.certificate for each in authorities])
+        write_private(self.keys, "".join(map(key_pem, keys)))
+        write_public(self.certificates, certificates)
 
 
 def key_pem(key: ec.EllipticCurvePrivateKey) -> str:
@@ -177,6 +212,14 @@ def _self_signed(key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certifi
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
+
+
+def _usable_key(pem: bytes) -> ec.EllipticCurvePrivateKey | None:
+    try:
+        key = serialization.load_pem_private_key(pem, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return None
+    return key if isinstance(key, ec.EllipticCurvePrivateKey) else None
 
 
 def _fits(key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> bool:

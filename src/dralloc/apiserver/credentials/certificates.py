@@ -8,6 +8,7 @@ signed it.
 from __future__ import annotations
 
 import ipaddress
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -41,6 +42,9 @@ KUBELET_CLIENT: Final = "kube-apiserver-kubelet-client"
 LOCAL_NAMES: Final = ("localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 
 
+_logger = logging.getLogger(__name__)
+
+
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
     """The paths of the certificates in a data directory."""
@@ -71,6 +75,7 @@ def ensure_certificates(directory: Path, host_names: Sequence[str], now: datetim
         client = _Certificate(files.client_certificate, files.client_key)
         if not client.is_good(authorities.read(), now):
             _make_client_certificate(client, client.renewing(authorities, now), now)
+        _warn_of_lost_key(server.read(), authorities, files)
     return files
 
 
@@ -168,6 +173,17 @@ def _existing_files(directory: Path) -> TlsFiles:
 
 def _signer(certificate: x509.Certificate, authorities: Sequence[Authority]) -> Authority | None:
     return next((authority for authority in authorities if authority.has_signed(certificate)), None)
+
+
+def _warn_of_lost_key(certificate: x509.Certificate, authorities: AuthorityFiles, files: TlsFiles) -> None:
+    signer = _signer(certificate, authorities.read())
+    if signer is not None and signer.key is None:
+        _logger.warning(
+            "%s has no key of the authority that signed %s: restore it from a backup, or give %s to every client before %s, "
+            "when the server gets a certificate of another authority",
+            *(authorities.keys, files.certificate, files.authority),
+            f"{certificate.not_valid_after_utc - RENEW_BEFORE:%Y-%m-%d}",
+        )
 
 
 def _names_of(certificate: x509.Certificate) -> x509.SubjectAlternativeName:
