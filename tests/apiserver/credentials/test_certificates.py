@@ -213,6 +213,22 @@ def test_a_retired_authority_cannot_sign(tmp_path: Path) -> None:
     assert first not in (tmp_path / "ca.key").read_bytes()
 
 
+def test_the_newest_authority_must_have_its_key_before_earlier_ones_are_retired(tmp_path: Path) -> None:
+    files = ensure_certificates(tmp_path, [], NOW)
+    key = (tmp_path / "ca.key").read_bytes()
+    rotate_authority(tmp_path, NOW)
+    (tmp_path / "ca.key").write_bytes(key)
+    before = certificates(files)
+    for change in (rotate_server_certificate, retire_authorities):
+        with pytest.raises(UnusableCertificates, match=r"ca\.key has no key of the newest authority.*rotate authority"):
+            change(tmp_path, NOW)
+    assert certificates(files) == before
+    # As the message advises.
+    rotate_authority(tmp_path, NOW)
+    rotate_server_certificate(tmp_path, NOW)
+    assert retire_authorities(tmp_path, NOW) == 2
+
+
 def unusable(key: Path, form: str) -> None:
     """Makes the file one that the server cannot use, and must not lose."""
     encoding, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8

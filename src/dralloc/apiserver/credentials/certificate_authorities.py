@@ -93,6 +93,17 @@ class AuthorityFiles:
         reason = self._keys().problem or "it has no key of an authority that is valid now"
         raise UnusableCertificates(f"{self.keys} cannot be used to sign: {reason}; {self._advice}")
 
+    def newest(self, now: datetime) -> Authority:
+        """The newest authority that is valid now, if it can sign, too; raises UnusableCertificates."""
+        signing = self.signing(now)
+        newest = next(each for each in self.read() if each.is_valid(now))
+        if newest.certificate != signing.certificate:
+            raise UnusableCertificates(
+                f"{self.keys} has no key of the newest authority in {self.certificates}: restore it from a backup, "
+                "or make another authority with `dralloc rotate authority`"
+            )
+        return newest
+
     def ensure(self, now: datetime) -> None:
         """Make an authority unless there is one with its key that does not end soon; raises UnusableCertificates.
 

@@ -85,7 +85,7 @@ def rotate_server_certificate(directory: Path, now: datetime) -> None:
     server = _Certificate(files.certificate, files.key)
     with locked_directory(directory):
         names = tuple(str(name.value) for name in _names_of(server.read()))
-        _make_server_certificate(server, AuthorityFiles(directory).signing(now), names, now)
+        _make_server_certificate(server, AuthorityFiles(directory).newest(now), names, now)
 
 
 def rotate_authority(directory: Path, now: datetime) -> None:
@@ -101,7 +101,7 @@ def retire_authorities(directory: Path, now: datetime) -> int:
     files = _existing_files(directory)
     authorities = AuthorityFiles(directory)
     with locked_directory(directory):
-        newest = authorities.signing(now)
+        newest = authorities.newest(now)
         if not newest.has_signed(_Certificate(files.certificate, files.key).read()):
             raise UnusableCertificates(
                 f"{files.certificate} is signed by an earlier authority: replace it first, with `dralloc rotate server`"
