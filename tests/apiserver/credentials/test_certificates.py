@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from base64 import b64decode, b64encode
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -36,6 +37,8 @@ def test_certificates_are_created_once(tmp_path: Path) -> None:
     before = (files.authority_pem, files.certificate.read_bytes())
     assert ensure_certificates(tmp_path, ["127.0.0.1"], NOW + timedelta(days=1)) == files
     assert (files.authority_pem, files.certificate.read_bytes()) == before
+    assert ensure_certificates(tmp_path, ["0:0::1"], NOW) == files
+    assert files.certificate.read_bytes() == before[1], "::1 is covered"
     assert stat.S_IMODE(files.key.stat().st_mode) == 0o600
     assert stat.S_IMODE((tmp_path / "ca.key").stat().st_mode) == 0o600
 
@@ -196,6 +199,8 @@ def test_the_authority_is_rotated_in_steps(tmp_path: Path) -> None:
     rotate_server_certificate(tmp_path, NOW)
     server = certificates(files)[1]
     server.verify_directly_issued_by(newest)
+    # Nodes verify it, and may trust the newest authority only.
+    x509.load_pem_x509_certificate(files.client_certificate.read_bytes()).verify_directly_issued_by(newest)
     names = x509.SubjectAlternativeName
     assert server.extensions.get_extension_for_class(names) == before.extensions.get_extension_for_class(names)
     assert retire_authorities(tmp_path, NOW) == 1
@@ -227,6 +232,53 @@ def test_the_newest_authority_must_have_its_key_before_earlier_ones_are_retired(
     rotate_authority(tmp_path, NOW)
     rotate_server_certificate(tmp_path, NOW)
     assert retire_authorities(tmp_path, NOW) == 2
+
+
+def on_another_curve(pem: bytes) -> bytes:
+    """A certificate or key on a curve that the library does not know."""
+    begin, *lines, end = pem.decode().strip().splitlines()
+    der = b64decode("".join(lines))
+    other = der.replace(bytes.fromhex("2a8648ce3d030107"), bytes.fromhex("2a8648ce3d03017f"))
+    assert other != der
+    return "\n".join((begin, b64encode(other).decode(), end, "")).encode()
+
+
+@pytest.mark.parametrize("damage", ["empty", "half", "without names"])
+def test_a_server_certificate_that_cannot_be_read_is_reported(tmp_path: Path, damage: str) -> None:
+    files = ensure_certificates(tmp_path, [], NOW)
+    texts = {"empty": b"", "half": files.certificate.read_bytes()[:200], "without names": files.authority_pem}
+    files.certificate.write_bytes(texts[damage])
+    with pytest.raises(UnusableCertificates, match=r"server\.crt .*move it away and start the server again"):
+        rotate_server_certificate(tmp_path, NOW)
+    if damage != "without names":
+        with pytest.raises(UnusableCertificates, match=r"server\.crt .*move it away and start the server again"):
+            retire_authorities(tmp_path, NOW)
+    # As the message advises.
+    files.certificate.unlink()
+    ensure_certificates(tmp_path, [], NOW)
+    rotate_server_certificate(tmp_path, NOW)
+
+
+def test_an_authority_that_was_cut_off_is_reported(tmp_path: Path) -> None:
+    files = ensure_certificates(tmp_path, [], NOW)
+    files.authority.write_bytes(files.authority_pem + files.authority_pem[:200])
+    with pytest.raises(UnusableCertificates, match=r"ca\.crt .*cut off"):
+        ensure_certificates(tmp_path, [], NOW)
+
+
+def test_authorities_and_keys_of_other_kinds_are_ignored(tmp_path: Path) -> None:
+    """They may be trusted for client certificates."""
+    files = ensure_certificates(tmp_path, [], NOW)
+    key = tmp_path / "ca.key"
+    files.authority.write_bytes(files.authority_pem + on_another_curve(files.authority_pem))
+    key.write_bytes(on_another_curve(key.read_bytes()) + key.read_bytes())
+    for path in (files.certificate, files.key, files.client_key):
+        path.write_bytes(on_another_curve(path.read_bytes()))
+    with pytest.raises(UnusableCertificates, match="rotate server"):
+        retire_authorities(tmp_path, NOW)
+    ensure_certificates(tmp_path, [], NOW)
+    (authority, _), server = certificates(files)
+    server.verify_directly_issued_by(authority)
 
 
 def unusable(key: Path, form: str) -> None:

@@ -56,7 +56,7 @@ class Authority:
     def has_signed(self, certificate: x509.Certificate) -> bool:
         try:
             certificate.verify_directly_issued_by(self.certificate)
-        except (ValueError, TypeError, InvalidSignature):
+        except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
             return False
         return True
 
@@ -78,10 +78,15 @@ class AuthorityFiles:
 
     def read(self) -> tuple[Authority, ...]:
         """What clients trust, the newest first; raises UnusableCertificates."""
+        content = self.certificates.read_bytes()
         try:
-            trusted = x509.load_pem_x509_certificates(self.certificates.read_bytes())
+            trusted = x509.load_pem_x509_certificates(content)
         except ValueError as error:
             raise UnusableCertificates(f"{self.certificates} is not a certificate: {error}") from None
+        if len(trusted) < content.count(b"-----BEGIN CERTIFICATE-----"):
+            raise UnusableCertificates(
+                f"{self.certificates} has a certificate that was cut off: restore the file from a backup, or remove that part"
+            )
         keys = self._keys().usable
         return tuple(Authority(each, next((key for key in keys if _fits(key, each)), None)) for each in trusted)
 
@@ -234,4 +239,7 @@ def _usable_key(pem: bytes) -> ec.EllipticCurvePrivateKey | None:
 
 
 def _fits(key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> bool:
-    return key.public_key() == certificate.public_key()
+    try:
+        return key.public_key() == certificate.public_key()
+    except (ValueError, UnsupportedAlgorithm):
+        return False

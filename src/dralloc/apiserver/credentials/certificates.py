@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -80,12 +81,13 @@ def ensure_certificates(directory: Path, host_names: Sequence[str], now: datetim
 
 
 def rotate_server_certificate(directory: Path, now: datetime) -> None:
-    """A new key and certificate for the same names, signed by the newest authority."""
+    """New keys and certificates for the same names, also for connections to nodes, signed by the newest authority."""
     files = _existing_files(directory)
     server = _Certificate(files.certificate, files.key)
     with locked_directory(directory):
-        names = tuple(str(name.value) for name in _names_of(server.read()))
-        _make_server_certificate(server, AuthorityFiles(directory).newest(now), names, now)
+        newest = AuthorityFiles(directory).newest(now)
+        _make_server_certificate(server, newest, server.names(), now)
+        _make_client_certificate(_Certificate(files.client_certificate, files.client_key), newest, now)
 
 
 def rotate_authority(directory: Path, now: datetime) -> None:
@@ -123,14 +125,27 @@ class _Certificate:
     key_path: Path
 
     def read(self) -> x509.Certificate:
-        return x509.load_pem_x509_certificate(self.path.read_bytes())
+        """Raises UnusableCertificates."""
+        try:
+            return x509.load_pem_x509_certificate(self.path.read_bytes())
+        except ValueError as error:
+            raise self._damaged(f"is not a certificate: {error}") from None
+
+    def names(self) -> tuple[str, ...]:
+        """The names and addresses that it covers; raises UnusableCertificates."""
+        certificate = self.read()
+        try:
+            covered = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        except (ValueError, x509.ExtensionNotFound):
+            raise self._damaged("has no names that can be read") from None
+        return tuple(str(name.value) for name in covered)
 
     def is_good(self, authorities: Sequence[Authority], now: datetime, names: Sequence[str] = ()) -> bool:
         """True if others accept the certificate now and for some time, under any of the names."""
         try:
             certificate = self.read()
-            is_covered = not names or {_general_name(name) for name in names} <= set(_names_of(certificate))
-        except (OSError, ValueError, x509.ExtensionNotFound):
+            is_covered = not names or {*map(_general_name, names)} <= {*map(_general_name, self.names())}
+        except (OSError, UnusableCertificates):
             return False
         signer = _signer(certificate, authorities)
         if signer is None or not signer.is_valid(now, remaining=RENEW_BEFORE):
@@ -144,13 +159,18 @@ class _Certificate:
         usable = [each for each in trusted if each.key is not None and each.is_valid(now, remaining=RENEW_BEFORE)]
         try:
             present = _signer(self.read(), usable)
-        except (OSError, ValueError):
+        except (OSError, UnusableCertificates):
             present = None
         return present or (usable[-1] if usable else authorities.signing(now))
 
     def write(self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
         write_private(self.key_path, key_pem(key))
         write_public(self.path, [certificate])
+
+    def _damaged(self, how: str) -> UnusableCertificates:
+        return UnusableCertificates(
+            f"{self.path} {how}: move it away and start the server again, which makes a new one"
+        )
 
 
 def _files(directory: Path) -> TlsFiles:
@@ -184,10 +204,6 @@ def _warn_of_lost_key(certificate: x509.Certificate, authorities: AuthorityFiles
             *(authorities.keys, files.certificate, files.authority),
             f"{certificate.not_valid_after_utc - RENEW_BEFORE:%Y-%m-%d}",
         )
-
-
-def _names_of(certificate: x509.Certificate) -> x509.SubjectAlternativeName:
-    return certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
 
 
 def _make_server_certificate(server: _Certificate, authority: Authority, names: Sequence[str], now: datetime) -> None:
@@ -238,9 +254,9 @@ def _has_key(certificate: x509.Certificate, path: Path) -> bool:
     """False for the key of another certificate, as after a renewal that was interrupted, and for a damaged one."""
     try:
         key = serialization.load_pem_private_key(path.read_bytes(), password=None)
-    except (OSError, ValueError, TypeError):
+        return key.public_key() == certificate.public_key()
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm):
         return False
-    return key.public_key() == certificate.public_key()
 
 
 def _general_name(name: str) -> x509.GeneralName:

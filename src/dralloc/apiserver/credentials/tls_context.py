@@ -63,13 +63,13 @@ def is_issued_by(certificate: bytes, authorities: Iterable[bytes]) -> bool:
     """True if one of the authorities has signed the certificate itself."""
     # Slow to import, and only needed when an authority is retired.
     from cryptography import x509
-    from cryptography.exceptions import InvalidSignature
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 
     issued = x509.load_der_x509_certificate(certificate)
     for authority in authorities:
         try:
             issued.verify_directly_issued_by(x509.load_der_x509_certificate(authority))
-        except (ValueError, TypeError, InvalidSignature):
+        except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
             continue
         return True
     return False
