@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from dralloc import connect as api
+from dralloc.api.core_v1 import ConfigMap, Namespace
 from dralloc.apiserver.server_process import ServerSettings, run_server
 from dralloc.conformance.family_index import load_family
 from dralloc.conformance.vector_family import VectorOptions, VectorVerdict, read_lines
@@ -135,6 +137,28 @@ def test_a_restart_on_a_full_disk_serves_what_is_there(tmp_path: Path) -> None:
             assert get(server, f"{CLAIMS}/kept") == created
             disk.free()
             assert post(server, claim_document("later"))["metadata"]["name"] == "later"
+    finally:
+        disk.remove()
+
+
+def test_a_restart_on_a_full_disk_after_a_rotation_publishes_the_authority_later(tmp_path: Path) -> None:
+    disk = SmallDisk(tmp_path / "disk")
+    options = ("--port", str(free_port()))
+    try:
+        with server_process(disk.directory, *options) as server:
+            rotate = [sys.executable, "-m", "dralloc", "rotate", "authority", "--data-dir", str(disk.directory)]
+            # The server must not publish it earlier.
+            server.process.kill()
+            subprocess.run(rotate, check=True, stdout=subprocess.DEVNULL)
+        disk.fill()
+        with server_process(disk.directory, *options) as server, api(server.kubeconfig) as client:
+            assert [each.metadata.name for each in client.list(Namespace)]
+            disk.free()
+            pem = (disk.directory / "tls" / "ca.crt").read_text()
+            name = "extension-apiserver-authentication"
+            for event in client.watch(ConfigMap, namespace="kube-system", fields=f"metadata.name={name}"):
+                if event.object.data["client-ca-file"] == pem:
+                    break
     finally:
         disk.remove()
 

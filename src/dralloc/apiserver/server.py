@@ -6,6 +6,7 @@ Every error becomes a `Status` response here.
 from __future__ import annotations
 
 import logging
+import pathlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
@@ -52,7 +53,7 @@ from dralloc.apiserver.objects.pod_connections import PodConnections
 from dralloc.apiserver.objects.pod_priorities import system_classes
 from dralloc.apiserver.objects.pod_subresources import PodSubresources
 from dralloc.apiserver.objects.policy_bootstrap import bootstrap_policy
-from dralloc.apiserver.objects.published_settings import publish_settings
+from dralloc.apiserver.objects.published_settings import PublishedSettings
 from dralloc.apiserver.objects.reader import Reader
 from dralloc.apiserver.objects.resource_endpoints import ResourceEndpoints
 from dralloc.apiserver.objects.response_forms import convert
@@ -104,13 +105,12 @@ class ApiServer:
         authenticator: Authenticator | None = None,
         auditor: Auditor | None = None,
         extensions: Sequence[ServerExtension] = (),
-        authority_pem: str = "",
+        authority: pathlib.Path | None = None,
         node_credentials: NodeCredentials | None = None,
         signer: RequestSigner | None = None,
     ) -> None:
         self._store = store
         self._store_failures = PacedLog("requests that the store refused")
-        self._authority_pem = authority_pem
         self._policy = StoredPolicy(store) if enforces_roles else None
         self._access = AccessControl(store, authorizer, self._policy)
         self._auditor = auditor
@@ -144,9 +144,10 @@ class ApiServer:
         deleter = Deleter(self._writer, clock)
         self._collector = GarbageCollector(store, self._writer, deleter)
         self._expiry = EventExpiry(store, clock, deleter)
+        self._settings = PublishedSettings(self._writer, authority)
         self._background: tuple[Stoppable, ...] = (
             *((self._aggregator,) if self._aggregator is not None else ()),
-            *(self._default_accounts, self._collector, self._expiry),
+            *(self._default_accounts, self._collector, self._expiry, self._settings),
             *((self._issuer,) if self._issuer is not None else ()),
             *(self._access, guards),
         )
@@ -187,7 +188,7 @@ class ApiServer:
             await self._aggregator.start()
             await self._default_accounts.start()
             await self._policy.ready()
-            await publish_settings(self._writer, self._authority_pem)
+            await self._settings.start()
         if self._issuer is not None:
             await self._issuer.start()
         self._collector.start()

@@ -154,7 +154,7 @@ async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
             authenticator=authenticator,
             auditor=auditor,
             extensions=settings.extensions,
-            authority_pem=tls.authority_pem.decode() if tls else "",
+            authority=tls.authority if tls else None,
             node_credentials=NodeCredentials(tls.client_certificate, tls.client_key) if tls else None,
             signer=_signer(settings) if tls else None,
         )
