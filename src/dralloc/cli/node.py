@@ -6,6 +6,7 @@ import socket
 from collections.abc import Iterable
 from dataclasses import replace
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -113,6 +114,7 @@ def node(
     dralloc node --fake 500 --profile gpu
     """
     from dralloc.cli.server_connection import find_server
+    from dralloc.client.kubeconfig import find_authority
     from dralloc.node.timings import DEFAULT_TIMINGS
 
     gates = parse_gates(feature_gates)
@@ -136,7 +138,7 @@ def node(
         keeps_containers=keep_containers,
         cdi_directories=tuple(cdi_dir or CDI_DIRECTORIES),
         timings=replace(timings, call_s=call_timeout, unprepare_s=unprepare_timeout),
-        client_authority=connection.authority_pem or "",
+        read_authority=partial(find_authority, kubeconfig, context=context) if connection.authority_pem else None,
         port=port,
         gates=gates,
     )

@@ -7,7 +7,8 @@ import os
 import ssl
 import tempfile
 from base64 import b64decode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -63,9 +64,20 @@ def find_connection(kubeconfig: str | Path | None = None, *, context: str | None
     """Finds the connection that kubectl would use: the given file, `$KUBECONFIG`, the pod's service account,
     `~/.kube/config`.
     """
-    if kubeconfig is None and not os.environ.get("KUBECONFIG") and (SERVICE_ACCOUNT / "token").is_file():
+    if _is_in_cluster(kubeconfig):
         return _in_cluster()
     return read_kubeconfig(*_kubeconfig_files(kubeconfig), context=context)
+
+
+def find_authority(kubeconfig: str | Path | None = None, *, context: str | None = None) -> str:
+    """The certificates, in PEM, that `find_connection` would trust now; empty for those of the system. Runs no program for credentials."""
+    if _is_in_cluster(kubeconfig):
+        return (SERVICE_ACCOUNT / "ca.crt").read_text()
+    paths = _kubeconfig_files(kubeconfig)
+    with _explained(paths):
+        files = [(path, _read(path)) for path in paths]
+        cluster, cluster_file = _named(files, "cluster", _context_in(files, context)["cluster"])
+        return _pem(cluster, "certificate-authority", cluster_file) or ""
 
 
 def context_names(kubeconfig: str | Path | None = None) -> list[str]:
@@ -90,11 +102,18 @@ def _kubeconfig_files(kubeconfig: str | Path | None) -> list[Path]:
 def read_kubeconfig(*paths: Path, context: str | None = None) -> ConnectionConfig:
     """Returns the connection of the current or the given context. Of several files, the first value wins."""
     files = [(path, _read(path)) for path in paths]
-    shown = f"kubeconfig {', '.join(map(str, paths))}"
-    try:
+    with _explained(paths):
         found = _connection_in(files, context)
         _check(found)
         return replace(found, renew=partial(read_kubeconfig, *paths, context=context))
+
+
+@contextmanager
+def _explained(paths: Sequence[Path]) -> Iterator[None]:
+    """What goes wrong inside the block is the fault of these files."""
+    shown = f"kubeconfig {', '.join(map(str, paths))}"
+    try:
+        yield
     except _Lacking as lacking:
         raise BadKubeconfig(f"{shown} {lacking}") from None
     except ProgramFailed as failed:
@@ -122,11 +141,16 @@ def _read(path: Path) -> dict[str, Any]:
     return trees[0]
 
 
-def _connection_in(files: _Files, context: str | None) -> ConnectionConfig:
+def _context_in(files: _Files, context: str | None) -> dict[str, Any]:
     chosen = context or next(filter(None, (document.get("current-context") for _, document in files)), None)
     if chosen is None:
         raise _Lacking("has no current context; choose one with --context")
     about, _ = _named(files, "context", chosen)
+    return about
+
+
+def _connection_in(files: _Files, context: str | None) -> ConnectionConfig:
+    about = _context_in(files, context)
     cluster, cluster_file = _named(files, "cluster", about["cluster"])
     user, user_file = _named(files, "user", about["user"]) if about.get("user") else ({}, cluster_file)
     # Ignoring a proxy or an impersonation would be worse than failing.
@@ -182,6 +206,10 @@ def _pem(section: dict[str, Any], name: str, path: Path) -> str | None:
 def _file_text(name: str | None, kubeconfig: Path) -> str | None:
     """Returns the file's text; a relative path is relative to the kubeconfig, as for kubectl."""
     return (kubeconfig.parent / name).read_text().strip() if name else None
+
+
+def _is_in_cluster(kubeconfig: str | Path | None) -> bool:
+    return kubeconfig is None and not os.environ.get("KUBECONFIG") and (SERVICE_ACCOUNT / "token").is_file()
 
 
 def _in_cluster() -> ConnectionConfig:

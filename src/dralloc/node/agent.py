@@ -66,8 +66,8 @@ class AgentSettings:
     runs_processes: bool = True
     keeps_containers: bool = False
     cdi_directories: tuple[Path, ...] = CDI_DIRECTORIES
-    # The certificates, in PEM, that sign those of API servers. Without them, no logs and commands are served.
-    client_authority: str = ""
+    # Reads the certificates, in PEM, that sign those of API servers. Without it, no logs and commands are served.
+    read_authority: Callable[[], str] | None = None
     # Of the streaming server; 0 is a free one.
     port: int = 0
     timings: Timings = DEFAULT_TIMINGS
@@ -168,11 +168,13 @@ class Agent:
     async def _streaming(self, informer: Informer[NodePod]) -> AsyncIterator[NodeShape]:
         """Serve logs and commands of containers inside the block; yields the node with the port of the server."""
         settings, shape = self._settings, self._settings.shape
-        if not isinstance(self._runtime, ProcessRuntime) or not settings.client_authority:
+        if not isinstance(self._runtime, ProcessRuntime) or settings.read_authority is None:
             yield shape
             return
         # Slow to import, and not needed for simulated pods.
-        from dralloc.node.streaming.streaming_server import StreamingServer, make_identity
+        from dralloc.node.streaming.server_identity import make_identity
+        from dralloc.node.streaming.streaming_server import StreamingServer
+        from dralloc.node.streaming.streaming_tls import StreamingTls
 
         def find_pod(namespace: str, name: str) -> NodePod | None:
             return informer.get(name, namespace)
@@ -180,7 +182,7 @@ class Agent:
         host = shape.host_ip or "127.0.0.1"
         identity = make_identity(settings.directory / "pki", shape.name, host)
         server = StreamingServer(self._runtime, find_pod, self._clock)
-        async with server.listen(host, settings.port, identity, settings.client_authority) as port:
+        async with server.listen(host, settings.port, StreamingTls(identity, settings.read_authority)) as port:
             annotations = {**shape.annotations, STREAMING_CERTIFICATE: identity.fingerprint}
             yield replace(shape, annotations=annotations, streaming_port=port)
 

@@ -11,13 +11,21 @@ from pathlib import Path
 import pytest
 
 from dralloc.api.codec import decode, encode
-from dralloc.apiserver.credentials.certificates import TlsFiles, ensure_certificates
+from dralloc.apiserver.credentials.certificates import (
+    TlsFiles,
+    ensure_certificates,
+    retire_authorities,
+    rotate_authority,
+    rotate_server_certificate,
+)
 from dralloc.apiserver.http.node_connection import NodeAddress, NodeCredentials, ask_node
 from dralloc.kubelet.cdi_registry import CdiRegistry
 from dralloc.node.pod_view import NodePod
 from dralloc.node.process_runtime import ProcessRuntime
 from dralloc.node.runtime import Launch
-from dralloc.node.streaming.streaming_server import StreamingServer, make_identity
+from dralloc.node.streaming.server_identity import make_identity
+from dralloc.node.streaming.streaming_server import StreamingServer
+from dralloc.node.streaming.streaming_tls import StreamingTls
 from dralloc.primitives.errors import ApiError, BadRequest, Forbidden, NotFound, ServiceUnavailable
 from dralloc.system_clock import SystemClock
 from tests.support.client_certificates import client_certificate
@@ -58,8 +66,8 @@ async def scene(directory: Path, *command: str) -> AsyncIterator[Scene]:
     pod = pod_of(list(command) or ["sh", "-c", "echo started; exec sleep 1000"])
     server = StreamingServer(runtime, lambda namespace, name: pod if (namespace, name) == ("n", "p") else None, clock)
     identity = make_identity(directory / "pki", "here", "127.0.0.1")
-    authority = files.authority.read_text()
-    async with server.listen("127.0.0.1", 0, identity, authority) as port:
+    tls = StreamingTls(identity, files.authority.read_text, check_every_s=0)
+    async with server.listen("127.0.0.1", 0, tls) as port:
         await runtime.start(Launch(pod=pod, container=pod.spec.containers[0]))
         try:
             yield Scene(files, NodeAddress("here", "127.0.0.1", port, identity.fingerprint))
@@ -108,6 +116,25 @@ def test_a_client_without_a_certificate_of_the_cluster_gets_nothing(tmp_path: Pa
             with pytest.raises((OSError, asyncio.IncompleteReadError)):
                 await reader.readexactly(1)
             writer.transport.abort()
+
+    asyncio.run(main())
+
+
+def test_a_replaced_authority_counts_for_the_next_connection(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with scene(tmp_path) as node:
+            assert await node.get("/healthz") == b"ok"
+            earlier = NodeCredentials(tmp_path / "earlier.crt", tmp_path / "earlier.key")
+            earlier.certificate.write_bytes(node.files.client_certificate.read_bytes())
+            earlier.key.write_bytes(node.files.client_key.read_bytes())
+            for step in (rotate_authority, rotate_server_certificate, retire_authorities):
+                step(tmp_path / "tls", SystemClock().now())
+            assert await node.get("/healthz") == b"ok"
+            with pytest.raises(ServiceUnavailable):
+                await node.get("/healthz", earlier)
+            node.files.authority.write_text("damaged")
+            assert await node.get("/healthz") == b"ok"
+            assert "cannot be read again" in caplog.text
 
     asyncio.run(main())
 

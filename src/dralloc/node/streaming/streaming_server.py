@@ -7,16 +7,10 @@ server is answered: other holders of certificates, such as other nodes, are not.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import ipaddress
 import logging
-import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from dralloc.node.pod_view import NodePod
@@ -26,6 +20,7 @@ from dralloc.node.streaming.container_logs import read_options
 from dralloc.node.streaming.node_request import BadNodeRequest, NodeRequest, parse_request, response_head
 from dralloc.node.streaming.port_forward import forward_ports
 from dralloc.node.streaming.remote_commands import attach, run_command
+from dralloc.node.streaming.streaming_tls import StreamingTls
 from dralloc.primitives.clock import Clock
 
 # The name in the certificate of an API server's client.
@@ -35,57 +30,10 @@ HEAD_TIMEOUT_S: Final = 10.0
 # How long a client may take to leave after its command has ended.
 LEAVE_TIMEOUT_S: Final = 1.0
 SESSIONS_MAX: Final = 512
-_CERTIFICATE_LIFETIME: Final = timedelta(days=3650)
 
 _logger = logging.getLogger(__name__)
 
 FindPod = Callable[[str, str], NodePod | None]
-
-
-@dataclass(frozen=True, slots=True)
-class ServerIdentity:
-    """The server's certificate and key, and the SHA-256 of the certificate, by which API servers recognize it."""
-
-    certificate: Path
-    key: Path
-    fingerprint: str
-
-
-def make_identity(directory: Path, name: str, host: str) -> ServerIdentity:
-    """A new key with a certificate that it signs itself."""
-    # Slow to import, and not needed for simulated nodes.
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import NameOID
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{name}@streaming"[:64])])
-    now = datetime.now(UTC)
-    names: list[x509.GeneralName] = [x509.DNSName(name)]
-    with suppress(ValueError):
-        names.append(x509.IPAddress(ipaddress.ip_address(host)))
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + _CERTIFICATE_LIFETIME)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    files = ServerIdentity(directory / "kubelet.crt", directory / "kubelet.key", "")
-    files.key.touch(mode=0o600)
-    files.key.chmod(0o600)
-    files.key.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    files.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    fingerprint = hashlib.sha256(certificate.public_bytes(serialization.Encoding.DER)).hexdigest()
-    return ServerIdentity(files.certificate, files.key, fingerprint)
 
 
 class StreamingServer:
@@ -98,14 +46,10 @@ class StreamingServer:
         self._sessions: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
-    async def listen(self, host: str, port: int, identity: ServerIdentity, authority: str) -> AsyncIterator[int]:
-        """Serve inside the block; yields the port. `authority` is the certificate, in PEM, that signs those of API servers."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(identity.certificate, identity.key)
-        context.load_verify_locations(cadata=authority)
-        context.verify_mode = ssl.CERT_REQUIRED
+    async def listen(self, host: str, port: int, tls: StreamingTls) -> AsyncIterator[int]:
+        """Serve inside the block; yields the port."""
         server = await asyncio.start_server(
-            self._accept, host, port, ssl=context, limit=HEAD_BYTES_MAX, ssl_handshake_timeout=HEAD_TIMEOUT_S
+            self._accept, host, port, ssl=tls.listening(), limit=HEAD_BYTES_MAX, ssl_handshake_timeout=HEAD_TIMEOUT_S
         )
         try:
             yield server.sockets[0].getsockname()[1]
