@@ -20,6 +20,7 @@ def test_a_write_that_fails_leaves_the_old_content(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="directory") as raised:
         write_atomically(path, b"new")
     assert (raised.value.filename, path.read_bytes()) == (str(path), b"old")
+    assert str(raised.value) == f"[Errno 21] Is a directory: '{path}'"
 
 
 @contextmanager

@@ -35,8 +35,7 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o600, like: os.
         with suppress(OSError):
             unfinished.unlink()
         # Errors of a full disk name no file, others the unfinished one.
-        error.filename, error.filename2 = str(path), None
-        raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def remove_file(path: Path) -> None:
