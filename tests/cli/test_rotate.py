@@ -119,7 +119,7 @@ def test_the_authority_is_replaced_while_the_server_runs(tmp_path: Path) -> None
         with pytest.raises(ssl.SSLError):
             served_certificate(server, old_trust)
 
-        dralloc("rotate", "retire", *where)
+        assert "1 earlier authority is no longer trusted" in dralloc("rotate", "retire", *where)
         eventually(lambda: not _accepted(server, old_client))
         assert _accepted(server, new_client)
         assert "default" in dralloc("get", "namespaces", "--kubeconfig", str(server.kubeconfig))

@@ -66,7 +66,8 @@ def retire(data_dir: DataDir = Path("~/.dralloc"), kubeconfig: ServedKubeconfig 
 
     retired = _on_certificates(data_dir, lambda tls: retire_authorities(tls, datetime.now(UTC)))
     _update_kubeconfig(data_dir, kubeconfig)
-    say(f"{retired} earlier authorities are no longer trusted" if retired else "only one authority is trusted already")
+    counted = "1 earlier authority is" if retired == 1 else f"{retired} earlier authorities are"
+    say(f"{counted} no longer trusted" if retired else "only one authority is trusted already")
 
 
 @app.command()

@@ -261,9 +261,13 @@ def test_a_server_certificate_that_cannot_be_read_is_reported(tmp_path: Path, da
 
 def test_an_authority_that_was_cut_off_is_reported(tmp_path: Path) -> None:
     files = ensure_certificates(tmp_path, [], NOW)
-    files.authority.write_bytes(files.authority_pem + files.authority_pem[:200])
-    with pytest.raises(UnusableCertificates, match=r"ca\.crt .*cut off"):
-        ensure_certificates(tmp_path, [], NOW)
+    whole = files.authority_pem
+    for damaged in (b"", whole[:200], whole + whole[:200], whole[:200] + whole):
+        files.authority.write_bytes(damaged)
+        with pytest.raises(
+            UnusableCertificates, match=r"ca\.crt has a certificate that cannot be read, or none: restore"
+        ):
+            ensure_certificates(tmp_path, [], NOW)
 
 
 def test_authorities_and_keys_of_other_kinds_are_ignored(tmp_path: Path) -> None:

@@ -81,11 +81,12 @@ class AuthorityFiles:
         content = self.certificates.read_bytes()
         try:
             trusted = x509.load_pem_x509_certificates(content)
-        except ValueError as error:
-            raise UnusableCertificates(f"{self.certificates} is not a certificate: {error}") from None
-        if len(trusted) < content.count(b"-----BEGIN CERTIFICATE-----"):
+        except ValueError:
+            trusted = []
+        if not trusted or len(trusted) < content.count(b"-----BEGIN CERTIFICATE-----"):
             raise UnusableCertificates(
-                f"{self.certificates} has a certificate that was cut off: restore the file from a backup, or remove that part"
+                f"{self.certificates} has a certificate that cannot be read, or none: "
+                "restore it from a backup, or remove the damaged part"
             )
         keys = self._keys().usable
         return tuple(Authority(each, next((key for key in keys if _fits(key, each)), None)) for each in trusted)
@@ -172,7 +173,7 @@ class AuthorityFiles:
         found = [_usable_key(pem) for pem in _KEY.findall(content)]
         usable = tuple(key for key in found if key is not None)
         if content.strip() and len(usable) < max(len(re.findall(_BEGIN, content)), 1):
-            return _Keys(usable, "a part of it is no key for elliptic curves in PEM without a password")
+            return _Keys(usable, "it has something other than keys for elliptic curves in PEM without a password")
         return _Keys(usable)
 
     def _write(self, keys: Iterable[ec.EllipticCurvePrivateKey], certificates: Iterable[x509.Certificate]) -> None:

@@ -128,8 +128,8 @@ class _Certificate:
         """Raises UnusableCertificates."""
         try:
             return x509.load_pem_x509_certificate(self.path.read_bytes())
-        except ValueError as error:
-            raise self._damaged(f"is not a certificate: {error}") from None
+        except ValueError:
+            raise self._damaged("is not a certificate") from None
 
     def names(self) -> tuple[str, ...]:
         """The names and addresses that it covers; raises UnusableCertificates."""
