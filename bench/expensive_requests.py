@@ -82,6 +82,23 @@ def _many_owners() -> bytes:
     return request("POST", CONFIG_MAPS, "bad", json.dumps(body).encode())
 
 
+def _many_controllers() -> bytes:
+    owners = [
+        {"apiVersion": "v1", "kind": "ConfigMap", "name": f"owner-{number}", "uid": str(number), "controller": True}
+        for number in range(25_000)
+    ]
+    return request(
+        "POST", CONFIG_MAPS, "bad", json.dumps({"metadata": {"name": "x", "ownerReferences": owners}}).encode()
+    )
+
+
+def _unknown_fields_below_a_long_key() -> bytes:
+    capacity = {"K" * 1_000_000: {f"unknown-{number}": 1 for number in range(80_000)}}
+    spec = {"driver": "d", "nodeName": "n", "pool": {"name": "p", "resourceSliceCount": 1}}
+    body = {"metadata": {"name": "x"}, "spec": {**spec, "devices": [{"name": "d", "capacity": capacity}]}}
+    return request("POST", SLICES, "bad", json.dumps(body).encode())
+
+
 def _many_rights() -> bytes:
     names = [f"n{number}" for number in range(300)]
     rule = {"apiGroups": names, "resources": names, "verbs": ["get"]}
@@ -267,6 +284,8 @@ REQUESTS: dict[str, Callable[[], bytes]] = {
     "a JSON patch of 10,000 operations": _patch_operations,
     "a JSON patch that doubles a list": lambda: request("PATCH", f"{CLAIMS}/c-00001", "bad", json.dumps(DOUBLING).encode(), "content-type: application/json-patch+json"),
     "objects with 30,000 owners": _many_owners,
+    "objects with 25,000 controllers": _many_controllers,
+    "80,000 unknown fields below a long key": _unknown_fields_below_a_long_key,
     "rules of 90,000 rights": _many_rights,
     "changes of a role that is aggregated": lambda: _change_of(f"{RBAC}/clusterroles/rules"),
     "changes of a large role by a tenant": lambda: _change_of(f"{RBAC}/namespaces/default/roles/rules", TENANT),

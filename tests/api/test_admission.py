@@ -19,6 +19,7 @@ from dralloc.api.conversion import from_hub
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.registry import KINDS, find_kind
 from dralloc.primitives.errors import BadRequest
+from dralloc.primitives.field_errors import FAULTS_MAX
 from tests.support.admission import (
     NOW,
     NOW_TEXT,
@@ -159,6 +160,28 @@ def test_owner_references_are_complete(reference: dict[str, Any], cause: tuple[s
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}
     owners = [{**owner, "controller": True}, {**owner, **reference}]
     assert causes(create(changed(SLICE, "metadata", "ownerReferences", value=owners))) == [cause]
+
+
+@pytest.mark.parametrize("controllers", [2, 3, 20_000])
+def test_an_object_has_one_controller(controllers: int) -> None:
+    """However many it has: one short fault."""
+    owners = [
+        {"apiVersion": "v1", "kind": "Pod", "name": f"p{number}", "uid": f"{number}", "controller": True}
+        for number in range(controllers)
+    ]
+    outcome = create({**CLAIM, "metadata": {"name": "c", "ownerReferences": owners}})
+    assert isinstance(outcome, Refused)
+    assert [str(fault) for fault in outcome.faults] == [
+        'metadata.ownerReferences: Invalid value: "Pod/p1": Only one reference can have Controller set to true. '
+        'Found "true" in references for Pod/p0 and Pod/p1'
+    ]
+
+
+def test_of_the_faults_of_a_hostile_object_the_first_are_told() -> None:
+    outcome = create({**CLAIM, "metadata": {"name": "c", "finalizers": [f"no-domain-{n}" for n in range(20_000)]}})
+    assert isinstance(outcome, Refused)
+    assert len(outcome.faults) == FAULTS_MAX
+    assert "more faults than are listed" in str(outcome.faults[-1])
 
 
 def test_a_status_write_cannot_change_the_identity() -> None:

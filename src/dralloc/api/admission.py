@@ -5,8 +5,9 @@ Decoding comes before and storing after. The server checks for write conflicts a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum
+from itertools import chain
 from typing import Final, TypeVar
 
 from msgspec import Struct
@@ -22,7 +23,7 @@ from dralloc.api.timestamps import BadTimestamp, print_timestamp
 from dralloc.api.unstructured_object import UnstructuredObject
 from dralloc.api.validation.metadata import validate_managed_fields
 from dralloc.primitives.errors import BadRequest
-from dralloc.primitives.field_errors import FieldError, FieldPath, invalid
+from dralloc.primitives.field_errors import FieldError, FieldPath, distinct, first_faults, invalid
 
 ObjectT = TypeVar("ObjectT", bound=ApiObject)
 
@@ -61,7 +62,7 @@ class Admitted(Struct, frozen=True, gc=False):
 
 
 class Refused(Struct, frozen=True, gc=False):
-    """All field errors of the object. `name` is the name that it would have had."""
+    """The field errors of the object that a user is told. `name` is the name that it would have had."""
 
     name: str
     faults: tuple[FieldError, ...]
@@ -73,8 +74,8 @@ def admit(request: WriteRequest, context: AdmissionContext) -> Admitted | Refuse
     new = strategy.default(_read(request))
     _check_place(request, new.metadata)
     new, faults = _prepare_and_validate(request, new, strategy)
-    if faults:
-        return Refused(new.metadata.name, _without_repetitions(faults))
+    if told := first_faults(distinct(faults)):
+        return Refused(new.metadata.name, told)
     return Admitted(canonicalize(new), tuple(_warn(request, new, strategy)))
 
 
@@ -99,11 +100,6 @@ def _in_stored_form(request: WriteRequest) -> ApiObject:
     return replace(request.new, content=served.forms.to_stored(request.new.content))
 
 
-def _without_repetitions(faults: tuple[FieldError, ...]) -> tuple[FieldError, ...]:
-    """Two rules that find the same error count as one."""
-    return faults if len(faults) == 1 else tuple({str(fault): fault for fault in faults}.values())
-
-
 def _check_place(request: WriteRequest, metadata: ObjectMeta) -> None:
     if request.name and metadata.name and metadata.name != request.name:
         raise BadRequest(
@@ -115,27 +111,27 @@ def _check_place(request: WriteRequest, metadata: ObjectMeta) -> None:
 
 def _prepare_and_validate(
     request: WriteRequest, new: ApiObject, strategy: Strategy[ApiObject]
-) -> tuple[ApiObject, tuple[FieldError, ...]]:
-    """Returns the object as it would be stored, and its field errors."""
+) -> tuple[ApiObject, Iterable[FieldError]]:
+    """Returns the object as it would be stored, and its field errors, which are looked for while they are read."""
     if request.verb is Verb.CREATE:
         new = strategy.prepare_create(_with_new_metadata(request, new, strategy.admission))
-        return new, (*_faults_without_handlers(request, new), *strategy.validate_create(new))
+        return new, chain(_faults_without_handlers(request, new), strategy.validate_create(new))
     assert request.old is not None, "an update has an object to update"
     old = request.old
-    faults = (*_validate_resource_version(request, new.metadata), *_faults_without_handlers(request, new))
+    faults = chain(_validate_resource_version(request, new.metadata), _faults_without_handlers(request, new))
     if request.subresource == "status":
         assert isinstance(strategy, StatusStrategy), f"{request.kind.kind} has no status"
         finalizers = strategy.finalizers_with_status(new, old)
         new = strategy.prepare_status(_with_metadata_of_status(request, new, old, finalizers), old)
-        return new, (*faults, *strategy.validate_status(new, old))
+        return new, chain(faults, strategy.validate_status(new, old))
     new = strategy.prepare_update(_with_updated_metadata(request, new, old), old)
     if request.subresource in strategy.parts:
-        return new, (*faults, *strategy.validate_part(request.subresource, new, old))
-    return new, (*faults, *strategy.validate_update(new, old))
+        return new, chain(faults, strategy.validate_part(request.subresource, new, old))
+    return new, chain(faults, strategy.validate_update(new, old))
 
 
-def _faults_without_handlers(request: WriteRequest, new: ApiObject) -> tuple[FieldError, ...]:
-    return () if request.is_handled else tuple(validate_managed_fields(new.metadata.managed_fields))
+def _faults_without_handlers(request: WriteRequest, new: ApiObject) -> Iterable[FieldError]:
+    return () if request.is_handled else validate_managed_fields(new.metadata.managed_fields)
 
 
 def _validate_resource_version(request: WriteRequest, metadata: ObjectMeta) -> Iterator[FieldError]:

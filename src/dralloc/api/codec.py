@@ -19,7 +19,7 @@ from dralloc.api.json_reader import read_json
 from dralloc.api.large_json import PIECE_BYTES, decode_large
 from dralloc.api.nesting_limit import LEVELS_MAX, is_nested_too_deeply
 from dralloc.api.positions import SourceError
-from dralloc.api.schema import MismatchKind, SchemaMismatch, find_mismatches, find_unknown_fields
+from dralloc.api.schema import MismatchKind, SchemaMismatch, find_mismatches, find_unknown_fields, told
 from dralloc.api.timestamps import BadTimestamp, TimestampText, canonical_timestamp
 from dralloc.api.trees import ExactNumber
 from dralloc.primitives.decoders import UNREADABLE, make_decoder
@@ -32,7 +32,7 @@ class DecodeError(ValueError):
     """Bytes that are not an object of the expected type; `mismatches` lists all errors."""
 
     def __init__(self, mismatches: tuple[SchemaMismatch, ...]) -> None:
-        super().__init__("; ".join(map(str, mismatches)))
+        super().__init__("; ".join(told(mismatches)))
         self.mismatches = mismatches
 
 

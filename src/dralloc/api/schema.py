@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from base64 import b64decode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -19,7 +19,7 @@ from msgspec import inspect
 
 from dralloc.api.timestamps import BadTimestamp, TimestampText, parse_timestamp
 from dralloc.api.trees import ExactNumber, RepeatedKeys
-from dralloc.primitives.field_errors import FieldPath
+from dralloc.primitives.field_errors import FieldPath, beginning
 from dralloc.primitives.quantity import Quantity, QuantityError
 
 
@@ -48,8 +48,16 @@ class SchemaMismatch:
         return f'{self.kind.value} "{_dotted(self.steps)}"'
 
 
+# What a user is told of: Kubernetes lists as many unknown fields.
+TOLD_MAX: Final = 100
 # A suggestion takes up to a millisecond, and a request may have a hundred thousand unknown fields.
 SUGGESTIONS_MAX: Final = 50
+
+
+def told(mismatches: Sequence[SchemaMismatch]) -> tuple[str, ...]:
+    """The texts of the first ones, and how many more there are."""
+    texts = tuple(map(str, mismatches[:TOLD_MAX]))
+    return (*texts, f"and {len(mismatches) - TOLD_MAX} more") if len(mismatches) > TOLD_MAX else texts
 
 
 def find_mismatches(tree: object, wire_type: type) -> list[SchemaMismatch]:
@@ -367,5 +375,5 @@ def _field_path(path: _Path | None) -> FieldPath | None:
 
 
 def _dotted(steps: tuple[str | int, ...]) -> str:
-    parts = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps]
+    parts = [f"[{step}]" if isinstance(step, int) else f".{beginning(step)}" for step in steps]
     return "".join(parts).removeprefix(".")

@@ -5,6 +5,7 @@ The kinds and their `reason` texts are Kubernetes': clients read them in the cau
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -47,6 +48,13 @@ WITHOUT_VALUE: Final = frozenset(
 )
 
 
+# What a user reads of one value, one step of a path and one reason, in characters.
+SHOWN_MAX: Final = 16 * 1024
+# What a user reads of one object: so many faults, or this many characters. A hostile object can have a hundred thousand.
+FAULTS_MAX: Final = 500
+FAULTS_TEXT_MAX: Final = 256 * 1024
+
+
 class FieldPath(Struct, frozen=True, eq=False, gc=False):
     """The path from an object's root to a field: names, list positions and map keys.
 
@@ -84,9 +92,9 @@ class FieldPath(Struct, frozen=True, eq=False, gc=False):
         parts: list[str] = []
         for path in self._from_root():
             if path.is_key or isinstance(path.step, int):
-                parts.append(f"[{path.step}]")
+                parts.append(f"[{beginning(str(path.step))}]")
             else:
-                parts.append(f".{path.step}" if parts else path.step)
+                parts.append(f".{beginning(path.step)}" if parts else beginning(path.step))
         return "".join(parts)
 
     def __repr__(self) -> str:
@@ -132,53 +140,121 @@ class FieldError:
 
 
 def required(path: FieldPath, detail: str = "") -> FieldError:
-    return FieldError(FaultKind.REQUIRED, path, detail)
+    return _fault(FaultKind.REQUIRED, path, detail)
 
 
 def invalid(path: FieldPath, value: object, detail: str) -> FieldError:
-    return FieldError(FaultKind.INVALID, path, detail, value)
+    return _fault(FaultKind.INVALID, path, detail, value)
 
 
 def not_supported(path: FieldPath, value: object, supported: tuple[str, ...], *, in_order: bool = False) -> FieldError:
     """`in_order`: lists the supported values as given instead of sorted."""
     names = ", ".join(f'"{name}"' for name in (supported if in_order else sorted(supported)))
-    return FieldError(FaultKind.NOT_SUPPORTED, path, f"supported values: {names}", value)
+    return _fault(FaultKind.NOT_SUPPORTED, path, f"supported values: {names}", value)
 
 
 def duplicate(path: FieldPath, value: object) -> FieldError:
-    return FieldError(FaultKind.DUPLICATE, path, "", value)
+    return _fault(FaultKind.DUPLICATE, path, "", value)
 
 
 def forbidden(path: FieldPath, detail: str) -> FieldError:
-    return FieldError(FaultKind.FORBIDDEN, path, detail)
+    return _fault(FaultKind.FORBIDDEN, path, detail)
 
 
 def too_long(path: FieldPath, length_max: int) -> FieldError:
-    return FieldError(FaultKind.TOO_LONG, path, f"may not be more than {length_max} bytes")
+    return _fault(FaultKind.TOO_LONG, path, f"may not be more than {length_max} bytes")
 
 
 def too_many(path: FieldPath, count: int, count_max: int) -> FieldError:
-    return FieldError(FaultKind.TOO_MANY, path, f"{count}: must have at most {count_max} items", count)
+    return _fault(FaultKind.TOO_MANY, path, f"{count}: must have at most {count_max} items", count)
 
 
 def not_found(path: FieldPath, value: object, detail: str = "") -> FieldError:
-    return FieldError(FaultKind.NOT_FOUND, path, detail, value)
+    return _fault(FaultKind.NOT_FOUND, path, detail, value)
 
 
 def internal(path: FieldPath, detail: str) -> FieldError:
-    return FieldError(FaultKind.INTERNAL, path, detail)
+    return _fault(FaultKind.INTERNAL, path, detail)
+
+
+def first_faults(faults: Iterable[FieldError]) -> tuple[FieldError, ...]:
+    """The faults that a user is told; the last one says if there are more.
+
+    The others are not looked for: neither their number nor the size of what they are about makes work.
+    """
+    told: list[FieldError] = []
+    size = 0
+    for fault in faults:
+        if len(told) == FAULTS_MAX or size > FAULTS_TEXT_MAX:
+            told[-1] = FieldError(FaultKind.TOO_MANY, told[-1].path, "more faults than are listed: correct these first")
+            break
+        told.append(fault)
+        size += len(str(fault))
+    return tuple(told)
+
+
+def distinct(faults: Iterable[FieldError]) -> Iterator[FieldError]:
+    """Two rules that find the same error count as one."""
+    seen: set[str] = set()
+    for fault in faults:
+        text = str(fault)
+        if text not in seen:
+            seen.add(text)
+            yield fault
+
+
+def _fault(kind: FaultKind, path: FieldPath, detail: str, value: object = None) -> FieldError:
+    return FieldError(kind, path, beginning(detail), value)
+
+
+def beginning(text: str) -> str:
+    """As much of a text as a user reads."""
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
 
 
 def _shown(value: object) -> str:
     if value is None:
         return "null"
     if isinstance(value, str):
-        return f'"{value}"'
+        return f'"{beginning(value)}"'
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list | tuple | dict):
-        return msgspec.json.encode(value, enc_hook=_plain).decode()
-    return str(value)
+        return _joined(_json_pieces(value))
+    return beginning(str(value))
+
+
+def _joined(pieces: Iterator[str]) -> str:
+    """The text of the first pieces: no more are made than are shown."""
+    text = ""
+    for piece in pieces:
+        text += piece
+        if len(text) > SHOWN_MAX:
+            return beginning(text)
+    return text
+
+
+def _json_pieces(value: object) -> Iterator[str]:
+    if isinstance(value, dict):
+        before = "{"
+        for name, member in value.items():
+            yield f"{before}{_json(beginning(name))}:"
+            yield from _json_pieces(member)
+            before = ","
+        yield "{}" if before == "{" else "}"
+    elif isinstance(value, list | tuple):
+        before = "["
+        for item in value:
+            yield before
+            yield from _json_pieces(item)
+            before = ","
+        yield "[]" if before == "[" else "]"
+    else:
+        yield _json(beginning(value) if isinstance(value, str) else value)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value, enc_hook=_plain).decode()
 
 
 def _plain(value: object) -> object:

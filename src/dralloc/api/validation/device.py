@@ -25,6 +25,7 @@ from dralloc.api.validation.taints import validate_effect, validate_taint
 from dralloc.primitives.field_errors import (
     FieldError,
     FieldPath,
+    distinct,
     forbidden,
     invalid,
     not_found,
@@ -214,7 +215,7 @@ def _validate_named_policies(device: Device, path: FieldPath, context: Validatio
             for value in users or (Quantity.of(INT64_MAX),)
             for fault in validate_request_policy(policy, value, path.key(name), context.gates)
         )
-        yield from {str(fault): fault for fault in faults}.values()
+        yield from distinct(faults)
 
 
 def _validate_remainder(device: Device, path: FieldPath) -> Iterator[FieldError]:

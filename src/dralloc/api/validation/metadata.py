@@ -189,18 +189,15 @@ def _validate_namespace(namespace: str, *, namespaced: bool) -> Iterator[FieldEr
 
 
 def _validate_owner_references(references: tuple[OwnerReference, ...], path: FieldPath) -> Iterator[FieldError]:
-    controller = ""
     for position, reference in enumerate(references):
         yield from _validate_owner_reference(reference, path.index(position))
-        if reference.controller and controller:
-            yield invalid(
-                path,
-                [f"{owner.kind}/{owner.name}" for owner in references],
-                "only one reference can have controller set to true, "
-                f"not both {controller} and {reference.kind}/{reference.name}",
-            )
-        elif reference.controller:
-            controller = f"{reference.kind}/{reference.name}"
+    controllers = [reference for reference in references if reference.controller]
+    if len(controllers) > 1:
+        first, second = (f"{each.kind}/{each.name}" for each in controllers[:2])
+        detail = (
+            f'Only one reference can have Controller set to true. Found "true" in references for {first} and {second}'
+        )
+        yield invalid(path, second, detail)
 
 
 def _validate_owner_reference(reference: OwnerReference, path: FieldPath) -> Iterator[FieldError]:

@@ -98,12 +98,14 @@ def validate_claim_spec(spec: ResourceClaimSpec, path: FieldPath, context: Valid
     seen = (encode(spec), context)
     if seen in _valid_specs:
         return
-    faults = tuple(_validate_spec(spec, path, context))
-    if not faults and len(seen[0]) <= SPEC_BYTES_KEPT_MAX:
+    is_valid = True
+    for fault in _validate_spec(spec, path, context):
+        is_valid = False
+        yield fault
+    if is_valid and len(seen[0]) <= SPEC_BYTES_KEPT_MAX:
         if len(_valid_specs) >= SPECS_KEPT_MAX:
             _valid_specs.clear()
         _valid_specs.add(seen)
-    yield from faults
 
 
 def _validate_spec(spec: ResourceClaimSpec, path: FieldPath, context: ValidationContext) -> Iterator[FieldError]:

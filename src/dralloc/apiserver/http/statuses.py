@@ -5,7 +5,7 @@ Messages have Kubernetes' words and details, because scripts and client librarie
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -30,12 +30,9 @@ from dralloc.primitives.errors import (
     Unauthorized,
     UnsupportedMediaType,
 )
-from dralloc.primitives.field_errors import FieldError
+from dralloc.primitives.field_errors import FAULTS_MAX, FieldError, first_faults
 
 Status = dict[str, Any]
-
-# A response lists no more faults than a user reads; a hostile object can have a hundred thousand.
-CAUSES_MAX: Final = 500
 
 OBJECT_MODIFIED: Final = "the object has been modified; please apply your changes to the latest version and try again"
 
@@ -94,16 +91,14 @@ def conflict(group: str, resource: str, name: str, why: str = OBJECT_MODIFIED) -
     return Conflict(message, details=_about(group, resource, name))
 
 
-def invalid(group: str, kind: str, name: str, faults: Sequence[FieldError]) -> Invalid:
-    """An error with all faults of the object, each once."""
-    texts = [str(fault) for fault in faults[:CAUSES_MAX]]
-    if len(faults) > CAUSES_MAX:
-        texts.append(f"and {len(faults) - CAUSES_MAX} more")
-    message = f"{_qualified(kind, group)} {go_quoted(name)} is invalid: {joined_errors(texts)}"
-    return Invalid(message, faults[:CAUSES_MAX], details=_about(group, kind, name))
+def invalid(group: str, kind: str, name: str, faults: Iterable[FieldError]) -> Invalid:
+    """An error with the faults that a user is told, each once."""
+    told = first_faults(faults)
+    message = f"{_qualified(kind, group)} {go_quoted(name)} is invalid: {joined_errors(map(str, told))}"
+    return Invalid(message, told, details=_about(group, kind, name))
 
 
-def invalid_options(kind: str, faults: Sequence[FieldError]) -> Invalid:
+def invalid_options(kind: str, faults: Iterable[FieldError]) -> Invalid:
     """An error with the faults of a request's options; `kind` is CreateOptions, PatchOptions and so on."""
     return invalid("meta.k8s.io", kind, "", faults)
 
@@ -168,7 +163,7 @@ def _print_details(details: ErrorDetails, causes: Sequence[Cause]) -> dict[str, 
         "group": details.group,
         "kind": details.kind,
         "uid": details.uid,
-        "causes": [_print_cause(cause) for cause in causes[:CAUSES_MAX]],
+        "causes": [_print_cause(cause) for cause in causes[:FAULTS_MAX]],
         "retryAfterSeconds": details.retry_after_s,
     }
     return {name: value for name, value in printed.items() if value}

@@ -16,7 +16,7 @@ from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.nesting_limit import LEVELS_MAX, is_nested_too_deeply
 from dralloc.api.positions import SourceError
 from dralloc.api.protobuf_reader import protobuf_to_json
-from dralloc.api.schema import SchemaMismatch, find_unknown_fields
+from dralloc.api.schema import SchemaMismatch, find_unknown_fields, told
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.http.flow_control import compute
 from dralloc.apiserver.http.messages import JSON, PROTOBUF, HttpRequest
@@ -121,7 +121,7 @@ def _checked(
     """The object with a warning for each unknown or repeated field; with strict validation they are refused."""
     if not strays:
         return sent
-    texts = tuple(map(str, strays))
+    texts = told(strays)
     if field_validation == STRICT:
         refusal = _cannot_be_handled(resource.kind.kind, resource)
         raise BadRequest(f"{refusal}: strict decoding error: {', '.join(texts)}")
