@@ -99,6 +99,13 @@ def _unknown_fields_below_a_long_key() -> bytes:
     return request("POST", SLICES, "bad", json.dumps(body).encode())
 
 
+def _pod_with_many_resources() -> bytes:
+    """In a namespace with quotas, which count extended resources."""
+    resources = {"limits": {f"a/{number}": "1" for number in range(180_000)}}
+    spec = {"containers": [{"name": "c", "image": "x", "resources": resources}]}
+    return request("POST", PODS, "bad", json.dumps({"metadata": {"generateName": "r-"}, "spec": spec}).encode())
+
+
 def _many_rights() -> bytes:
     names = [f"n{number}" for number in range(300)]
     rule = {"apiGroups": names, "resources": names, "verbs": ["get"]}
@@ -286,6 +293,7 @@ REQUESTS: dict[str, Callable[[], bytes]] = {
     "objects with 30,000 owners": _many_owners,
     "objects with 25,000 controllers": _many_controllers,
     "80,000 unknown fields below a long key": _unknown_fields_below_a_long_key,
+    "pods with 180,000 extended resources": _pod_with_many_resources,
     "rules of 90,000 rights": _many_rights,
     "changes of a role that is aggregated": lambda: _change_of(f"{RBAC}/clusterroles/rules"),
     "changes of a large role by a tenant": lambda: _change_of(f"{RBAC}/namespaces/default/roles/rules", TENANT),

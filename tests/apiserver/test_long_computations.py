@@ -211,6 +211,21 @@ def test_a_binding_of_many_claims_is_checked_off_the_loop(counted: Counted) -> N
     assert counted.users[ADMINISTRATOR.name] == 2
 
 
+def test_a_pod_with_many_extended_resources_is_charged_off_the_loop(counted: Counted) -> None:
+    quota = {"metadata": {"name": "q"}, "spec": {"hard": {"count/pods": "9", "requests.example.com/r7": "9"}}}
+    many = {f"example.com/r{number}": "1" for number in range(2_000)}
+    container = {"name": "c", "image": "x", "resources": {"limits": many}}
+
+    async def main() -> None:
+        async with client_with("/api/v1/namespaces/default/resourcequotas", quota) as client:
+            counted.users.clear()
+            await created(client, PODS, {"metadata": {"name": "p"}, "spec": {"containers": [container]}})
+
+    asyncio.run(main())
+    # It is decoded, admitted and charged.
+    assert counted.users[ADMINISTRATOR.name] == 3
+
+
 def test_a_quota_with_many_limits_is_read_off_the_loop() -> None:
     hard = {f"count/things-{number}.example.com": "1" for number in range(30_000)}
     body = json.dumps({"metadata": {"name": "q"}, "spec": {"hard": hard}}).encode()

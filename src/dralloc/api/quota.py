@@ -25,7 +25,6 @@ DEVICES_SUFFIX: Final = f".deviceclass.{resource_v1.GROUP}/devices"
 POD_COUNT: Final = "count/pods"
 ALL_DEVICES_COUNT: Final = 32
 _REQUESTS: Final = "requests."
-_ONE: Final = Quantity.of(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +51,8 @@ class Excess:
     limit: Quantity
 
 
-def usage_of_claim(claim: resource_v1.ResourceClaim, facts: QuotaFacts) -> dict[str, Quantity]:
+def usage_of_claim(claim: resource_v1.ResourceClaim, facts: QuotaFacts) -> dict[str, int]:
     """Returns the claim's charge, by quota name."""
-    return {name: Quantity.of(amount) for name, amount in counts_of_claim(claim, facts).items()}
-
-
-def counts_of_claim(claim: resource_v1.ResourceClaim, facts: QuotaFacts) -> dict[str, int]:
-    """Returns the claim's charge as whole numbers, which it always is."""
     devices = devices_by_class(claim.spec)
     usage = {CLAIM_COUNT: 1, **{f"{name}{DEVICES_SUFFIX}": count for name, count in devices.items()}}
     if facts.counts_extended:
@@ -67,9 +61,12 @@ def counts_of_claim(claim: resource_v1.ResourceClaim, facts: QuotaFacts) -> dict
 
 
 class QuotaCharge(Struct, frozen=True, gc=False):
-    """What an object is charged; of a pod also what tells whether a claim was made for its extended resources."""
+    """What an object is charged; of a pod also what tells whether a claim was made for its extended resources.
 
-    amounts: Mapping[str, Quantity]
+    A hostile pod has 180,000 amounts: what is done for each of them is not done on an event loop.
+    """
+
+    amounts: Mapping[str, int]
     uid: str = ""
     # The claim for its extended resources that its status names.
     extended_claim: str = ""
@@ -84,16 +81,16 @@ class QuotaCharge(Struct, frozen=True, gc=False):
     @property
     def extended_usage(self) -> dict[str, int]:
         """Its extended resources, by quota name."""
-        return {name: amount.nanos // NANOS for name, amount in self.amounts.items() if name.startswith(_REQUESTS)}
+        return {name: amount for name, amount in self.amounts.items() if is_extended_usage(name)}
 
 
 def charge_of_pod(pod: Pod) -> QuotaCharge:
     """One object, and the extended resources of a pod that has not ended."""
-    amounts = {POD_COUNT: _ONE}
+    amounts = {POD_COUNT: 1}
     if not pod.is_finished and (names := extended_names(pod.spec)):
         peak = peak_requests(pod.spec)
         # Extended resources are whole.
-        amounts |= {_quota_name(name): Quantity.of(-(-peak[name] // NANOS)) for name in sorted(names)}
+        amounts |= {_quota_name(name): -(-peak[name] // NANOS) for name in sorted(names)}
     status = pod.status.extended_resource_claim_status
     return QuotaCharge(amounts, pod.metadata.uid, status.resource_claim_name if status is not None else "")
 
@@ -111,17 +108,20 @@ def is_counted(name: str) -> bool:
     """True if claims, or pods for their extended resources, are charged under this quota name."""
     if name == CLAIM_COUNT or name.endswith(DEVICES_SUFFIX):
         return True
-    return name.startswith(_REQUESTS) and is_extended(name.removeprefix(_REQUESTS))
+    return is_extended_usage(name) and is_extended(name.removeprefix(_REQUESTS))
 
 
-def find_excess(
-    hard: Mapping[str, Quantity], used: Mapping[str, Quantity], usage: Mapping[str, Quantity]
-) -> tuple[Excess, ...]:
+def is_extended_usage(name: str) -> bool:
+    """True for the quota name of an extended resource."""
+    return name.startswith(_REQUESTS)
+
+
+def find_excess(hard: Mapping[str, Quantity], used: Mapping[str, int], usage: Mapping[str, int]) -> tuple[Excess, ...]:
     """Returns the quota names that the usage would exceed; the usage of an update is what it adds."""
     return tuple(
-        Excess(name, used.get(name, Quantity.ZERO), usage[name], limit)
-        for name, limit in sorted(hard.items())
-        if name in usage and usage[name].sign > 0 and used.get(name, Quantity.ZERO) + usage[name] > limit
+        Excess(name, Quantity.of(used.get(name, 0)), Quantity.of(usage[name]), hard[name])
+        for name in sorted(hard.keys() & usage.keys())
+        if usage[name] > 0 and (used.get(name, 0) + usage[name]) * NANOS > hard[name].nanos
     )
 
 

@@ -6,6 +6,7 @@ quotas of its namespace, so that the same objects are refused as by a server tha
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property
 
@@ -126,7 +127,7 @@ class _NamespaceRefusals:
         # Claims that were created for groups.
         self.group_claims: set[str] = set()
         self._facts = facts
-        self._used: dict[str, Quantity] = {}
+        self._used: Counter[str] = Counter()
 
     def create_pod(self, pod: Pod) -> bool:
         return self._create(pod.metadata.name, charge_of_pod(pod).amounts, self.pods)
@@ -134,11 +135,10 @@ class _NamespaceRefusals:
     def create_claim(self, claim: ResourceClaim) -> bool:
         return self._create(claim.metadata.name, usage_of_claim(claim, self._facts), self.claims)
 
-    def charge(self, charges: Mapping[str, Quantity]) -> None:
-        for name, amount in charges.items():
-            self._used[name] = self._used.get(name, Quantity.ZERO) + amount
+    def charge(self, charges: Mapping[str, int]) -> None:
+        self._used.update(charges)
 
-    def _create(self, name: str, charges: Mapping[str, Quantity], refused: dict[str, str]) -> bool:
+    def _create(self, name: str, charges: Mapping[str, int], refused: dict[str, str]) -> bool:
         for quota, hard in self.quotas.items():
             if excess := find_excess(hard, self._used, charges):
                 refused[name] = explain_excess(quota, excess)

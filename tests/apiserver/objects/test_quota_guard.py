@@ -148,6 +148,36 @@ async def test_pods_and_their_claims_from_before_the_quota_are_charged_once(api:
         assert (await refusal(api.create(pods, pod("too-much") | {"spec": wants}))).code == 403
 
 
+@with_api
+async def test_a_limit_that_comes_later_counts_what_is_used_already(api: LocalApi) -> None:
+    """Also if the guard has counted something else before, and of objects that were made, changed and deleted since."""
+    gpu, disk = "example.com/gpu", "example.com/disk"
+
+    def asks_for(**amounts: str) -> dict[str, Any]:
+        requests = {f"example.com/{name}": amount for name, amount in amounts.items()}
+        return {"containers": [{"name": "c", "image": "x", "resources": {"requests": requests, "limits": requests}}]}
+
+    await api.create(PODS, pod("before") | {"spec": asks_for(gpu="1", disk="5")})
+    await api.create(QUOTAS, quota(**{"count/pods": "9"}))
+    await api.create(PODS, pod("counted") | {"spec": asks_for(gpu="2")})
+    await api.create(PODS, pod("deleted") | {"spec": asks_for(gpu="4")})
+    await api.delete(f"{PODS}/deleted")
+    await api.create(QUOTAS, quota(**{f"requests.{gpu}": "4"}) | {"metadata": {"name": "later"}})
+    await api.create(PODS, pod("fits") | {"spec": asks_for(gpu="1", disk="1")})
+    refused = await refusal(api.create(PODS, pod("too-much") | {"spec": asks_for(gpu="1")}))
+    assert (
+        f"requested: requests.{gpu}=1, used: requests.{gpu}=4, limited: requests.{gpu}=4" in refused.document["message"]
+    )
+    await api.delete(f"{QUOTAS}/later")
+    await api.create(PODS, pod("free") | {"spec": asks_for(gpu="1")})
+    await api.create(
+        QUOTAS, quota(**{f"requests.{gpu}": "5", f"requests.{disk}": "7"}) | {"metadata": {"name": "last"}}
+    )
+    await api.create(PODS, pod("disk") | {"spec": asks_for(disk="1")})
+    for asked in ({"gpu": "1"}, {"disk": "1"}):
+        assert (await refusal(api.create(PODS, pod("too-much") | {"spec": asks_for(**asked)}))).code == 403
+
+
 def test_pods_and_claims_of_two_servers_do_not_exceed_a_quota_together() -> None:
     """A quota of one device, for a pod that asks one server for it and a claim that asks the other."""
     gpu = "example.com/gpu"

@@ -64,7 +64,7 @@ def test_incremental_counts_agree_with_a_full_count(steps: list[Any]) -> None:
     for item in present.values():
         for name, amount in usage_of_claim(item, facts).items():
             if name in total:
-                total[name] += amount
+                total[name] += Quantity.of(amount)
     assert usage.of("default", names) == total
 
 

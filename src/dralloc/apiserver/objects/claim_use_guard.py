@@ -96,7 +96,7 @@ class ClaimUseGuard:
         self._released: Counter[str] = Counter()
         self._leaving: Counter[tuple[str, str]] = Counter()
 
-    async def hold(self, key: str, new: ApiObject, old: ApiObject | None) -> Hold | None:
+    async def hold(self, key: str, new: ApiObject, old: ApiObject | None, size: int) -> Hold | None:  # noqa: ARG002
         """Hold a deallocation, or the removal of pods and groups from `reservedFor`."""
         assert isinstance(new, ResourceClaim), "the guard of claims"
         if not isinstance(old, ResourceClaim) or old.status.allocation is None:

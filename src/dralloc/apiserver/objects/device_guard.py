@@ -51,7 +51,7 @@ class DeviceGuard:
         self._claims: GuardedView[Results] | None = None
         self._slices_view: StoreView | None = None
 
-    async def hold(self, key: str, new: ApiObject, old: ApiObject | None) -> Hold | None:
+    async def hold(self, key: str, new: ApiObject, old: ApiObject | None, size: int) -> Hold | None:  # noqa: ARG002
         assert isinstance(new, ResourceClaim), "the guard of claims"
         if old is None or not isinstance(old, ResourceClaim) or old.status.allocation is not None:
             return None

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, KeysView, Mapping
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from typing import Final
 
 from dralloc.api.codec import decode, decode_again
@@ -20,11 +21,20 @@ from dralloc.api.kind import Kind
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_claims import controller_of
 from dralloc.api.pod_v1 import Pod
-from dralloc.api.quota import QuotaCharge, QuotaFacts, charge_of_pod, explain_excess, find_excess, usage_of_claim
+from dralloc.api.quota import (
+    QuotaCharge,
+    QuotaFacts,
+    charge_of_pod,
+    explain_excess,
+    find_excess,
+    is_extended_usage,
+    usage_of_claim,
+)
 from dralloc.api.registry import DEVICE_CLASS, POD, RESOURCE_QUOTA
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.api.unstructured_object import UnstructuredObject, view
 from dralloc.apiserver.documents.json_documents import Document
+from dralloc.apiserver.http.flow_control import compute
 from dralloc.apiserver.http.statuses import forbidden
 from dralloc.apiserver.objects.api_resources import key_of, name_of, namespace_of, prefix_of
 from dralloc.apiserver.objects.store_view import KindIndex, RecordReader
@@ -36,10 +46,11 @@ from dralloc.primitives.quantity import Quantity
 from dralloc.store.interface import Store
 from dralloc.store.records import Record
 
-Charges = Mapping[str, Quantity]
+Limits = Mapping[str, Quantity]
 WriteQuota = Callable[[str, Callable[[Document], Document]], Awaitable[object]]
 
-_ONE: Final = Quantity.of(1)
+# Keys of dictionaries: what two of them have in common is found by looking at the fewer ones.
+_UNLIMITED: Final = dict[str, None]().keys()
 
 
 class QuotaGuard:
@@ -59,7 +70,7 @@ class QuotaGuard:
         """The objects of both guards are charged together under the names that they have in common."""
         self._other, other._other = other, self
 
-    async def hold(self, key: str, new: ApiObject, old: ApiObject | None) -> Hold | None:
+    async def hold(self, key: str, new: ApiObject, old: ApiObject | None, size: int) -> Hold | None:
         # Updates change no charge: the charged fields of all kinds are immutable.
         if old is not None:
             return None
@@ -70,15 +81,18 @@ class QuotaGuard:
             await self._forget(namespace)
             return None
         await self._classes.ready()
+        # What a claim is charged depends on its pod, and is found out when both are up to date.
+        charge = await compute(size, self._charge_of_pod, new) if self._kind is POD else None
         usage = await self._ready_usage(namespace)
         # As they are now: quotas come and go meanwhile.
         quotas = self._limits.by_namespace.get(namespace, {})
-        charge = self.charge_of(new)
+        charge = charge or self.charge_of(new)
         for name, hard in quotas.items():
-            if excess := find_excess(hard, self._used(usage, charge.amounts), charge.amounts):
+            if excess := find_excess(hard, self._used(namespace, hard.keys() & charge.amounts.keys()), charge.amounts):
                 raise forbidden(self._kind.group, self._kind.plural, name_of(key), explain_excess(name, excess))
         held = usage.objects.hold(key, charge)
-        if self._other is None or not any(name in hard for hard in quotas.values() for name in charge.extended_usage):
+        limited = self._limits.names(namespace) & charge.amounts.keys()
+        if self._other is None or not any(map(is_extended_usage, limited)):
             return held
         # Another server may be about to charge an object of the other kind under the same name.
         return Holds((held, self._other.usage_of(namespace).objects.hold_fence(lambda: None)))
@@ -106,12 +120,12 @@ class QuotaGuard:
                 usage.waiting -= 1
         return self.usage_of(namespace)
 
-    def _used(self, usage: _NamespaceUsage, names: Iterable[str]) -> Charges:
-        """What the objects of the namespace use under these names."""
-        other = self._other._namespaces.get(usage.namespace) if self._other is not None else None
-        if other is None:
-            return usage.used
-        return {name: usage.used.get(name, Quantity.ZERO) + other.used.get(name, Quantity.ZERO) for name in names}
+    def _used(self, namespace: str, names: Iterable[str]) -> dict[str, int]:
+        """What the objects of the namespace use under these names, which its quotas limit."""
+        limited = self._limits.names(namespace)
+        usages = [guard._namespaces.get(namespace) for guard in (self, self._other) if guard is not None]
+        used = [usage.used_of(limited) for usage in usages if usage is not None]
+        return {name: sum(each.get(name, 0) for each in used) for name in names}
 
     async def record_use(self, key: str, write: WriteQuota) -> None:
         """Write what is used, with the held charges of the object, to the status of the quotas that limit it."""
@@ -120,13 +134,12 @@ class QuotaGuard:
         charge = usage.objects.ledger.find(key) if usage is not None else None
         if usage is None or charge is None:
             return
-        names = charge.amounts.keys()
         # One write at a time: it has the charges of all that wait.
         async with usage.writing:
             # Quotas come and go meanwhile.
             for quota, hard in tuple(self._limits.by_namespace.get(namespace, {}).items()):
-                now = self._used(usage, names)
-                used = {name: now[name].exact_text for name in names if name in hard and name in now}
+                now = self._used(namespace, hard.keys() & charge.amounts.keys())
+                used = {name: Quantity.of(amount).exact_text for name, amount in now.items()}
                 if used:
                     with suppress(NotFound):
                         await write(key_of(RESOURCE_QUOTA, namespace, quota), partial(_with_use, used))
@@ -148,10 +161,13 @@ class QuotaGuard:
                 pod_usage=self._pod_usage(obj),
             )
             return QuotaCharge(usage_of_claim(obj, facts))
-        if self._kind is POD and isinstance(obj, UnstructuredObject):
-            return charge_of_pod(view(obj, Pod))
         suffix = f".{self._kind.group}" if self._kind.group else ""
-        return QuotaCharge({f"count/{self._kind.plural}{suffix}": _ONE})
+        return QuotaCharge({f"count/{self._kind.plural}{suffix}": 1})
+
+    @staticmethod
+    def _charge_of_pod(pod: ApiObject) -> QuotaCharge:
+        assert isinstance(pod, UnstructuredObject), "pods are modelled in part"
+        return charge_of_pod(view(pod, Pod))
 
     def _pod_usage(self, claim: ResourceClaim) -> Mapping[str, int]:
         """What the pod of a claim for extended resources is charged already."""
@@ -160,7 +176,7 @@ class QuotaGuard:
         if owner is None or pods is None:
             return {}
         charge = pods.objects.ledger.find(key_of(POD, namespace, owner.name))
-        return charge.extended_usage if charge is not None and charge.covers(claim) else {}
+        return charge.amounts if charge is not None and charge.covers(claim) else {}
 
     @property
     def kind(self) -> Kind:
@@ -180,8 +196,9 @@ class QuotaGuard:
 
 class _NamespaceUsage:
     def __init__(self, store: Store, guard: QuotaGuard, namespace: str) -> None:
-        self.namespace = namespace
-        self.used: dict[str, Quantity] = {}
+        # Only of names that quotas limit: a hostile pod uses 180,000 others.
+        self._names: KeysView[str] = _UNLIMITED
+        self._used: dict[str, int] = {}
         self.writing = asyncio.Lock()
         # Creates that are about to be decided, also if the quota has gone since they began.
         self.waiting = 0
@@ -190,10 +207,17 @@ class _NamespaceUsage:
             store, prefix, fence=f"quota{prefix}", read=guard.charge_of_record, add=self._add
         )
 
+    def used_of(self, names: KeysView[str]) -> Mapping[str, int]:
+        """What is used of the names that are limited now."""
+        if names is not self._names and names != self._names:
+            self._names, self._used = names, {}
+            for charge in self.objects.ledger.counted():
+                self._add(charge, 1)
+        return self._used
+
     def _add(self, charge: QuotaCharge, sign: int) -> None:
-        for name, amount in charge.amounts.items():
-            before = self.used.get(name, Quantity.ZERO)
-            self.used[name] = before + amount if sign > 0 else before - amount
+        for name in self._names & charge.amounts.keys():
+            self._used[name] = self._used.get(name, 0) + sign * charge.amounts[name]
 
 
 def _with_use(used: Mapping[str, str], quota: Document) -> Document:
@@ -209,15 +233,25 @@ class QuotaLimits(KindIndex):
 
     def __init__(self, store: Store) -> None:
         super().__init__(store, RESOURCE_QUOTA)
-        self.by_namespace: defaultdict[str, dict[str, Charges]] = defaultdict(dict)
+        self.by_namespace: defaultdict[str, dict[str, Limits]] = defaultdict(dict)
+        self._names: dict[str, KeysView[str]] = {}
         self._read = self._reader = RecordReader(_hard_limits)
+
+    def names(self, namespace: str) -> KeysView[str]:
+        """What the quotas of the namespace limit."""
+        quotas = self.by_namespace.get(namespace)
+        if quotas is not None and namespace not in self._names:
+            self._names[namespace] = dict.fromkeys(chain(*quotas.values())).keys()
+        return self._names.get(namespace, _UNLIMITED)
 
     def _forget_all(self) -> None:
         self.by_namespace.clear()
+        self._names.clear()
 
     def _learn(self, key: str, record: Record | None) -> None:
         namespace = namespace_of(RESOURCE_QUOTA, key)
         limits = self.by_namespace[namespace]
+        self._names.pop(namespace, None)
         limits.pop(name_of(key), None)
         if record is not None:
             limits[name_of(key)] = self._read(record)
@@ -225,7 +259,7 @@ class QuotaLimits(KindIndex):
             del self.by_namespace[namespace]
 
 
-def _hard_limits(record: Record) -> Charges:
+def _hard_limits(record: Record) -> Limits:
     return decode_again(record.value, ResourceQuota).spec.hard
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -51,8 +51,8 @@ class Hold(Protocol):
 class WriteGuard(Protocol):
     """Refuses writes that would exceed a limit."""
 
-    async def hold(self, key: str, new: ApiObject, old: ApiObject | None) -> Hold | None:
-        """Count the write, or refuse it. `None` if it counts for nothing."""
+    async def hold(self, key: str, new: ApiObject, old: ApiObject | None, size: int) -> Hold | None:
+        """Count the write, or refuse it. `None` if it counts for nothing. `size` is that of the new object, as a measure of the work."""
 
 
 class Holds:
@@ -92,12 +92,12 @@ class Holds:
             self.doubt()
 
 
-async def hold_all(guards: Sequence[WriteGuard], key: str, new: ApiObject, old: ApiObject | None) -> Holds:
+async def hold_all(guards: Sequence[WriteGuard], key: str, new: ApiObject, old: ApiObject | None, size: int) -> Holds:
     """Ask every guard; if one refuses, the holds of the others are released."""
     holds: list[Hold] = []
     try:
         for guard in guards:
-            hold = await guard.hold(key, new, old)
+            hold = await guard.hold(key, new, old, size)
             if hold is not None:
                 holds.append(hold)
     except BaseException:
@@ -126,6 +126,13 @@ class GuardLedger(Generic[T]):
         """Keys of stored objects and of holds whose value matches."""
         yield from (key for key, (_, value) in self._stored.items() if matches(value))
         yield from (key for key, values in self._held.items() if any(map(matches, values)))
+
+    def counted(self) -> Iterator[T]:
+        """The values of all stored objects and of holds."""
+        for _, value in self._stored.values():
+            yield value
+        for values in self._held.values():
+            yield from values
 
     def find(self, key: str) -> T | None:
         """The value of the stored object, or of a write in progress."""

@@ -111,7 +111,7 @@ class Writer:
             new, stored, name = made.object, made.stored, made.object.metadata.name
             key = key_of(kind, target.namespace, name)
             try:
-                with await hold_all(self.guards.get(kind.resource, ()), key, new, None) as held:
+                with await hold_all(self.guards.get(kind.resource, ()), key, new, None, len(stored)) as held:
                     if (quota := self.quotas.get(kind.resource)) is not None and not target.dry_run:
                         await quota.record_use(key, partial(self.edit, RESOURCE_QUOTA))
                     revision = await self._store_new(key, stored, namespace, held.fences, dry_run=target.dry_run)
@@ -232,7 +232,7 @@ class Writer:
         new, stored = made.object, made.stored
         if stored is record.value:
             return Written(stored, record.revision, warnings=made.warnings)
-        with await hold_all(self.guards.get(target.kind.resource, ()), record.key, new, made.old) as held:
+        with await hold_all(self.guards.get(target.kind.resource, ()), record.key, new, made.old, len(stored)) as held:
             if target.dry_run:
                 return Written(stored, record.revision, warnings=made.warnings)
             revision = await self._replace(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from dralloc.api.pod_claims import EXTENDED_RESOURCE_CLAIM, controller_of
 from dralloc.api.pod_v1 import Pod
-from dralloc.api.quota import QuotaCharge, QuotaFacts, charge_of_pod, counts_of_claim, is_counted
+from dralloc.api.quota import QuotaCharge, QuotaFacts, charge_of_pod, is_counted, usage_of_claim
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.primitives.quantity import Quantity
 
@@ -118,7 +118,7 @@ class NamespaceUsage:
             counts_extended=self._counts_extended,
             pod_usage=pod.extended_usage if pod is not None and pod.covers(claim) else {},
         )
-        return counts_of_claim(claim, facts)
+        return usage_of_claim(claim, facts)
 
 
 def _add(totals: defaultdict[str, Counter[str]], namespace: str, name: str, amount: int) -> None:
