@@ -82,14 +82,16 @@ def _many_owners() -> bytes:
     return request("POST", CONFIG_MAPS, "bad", json.dumps(body).encode())
 
 
+def _with_metadata(**members: Any) -> bytes:
+    return request("POST", CONFIG_MAPS, "bad", json.dumps({"metadata": {"name": "x", **members}}).encode())
+
+
 def _many_controllers() -> bytes:
     owners = [
         {"apiVersion": "v1", "kind": "ConfigMap", "name": f"owner-{number}", "uid": str(number), "controller": True}
         for number in range(25_000)
     ]
-    return request(
-        "POST", CONFIG_MAPS, "bad", json.dumps({"metadata": {"name": "x", "ownerReferences": owners}}).encode()
-    )
+    return _with_metadata(ownerReferences=owners)
 
 
 def _unknown_fields_below_a_long_key() -> bytes:
@@ -294,6 +296,10 @@ REQUESTS: dict[str, Callable[[], bytes]] = {
     "objects with 25,000 controllers": _many_controllers,
     "80,000 unknown fields below a long key": _unknown_fields_below_a_long_key,
     "pods with 180,000 extended resources": _pod_with_many_resources,
+    "a name of 2.8 MB": lambda: _with_metadata(name="a." * 1_400_000 + "_"),
+    "a label key of 2.8 MB": lambda: _with_metadata(labels={"a." * 1_400_000 + "/x": "a"}),
+    "an annotation key of 2.8 MB": lambda: _with_metadata(annotations={"a." * 1_400_000 + "/x": "a"}),
+    "a finalizer of 2.8 MB": lambda: _with_metadata(finalizers=["a." * 1_400_000 + "/x"]),
     "rules of 90,000 rights": _many_rights,
     "changes of a role that is aggregated": lambda: _change_of(f"{RBAC}/clusterroles/rules"),
     "changes of a large role by a tenant": lambda: _change_of(f"{RBAC}/namespaces/default/roles/rules", TENANT),

@@ -16,6 +16,9 @@ DNS_SUBDOMAIN_LENGTH_MAX: Final = 253
 LABEL_LENGTH_MAX: Final = 63
 LABEL_KEY_LENGTH_MAX: Final = DNS_SUBDOMAIN_LENGTH_MAX + len("/") + LABEL_LENGTH_MAX
 
+# To match a text of megabytes holds every thread of the server.
+MATCHED_LENGTH_MAX: Final = 4096
+
 WELL_FORMED: Final[tuple[str, ...]] = ()
 
 _DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -43,14 +46,14 @@ def dns_label(text: str) -> tuple[str, ...]:
     """A lower-case DNS label of at most 63 bytes."""
     if len(text) <= DNS_LABEL_LENGTH_MAX and _is_dns_label(text):
         return WELL_FORMED
-    return _too_long(text, DNS_LABEL_LENGTH_MAX) + (() if _DNS_LABEL.fullmatch(text) else (_NOT_A_LABEL,))
+    return _too_long(text, DNS_LABEL_LENGTH_MAX) + _unmatched(text, _DNS_LABEL, _NOT_A_LABEL)
 
 
 def dns_subdomain(text: str) -> tuple[str, ...]:
     """DNS labels joined by dots, at most 253 bytes. The length of a single label is not limited."""
     if len(text) <= DNS_SUBDOMAIN_LENGTH_MAX and _is_dns_subdomain(text):
         return WELL_FORMED
-    return _too_long(text, DNS_SUBDOMAIN_LENGTH_MAX) + (() if _DNS_SUBDOMAIN.fullmatch(text) else (_NOT_A_SUBDOMAIN,))
+    return _too_long(text, DNS_SUBDOMAIN_LENGTH_MAX) + _unmatched(text, _DNS_SUBDOMAIN, _NOT_A_SUBDOMAIN)
 
 
 def path_segment(text: str) -> tuple[str, ...]:
@@ -65,8 +68,7 @@ def path_segment_prefix(text: str) -> tuple[str, ...]:
 def configuration_key(text: str) -> tuple[str, ...]:
     """A key of a ConfigMap or Secret: usable as the name of a file."""
     faults = _too_long(text, DNS_SUBDOMAIN_LENGTH_MAX)
-    if not _CONFIGURATION_KEY.fullmatch(text):
-        faults += (_NOT_A_CONFIGURATION_KEY,)
+    faults += _unmatched(text, _CONFIGURATION_KEY, _NOT_A_CONFIGURATION_KEY)
     if text in (".", ".."):
         faults += (f"must not be '{text}'",)
     elif text.startswith(".."):
@@ -98,17 +100,15 @@ def _faults_of_label_key(text: str) -> tuple[str, ...]:
         )
     if not name:
         faults += ("name part must be non-empty",)
-    faults += tuple(f"name part {fault}" for fault in _too_long(name, LABEL_LENGTH_MAX))
-    if not _LABEL_NAME.fullmatch(name):
-        faults += (f"name part {_NOT_A_LABEL_NAME}",)
-    return faults
+    of_name = _too_long(name, LABEL_LENGTH_MAX) + _unmatched(name, _LABEL_NAME, _NOT_A_LABEL_NAME)
+    return faults + tuple(f"name part {fault}" for fault in of_name)
 
 
 def label_value(text: str) -> tuple[str, ...]:
     """Empty, or at most 63 bytes of the alphabet of label names."""
     if not text:
         return WELL_FORMED
-    return _too_long(text, LABEL_LENGTH_MAX) + (() if _LABEL_NAME.fullmatch(text) else (_NOT_A_LABEL_VALUE,))
+    return _too_long(text, LABEL_LENGTH_MAX) + _unmatched(text, _LABEL_NAME, _NOT_A_LABEL_VALUE)
 
 
 def c_identifier(text: str) -> tuple[str, ...]:
@@ -174,6 +174,11 @@ def _is_dns_subdomain(text: str) -> bool:
 @lru_cache(maxsize=4096)
 def _is_label_key(text: str) -> bool:
     return not _faults_of_label_key(text)
+
+
+def _unmatched(text: str, pattern: re.Pattern[str], fault: str) -> tuple[str, ...]:
+    """The fault of a text that does not match; of a text that is far too long, that is all there is to say."""
+    return WELL_FORMED if len(text) > MATCHED_LENGTH_MAX or pattern.fullmatch(text) else (fault,)
 
 
 def _too_long(text: str, length_max: int) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from dralloc.primitives.errors import (
     Unauthorized,
     UnsupportedMediaType,
 )
-from dralloc.primitives.field_errors import FAULTS_MAX, FieldError, first_faults
+from dralloc.primitives.field_errors import FAULTS_MAX, FieldError, beginning, first_faults
 
 Status = dict[str, Any]
 
@@ -93,7 +93,7 @@ def conflict(group: str, resource: str, name: str, why: str = OBJECT_MODIFIED) -
 
 def invalid(group: str, kind: str, name: str, faults: Iterable[FieldError]) -> Invalid:
     """An error with the faults that a user is told, each once."""
-    told = first_faults(faults)
+    told, name = first_faults(faults), beginning(name)
     message = f"{_qualified(kind, group)} {go_quoted(name)} is invalid: {joined_errors(map(str, told))}"
     return Invalid(message, told, details=_about(group, kind, name))
 
