@@ -48,6 +48,7 @@ BOUNDED: Final = frozenset(
         "Preemptor._reasons",
         "RbacAuthorizer._remembered",
         "SingleRequest._known",
+        "SpamFilter._burst_at",
         "_Caches.views",
         "_Channel.events",
     }

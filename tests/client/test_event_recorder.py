@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from random import Random
+
+import msgspec
 
 from dralloc.api.core_v1 import Event, ObjectReference
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
-from dralloc.client.event_recorder import WAITING_MAX, EventRecorder, Report
+from dralloc.client.event_recorder import BURST, PERIOD_S, WAITING_MAX, Aggregator, EventRecorder, Report
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.known_resources import resource_for
 from dralloc.simulator.network import Faults
@@ -73,6 +76,46 @@ def test_replacing_reports_are_one_object_with_the_last_message() -> None:
     run_virtual(scenario())
 
 
+def test_an_object_has_few_events_in_a_burst_and_then_one_in_five_minutes() -> None:
+    """As with Kubernetes' components; what is not written is counted."""
+    aggregator, start = Aggregator("node"), datetime(2026, 1, 1, tzinfo=UTC)
+    written = [
+        (second, event.count)
+        for second in range(0, 3600, 10)
+        if (event := aggregator.event(report("refused"), start + timedelta(seconds=second))) is not None
+    ]
+    assert written[:BURST] == [(10 * number, number + 1) for number in range(BURST)]
+    assert written[BURST:] == [(second, second // 10 + 1) for second in range(300, 3600, 300)]
+
+
+def test_each_object_and_reason_has_a_burst_of_its_own_and_again_after_a_quiet_time() -> None:
+    def burst(about: ObjectReference, hours: int, reason: str = "Failed") -> int:
+        now = datetime(2026, 1, 1, hours, tzinfo=UTC)
+        reports = (Report(about, "Warning", reason, f"number {number}") for number in range(100))
+        return sum(aggregator.event(each, now) is not None for each in reports)
+
+    aggregator = Aggregator("node")
+    other = msgspec.structs.replace(POD, name="other")
+    assert (burst(POD, 0), burst(other, 0), burst(POD, 0, "Scheduled")) == (BURST, BURST, BURST)
+    assert (burst(POD, 1), burst(POD, 8)) == (12, BURST)
+
+
+def test_an_event_that_was_held_back_is_created_when_it_is_written_first() -> None:
+    async def scenario() -> None:
+        async with recording() as (client, recorder):
+            for number in range(BURST):
+                recorder.report(report(f"number {number}"))
+            recorder.report(report("late"))
+            await asyncio.sleep(PERIOD_S)
+            recorder.report(report("late"))
+            await asyncio.sleep(1)
+            events = {event.message: event.count for event in await client.list(Event)}
+            assert len(events) == BURST + 1
+            assert events["late"] == 1
+
+    run_virtual(scenario())
+
+
 def test_long_messages_are_cut() -> None:
     async def scenario() -> None:
         async with recording() as (client, recorder):
@@ -111,7 +154,7 @@ def test_events_are_dropped_and_counted_when_the_server_is_slow() -> None:
             client = AsyncClient(InProcessTransport(application, token=TOKEN))
             recorder = EventRecorder(client.calls, resource_for(Event), component="scheduler", clock=clock)
             for number in range(WAITING_MAX + 5):
-                recorder.report(report(f"number {number}"))
+                recorder.report(Report(msgspec.structs.replace(POD, name=f"p{number}"), "Warning", "Failed", ""))
             assert recorder.dropped == 5
 
     run_virtual(scenario())

@@ -1,4 +1,4 @@
-"""Records Kubernetes events; an event that repeats is counted instead of written again.
+"""Records Kubernetes events; an event that repeats is counted instead of written again, and one object has few of them.
 
 A pure function decides what to write from what was written before; writing happens in the background and never blocks
 the reporting component. If the server is slow, the oldest unwritten events are dropped and counted.
@@ -27,6 +27,9 @@ REMEMBERED_MAX: Final = 4096
 WAITING_MAX: Final = 1000
 WAITING_PACED_MAX: Final = 10_000
 MESSAGE_MAX: Final = 1024
+# So many events with one reason are written about an object, and then one in this time; Kubernetes' components count all reasons together.
+BURST: Final = 25
+PERIOD_S: Final = 300.0
 
 
 class Report(Struct, frozen=True, gc=False):
@@ -59,18 +62,45 @@ def reference_to(item: ApiObject, api_version: str, kind: str) -> ObjectReferenc
     )
 
 
+class SpamFilter:
+    """Lets the first events about an object pass, and later ones at a low rate.
+
+    Each reason has a rate of its own: a pod that has waited for hours is still told that it is scheduled.
+    """
+
+    def __init__(self) -> None:
+        # The time at which there may be a whole burst again, by object and reason. What was not reported for long is forgotten.
+        self._burst_at: OrderedDict[tuple[ObjectReference, str], float] = OrderedDict()
+
+    def passes(self, report: Report, now: datetime) -> bool:
+        key, now_s = (report.about, report.reason), now.timestamp()
+        burst_at = max(self._burst_at.get(key, now_s), now_s)
+        if burst_at - now_s > (BURST - 1) * PERIOD_S:
+            return False
+        self._burst_at[key] = burst_at + PERIOD_S
+        self._burst_at.move_to_end(key)
+        if len(self._burst_at) > REMEMBERED_MAX:
+            self._burst_at.popitem(last=False)
+        return True
+
+
 class Aggregator:
     """Turns reports into events: the first one creates an event, equal ones raise its count."""
 
     def __init__(self, component: str) -> None:
         self._component = component
+        self._filter = SpamFilter()
         self._written: OrderedDict[Report, Event] = OrderedDict()
         self._number = 0
 
-    def event(self, report: Report, now: datetime) -> Event:
+    def event(self, report: Report, now: datetime) -> Event | None:
+        """The event to write; without one, the report is only counted, because the object has had many."""
+        passes = self._filter.passes(report, now)
         moment = print_timestamp(now)
         like, message = report.like, _cut(report.message)
         known = self._written.get(like)
+        if known is None and not passes:
+            return None
         if known is not None:
             event = msgspec.structs.replace(known, count=known.count + 1, last_timestamp=moment, message=message)
         else:
@@ -79,7 +109,7 @@ class Aggregator:
         self._written.move_to_end(like)
         if len(self._written) > REMEMBERED_MAX:
             self._written.popitem(last=False)
-        return event
+        return event if passes else None
 
     def forget(self, report: Report) -> None:
         """Forgets an event that does not exist: the next equal report creates it again."""
@@ -123,6 +153,8 @@ class EventRecorder:
     def report(self, report: Report, at: datetime | None = None) -> None:
         """`at` is the time when it happened, if that is not now."""
         event = self._aggregator.event(report, at or self._clock.now())
+        if event is None:
+            return
         if len(self._waiting) >= WAITING_MAX:
             self._waiting.popleft()
             self.dropped += 1
