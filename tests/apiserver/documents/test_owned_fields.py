@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
@@ -61,19 +62,29 @@ def test_fields_of_an_applied_document(case: Fields) -> None:
 
 
 @pytest.mark.parametrize(
-    "document",
+    ("document", "said"),
     [
-        pytest.param({"spec": {"containers": [{"image": "i"}]}}, id="an element without keys"),
-        pytest.param({"spec": {"containers": ["a"]}}, id="an element that is no object"),
-        pytest.param({"spec": {"containers": [{"name": "a"}, {"name": "a"}]}}, id="two elements with one key"),
-        pytest.param({"spec": {"containers": [{"name": {}}]}}, id="a key that is an object"),
-        pytest.param({"metadata": {"finalizers": [{}]}}, id="a set of objects"),
-        pytest.param({"metadata": {"finalizers": ["a", "a"]}}, id="a set with a value twice"),
+        ({"spec": {"containers": [{"image": "i"}]}}, "spec.containers: an element has none of its keys: name"),
+        ({"spec": {"containers": ["a"]}}, "spec.containers: an element is not an object with the keys name"),
+        ({"spec": {"containers": [{"name": "a"}, {"name": "a"}]}}, "spec.containers: two elements have the same name"),
+        ({"spec": {"containers": [{"name": {}}]}}, "spec.containers: an element has a key name that is not text or"),
+        ({"metadata": {"finalizers": [{}]}}, "metadata.finalizers: the list is a set, which holds text and numbers"),
+        ({"metadata": {"finalizers": ["a", "a"]}}, "metadata.finalizers: two elements have the same value"),
+        (
+            {"spec": {"containers": [{"name": "a"}, {"name": "b", "env": [{"name": "X"}, {"name": "X"}]}]}},
+            "spec.containers[1].env: two elements have the same name",
+        ),
     ],
 )
-def test_lists_without_distinct_names_are_refused(document: Any) -> None:
-    with pytest.raises(BadRequest):
+def test_lists_without_distinct_names_are_refused_with_their_path(document: Any, said: str) -> None:
+    with pytest.raises(BadRequest, match=rf"^{re.escape(said)}"):
         fields_of(document, POD)
+
+
+def test_a_device_that_a_claim_has_twice_is_refused_with_its_path() -> None:
+    device = {"driver": "d", "pool": "p", "device": "x"}
+    with pytest.raises(BadRequest, match=r"^status\.devices: two elements have the same driver, device, pool, shareID"):
+        fields_of({"status": {"devices": [device, device]}}, CLAIM)
 
 
 @dataclass(frozen=True)

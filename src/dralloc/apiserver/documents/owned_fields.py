@@ -14,8 +14,28 @@ from dralloc.apiserver.documents.field_sets import LEAF, SELF, FieldSet, is_memb
 from dralloc.apiserver.documents.json_documents import Document, Json
 from dralloc.apiserver.documents.merge_rules import MergeRule
 from dralloc.primitives.errors import BadRequest
+from dralloc.primitives.field_errors import FieldPath
 
 _NO_RULE: Final = MergeRule()
+
+
+class _BadList(Exception):
+    """A list whose elements cannot be told apart. Its path is known while the error passes the members above it."""
+
+    def __init__(self, fault: str) -> None:
+        super().__init__(fault)
+        self.fault = fault
+        self._steps: list[str | int] = []
+
+    def below(self, step: str | int) -> _BadList:
+        self._steps.append(step)
+        return self
+
+    def refusal(self) -> BadRequest:
+        path: FieldPath | None = None
+        for step in reversed(self._steps):
+            path = FieldPath(path, step)
+        return BadRequest(f"{path}: {self.fault}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +53,11 @@ class Changes:
 
 
 def fields_of(document: Document, rule: MergeRule) -> FieldSet:
-    """The fields that the applier of the document owns: its leaves and list elements."""
-    return _fields_of_members(document, rule.members, containers=False)
+    """The fields that the applier of the document owns: its leaves and list elements. Raises `BadRequest`."""
+    try:
+        return _fields_of_members(document, rule.members, containers=False)
+    except _BadList as bad:
+        raise bad.refusal() from None
 
 
 def compare(old: Document, new: Document, rule: MergeRule) -> Changes:
@@ -60,7 +83,10 @@ def remove(document: Document, fields: FieldSet, rule: MergeRule) -> Document:
 def _fields_of_members(members: Document, rules: Mapping[str, MergeRule], *, containers: bool) -> FieldSet:
     fields: FieldSet = {}
     for name, value in members.items():
-        node = _fields_of_value(value, rules.get(name, _NO_RULE), containers=containers)
+        try:
+            node = _fields_of_value(value, rules.get(name, _NO_RULE), containers=containers)
+        except _BadList as bad:
+            raise bad.below(name) from None
         if node is not None:
             fields[f"f:{name}"] = node
     return fields
@@ -89,10 +115,13 @@ def _fields_of_value(value: Json, rule: MergeRule, *, containers: bool) -> Field
 def _fields_of_elements(elements: Mapping[str, Json], rule: MergeRule, *, containers: bool) -> FieldSet:
     if rule.is_set or rule.atomic_elements:
         return dict.fromkeys(elements, LEAF)
-    return {
-        name: {SELF: {}, **_fields_of_members(element, rule.members, containers=containers)}
-        for name, element in elements.items()
-    }
+    fields: FieldSet = {}
+    for position, (name, element) in enumerate(elements.items()):
+        try:
+            fields[name] = {SELF: {}, **_fields_of_members(element, rule.members, containers=containers)}
+        except _BadList as bad:
+            raise bad.below(position) from None
+    return fields
 
 
 def _by_name(elements: list[Json], rule: MergeRule, *, strict: bool = False) -> dict[str, Json] | None:
@@ -102,14 +131,14 @@ def _by_name(elements: list[Json], rule: MergeRule, *, strict: bool = False) -> 
     """
     try:
         named = {element_name(element, rule): element for element in elements}
-    except BadRequest:
+    except BadRequest as error:
         if strict:
-            raise
+            raise _BadList(error.message) from None
         return None
     if len(named) == len(elements):
         return named
     if strict:
-        raise BadRequest(f"a list has two elements with the same {'value' if rule.is_set else ', '.join(rule.keys)}")
+        raise _BadList(f"two elements have the same {'value' if rule.is_set else ', '.join(rule.keys)}")
     return None
 
 
@@ -117,20 +146,20 @@ def element_name(element: Json, rule: MergeRule) -> str:
     """The element's name in a field set."""
     if rule.is_set:
         if isinstance(element, dict | list):
-            raise BadRequest("a set holds text and numbers, not objects and lists")
+            raise BadRequest("the list is a set, which holds text and numbers, not objects and lists")
         return f"v:{encode(element).decode()}"
     if not isinstance(element, dict):
-        raise BadRequest(f"a list with the keys {', '.join(rule.keys)} has an element that is not an object")
+        raise BadRequest(f"an element is not an object with the keys {', '.join(rule.keys)}")
     keys: Document = {}
     for key in rule.keys:
         value = element.get(key, rule.key_defaults.get(key))
         if value is None:
             continue
         if isinstance(value, dict | list):
-            raise BadRequest(f"a list element has a key {key} that is not text or a number")
+            raise BadRequest(f"an element has a key {key} that is not text or a number")
         keys[key] = value
     if not keys:
-        raise BadRequest(f"a list element has none of its keys: {', '.join(rule.keys)}")
+        raise BadRequest(f"an element has none of its keys: {', '.join(rule.keys)}")
     return f"k:{encode(keys).decode()}"
 
 
