@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from itertools import pairwise
+from random import Random
 
 import pytest
 
@@ -12,6 +13,7 @@ from dralloc.primitives.features import FeatureGates
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.store.interface import HistoryLimits
 from tests.apiserver.claim_lists import collect, create_claims
+from tests.support.etcd_apis import etcd_apis
 from tests.support.local_api import (
     AS_TABLE,
     CLAIMS,
@@ -176,5 +178,20 @@ def test_clock_jumps_do_not_change_the_order() -> None:
             ]
             table = await api.call("GET", CLAIMS, accept=AS_TABLE)
             assert len(table.document["rows"]) == 4
+
+    run_virtual(main())
+
+
+def test_a_compacted_revision_on_etcd_is_answered_with_the_current_one() -> None:
+    """Unlike our own stores, etcd does not tell which revisions it has."""
+
+    async def main() -> None:
+        async with etcd_apis(Random(1)) as ((api,), etcd):
+            await create_claims(api, 20)
+            current = (await api.get(CLAIMS))["metadata"]["resourceVersion"]
+            etcd.compact_to(etcd.revision)
+            (event,) = await collect(api, CLAIMS, resourceVersion="1", timeoutSeconds="1")
+            assert event["object"]["code"] == 410
+            assert event["object"]["message"] == f"too old resource version: 1 ({current})"
 
     run_virtual(main())

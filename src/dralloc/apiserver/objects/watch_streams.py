@@ -118,7 +118,8 @@ class WatchTable:
                 revision = (await self._store.list_prefix(request.prefix, limit=1)).revision
             watch = await self._store.watch(request.prefix, after_revision=revision)
         except Compacted as error:
-            yield frames.error(expired(f"too old resource version: {error.revision} ({error.compacted})"))
+            known = error.compacted or self._store.newest_seen
+            yield frames.error(expired(f"too old resource version: {error.revision} ({known})"))
             return
         except FutureRevision as error:
             yield frames.error(version_too_large(error.revision, error.current))
