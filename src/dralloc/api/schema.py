@@ -376,4 +376,4 @@ def _field_path(path: _Path | None) -> FieldPath | None:
 
 def _dotted(steps: tuple[str | int, ...]) -> str:
     parts = [f"[{step}]" if isinstance(step, int) else f".{beginning(step)}" for step in steps]
-    return "".join(parts).removeprefix(".")
+    return beginning("".join(parts)).removeprefix(".")

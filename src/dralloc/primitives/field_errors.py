@@ -95,7 +95,7 @@ class FieldPath(Struct, frozen=True, eq=False, gc=False):
                 parts.append(f"[{beginning(str(path.step))}]")
             else:
                 parts.append(f".{beginning(path.step)}" if parts else beginning(path.step))
-        return "".join(parts)
+        return beginning("".join(parts))
 
     def __repr__(self) -> str:
         return f"FieldPath({str(self)!r})"

@@ -13,6 +13,8 @@ from typing import Final
 
 import msgspec
 
+from dralloc.primitives.field_errors import beginning
+
 FieldSet = dict[str, "FieldSet"]
 
 SELF: Final = "."
@@ -91,14 +93,14 @@ def with_parents(fields: FieldSet) -> FieldSet:
 
 
 def paths(fields: FieldSet, prefix: str = "") -> Iterator[str]:
-    """The fields as paths, such as `.spec.containers[name="x"].image`, in Kubernetes' order."""
+    """The fields as paths, such as `.spec.containers[name="x"].image`, in Kubernetes' order; of long paths the beginning."""
     elements = sorted(element for element in fields if element != SELF)
     for element in elements:
         if is_member(fields[element]):
-            yield prefix + _readable(element)
+            yield beginning(prefix + beginning(_readable(element)))
     for element in elements:
         if fields[element]:
-            yield from paths(fields[element], prefix + _readable(element))
+            yield from paths(fields[element], beginning(prefix + beginning(_readable(element))))
 
 
 def _either_node(one: FieldSet, other: FieldSet) -> FieldSet:

@@ -10,9 +10,11 @@ without conversion.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
@@ -32,6 +34,7 @@ from dralloc.apiserver.documents.merge_rules import MergeRule
 from dralloc.apiserver.documents.owned_fields import Changes, compare, fields_of, merge, remove
 from dralloc.primitives.decoders import UNREADABLE
 from dralloc.primitives.errors import BadRequest, Cause, Conflict, ErrorDetails
+from dralloc.primitives.field_errors import FAULTS_MAX, FAULTS_TEXT_MAX
 
 MANAGER_LENGTH_MAX: Final = 128
 # Beyond this number, the oldest updating managers are merged, so that objects do not grow with their history.
@@ -216,24 +219,39 @@ def _merge_ancient(managers: managed_fields.Managers) -> managed_fields.Managers
 
 
 def _refuse_conflicts(conflicts: Mapping[managed_fields.ManagerId, FieldSet], adopted: FieldSet) -> None:
-    remaining = {manager: list(paths(difference(fields, adopted))) for manager, fields in sorted(conflicts.items())}
-    causes = [
-        Cause("FieldManagerConflict", f"conflict with {_readable(manager)}", path)
-        for manager, found in remaining.items()
-        for path in found
-    ]
+    found = (
+        (manager, path) for manager, fields in sorted(conflicts.items()) for path in paths(difference(fields, adopted))
+    )
+    first = list(_first(found))
+    more = sum(1 for _ in found)
+    causes = [Cause("FieldManagerConflict", f"conflict with {_readable(manager)}", path) for manager, path in first]
     if not causes:
         return
     if len(causes) == 1:
         told = f"1 conflict: {causes[0].message}: {causes[0].field}"
     else:
         parts = [
-            "\n".join((f"conflicts with {_readable(manager)}:", *(f"- {path}" for path in found)))
-            for manager, found in remaining.items()
-            if found
+            f"{len(causes) + more} conflicts: " + "\n".join(_by_manager(first)),
+            *([f"and {more} more"] if more else []),
         ]
-        told = f"{len(causes)} conflicts: " + "\n".join(parts)
+        told = "\n".join(parts)
     raise Conflict(f"Apply failed with {told}", details=ErrorDetails(causes=tuple(causes)))
+
+
+def _first(conflicts: Iterator[tuple[managed_fields.ManagerId, str]]) -> Iterator[tuple[managed_fields.ManagerId, str]]:
+    """As many as a user reads."""
+    size = 0
+    for manager, path in islice(conflicts, FAULTS_MAX):
+        yield manager, path
+        size += len(path)
+        if size > FAULTS_TEXT_MAX:
+            break
+
+
+def _by_manager(conflicts: Iterable[tuple[managed_fields.ManagerId, str]]) -> Iterator[str]:
+    for manager, found in groupby(conflicts, key=itemgetter(0)):
+        yield f"conflicts with {_readable(manager)}:"
+        yield from (f"- {path}" for _, path in found)
 
 
 def _readable(manager: managed_fields.ManagerId) -> str:
