@@ -69,6 +69,17 @@ def test_the_authority_is_found_without_running_programs(tmp_path: Path, monkeyp
         find_authority(context="y")
 
 
+def test_an_empty_authority_is_refused(tmp_path: Path) -> None:
+    """It must not mean all authorities of the system."""
+    path = kubeconfig(tmp_path / "config", {"token": "t"}, "https://127.0.0.1:1")
+    document = yaml.safe_load(path.read_text())
+    document["clusters"][0]["cluster"]["certificate-authority"] = "ca.crt"
+    path.write_text(yaml.safe_dump(document))
+    (tmp_path / "ca.crt").write_text("\n")
+    with pytest.raises(BadKubeconfig, match="certificate authority is empty"):
+        read_kubeconfig(path)
+
+
 def exec_user(printed: str, **members: Any) -> dict[str, Any]:
     return {"exec": {"apiVersion": V1, "command": sys.executable, "args": ["-c", f"print({printed!r})"], **members}}
 

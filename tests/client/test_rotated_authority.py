@@ -62,8 +62,11 @@ def kubeconfig(directory: Path, url: str) -> Path:
 
 
 async def requests(client: HttpTransport) -> None:
-    """Concurrent ones: one reads the authorities, all use them."""
-    await asyncio.gather(*(ApiCalls(client).list_all(NODES) for _ in range(5)))
+    """Concurrent ones: one reads the authorities, all use them. Returns or raises when all have ended."""
+    outcomes = await asyncio.gather(*(ApiCalls(client).list_all(NODES) for _ in range(5)), return_exceptions=True)
+    for failure in outcomes:
+        if isinstance(failure, BaseException):
+            raise failure
 
 
 async def watch(client: HttpTransport) -> None:
@@ -94,8 +97,9 @@ def test_a_new_authority_may_come_late_and_in_pieces(tmp_path: Path, call: Any) 
     async def scenario() -> None:
         async with client_of_an_earlier_authority(tmp_path) as client:
             await refused(call(client))
-            (tmp_path / "trusted.crt").write_bytes((tmp_path / "tls" / "ca.crt").read_bytes()[:200])
-            await refused(call(client))
+            for size in (0, 200):
+                (tmp_path / "trusted.crt").write_bytes((tmp_path / "tls" / "ca.crt").read_bytes()[:size])
+                await refused(call(client))
             give_new_authority(tmp_path)
             await call(client)
 

@@ -46,11 +46,14 @@ class ConnectionConfig:
     renew: Callable[[], ConnectionConfig] | None = field(default=None, compare=False, repr=False)
 
     def ssl_context(self) -> ssl.SSLContext | bool:
-        """Returns the TLS settings for this server; `True` (the system's authorities) by default."""
+        """Returns the TLS settings for this server; `True` (the system's authorities) by default. Raises SSLError or ValueError."""
         if not self.server.startswith("https"):
             return True
         if self.verify and self.authority_pem is None and self.certificate_pem is None:
             return True
+        if self.authority_pem is not None and not self.authority_pem.strip():
+            # As a file that is being written. To `ssl` it would mean the system's authorities.
+            raise ssl.SSLError("the certificate authority is empty")
         context = ssl.create_default_context(cadata=self.authority_pem)
         if not self.verify:
             context.check_hostname = False
