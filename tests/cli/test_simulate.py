@@ -104,7 +104,10 @@ def test_every_seed_draws_a_trace_of_its_own(files: Path) -> None:
             "cores: uniform(2, 1): the first number is the smaller",
         ),
         (["--synthetic", "duration=lognormal(1)", "--cluster", "gpu"], "duration: lognormal takes 2 numbers, not 1"),
-        (["pods.csv", "--cluster", "gpu", "--report", "no/dir.html"], "cannot write no/dir.html: No such file or directory"),
+        (
+            ["pods.csv", "--cluster", "gpu", "--report", "no/dir.html"],
+            "cannot write no/dir.html: No such file or directory",
+        ),
     ],
 )
 def test_bad_input(files: Path, arguments: list[str], expected: str) -> None:
