@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,17 @@ from tests.support.local_api import AS_TABLE, CLAIMS, claim_document
 from tests.support.loop_steps import longest_step
 
 PODS = "/api/v1/namespaces/default/pods"
+
+
+@pytest.fixture(autouse=True)
+def without_garbage_collections() -> Iterator[None]:
+    """They would be a part of what is measured, and take as long as the tests that ran before have left objects."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
 CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 JSON_PATCH = {"Content-Type": "application/json-patch+json"}
 
