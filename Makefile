@@ -10,7 +10,8 @@ WORKERS ?= auto
 # Modules are compiled when they are first imported: compiling everything takes longer than the demo. The result is kept even if the
 # environment says otherwise, because tests start hundreds of programs, and each would compile half of the project again.
 unexport PYTHONDONTWRITEBYTECODE
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+# The locked files have all dependencies: without --no-deps, pip would also look at releases that came later, and refuse those with extras.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps
 
 # Everything to use dralloc; `setup` adds everything to develop it.
 install: $(VENV)/.runtime
@@ -27,7 +28,7 @@ $(VENV)/.runtime: requirements/runtime.txt requirements/build.txt pyproject.toml
 	@echo "installing dralloc into $(VENV): about a minute, once"
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) --require-hashes -r requirements/build.txt -r requirements/runtime.txt
-	@$(PIP) --no-deps --no-build-isolation -e .
+	@$(PIP) --no-build-isolation -e .
 	@touch $@
 
 # Programs that tests use (kubectl, chromium, …); prints what is missing if it cannot install them.
