@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -218,10 +219,10 @@ def test_a_restored_etcd_that_keeps_its_revisions(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_log_without_a_high_water_mark(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(self: sqlite_file.SqliteFile, mark: Mark | None, found: Mark) -> None:
+    def no_loss(path: Path, mark: Mark | None, found: Mark) -> None:
         return None
 
-    monkeypatch.setattr(sqlite_file.SqliteFile, "_missing", missing)
+    monkeypatch.setattr(sqlite_file, "loss_after_mark", no_loss)
     assert found("the store is back at revision")
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from dralloc.store import sqlite_file
+from dralloc.store.database_files import log_path
 from dralloc.store.disk import Disk
 from dralloc.store.errors import CorruptStore, StoreError, StoreFull, StoreInUse, StoreUnavailable
 from dralloc.store.interface import HistoryLimits
@@ -85,7 +86,7 @@ def test_a_commit_succeeds_if_there_is_no_room_for_the_checkpoint_after_it(
     async def run() -> None:
         async with await SqliteStore.open(path) as store:
             await store.create("/before", b"")
-            Disk().extend(sqlite_file.log_path(path), 1 << 20)
+            Disk().extend(log_path(path), 1 << 20)
             small_disk.fill()
             size = path.stat().st_size
             for number in range(60):

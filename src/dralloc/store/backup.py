@@ -17,13 +17,14 @@ import msgspec
 
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.decoders import UNREADABLE
+from dralloc.store.database_files import log_path, mark_path, restoring_path
 from dralloc.store.disk import Disk
 from dralloc.store.errors import StoreError
-from dralloc.store.high_water_mark import mark_path, read_mark, write_mark
+from dralloc.store.high_water_mark import read_mark, write_mark
 from dralloc.store.interface import PageToken, Store
 from dralloc.store.new_history import first_of_history
 from dralloc.store.records import Record
-from dralloc.store.sqlite_file import SqliteFile, log_path, restoring_path
+from dralloc.store.sqlite_file import SqliteFile
 
 FORMAT: Final = "dralloc-backup"
 VERSION: Final = 1

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from dralloc.store.database_files import mark_path
 from dralloc.store.disk import Disk
 
 SLOT_BYTES = 4096
@@ -28,10 +29,6 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
 
     identity: bytes
     revision: int
-
-
-def mark_path(database: Path) -> Path:
-    return database.with_name(f"{database.name}-mark")
 
 
 def read_mark(database: Path, disk: Disk) -> Mark | None:

@@ -23,12 +23,14 @@ from pathlib import Path
 import msgspec
 
 from dralloc.primitives.clock import Clock
+from dralloc.store.database_files import log_path
 from dralloc.store.disk import Disk
-from dralloc.store.errors import CorruptStore, LostWrites, StoreError, StoreFull, StoreInUse, StoreUnavailable
+from dralloc.store.errors import CorruptStore, StoreError, StoreFull, StoreInUse, StoreUnavailable
 from dralloc.store.file_without_log import read_without_log
-from dralloc.store.high_water_mark import Mark, MarkFile, mark_path, read_mark, write_mark
+from dralloc.store.high_water_mark import Mark, MarkFile, read_mark, write_mark
 from dralloc.store.interface import FIRST_REVISION, HistoryLimits
 from dralloc.store.log_room import LogRoom
+from dralloc.store.lost_writes import loss_after_mark, loss_behind_log, loss_of_empty_file, refusal
 from dralloc.store.new_history import first_of_history
 from dralloc.store.records import Record, StoreEvent
 from dralloc.store.revisioned_map import RevisionedMap
@@ -63,17 +65,7 @@ SCHEMA = f"""
 HARMLESS_ERRORS = frozenset({"SQLITE_FULL", "SQLITE_IOERR_WRITE"})
 CORRUPTION_ERRORS = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR", "SQLITE_SCHEMA", "SQLITE_MISMATCH")
 
-
 _logger = logging.getLogger(__name__)
-
-
-def log_path(database: Path) -> Path:
-    return database.with_name(f"{database.name}-wal")
-
-
-def restoring_path(database: Path) -> Path:
-    """The store that `dralloc restore` makes beside the one that it replaces."""
-    return database.with_name(f"{database.name}.restoring")
 
 
 class Compaction(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,11 +140,13 @@ class SqliteFile:
             # A store that was made without marks has no identity.
             is_marked = mark is not None or self._has_identity()
             found = Mark(identity=self._identity(), revision=revisioned.revision)
-            problem = self._loss or self._hidden(found) or (self._missing(mark, found) if is_marked else None)
-            if problem is not None and not self._accepts_loss:
-                raise self._lost(problem)
-            if problem is not None:
-                _logger.warning("%s: %s; going on without these writes", self._path, problem)
+            loss = self._loss or loss_behind_log(self._path, self._without_log, found)
+            if loss is None and is_marked:
+                loss = loss_after_mark(self._path, mark, found)
+            if loss is not None and not self._accepts_loss:
+                raise refusal(self._path, loss, self._disk)
+            if loss is not None:
+                _logger.warning("%s: %s; going on without these writes", self._path, loss)
                 newest = max(known.revision for known in (mark, self._without_log, found) if known is not None)
                 records = revisioned.page("", revision=None, limit=None, token=None).records
                 found = self.begin_history(records, first_revision=first_of_history(newest, self._clock.now()))
@@ -291,20 +285,10 @@ class SqliteFile:
 
     def _check_new(self) -> None:
         """Raises LostWrites if a file without any content is not that of a new store. Called before anything is written."""
-        mark, log = read_mark(self._path, self._disk), log_path(self._path)
-        if mark is not None and mark.revision > FIRST_REVISION:
-            self._loss = (
-                f"it is empty, but writes up to revision {mark.revision} were acknowledged: the file or its write-ahead log "
-                f"{log.name} is missing or damaged"
-            )
-        # The mark of a new store is written before anything else.
-        elif mark is None and not (self._disk.is_empty(self._path) and self._disk.is_empty(log)):
-            self._loss = (
-                f"it is empty, and {mark_path(self._path).name} is missing or damaged: the file or its write-ahead log "
-                f"{log.name} is of a store that had more"
-            )
+        # SQLite deletes the log of an empty file, which shows it the first time.
+        self._loss = self._loss or loss_of_empty_file(self._path, self._disk)
         if self._loss is not None and not self._accepts_loss:
-            raise self._lost(self._loss)
+            raise refusal(self._path, self._loss, self._disk)
 
     def _prepare(self, synchronous: str) -> None:
         execute = self._connection.execute
@@ -361,34 +345,6 @@ class SqliteFile:
         (tables,) = execute("SELECT count(*) FROM sqlite_master WHERE name = 'identity'").fetchone()
         return bool(tables and execute("SELECT count(*) FROM identity").fetchone()[0])
 
-    def _hidden(self, found: Mark) -> str | None:
-        """Returns what is wrong if the write-ahead log hides something that the file has."""
-        alone = self._without_log
-        if alone is None or (alone.identity == found.identity and alone.revision <= found.revision):
-            return None
-        return (
-            f"its write-ahead log {log_path(self._path).name} is of another store or of an earlier time: without it, the file has "
-            f"revision {alone.revision}, and with it revision {found.revision}"
-        )
-
-    def _missing(self, mark: Mark | None, found: Mark) -> str | None:
-        """Returns what is missing from the file according to the mark, which it has once it has an identity and records."""
-        if mark is None:
-            return (
-                f"{mark_path(self._path).name} is missing or damaged, and nothing else shows whether the file and its "
-                f"write-ahead log {log_path(self._path).name} are complete; the file ends at revision {found.revision}"
-            )
-        if mark.identity == found.identity and mark.revision <= found.revision:
-            return None
-        if mark.identity != found.identity:
-            return (
-                f"it is not the file that {mark_path(self._path).name} belongs to, which had revision {mark.revision}"
-            )
-        return (
-            f"it ends at revision {found.revision}, but writes up to revision {mark.revision} were acknowledged: "
-            f"the end of the write-ahead log {log_path(self._path).name} is missing or damaged"
-        )
-
     def _compaction(self) -> tuple[int, int]:
         rows = self._connection.execute("SELECT revision, survivors FROM compaction").fetchall()
         if len(rows) != 1:
@@ -415,15 +371,6 @@ class SqliteFile:
 
     def _survivors_after(self, compaction: Compaction) -> int:
         return self._survivors + compaction.events - len(compaction.unreachable)
-
-    def _lost(self, what: str) -> LostWrites:
-        remedy = (
-            "put the missing file back, restore a backup with `dralloc restore`, or go on without these writes with "
-            "--accept-lost-writes"
-        )
-        if not self._disk.is_empty(restoring_path(self._path)):
-            remedy = "a `dralloc restore` was interrupted; repeat it"
-        return LostWrites(f"{self._path} lost acknowledged writes: {what}; {remedy}")
 
     def _corrupt(self, what: str) -> CorruptStore:
         return CorruptStore(f"{self._path} is corrupt: {what}; restore it from a backup or move it away")

@@ -1,0 +1,66 @@
+"""How the files of a SQLite store show that acknowledged writes are missing. Each rule returns what is wrong, or None."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dralloc.store.database_files import log_path, mark_path, restoring_path
+from dralloc.store.disk import Disk
+from dralloc.store.errors import LostWrites
+from dralloc.store.high_water_mark import Mark, read_mark
+from dralloc.store.interface import FIRST_REVISION
+
+
+def loss_of_empty_file(path: Path, disk: Disk) -> str | None:
+    """A file without any content must be that of a new store. Asked before anything is written."""
+    mark, log = read_mark(path, disk), log_path(path)
+    if mark is not None and mark.revision > FIRST_REVISION:
+        return (
+            f"it is empty, but writes up to revision {mark.revision} were acknowledged: the file or its write-ahead log "
+            f"{log.name} is missing or damaged"
+        )
+    # The mark of a new store is written before anything else.
+    if mark is None and not (disk.is_empty(path) and disk.is_empty(log)):
+        return (
+            f"it is empty, and {mark_path(path).name} is missing or damaged: the file or its write-ahead log "
+            f"{log.name} is of a store that had more"
+        )
+    return None
+
+
+def loss_behind_log(path: Path, without_log: Mark | None, found: Mark) -> str | None:
+    """The write-ahead log must not hide anything that the file has."""
+    if without_log is None or (without_log.identity == found.identity and without_log.revision <= found.revision):
+        return None
+    return (
+        f"its write-ahead log {log_path(path).name} is of another store or of an earlier time: without it, the file has "
+        f"revision {without_log.revision}, and with it revision {found.revision}"
+    )
+
+
+def loss_after_mark(path: Path, mark: Mark | None, found: Mark) -> str | None:
+    """The file must have everything up to its mark, which exists once the file has an identity."""
+    if mark is None:
+        return (
+            f"{mark_path(path).name} is missing or damaged, and nothing else shows whether the file and its "
+            f"write-ahead log {log_path(path).name} are complete; the file ends at revision {found.revision}"
+        )
+    if mark.identity != found.identity:
+        return f"it is not the file that {mark_path(path).name} belongs to, which had revision {mark.revision}"
+    if mark.revision > found.revision:
+        return (
+            f"it ends at revision {found.revision}, but writes up to revision {mark.revision} were acknowledged: "
+            f"the end of the write-ahead log {log_path(path).name} is missing or damaged"
+        )
+    return None
+
+
+def refusal(path: Path, loss: str, disk: Disk) -> LostWrites:
+    """The error of a store that is not opened, and what to do."""
+    remedy = (
+        "put the missing file back, restore a backup with `dralloc restore`, or go on without these writes with "
+        "--accept-lost-writes"
+    )
+    if not disk.is_empty(restoring_path(path)):
+        remedy = "a `dralloc restore` was interrupted; repeat it"
+    return LostWrites(f"{path} lost acknowledged writes: {loss}; {remedy}")
