@@ -35,6 +35,9 @@ class StreamingTls:
         """The context of a listening socket."""
         context = self._trusting(self._authority)
         context.sni_callback = self._choose
+        # A client that resumes a session does not show its certificate again. Without tickets, TLS 1.3 has no sessions.
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.num_tickets = 0
         return context
 
     def _choose(self, connection: ssl.SSLObject | ssl.SSLSocket, name: str | None, context: ssl.SSLContext) -> None:  # noqa: ARG002
