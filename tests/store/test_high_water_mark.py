@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import shutil
 import sqlite3
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import pytest
 from dralloc.store import log_room
 from dralloc.store.disk import Disk
 from dralloc.store.errors import Compacted, CorruptStore, LostWrites, StoreError
+from dralloc.store.file_without_log import read_without_log
 from dralloc.store.high_water_mark import SLOT_BYTES
 from dralloc.store.interface import HistoryLimits
 from dralloc.store.records import Record
@@ -212,25 +215,40 @@ def test_a_whole_log_of_another_store_with_its_mark_is_refused(crashed: Crashed,
     assert contents(path) == crashed.records
 
 
-def test_a_whole_log_of_an_earlier_time_with_its_mark_is_refused(tmp_path: Path) -> None:
-    path, earlier = tmp_path / "s.db", tmp_path / "earlier"
+@pytest.mark.parametrize("directory", ["{}", "/{}", "{}/a?b#c%41"], ids=["usual", "two slashes", "like a URI"])
+def test_a_whole_log_of_an_earlier_time_with_its_mark_is_refused(tmp_path: Path, directory: str) -> None:
+    path, earlier = Path(directory.format(tmp_path)) / "s.db", tmp_path / "earlier"
+    path.parent.mkdir(exist_ok=True)
     earlier.mkdir()
 
     async def write() -> Record:
         async with await SqliteStore.open(path) as store:
             await store.create("/a", b"")
             for suffix in ("-wal", "-mark"):
-                shutil.copy(tmp_path / f"s.db{suffix}", earlier)
+                shutil.copy(path.with_name(f"s.db{suffix}"), earlier)
             return await store.create("/b", b"")
 
     newest = asyncio.run(write())
     for suffix in ("-wal", "-mark"):
-        shutil.copy(earlier / f"s.db{suffix}", tmp_path)
+        shutil.copy(earlier / f"s.db{suffix}", path.parent)
     with pytest.raises(LostWrites, match="without it, the file has revision 3, and with it revision 2"):
         contents(path)
     kept = contents(path, accept=True)
     assert [each.key for each in kept] == ["/a"]
     assert kept[0].revision > newest.revision
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="names of files are UTF-8")
+def test_a_file_is_read_without_its_log_whatever_its_name(tmp_path: Path) -> None:
+    async def write() -> None:
+        async with await SqliteStore.open(path) as store:
+            await store.create("/a", b"")
+
+    path = tmp_path / os.fsdecode(b"\xff.db")
+    asyncio.run(write())
+    found = read_without_log(path, Disk())
+    assert found is not None
+    assert found.revision == 2
 
 
 def test_accepting_the_loss_can_be_interrupted_at_any_moment(crashed: Crashed, tmp_path: Path) -> None:

@@ -76,7 +76,8 @@ class Disk:
 
     def connect_without_log(self, path: Path) -> sqlite3.Connection:
         """Opens a database to read what it has without its write-ahead log. Never one that is open."""
-        return sqlite3.connect(f"file:{quote(str(path))}?immutable=1", uri=True)
+        # SQLite would take what follows two slashes for a host, and a name need not be UTF-8.
+        return sqlite3.connect(f"file://{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1", uri=True)
 
     def create_private(self, path: Path) -> None:
         """Creates the file if it does not exist, readable only for its owner; SQLite gives its log the same mode.
