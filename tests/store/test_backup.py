@@ -232,3 +232,23 @@ def test_an_interrupted_restore_leaves_the_old_store_or_one_that_is_refused(
             asyncio.run(contents(path))
     restore(sound_backup, path)
     assert len(asyncio.run(contents(path))) == 500
+
+
+def test_what_an_interrupted_restore_left_is_no_reason_to_repeat_it_later(tmp_path: Path, sound_backup: bytes) -> None:
+    """The store is in use again, and is newer than the backup."""
+    path = tmp_path / "s.db"
+
+    async def write() -> dict[str, bytes]:
+        async with await SqliteStore.open(path) as store:
+            await store.create("/new", b"")
+            return {each.name: each.read_bytes() for each in tmp_path.glob("s.db*")}
+
+    with pytest.raises(Crash):
+        restore(sound_backup, path, disk=CrashingDisk(4))
+    left = asyncio.run(write())
+    assert "s.db.restoring" in left
+    for name, content in left.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "s.db-wal").unlink()
+    with pytest.raises(LostWrites, match="put the missing file back, restore a backup"):
+        asyncio.run(contents(path))

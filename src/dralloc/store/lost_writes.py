@@ -7,6 +7,7 @@ from pathlib import Path
 from dralloc.store.database_files import log_path, mark_path, restoring_path
 from dralloc.store.disk import Disk
 from dralloc.store.errors import LostWrites
+from dralloc.store.file_without_log import read_without_log
 from dralloc.store.high_water_mark import Mark, read_mark
 from dralloc.store.interface import FIRST_REVISION
 
@@ -61,6 +62,8 @@ def refusal(path: Path, loss: str, disk: Disk) -> LostWrites:
         "put the missing file back, restore a backup with `dralloc restore`, or go on without these writes with "
         "--accept-lost-writes"
     )
-    if not disk.is_empty(restoring_path(path)):
+    mark, restored = read_mark(path, disk), read_without_log(restoring_path(path), disk)
+    # Before it replaces the mark, an interrupted restore has changed nothing but what it leaves behind.
+    if mark is not None and restored is not None and mark.identity == restored.identity:
         remedy = "a `dralloc restore` was interrupted; repeat it"
     return LostWrites(f"{path} lost acknowledged writes: {loss}; {remedy}")
