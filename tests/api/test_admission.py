@@ -184,6 +184,14 @@ def test_of_the_faults_of_a_hostile_object_the_first_are_told() -> None:
     assert "more faults than are listed" in str(outcome.faults[-1])
 
 
+def test_of_the_faults_of_a_hostile_object_repeated_ones_are_told_once() -> None:
+    """They count: it would take seconds to look for one that is different."""
+    outcome = create({**CLAIM, "metadata": {"name": "c", "finalizers": ["a/_"] * 20_000}})
+    assert isinstance(outcome, Refused)
+    assert len(outcome.faults) == 2
+    assert "more faults than are listed" in str(outcome.faults[-1])
+
+
 def test_a_status_write_cannot_change_the_identity() -> None:
     old = stored(CLAIM)
     sent = document_of(old)

@@ -74,7 +74,8 @@ def admit(request: WriteRequest, context: AdmissionContext) -> Admitted | Refuse
     new = strategy.default(_read(request))
     _check_place(request, new.metadata)
     new, faults = _prepare_and_validate(request, new, strategy)
-    if told := first_faults(distinct(faults)):
+    # Repeated faults count as well: otherwise an object that has only those would be searched to its end.
+    if told := tuple(distinct(first_faults(faults))):
         return Refused(new.metadata.name, told)
     return Admitted(canonicalize(new), tuple(_warn(request, new, strategy)))
 

@@ -25,7 +25,6 @@ from dralloc.api.validation.taints import validate_effect, validate_taint
 from dralloc.primitives.field_errors import (
     FieldError,
     FieldPath,
-    distinct,
     forbidden,
     invalid,
     not_found,
@@ -210,12 +209,8 @@ def _validate_named_policies(device: Device, path: FieldPath, context: Validatio
     for name, policy in device.request_policies.items():
         yield from formats.validate_dns_label(name, path)
         users = [capacity.value for capacity in device.capacity.values() if capacity.request_policy_name == name]
-        faults = (
-            fault
-            for value in users or (Quantity.of(INT64_MAX),)
-            for fault in validate_request_policy(policy, value, path.key(name), context.gates)
-        )
-        yield from distinct(faults)
+        for value in users or (Quantity.of(INT64_MAX),):
+            yield from validate_request_policy(policy, value, path.key(name), context.gates)
 
 
 def _validate_remainder(device: Device, path: FieldPath) -> Iterator[FieldError]:
