@@ -189,15 +189,19 @@ def _validate_namespace(namespace: str, *, namespaced: bool) -> Iterator[FieldEr
 
 
 def _validate_owner_references(references: tuple[OwnerReference, ...], path: FieldPath) -> Iterator[FieldError]:
+    controller = ""
     for position, reference in enumerate(references):
         yield from _validate_owner_reference(reference, path.index(position))
-    controllers = [reference for reference in references if reference.controller]
-    if len(controllers) > 1:
-        first, second = (f"{each.kind}/{each.name}" for each in controllers[:2])
-        detail = (
-            f'Only one reference can have Controller set to true. Found "true" in references for {first} and {second}'
-        )
-        yield invalid(path, second, detail)
+        name = f"{reference.kind}/{reference.name}"
+        if reference.controller and controller:
+            yield invalid(
+                path,
+                references,
+                "Only one reference can have Controller set to true. "
+                f'Found "true" in references for {controller} and {name}',
+            )
+        elif reference.controller:
+            controller = name
 
 
 def _validate_owner_reference(reference: OwnerReference, path: FieldPath) -> Iterator[FieldError]:
