@@ -13,7 +13,16 @@ import msgspec
 from dralloc.api.core_v1 import Event, ObjectReference
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
-from dralloc.client.event_recorder import BURST, PERIOD_S, WAITING_MAX, Aggregator, EventRecorder, Report
+from dralloc.client.event_recorder import (
+    BURST,
+    PERIOD_S,
+    REMEMBERED_MAX,
+    WAITING_MAX,
+    Aggregator,
+    EventRecorder,
+    Report,
+    SpamFilter,
+)
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.known_resources import resource_for
 from dralloc.simulator.network import Faults
@@ -98,6 +107,26 @@ def test_each_object_and_reason_has_a_burst_of_its_own_and_again_after_a_quiet_t
     other = msgspec.structs.replace(POD, name="other")
     assert (burst(POD, 0), burst(other, 0), burst(POD, 0, "Scheduled")) == (BURST, BURST, BURST)
     assert (burst(POD, 1), burst(POD, 8)) == (12, BURST)
+
+
+def test_a_clock_that_was_ahead_holds_no_events_back() -> None:
+    aggregator, now = Aggregator("node"), datetime(2026, 1, 1, tzinfo=UTC)
+    for moment in (now + timedelta(days=365), now):
+        assert aggregator.event(report("refused"), moment) is not None
+
+
+def test_what_is_held_back_is_remembered_as_long_as_it_is_reported() -> None:
+    spam, now = SpamFilter(), datetime(2026, 1, 1, tzinfo=UTC)
+
+    def passes(name: str) -> bool:
+        return spam.passes(Report(msgspec.structs.replace(POD, name=name), "Warning", "Failed", ""), now)
+
+    assert [passes("bad") for _ in range(BURST + 1)] == [True] * BURST + [False]
+    for number in range(REMEMBERED_MAX):
+        passes(f"other-{number}")
+        if number % 1000 == 0:
+            assert not passes("bad")
+    assert not passes("bad")
 
 
 def test_an_event_that_was_held_back_is_created_when_it_is_written_first() -> None:

@@ -74,14 +74,16 @@ class SpamFilter:
 
     def passes(self, report: Report, now: datetime) -> bool:
         key, now_s = (report.about, report.reason), now.timestamp()
-        burst_at = max(self._burst_at.get(key, now_s), now_s)
-        if burst_at - now_s > (BURST - 1) * PERIOD_S:
-            return False
-        self._burst_at[key] = burst_at + PERIOD_S
+        burst_at = self._burst_at.get(key, now_s)
+        # A time in the past allows a whole burst. One that is too far in the future was noted by a clock that was ahead.
+        if not now_s <= burst_at <= now_s + BURST * PERIOD_S:
+            burst_at = now_s
+        is_passing = burst_at - now_s <= (BURST - 1) * PERIOD_S
+        self._burst_at[key] = burst_at + PERIOD_S if is_passing else burst_at
         self._burst_at.move_to_end(key)
         if len(self._burst_at) > REMEMBERED_MAX:
             self._burst_at.popitem(last=False)
-        return True
+        return is_passing
 
 
 class Aggregator:
