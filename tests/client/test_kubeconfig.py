@@ -69,14 +69,19 @@ def test_the_authority_is_found_without_running_programs(tmp_path: Path, monkeyp
         find_authority(context="y")
 
 
-def test_an_empty_authority_is_refused(tmp_path: Path) -> None:
-    """It must not mean all authorities of the system."""
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"\n", "certificate authority is empty"), (b"\x30\x82", "config is not complete: UnicodeDecodeError")],
+    ids=["empty", "not PEM"],
+)
+def test_an_authority_that_cannot_be_used_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
+    """An empty one must not mean all authorities of the system."""
     path = kubeconfig(tmp_path / "config", {"token": "t"}, "https://127.0.0.1:1")
     document = yaml.safe_load(path.read_text())
     document["clusters"][0]["cluster"]["certificate-authority"] = "ca.crt"
     path.write_text(yaml.safe_dump(document))
-    (tmp_path / "ca.crt").write_text("\n")
-    with pytest.raises(BadKubeconfig, match="certificate authority is empty"):
+    (tmp_path / "ca.crt").write_bytes(content)
+    with pytest.raises(BadKubeconfig, match=said):
         read_kubeconfig(path)
 
 

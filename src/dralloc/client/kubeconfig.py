@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import binascii
 import os
 import ssl
 import tempfile
@@ -121,7 +120,7 @@ def _explained(paths: Sequence[Path]) -> Iterator[None]:
         raise BadKubeconfig(f"{shown} {lacking}") from None
     except ProgramFailed as failed:
         raise BadKubeconfig(f"{shown}: {failed}") from None
-    except (AttributeError, KeyError, TypeError, binascii.Error, OSError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, OSError) as error:
         raise BadKubeconfig(f"{shown} is not complete: {type(error).__name__}: {error}") from error
 
 
