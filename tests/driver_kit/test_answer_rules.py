@@ -54,7 +54,7 @@ def answered(*devices: str) -> AnsweredClaim:
     ("answer", "want"),
     [
         (answered("gpu-0", "gpu-1"), []),
-        (replace(answered("gpu-0", "gpu-1"), bytes=65_537), [Remark]),
+        (replace(answered("gpu-0", "gpu-1"), size=65_537), [Remark]),
         (answered("gpu-0"), [Remark]),
         (answered(), [Remark]),
         (answered("gpu-0", "gpu-0", "gpu-1"), [Violation]),

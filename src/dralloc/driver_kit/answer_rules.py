@@ -77,9 +77,9 @@ def check_devices(
         yield Remark(
             "the answer has no devices; containers get nothing from the claim, and the pod status shows no device health"
         )
-    if answered.bytes > CLAIM_ANSWER_BYTES_MAX:
+    if answered.size > CLAIM_ANSWER_BYTES_MAX:
         yield Remark(
-            f"the answer has {answered.bytes:,} bytes; the node agent of dralloc accepts {CLAIM_ANSWER_BYTES_MAX:,}, "
+            f"the answer has {answered.size:,} bytes; the node agent of dralloc accepts {CLAIM_ANSWER_BYTES_MAX:,}, "
             "because every container that uses the claim repeats the devices in its status"
         )
     for device in answered.devices:

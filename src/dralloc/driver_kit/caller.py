@@ -70,7 +70,8 @@ class AnsweredClaim:
 
     error: str
     devices: tuple[AnsweredDevice, ...] = ()
-    bytes: int = 0
+    # In bytes, as a message.
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
