@@ -189,10 +189,11 @@ class Crash(Exception):
 
 
 class CrashingDisk(Disk):
-    """Stops at the n-th change of a file or its name."""
+    """Stops at the n-th change of a file or its name; if it `goes_on`, at this one only, as at Ctrl-C."""
 
-    def __init__(self, left: int) -> None:
+    def __init__(self, left: int, *, goes_on: bool = False) -> None:
         self._left = left
+        self._goes_on = goes_on
 
     def rename(self, path: Path, to: Path) -> None:
         self._count()
@@ -208,13 +209,15 @@ class CrashingDisk(Disk):
 
     def _count(self) -> None:
         if self._left == 0:
+            self._left -= self._goes_on
             raise Crash
         self._left -= 1
 
 
+@pytest.mark.parametrize("goes_on", [False, True], ids=["killed", "told to end"])
 @pytest.mark.parametrize("step", range(7))
 def test_an_interrupted_restore_leaves_the_old_store_or_one_that_is_refused(
-    tmp_path: Path, sound_backup: bytes, step: int
+    tmp_path: Path, sound_backup: bytes, step: int, goes_on: bool
 ) -> None:
     path = tmp_path / "s.db"
 
@@ -224,9 +227,10 @@ def test_an_interrupted_restore_leaves_the_old_store_or_one_that_is_refused(
 
     asyncio.run(fill())
     with pytest.raises(Crash):
-        restore(sound_backup, path, disk=CrashingDisk(step))
+        restore(sound_backup, path, disk=CrashingDisk(step, goes_on=goes_on))
     if step <= 4:
         assert [each.key for each in asyncio.run(contents(path))] == ["/old"]
+        assert not (goes_on and list(tmp_path.glob("*.restoring*")))
     else:
         with pytest.raises(LostWrites, match="a `dralloc restore` was interrupted; repeat it"):
             asyncio.run(contents(path))

@@ -119,8 +119,8 @@ def restore_sqlite(path: Path, header: Header, records: Iterable[Record], *, clo
     """Makes a SQLite store from a backup, replacing one that exists; returns its revision.
 
     The store has a new identity, and revisions above all those that any server of the old one has given out. It is complete
-    beside the old one before that is touched. If the process is killed in between, the old one is refused until the restore is
-    repeated. No server can start meanwhile. Raises StoreInUse and StoreError.
+    beside the old one before that is touched. If the process is killed or told to end in between, the old one is refused until the
+    restore is repeated. No server can start meanwhile. Raises StoreInUse and StoreError.
     """
     with contextlib.closing(disk.lock(path)):
         known = read_mark(path, disk)
@@ -136,9 +136,14 @@ def restore_sqlite(path: Path, header: Header, records: Iterable[Record], *, clo
             write_mark(path, mark, disk)
             disk.remove(log_path(path))
             disk.rename(unfinished, path)
-        finally:
-            # The disk may be full, or the user has ended the command. The file contains secrets.
             _remove_store(unfinished, disk)
+        except BaseException:
+            # The disk may be full, or the user has ended the command. The file contains secrets. Once the old store has the mark of the
+            # new one, it is refused, and this file tells why.
+            if read_mark(path, disk) == known:
+                _remove_store(unfinished, disk)
+            raise
+        finally:
             if disk.is_empty(path):
                 disk.remove(path)
         return mark.revision
