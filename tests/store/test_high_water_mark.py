@@ -161,6 +161,16 @@ def test_a_missing_database_is_refused(crashed: Crashed, changes: dict[str, byte
     assert contents(path, accept=True) == []
 
 
+@pytest.mark.parametrize("database", [None, b""], ids=["no database", "an empty database"])
+def test_a_damaged_mark_without_a_database_is_refused(crashed: Crashed, database: bytes | None) -> None:
+    """As of a file system that lost the content of the files: a new store has no mark, or a sound one."""
+    path = crashed.with_files(**{"": database, "-wal": None, "-mark": bytes(2 * SLOT_BYTES)})
+    with pytest.raises(LostWrites, match=r"it is empty, and s\.db-mark is missing or damaged"):
+        contents(path)
+    assert contents(path, accept=True) == []
+    assert contents(path) == []
+
+
 def test_a_log_that_has_the_whole_store_can_be_put_back(tmp_path: Path) -> None:
     path = tmp_path / "copy" / "s.db"
     path.parent.mkdir()

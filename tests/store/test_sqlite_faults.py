@@ -261,6 +261,24 @@ def test_invalid_store_files_are_rejected_by_name(name: str, tmp_path: Path) -> 
     assert str(path) in str(refusal.value)
 
 
+def test_a_deletion_before_the_noted_compaction_is_damage(tmp_path: Path) -> None:
+    """A compaction removes deletions with what they have deleted: without one, the object would be back."""
+    path = tmp_path / "store.db"
+
+    async def fill() -> None:
+        async with await SqliteStore.open(path) as store:
+            record = await store.create("/a", b"")
+            await store.create("/b", b"")
+            await store.compact(await store.current_revision())
+            await store.delete("/a", expected_revision=record.revision)
+
+    asyncio.run(fill())
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.executescript("UPDATE compaction SET revision = revision + 1")
+    with pytest.raises(CorruptStore, match="the note of its last compaction is damaged: the deletion at revision 4"):
+        contents(path)
+
+
 def test_a_file_can_be_opened_only_once(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
 

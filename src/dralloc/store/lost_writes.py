@@ -15,13 +15,14 @@ from dralloc.store.interface import FIRST_REVISION
 def loss_of_empty_file(path: Path, disk: Disk) -> str | None:
     """A file without any content must be that of a new store. Asked before anything is written."""
     mark, log = read_mark(path, disk), log_path(path)
+    files = (path, log, mark_path(path))
     if mark is not None and mark.revision > FIRST_REVISION:
         return (
             f"it is empty, but writes up to revision {mark.revision} were acknowledged: the file or its write-ahead log "
             f"{log.name} is missing or damaged"
         )
     # The mark of a new store is written before anything else.
-    if mark is None and not (disk.is_empty(path) and disk.is_empty(log)):
+    if mark is None and not all(map(disk.is_empty, files)):
         return (
             f"it is empty, and {mark_path(path).name} is missing or damaged: the file or its write-ahead log "
             f"{log.name} is of a store that had more"

@@ -196,11 +196,7 @@ class SqliteFile:
     def _load(self, limits: HistoryLimits) -> RevisionedMap:
         with self._explaining_errors(), _all_kept():
             compacted, self._survivors = self._compaction()
-            records = [
-                Record(key=key, value=value, revision=revision)
-                for revision, key, value in self._rows.read("revision <= ?", compacted)
-                if value is not None
-            ]
+            records = [self._survivor(*row) for row in self._rows.read("revision <= ?", compacted)]
             revisioned = RevisionedMap(limits=limits, records=records, compacted=compacted)
             if not len(revisioned) == len(records) == self._survivors:
                 raise self._corrupt(f"{len(records)} records up to revision {compacted}, expected {self._survivors}")
@@ -350,6 +346,13 @@ class SqliteFile:
         if len(rows) != 1:
             raise self._corrupt("the record of the last compaction is missing")
         return rows[0][0], rows[0][1]
+
+    def _survivor(self, revision: int, key: str, value: bytes | None) -> Record:
+        if value is None:
+            raise self._corrupt(
+                f"the note of its last compaction is damaged: the deletion at revision {revision} should be gone"
+            )
+        return Record(key=key, value=value, revision=revision)
 
     def _events(self, revisioned: RevisionedMap) -> Iterator[StoreEvent]:
         """Yields the events after the compaction; each is built once the earlier ones are applied."""
