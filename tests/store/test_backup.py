@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dralloc.store.backup import BadBackup, backup_pieces, read_backup, restore_sqlite
+from dralloc.store.database_files import log_path
 from dralloc.store.disk import Disk
 from dralloc.store.errors import Compacted, LostWrites, StoreInUse
 from dralloc.store.interface import Store
@@ -156,6 +157,26 @@ def test_no_server_starts_while_its_store_is_replaced(tmp_path: Path, sound_back
         yield from records
 
     restore_sqlite(path, header, while_a_server_is_started(), clock=SystemClock(), disk=Disk())
+    assert len(asyncio.run(contents(path))) == 500
+
+
+def test_a_store_behind_a_symbolic_link_is_replaced_where_it_is(tmp_path: Path, sound_backup: bytes) -> None:
+    """SQLite has its log there, too."""
+    path, real = tmp_path / "data" / "s.db", tmp_path / "other disk" / "s.db"
+    for each in (path, real):
+        each.parent.mkdir()
+    real.touch(0o600)
+    path.symlink_to(real)
+
+    async def write() -> None:
+        async with await SqliteStore.open(path) as store:
+            await store.create("/old", b"")
+            assert log_path(path).stat().st_size > 0
+
+    asyncio.run(write())
+    restore(sound_backup, path)
+    assert path.is_symlink()
+    assert [each.name for each in real.parent.iterdir()] == ["s.db"]
     assert len(asyncio.run(contents(path))) == 500
 
 

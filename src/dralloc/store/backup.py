@@ -135,7 +135,7 @@ def restore_sqlite(path: Path, header: Header, records: Iterable[Record], *, clo
                 file.close()
             write_mark(path, mark, disk)
             disk.remove(log_path(path))
-            disk.rename(unfinished, path)
+            disk.rename(unfinished, path.resolve())
             _remove_store(unfinished, disk)
         except BaseException:
             # The disk may be full, or the user has ended the command. The file contains secrets. Once the old store has the mark of the

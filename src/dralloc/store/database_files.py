@@ -6,8 +6,9 @@ from pathlib import Path
 
 
 def log_path(database: Path) -> Path:
-    """The write-ahead log, as SQLite names it."""
-    return database.with_name(f"{database.name}-wal")
+    """The write-ahead log, where SQLite has it: beside the file itself if `database` is a symbolic link to it."""
+    real = database.resolve()
+    return real.with_name(f"{real.name}-wal")
 
 
 def mark_path(database: Path) -> Path:
@@ -16,5 +17,6 @@ def mark_path(database: Path) -> Path:
 
 
 def restoring_path(database: Path) -> Path:
-    """The store that `dralloc restore` makes beside the one that it replaces."""
-    return database.with_name(f"{database.name}.restoring")
+    """The store that `dralloc restore` makes beside the one that it replaces, on the same file system."""
+    real = database.resolve()
+    return real.with_name(f"{real.name}.restoring")
