@@ -44,6 +44,8 @@ RESERVATIONS = [
     ReservationCase("another pod", PLAIN, listed=(OTHER,)),
     ReservationCase("a pod that is listed", PLAIN, listed=(OTHER, POD), want=None),
     ReservationCase("the first pod of a workload", spec=JOB, want=JOB),
+    ReservationCase("the first pod of a claim whose workload is another pod", spec=OTHER),
+    ReservationCase("the first pod of a claim whose workload is this pod", spec=POD),
     ReservationCase("a later pod of a workload", FOR_ANY, JOB, (JOB,), want=None),
     ReservationCase(
         "a later pod beside one that was listed while the feature was off", FOR_ANY, JOB, (OTHER, JOB), want=None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from dralloc.api.group_claims import group_reference
-from dralloc.api.pod_claims import is_held_by_workload, is_listed, pod_reference
+from dralloc.api.pod_claims import is_held_by_workload, is_listed, is_pod, pod_reference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.api.scheduling_v1beta1 import PodGroup
@@ -26,7 +26,7 @@ def consumer_for(
     entry of an earlier group of the same name is about to be removed.
 
     The first pod of a claim with `spec.reservedFor` reserves it for that workload. If the claim was allocated without
-    `reservedForAnyPod`, which cannot be added later, each pod is listed instead.
+    `reservedForAnyPod`, which cannot be added later, or if the workload is a pod, which speaks for no other, each pod is listed instead.
     """
     if is_listed(claim, pod) or _serves_any_pod(claim, for_workloads=for_workloads):
         return None
@@ -35,8 +35,9 @@ def consumer_for(
         return None if reference in claim.status.reserved_for else reference
     allocation = claim.status.allocation
     is_first = not claim.status.reserved_for and (allocation is None or bool(allocation.reserved_for_any_pod))
-    if for_workloads and claim.spec.reserved_for is not None and is_first:
-        return claim.spec.reserved_for
+    workload = claim.spec.reserved_for
+    if for_workloads and workload is not None and not is_pod(workload) and is_first:
+        return workload
     return pod_reference(pod)
 
 
