@@ -19,9 +19,10 @@ import pytest
 
 from dralloc import connect as api
 from dralloc.api.core_v1 import ConfigMap, Namespace
-from dralloc.apiserver.server_process import ServerSettings, run_server
+from dralloc.apiserver.server_process import BadServerSettings, ServerSettings, run_server
 from dralloc.conformance.family_index import load_family
 from dralloc.conformance.vector_family import VectorOptions, VectorVerdict, read_lines
+from dralloc.store.store_url import open_store
 from tests.support.local_api import CLAIMS, claim_document
 from tests.support.ports import free_port
 from tests.support.server_process import ServerProcess, server_process
@@ -250,3 +251,19 @@ def test_a_corrupt_database_is_refused(tmp_path: Path) -> None:
 )
 def test_invalid_settings_are_refused(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
     assert said in refused(tmp_path, *options)
+
+
+def test_a_store_with_objects_of_another_program_is_refused(tmp_path: Path) -> None:
+    """As the etcd of a Kubernetes cluster: its keys are like ours, and its objects are not."""
+
+    async def start() -> None:
+        settings = ServerSettings(data_dir=tmp_path, port=0, insecure_http=True)
+        async with await open_store(settings.store_url) as store:
+            before = await store.create("/registry/apiregistration.k8s.io/apiservices/v1.", b"k8s\0")
+        with pytest.raises(BadServerSettings, match=r"objects of another program, such as /registry/apiregistration"):
+            async with run_server(settings):
+                pass
+        async with await open_store(settings.store_url) as store:
+            assert (await store.list_prefix("")).records == (before,)
+
+    asyncio.run(start())

@@ -31,11 +31,14 @@ from dralloc.apiserver.http.node_connection import NodeCredentials
 from dralloc.apiserver.http.oidc_tokens import OidcSettings, OidcTokens
 from dralloc.apiserver.http.site_guard import is_loopback
 from dralloc.apiserver.http.static_pages import StaticPages
+from dralloc.apiserver.objects.api_resources import REGISTRY
 from dralloc.apiserver.objects.certificate_requests import RequestSigner
 from dralloc.apiserver.objects.service_account_tokens import ISSUER, LIFETIME_MAX, ServiceAccountTokens
+from dralloc.apiserver.objects.stored_form import HEAD
 from dralloc.apiserver.server import ApiServer, ServerExtension
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
+from dralloc.store.interface import Store
 from dralloc.store.store_url import open_store
 from dralloc.system_clock import SystemClock
 
@@ -136,6 +139,7 @@ async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
             memory=settings.data_dir / ETCD_MEMORY_FILE,
         ) as store,
     ):
+        await _check_origin(store)
         keys = SigningKeys(settings.data_dir / "service-accounts", retain=LIFETIME_MAX)
         accounts = ServiceAccountTokens(store, keys, clock=settings.clock, issuer=settings.service_account_issuer)
         authenticator = Authenticator(
@@ -168,6 +172,19 @@ async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
                 yield running
         finally:
             await server.stop()
+
+
+async def _check_origin(store: Store) -> None:
+    """Raises BadServerSettings if another program has its objects in the store, above all a Kubernetes cluster in its etcd: each would
+    damage those of the other.
+    """
+    first = await store.list_prefix(REGISTRY, limit=1)
+    for record in first.records:
+        if not record.value.startswith(HEAD):
+            raise BadServerSettings(
+                f"the store has objects of another program, such as {record.key}: use an etcd of its own for dralloc, or name a root for it, "
+                "as in etcd://HOST:PORT/dralloc"
+            )
 
 
 @asynccontextmanager

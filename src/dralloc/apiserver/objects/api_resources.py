@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from dralloc.api.kind import Kind
 from dralloc.apiserver.http.warning_headers import warning_headers
 from dralloc.apiserver.objects.stored_form import Presentation
+
+REGISTRY: Final = "/registry/"
+"""The keys of all objects begin with it, as those of Kubernetes do."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,7 +61,7 @@ class ResourceTable:
 def prefix_of(kind: Kind, namespace: str = "") -> str:
     """The key prefix of all objects of a kind, or of those in one namespace."""
     kind = kind.stored_as or kind
-    root = f"/registry/{kind.plural}.{kind.group}/" if kind.group else f"/registry/{kind.plural}/"
+    root = f"{REGISTRY}{kind.plural}.{kind.group}/" if kind.group else f"{REGISTRY}{kind.plural}/"
     return f"{root}{namespace}/" if kind.namespaced and namespace else root
 
 
