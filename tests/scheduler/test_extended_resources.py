@@ -143,6 +143,20 @@ async def test_more_requests_than_a_claim_may_have(cluster: ScheduledCluster) ->
     assert await cluster.node_of("q") == "a"
 
 
+@in_cluster()
+async def test_a_pod_that_asks_for_many_resources_is_told_the_first_that_nodes_lack(cluster: ScheduledCluster) -> None:
+    """A pod has room for 180,000, and each node may lack others."""
+    names = [f"example.com/r{number:04}" for number in range(1_000)]
+    nodes = [plugin_node(f"n{number}", "1", resource) for number, resource in enumerate(names[:3])]
+    await cluster.create(*nodes, gpu_pod("p", **dict.fromkeys(names, "1")), our_pod("other"))
+    await cluster.settle()
+    first = [names[number] for number in range(17)]
+    groups = [", ".join(name for name in first if name != offered) for offered in first[:3]]
+    told = (await cluster.condition("p")).message.removeprefix("0/3 nodes are available: ").split("; ")
+    assert sorted(told) == sorted(f"1 node: insufficient {group} and others" for group in groups)
+    assert await cluster.node_of("other")
+
+
 # --- Device plugins ---------------------------------------------------------------------------------------------
 
 

@@ -1,7 +1,7 @@
 """Whether a node can take a pod, devices aside, and why not.
 
 The checks of Kubernetes' NodeUnschedulable, NodeName, TaintToleration, NodeAffinity, NodePorts and NodeResourcesFit, in this
-order. The first that fails is the reason; it names every resource that is insufficient.
+order. The first that fails is the reason; it names the resources that are insufficient.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import Final, NamedTuple
 
 from dralloc.api.core_v1 import Taint
@@ -22,6 +23,8 @@ from dralloc.snapshot.node_selectors import NAME_FIELD, NodeSelectorError, match
 
 UNSCHEDULABLE_TAINT: Final = Taint(key=UNSCHEDULABLE, effect=NO_SCHEDULE)
 REPELLING: Final = (NO_SCHEDULE, NO_EXECUTE)
+# A pod can ask for as many resources as fit into a request. A reason names the first ones that are insufficient.
+RESOURCES_NAMED_MAX: Final = 16
 
 
 class NodeMisfit(NamedTuple):
@@ -100,7 +103,8 @@ def misfit_of_load(resources: PodResources, node: NodeState) -> NodeMisfit | Non
     free = node.free
     for name, nanos in resources.amounts.items():
         if nanos > free.get(name, 0):
-            return shortage(*[name for name, nanos in resources.amounts.items() if nanos > free.get(name, 0)])
+            short = (name for name, nanos in resources.amounts.items() if nanos > free.get(name, 0))
+            return shortage(*islice(short, RESOURCES_NAMED_MAX + 1))
     return None
 
 
@@ -131,6 +135,8 @@ def _port_clash(wanted: frozenset[HostPort], taken: tuple[HostPort, ...]) -> Hos
 
 @lru_cache(maxsize=1024)
 def shortage(*short: str) -> NodeMisfit:
-    """That the node has too little left of these resources."""
-    reason = "too many pods" if short == (PODS,) else f"insufficient {', '.join(sorted(short))}"
+    """That the node has too little left of these resources; of more than are named, there is one."""
+    more = " and others" if len(short) > RESOURCES_NAMED_MAX else ""
+    named = ", ".join(sorted(short[:RESOURCES_NAMED_MAX]))
+    reason = "too many pods" if short == (PODS,) else f"insufficient {named}{more}"
     return NodeMisfit("NodeResourcesFit", reason)

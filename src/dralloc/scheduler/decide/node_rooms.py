@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from dralloc.scheduler.contract import ClusterView
-from dralloc.scheduler.decide.node_fit import NodeMisfit, shortage
+from dralloc.scheduler.decide.node_fit import RESOURCES_NAMED_MAX, NodeMisfit, shortage
 from dralloc.scheduler.state.change_log import ChangeReader
 from dralloc.scheduler.state.node_state import NodeState
 from dralloc.snapshot.slices import bits_of
@@ -63,7 +63,9 @@ class NodeRooms:
         self.names: list[str] = []
         self.numbers: dict[str, int] = {}
         self._left: list[Mapping[str, int] | None] = []
+        # Of resources that some node has, or had: pods ask for any.
         self._masks: dict[str, _ResourceMasks] = {}
+        self._offered: set[str] = set()
         for name, node in self._view.nodes.items():
             self._update(name, node)
 
@@ -81,6 +83,8 @@ class NodeRooms:
             self._left.append(None)
             self.names.append(name)
         self._left[number] = left = node.free if node is not None else None
+        if left is not None:
+            self._offered.update(left)
         for resource, masks in self._masks.items():
             masks.move(number, _left_of(resource, left))
 
@@ -89,23 +93,36 @@ class NodeRooms:
         found = -1
         for resource, amount in amounts.items():
             found &= self._mask_of(resource, amount)
+            if not found:
+                break
         return found
 
     def _mask_of(self, resource: str, amount: int) -> int:
         masks = self._masks.get(resource)
         if masks is None:
+            if resource not in self._offered:
+                return 0
             masks = self._masks[resource] = _ResourceMasks([_left_of(resource, left) for left in self._left])
         return masks.mask(amount)
 
     def shortages(self, amounts: Mapping[str, int], among: int) -> Iterator[tuple[NodeMisfit, int]]:
-        """The nodes of a mask that do not have all the amounts left, by what they lack."""
-        parts: dict[tuple[str, ...], int] = {(): among}
+        """The nodes of a mask that do not have all the amounts left, by what they lack, as far as a reason tells it."""
+        # Each node is in one part.
+        parts: list[tuple[int, tuple[str, ...]]] = [(among, ())]
         for resource, amount in amounts.items():
-            enough = self._mask_of(resource, amount)
-            for lacking, nodes in tuple(parts.items()):
-                parts[lacking] = nodes & enough
-                parts[*lacking, resource] = nodes & ~enough
-        return ((shortage(*lacking), nodes) for lacking, nodes in parts.items() if lacking and nodes)
+            enough, refined = self._mask_of(resource, amount), list[tuple[int, tuple[str, ...]]]()
+            for nodes, lacking in parts:
+                if has := nodes & enough:
+                    refined.append((has, lacking))
+                if lacks := nodes & ~enough:
+                    if len(lacking) == RESOURCES_NAMED_MAX:
+                        yield shortage(*lacking, resource), lacks
+                    else:
+                        refined.append((lacks, (*lacking, resource)))
+            parts = refined
+            if not parts:
+                return
+        yield from ((shortage(*lacking), nodes) for nodes, lacking in parts if lacking)
 
 
 def _left_of(resource: str, left: Mapping[str, int] | None) -> int:
