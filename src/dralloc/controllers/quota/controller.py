@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from itertools import chain
 from typing import Any, ClassVar, Final
 
 from dralloc.api.core_v1 import ResourceQuota
@@ -79,10 +80,17 @@ class QuotaController(Controller[ObjectKey, WriteUsage]):
                 self.queue.add(key_of(quota))
 
     def _on_quota(self, before: ResourceQuota | None, after: ResourceQuota | None) -> None:
+        quota = after or before
+        assert quota is not None, "a change has an object"
+        if before is None or after is None or before.spec.hard != after.spec.hard:
+            namespace = quota.metadata.namespace
+            quotas = self._quota_informer.by("namespace", namespace)
+            self._usage.limit(namespace, chain.from_iterable(each.spec.hard for each in quotas))
+            self._queue_quotas(namespace)
         if after is not None:
             self.queue.add(key_of(after))
-        elif before is not None:
-            self._written_s.pop(key_of(before), None)
+        else:
+            self._written_s.pop(key_of(quota), None)
 
     def _queue_quotas(self, namespace: str) -> None:
         for quota in self._quota_informer.by("namespace", namespace):

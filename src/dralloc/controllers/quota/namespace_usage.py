@@ -7,7 +7,15 @@ from collections.abc import Iterable, Mapping
 
 from dralloc.api.pod_claims import EXTENDED_RESOURCE_CLAIM, controller_of
 from dralloc.api.pod_v1 import Pod
-from dralloc.api.quota import QuotaCharge, QuotaFacts, charge_of_pod, is_counted, usage_of_claim
+from dralloc.api.quota import (
+    QuotaCharge,
+    QuotaFacts,
+    asks_for_extended,
+    extended_charge,
+    extended_resource_of,
+    is_counted,
+    usage_of_claim,
+)
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.primitives.quantity import Quantity
 
@@ -25,6 +33,10 @@ class NamespaceUsage:
         # The extended resource of each device class.
         self._extended: dict[str, str] = {}
         self._charged: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        # By namespace: the extended resources that quotas limit, with their quota names; and the pods, by UID, that ask for some.
+        # They are charged for these only: a hostile pod asks for 180,000 others.
+        self._limited: dict[str, Mapping[str, str]] = {}
+        self._asking: dict[str, dict[str, Pod]] = {}
         # What each claim is charged, and pods by UID; and claims whose charge may depend on a pod, by its UID.
         self._claims: dict[ObjectName, Charges] = {}
         self._pods: dict[str, QuotaCharge] = {}
@@ -33,13 +45,14 @@ class NamespaceUsage:
         self._object_names: set[str] = set()
 
     def of(self, namespace: str, names: Iterable[str]) -> dict[str, Quantity]:
-        """The usage of these resources in the namespace; resources that are not counted are left out."""
+        """The usage of these resources in the namespace; those that are not counted, or not limited, are left out."""
         charged, objects = self._charged.get(namespace, Counter()), self._objects.get(namespace, Counter())
+        limited = self._limited.get(namespace, {})
         used = {}
         for name in names:
             if name in self._object_names:
                 used[name] = Quantity.of(objects[name])
-            elif is_counted(name):
+            elif is_counted(name) and ((resource := extended_resource_of(name)) is None or resource in limited):
                 used[name] = Quantity.of(charged[name])
         return used
 
@@ -50,17 +63,39 @@ class NamespaceUsage:
     def change_object(self, name: str, namespace: str, by: int) -> None:
         _add(self._objects, namespace, name, by)
 
+    def limit(self, namespace: str, names: Iterable[str]) -> None:
+        """Count the extended resources that quotas of the namespace limit, by their quota names."""
+        limited = {resource: name for name in names if (resource := extended_resource_of(name)) is not None}
+        if limited.keys() == self._limited.get(namespace, {}).keys():
+            return
+        self._limited[namespace] = limited
+        for uid, pod in self._asking.get(namespace, {}).items():
+            self._charge_pod(namespace, uid, extended_charge(pod, limited))
+        if not limited:
+            del self._limited[namespace]
+
     def change_pod(self, before: Pod | None, after: Pod | None) -> bool:
         """Apply a change of a pod to its extended resources; returns True if the usage may have changed."""
         pod = after or before
         assert pod is not None, "a change has an object"
         uid, namespace = pod.metadata.uid, pod.metadata.namespace
-        old, new = self._pods.pop(uid, None), charge_of_pod(after) if after is not None else None
-        if new is not None and new.extended_usage:
-            self._pods[uid] = new
-        if old == new or not (self._pods.get(uid) or old):
+        if after is not None and asks_for_extended(after):
+            self._asking.setdefault(namespace, {})[uid] = after
+            return self._charge_pod(namespace, uid, extended_charge(after, self._limited.get(namespace, {})))
+        asking = self._asking.get(namespace)
+        if asking is None or asking.pop(uid, None) is None:
             return False
-        for charge, sign in ((old, -1), (self._pods.get(uid), 1)):
+        if not asking:
+            del self._asking[namespace]
+        return self._charge_pod(namespace, uid, None)
+
+    def _charge_pod(self, namespace: str, uid: str, new: QuotaCharge | None) -> bool:
+        old = self._pods.pop(uid, None)
+        if new is not None:
+            self._pods[uid] = new
+        if old == new:
+            return False
+        for charge, sign in ((old, -1), (new, 1)):
             if charge is not None:
                 self._add(namespace, charge.extended_usage, sign)
         for claim in tuple(self._owned.get(uid, {}).values()):
