@@ -217,6 +217,17 @@ def test_regular_expressions_take_linear_time() -> None:
     assert time.process_time() - start < 5
 
 
+@pytest.mark.parametrize("text", ["0", "0x0", "1_", ".0", "0s", "1.0.0-0", "a"])
+@pytest.mark.parametrize("function", ["double", "int", "uint", "duration", "timestamp", "bool"])
+def test_constants_are_converted_in_linear_time(function: str, text: str) -> None:
+    digits = text + text[-1] * 9_000
+    start = time.process_time()
+    with suppress(CelCompileError):
+        check(f"{function}('{digits}!') == {function}('1')")
+    # Most of a second if it is quadratic.
+    assert time.process_time() - start < 0.2
+
+
 def test_a_pattern_that_needs_too_much_memory_is_rejected() -> None:
     with pytest.raises(CelError, match="regexp"):
         compile_selector("'a'.matches('((a{1000}){1000}){1000}')").matches(device_view())

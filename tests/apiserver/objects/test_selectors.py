@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import pytest
@@ -157,6 +158,16 @@ def test_objects_are_compared_in_no_time_with_a_long_selector(match: Callable[[]
     for number in range(300):
         query.matches({"k": f"w{number}", "metadata": {"name": "n"}})
     assert perf_counter() - parsed < parsed - started
+
+
+@pytest.mark.parametrize("text", [" ", "\t\n", "a ", "! ", "\\"])
+@pytest.mark.parametrize("parse", [parse_label_selector, lambda text: parse_field_selector(text, "", "Pod")])
+def test_texts_of_one_character_are_read_in_linear_time(parse: Callable[[str], Any], text: str) -> None:
+    started = process_time()
+    with suppress(BadRequest):
+        parse(text * 30_000)
+    # Seconds if it is quadratic.
+    assert process_time() - started < 0.5
 
 
 @dataclass(frozen=True)

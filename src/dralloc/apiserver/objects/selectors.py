@@ -113,7 +113,8 @@ def parse_label_selector(text: str) -> LabelQuery:
     return LabelQuery(tuple(_LabelParser(text).requirements()))
 
 
-_TOKEN: Final = re.compile(r"\s*(?:(!=|==|[=!(),<>])|([^\s=!(),<>]+))")
+# Nothing optional before a token: spaces at the end would be tried from each of them on, a megabyte for hours.
+_TOKEN: Final = re.compile(r"!=|==|[=!(),<>]|[^\s=!(),<>]+")
 _OPERATORS: Final = {
     "=": LabelOperator.EQUALS,
     "==": LabelOperator.EQUALS,
@@ -129,8 +130,7 @@ class _LabelParser:
     """Reads requirements from left to right. The end of the text is an empty token."""
 
     def __init__(self, text: str) -> None:
-        tokens = [match.group(1) or match.group(2) for match in _TOKEN.finditer(text)]
-        self._tokens = [*tokens, ""]
+        self._tokens: list[str] = [*_TOKEN.findall(text), ""]
         self._place = 0
 
     def requirements(self) -> Iterator[LabelRequirement]:

@@ -46,11 +46,12 @@ def int_of_double(number: float) -> int:
 
 _SIGNED: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _UNSIGNED: Final = re.compile(r"[0-9]+", re.ASCII)
+# Of two runs of digits, the second has a point before it: otherwise each place would be tried as the end of the first.
 _DOUBLE: Final = re.compile(
-    r"nan|[+-]?(?:inf|infinity|(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)(?:e[+-]?[0-9][0-9_]*)?)",
+    r"nan|[+-]?(?:inf|infinity|(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9][0-9_]*)(?:e[+-]?[0-9][0-9_]*)?)",
     re.ASCII | re.IGNORECASE,
 )
-_HEX_DOUBLE: Final = re.compile(r"[+-]?0x[0-9a-f]*\.?[0-9a-f]*p[+-]?[0-9]{1,9}", re.ASCII | re.IGNORECASE)
+_HEX_DOUBLE: Final = re.compile(r"[+-]?0x[0-9a-f]*(?:\.[0-9a-f]*)?p[+-]?[0-9]{1,9}", re.ASCII | re.IGNORECASE)
 
 
 @define("int", str)
