@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -24,6 +24,7 @@ from dralloc.api.timestamps import BadTimestamp, TimestampText, canonical_timest
 from dralloc.api.trees import ExactNumber
 from dralloc.primitives.decoders import UNREADABLE, make_decoder
 from dralloc.primitives.quantity import Quantity, QuantityError
+from dralloc.primitives.text_cache import cached_by_text
 
 T = TypeVar("T", bound=Struct)
 
@@ -116,7 +117,7 @@ def _decode_custom(wanted: type, value: Any) -> Quantity | TimestampText:
 
 
 # Many objects have the times of one second, and each is read at every change.
-@lru_cache(maxsize=1024)
+@cached_by_text(1024)
 def _decode_timestamp(value: str) -> TimestampText:
     return TimestampText(canonical_timestamp(value))
 

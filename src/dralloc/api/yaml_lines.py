@@ -11,11 +11,11 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from enum import Enum
-from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from dralloc.api.nesting_limit import LEVELS_MAX
 from dralloc.api.yaml_scalars import resolve_plain
+from dralloc.primitives.text_cache import cached_by_text
 
 # Longer lines seldom repeat, and would fill the memory.
 CACHED_LINE_MAX: Final = 200
@@ -98,7 +98,7 @@ def read_plain_document(lines: Sequence[str]) -> Any:
     for number, text in enumerate(lines):
         if number < resumes:
             continue
-        line = _read_line(text) if len(text) <= CACHED_LINE_MAX else _parse_line(text)
+        line = _read_line(text)
         if line is None:
             if _has_content(text):
                 return NOT_PLAIN
@@ -179,8 +179,7 @@ def _parse_line(text: str) -> _Line | None:
     return None if read is None else _Line(dash, column, name, *read)
 
 
-# The bound keeps a hostile text from growing the cache.
-_read_line = lru_cache(maxsize=1 << 14)(_parse_line)
+_read_line = cached_by_text(1 << 14, CACHED_LINE_MAX)(_parse_line)
 
 
 def _value(text: str) -> tuple[int, Any] | None:

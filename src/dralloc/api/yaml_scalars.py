@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from functools import lru_cache
 from typing import Any, Final
+
+from dralloc.primitives.text_cache import cached_by_text
 
 _WORDS: Final[dict[str, Any]] = {
     **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
@@ -19,8 +20,8 @@ _INTEGER: Final = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]+
 _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
 
 
-# Manifests repeat the same words; the bound keeps a hostile text from growing the cache.
-@lru_cache(maxsize=4096)
+# Manifests repeat the same words.
+@cached_by_text(4096)
 def resolve_plain(text: str) -> Any:
     """Returns the value of a plain (unquoted) scalar."""
     if text in _WORDS:

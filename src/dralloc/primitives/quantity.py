@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 import re
 from enum import Enum
-from functools import lru_cache
 from typing import Any, ClassVar, Final, NamedTuple, NoReturn
+
+from dralloc.primitives.text_cache import cached_by_text
 
 NANOS: Final = 10**9
 NANOS_PER_MILLI: Final = 10**6
@@ -67,7 +68,7 @@ class Quantity:
     def parse(cls, source: str | int) -> Quantity:
         """Parses a text, or a JSON number given as text or as an integer."""
         text = source if isinstance(source, str) else _digits_of(source)
-        return _parse_cached(text) if len(text) <= CACHED_LENGTH_MAX else _parse(text)
+        return _parse_cached(text)
 
     @classmethod
     def of(cls, value: int, format: Format = Format.DECIMAL_SI) -> Quantity:
@@ -238,7 +239,7 @@ def _parse(text: str) -> Quantity:
 
 
 # Devices of one model repeat the same few texts.
-_parse_cached: Final = lru_cache(maxsize=16384)(_parse)
+_parse_cached: Final = cached_by_text(16384, CACHED_LENGTH_MAX)(_parse)
 
 # Kubernetes reads these as zero in its fast path for small numbers, and rejects them elsewhere.
 _WITHOUT_DIGITS: Final = frozenset({"", "+", "-", ".", "+.", "-."})

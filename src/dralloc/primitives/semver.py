@@ -8,8 +8,9 @@ it.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import Final, NamedTuple, Self
+
+from dralloc.primitives.text_cache import cached_by_text
 
 UINT64_MAX: Final = 2**64 - 1
 
@@ -102,7 +103,7 @@ def fits_semver_grammar(text: str) -> bool:
     return _GRAMMAR.fullmatch(text) is not None
 
 
-@lru_cache(maxsize=4096)
+@cached_by_text(4096)
 def _parse(text: str) -> Semver:
     match = _GRAMMAR.fullmatch(text)
     if match is None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import groupby, islice
 from operator import itemgetter
 from typing import Any, Final
@@ -35,6 +34,7 @@ from dralloc.apiserver.documents.owned_fields import Changes, compare, fields_of
 from dralloc.primitives.decoders import UNREADABLE
 from dralloc.primitives.errors import BadRequest, Cause, Conflict, ErrorDetails
 from dralloc.primitives.field_errors import FAULTS_MAX, FAULTS_TEXT_MAX
+from dralloc.primitives.text_cache import cached_by_text
 
 MANAGER_LENGTH_MAX: Final = 128
 # Beyond this number, the oldest updating managers are merged, so that objects do not grow with their history.
@@ -152,7 +152,7 @@ def is_noop_update(live: Document, new: Document) -> bool:
     return _without_times(live) == _without_times(new)
 
 
-@lru_cache(maxsize=256)
+@cached_by_text(256)
 def manager_of_user_agent(user_agent: str) -> str:
     """The manager's name for a write without one: the program in the user agent."""
     name = "".join(filter(str.isprintable, user_agent.partition("/")[0]))

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Final
 
 from dralloc.access.access_request import AccessRequest, SelectorRequirement
 from dralloc.access.authorizer import Decision
 from dralloc.apiserver.http.field_terms import read_field_terms
+from dralloc.apiserver.http.listener_limits import HEAD_BYTES_MAX
 from dralloc.apiserver.http.messages import HttpRequest
 from dralloc.apiserver.http.query_options import wants_watch
 from dralloc.apiserver.http.statuses import forbidden
 from dralloc.apiserver.http.url_paths import Path, ResourcePath
 from dralloc.cel.library.text_format import go_quoted
 from dralloc.primitives.errors import BadRequest, Forbidden
+from dralloc.primitives.text_cache import cached_by_text
 
 _VERBS: Final = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _NO_HTML: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
@@ -74,7 +75,7 @@ def _verb(request: HttpRequest, path: ResourcePath) -> str:
 
 
 # A request is described more than once, and a selector may have thousands of terms.
-@lru_cache(maxsize=64)
+@cached_by_text(64, HEAD_BYTES_MAX)
 def _requirements(selector: str) -> tuple[SelectorRequirement, ...]:
     """The terms of a field selector; none if it cannot be read: the request is refused later, for that reason."""
     try:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
-from functools import lru_cache
 from typing import Final, Protocol
 from urllib.parse import parse_qsl
 
@@ -15,6 +14,7 @@ from msgspec import Struct
 
 from dralloc.access.authorizer import Decision
 from dralloc.access.users import User
+from dralloc.primitives.text_cache import cached_by_text
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
@@ -56,7 +56,7 @@ class HttpRequest(Struct, gc=False):
         return _media_type(self.headers.get(b"content-type", b""))
 
 
-@lru_cache(maxsize=256)
+@cached_by_text(256)
 def _media_type(content_type: bytes) -> str:
     return content_type.decode("latin-1").partition(";")[0].strip().lower()
 

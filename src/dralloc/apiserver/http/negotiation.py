@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
 from typing import Final
 
+from dralloc.apiserver.http.listener_limits import HEAD_BYTES_MAX
 from dralloc.apiserver.http.messages import PROTOBUF
 from dralloc.apiserver.http.statuses import unwritable_answer
+from dralloc.primitives.text_cache import cached_by_text
 
 META_GROUP: Final = "meta.k8s.io"
 DISCOVERY_GROUP: Final = "apidiscovery.k8s.io"
@@ -73,7 +74,7 @@ def _encoding(accept: str) -> str:
 
 
 # Clients send the same few headers with every request.
-@lru_cache(maxsize=256)
+@cached_by_text(256, HEAD_BYTES_MAX)
 def _choice(accept: str) -> tuple[Form, str] | None:
     """The form and the media type of the first range that can be written. A value, so that "none" is remembered, too."""
     for wanted in _ranges(accept):
@@ -88,7 +89,7 @@ def _choice(accept: str) -> tuple[Form, str] | None:
     return None
 
 
-@lru_cache(maxsize=256)
+@cached_by_text(256, HEAD_BYTES_MAX)
 def form_of_discovery(accept: str) -> str | None:
     """The version of aggregated discovery that the client wants, or `None` for plain discovery."""
     for wanted in _ranges(accept):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
-from functools import lru_cache
 from typing import Final, TypeVar
 
 import msgspec
@@ -32,9 +31,10 @@ from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.apiserver.http.flow_control import Pace, compute, give_way
 from dralloc.apiserver.http.statuses import conflict
 from dralloc.apiserver.objects.api_resources import key_of, name_of, prefix_of
-from dralloc.apiserver.objects.stored_form import read_metadata
+from dralloc.apiserver.objects.stored_form import REMEMBERED_BYTES_MAX, read_metadata
 from dralloc.apiserver.objects.write_guards import GuardedView, Hold
 from dralloc.primitives.errors import Conflict
+from dralloc.primitives.text_cache import cached_by_text
 from dralloc.snapshot.node_selectors import NodeFacts, matches
 from dralloc.store.interface import Store
 from dralloc.store.records import Record
@@ -232,14 +232,14 @@ def _counted(counts: Counter[T], added: Collection[T]) -> Callable[[], None]:
     return end
 
 
-@lru_cache(maxsize=128)
+@cached_by_text(128, REMEMBERED_BYTES_MAX)
 def _read_claim(stored: bytes) -> ResourceClaim:
     """Cached for claims with many pods."""
     return decode_again(stored, ResourceClaim)
 
 
 # Nodes rarely change.
-_read_metadata: Final = lru_cache(maxsize=1024)(read_metadata)
+_read_metadata: Final = cached_by_text(1024, REMEMBERED_BYTES_MAX)(read_metadata)
 
 
 def _use_of_record(record: Record) -> PodUse | None:

@@ -298,13 +298,20 @@ def _owners_of(record: Record) -> tuple[tuple[OwnerId, bool], ...] | None:
     )
 
 
-# An object may have thousands of owners, most often of one kind.
-@lru_cache(maxsize=1024)
 def _prefix_of_owners(api_version: str, kind: str, namespace: str) -> str | None:
     """What the keys of owners begin with; `None` if no such owner can be served here."""
+    # Only what is known is remembered: references may say anything, of any length.
     found = find_kind(api_version, kind)
     if found is None or (found.namespaced and not namespace):
         return None
+    return _prefix_of_known(api_version, kind, namespace)
+
+
+# An object may have thousands of owners, most often of one kind.
+@lru_cache(maxsize=1024)
+def _prefix_of_known(api_version: str, kind: str, namespace: str) -> str:
+    found = find_kind(api_version, kind)
+    assert found is not None, "only for known kinds"
     return prefix_of(found, namespace)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from typing import Final
 
 from dralloc.api.kind import Kind
@@ -11,8 +10,9 @@ from dralloc.api.registry import NAMESPACE
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.http.statuses import conflict, forbidden, not_found
 from dralloc.apiserver.objects.api_resources import key_of
-from dralloc.apiserver.objects.stored_form import read_metadata
+from dralloc.apiserver.objects.stored_form import REMEMBERED_BYTES_MAX, read_metadata
 from dralloc.primitives.errors import Cause
+from dralloc.primitives.text_cache import cached_by_text
 from dralloc.store.interface import Store
 from dralloc.store.records import Record
 
@@ -21,7 +21,7 @@ CONTENT_FINALIZER: Final = "kubernetes"
 
 
 # Every write reads its namespace, which rarely changes.
-_metadata_of: Final = lru_cache(maxsize=256)(read_metadata)
+_metadata_of: Final = cached_by_text(256, REMEMBERED_BYTES_MAX)(read_metadata)
 
 
 def initial_namespaces() -> Iterator[tuple[str, Document]]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import Any, Final
 
 import re2
 
 from dralloc.cel.errors import CelEvaluationError
 from dralloc.cel.library.functions import Library, tenths
+from dralloc.cel.limits import LENGTH_MAX_BYTES
+from dralloc.primitives.text_cache import cached_by_text
 
 LIBRARY: Final = Library()
 define: Final = LIBRARY.define
@@ -29,7 +30,7 @@ def _options() -> Any:
 _OPTIONS: Final = _options()
 
 
-@lru_cache(maxsize=1024)
+@cached_by_text(1024, LENGTH_MAX_BYTES)
 def compile_pattern(pattern: str) -> Any:
     """Returns the compiled expression; raises if it is invalid."""
     try:
