@@ -47,6 +47,8 @@ def without_garbage_collections() -> Iterator[None]:
 
 CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 JSON_PATCH = {"Content-Type": "application/json-patch+json"}
+YAML = {"Content-Type": "application/yaml"}
+PROTOBUF = {"Content-Type": "application/vnd.kubernetes.protobuf"}
 
 
 def device_class(expression: str) -> bytes:
@@ -55,6 +57,7 @@ def device_class(expression: str) -> bytes:
 
 
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 def review(**selectors: Any) -> bytes:
@@ -95,6 +98,25 @@ REQUESTS = [
         ClientRequest(method="POST", path=REVIEWS, body=review(fieldSelector={"rawSelector": LONG})),
         True,
         id="review of a long field selector",
+    ),
+    pytest.param(
+        ClientRequest(method="POST", path=CONFIG_MAPS, headers=YAML, body=b"metadata: {name: a}"), False, id="YAML"
+    ),
+    pytest.param(
+        ClientRequest(method="POST", path=CONFIG_MAPS, headers=YAML, body=b"metadata: {name: a}\na: &a []\nb: *a"),
+        True,
+        id="YAML with an alias",
+    ),
+    pytest.param(
+        ClientRequest(
+            method="PATCH",
+            path=f"{CONFIG_MAPS}/a",
+            query={"fieldManager": "m"},
+            headers={"Content-Type": "application/apply-patch+yaml"},
+            body=b"apiVersion: v1\nkind: ConfigMap\na: &a []\nb: *a",
+        ),
+        True,
+        id="apply with an alias",
     ),
 ]
 
@@ -143,6 +165,32 @@ def test_small_requests_that_take_long(request_: ClientRequest, leaves: bool, co
 
     asyncio.run(main())
     assert bool(counted.threads) is leaves
+
+
+def member(number: int, content: bytes) -> bytes:
+    """A member of a protobuf message."""
+    length = len(content)
+    return bytes((number << 3 | 2, length & 0x7F | 0x80, length >> 7 & 0x7F | 0x80, length >> 14)) + content
+
+
+# The metadata of a lease, and entries of managed fields that have a time only.
+TIMES = member(1, b"".join((member(1, b"a"), b"\x8a\x01\x04\x22\x02\x08\x01" * 250_000)))
+EXPANDING = [
+    pytest.param(
+        YAML, b'metadata: {name: a}\na: &a "' + b"\\x01" * 15_000 + b'"\nb: [' + b"*a," * 90 + b"]", id="YAML"
+    ),
+    pytest.param(PROTOBUF, b"k8s\0" + member(1, b"\x0a\x02v1\x12\x09ConfigMap") + member(2, TIMES), id="protobuf"),
+]
+
+
+@pytest.mark.parametrize(("headers", "body"), EXPANDING)
+def test_what_stands_for_more_than_a_large_request_is_refused(headers: dict[str, str], body: bytes) -> None:
+    async def main() -> None:
+        async with client_with(CLAIMS, claim_document("c")) as client:
+            sent = ClientRequest(method="POST", path=CONFIG_MAPS, headers=headers, body=body)
+            assert (await client.send(sent)).status == 413
+
+    asyncio.run(main())
 
 
 AS_METADATA = {"Accept": "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"}
@@ -312,7 +360,6 @@ def test_many_small_events_stay_on_the_loop(counted: Counted) -> None:
 
 # --- the server's own tasks -----------------------------------------------------------------------------------
 
-CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles"
 CLUSTER_ROLE_BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 CLUSTER_ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"

@@ -22,8 +22,12 @@ from dralloc.api.trees import RepeatedKeys, repeated_names
 from dralloc.api.yaml_lines import NOT_PLAIN, read_plain_document, split_documents
 from dralloc.api.yaml_scalars import resolve_plain
 
-# The total expansion of aliases, in nodes and characters.
-ALIASED_SIZE_MAX: Final = 10_000_000
+# What all aliases of a document stand for, as characters of JSON: as much as etcd stores of an object.
+ALIASED_SIZE_MAX: Final = 3 << 19
+# The least that a value takes in JSON, such as `1,`.
+VALUE_SIZE_MIN: Final = 2
+# A parser compares each directive with all others before, for hours if there are as many as fit into a request.
+DIRECTIVES_MAX: Final = 100
 
 Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -55,9 +59,21 @@ def _read_by_document(text: str) -> Iterator[Any]:
         yield tree
 
 
+class _Pieces:
+    """A text that the parser reads piece by piece. Python's lock is free between them: the parser itself keeps it."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._place = 0
+
+    def read(self, size: int) -> str:
+        start, self._place = self._place, self._place + size
+        return self._text[start : self._place]
+
+
 def parse_yaml_stream(text: str) -> Iterator[Any]:
     """Yields the same as `read_yaml_stream`, all of it read by PyYAML."""
-    parser = Parser(text)
+    parser = Parser(_Pieces(text))
     try:
         while True:
             event = parser.get_event()
@@ -133,7 +149,7 @@ def _build(parser: Any) -> Any:
         kind = type(event)
         if kind is events.ScalarEvent:
             value = event.value
-            size += 1 + len(value)
+            size += VALUE_SIZE_MIN + len(value)
             if event.tag is not None:
                 value = _tagged(event)
             elif event.implicit[0]:
@@ -143,7 +159,7 @@ def _build(parser: Any) -> Any:
                 if type(value) is float and not math.isfinite(value):
                     _refuse(event, f"{event.value[:40]} is not a number that JSON allows")
             if event.anchor:
-                anchors.define(event.anchor, value, 1 + len(event.value))
+                anchors.define(event.anchor, value, VALUE_SIZE_MIN + len(event.value))
             items.append(value)
         elif kind is events.MappingStartEvent or kind is events.SequenceStartEvent:
             if len(around) == LEVELS_MAX:
@@ -155,7 +171,7 @@ def _build(parser: Any) -> Any:
         elif kind is events.MappingEndEvent or kind is events.SequenceEndEvent:
             outer, start, size_before = around.pop()
             value = _mapping(items, start) if kind is events.MappingEndEvent else items
-            size += 1
+            size += VALUE_SIZE_MIN
             if start.anchor:
                 anchors.define(start.anchor, value, size - size_before)
             outer.append(value)
@@ -245,13 +261,23 @@ def _tagged(event: Any) -> Any:
 _FORBIDDEN: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
+# At the beginning of a line, after each of YAML's ends of lines.
+_DIRECTIVE: Final = re.compile("(?:^|[\n\r\x85\u2028\u2029\ufeff])%TAG")
+
+
 def _checked(text: str) -> str:
     found = _FORBIDDEN.search(text)
     if found:
-        line = text.count("\n", 0, found.start()) + 1
-        column = found.start() - text.rfind("\n", 0, found.start())
-        raise SourceError(Position(line, column), f"the character U+{ord(found[0]):04X} is not allowed in a manifest")
+        raise SourceError(_place_of(found, text), f"the character U+{ord(found[0]):04X} is not allowed in a manifest")
+    found = next(islice(_DIRECTIVE.finditer(text), DIRECTIVES_MAX, None), None)
+    if found:
+        raise SourceError(_place_of(found, text), f"there are more than {DIRECTIVES_MAX} directives %TAG")
     return text
+
+
+def _place_of(found: re.Match[str], text: str) -> Position:
+    line_start = text.rfind("\n", 0, found.start())
+    return Position(text.count("\n", 0, found.start()) + 1, found.start() - line_start)
 
 
 def _refuse(event: Any, message: str) -> NoReturn:

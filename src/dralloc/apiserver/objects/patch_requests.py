@@ -17,7 +17,14 @@ from dralloc.apiserver.http.query_options import WriteOptions
 from dralloc.apiserver.http.statuses import conflict, unreadable_body, wrong_name
 from dralloc.apiserver.objects.field_ownership import authorship, empty_document
 from dralloc.apiserver.objects.object_admission import ObjectChange
-from dralloc.apiserver.objects.request_bodies import SentObject, decode_document, member, read_json, yaml_to_json
+from dralloc.apiserver.objects.request_bodies import (
+    SentObject,
+    decode_document,
+    member,
+    read_json,
+    work_of_yaml,
+    yaml_to_json,
+)
 from dralloc.apiserver.objects.write_target import WriteTarget
 from dralloc.apiserver.objects.writer import Writer, Written
 from dralloc.primitives.errors import AlreadyExists, BadRequest, NotFound
@@ -36,8 +43,9 @@ async def patch_object(writer: Writer, target: WriteTarget, request: HttpRequest
     """Patch an object; an apply creates it if it does not exist."""
     if request.media_type == APPLY_PATCH:
         # YAML takes twenty times as long as JSON, and merging by owners four times as long as a plain write.
-        applied = await compute(20 * len(request.body), lambda: read_json(yaml_to_json(request.body)))
-        return await _apply(writer, target, applied, options, 4 * len(request.body))
+        body = await compute(work_of_yaml(request.body), yaml_to_json, request.body)
+        applied = await compute(len(body), read_json, body)
+        return await _apply(writer, target, applied, options, 4 * len(body))
     patch = await read_patch(request, target.kind)
 
     def make(record: Record) -> SentObject:
