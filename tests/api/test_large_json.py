@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,13 @@ import msgspec
 import pytest
 
 from dralloc.api import large_json
-from dralloc.api.codec import DecodeError, _decoder, decode, encode
+from dralloc.api.codec import DecodeError, _decoder, decode, decode_tree, encode
 from dralloc.api.kind_codec import whole_type
 from dralloc.api.large_json import PIECE_BYTES, decode_large
 from dralloc.api.manifests import read_manifest
 from dralloc.api.registry import find_kind
 from dralloc.api.resource_v1 import ResourceSlice
+from dralloc.apiserver.objects.request_bodies import read_json
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -53,10 +54,38 @@ def test_a_fault_of_a_large_object_is_explained_as_in_a_small_one() -> None:
         decode(body, ResourceSlice)
 
 
+def deep(levels: int) -> bytes:
+    """A pod with many small values far inside."""
+    return b'{"spec":' + b'{"a":' * levels + b"[" + b",".join([b'{"b":{}}'] * 200_000) + b"]" + b"}" * levels + b"}"
+
+
+def test_deep_values_are_decoded_to_the_same_object() -> None:
+    for body in (deep(3), deep(200)):
+        assert decode_large(body, dict[str, Any], _decoder) == msgspec.json.decode(body)
+
+
+def test_opaque_values_do_not_keep_what_they_were_sent_with() -> None:
+    class Part(msgspec.Struct):
+        opaque: msgspec.Raw
+        rest: str
+
+    body = b'{"opaque":{"a":1},"rest":"' + b"x" * PIECE_BYTES + b'"}'
+    before = sys.getrefcount(body)
+    part = decode_large(body, Part, msgspec.json.Decoder)
+    assert (bytes(part.opaque), sys.getrefcount(body)) == (b'{"a":1}', before)
+
+
+CALLED_FOR_LARGE = [
+    pytest.param(large_slice(attributes={"Bad Name": {}}), lambda body: decode(body, ResourceSlice), id="slice"),
+    pytest.param(deep(6), decode_tree, id="deep"),
+    pytest.param(deep(6), read_json, id="patch"),
+]
+
+
 @pytest.mark.slow
-def test_no_call_of_the_decoder_reads_a_large_object_at_once() -> None:
+@pytest.mark.parametrize(("body", "read"), CALLED_FOR_LARGE)
+def test_no_call_of_the_decoder_reads_a_large_object_at_once(body: bytes, read: Callable[[bytes], Any]) -> None:
     """Python's lock is free between the calls. Processor time, because a busy machine is no fault of theirs."""
-    body = large_slice(attributes={"Bad Name": {}})
     calls: list[tuple[float, str]] = []
     began: list[float] = []
 
@@ -67,11 +96,11 @@ def test_no_call_of_the_decoder_reads_a_large_object_at_once() -> None:
             calls.append((time.thread_time() - began.pop(), getattr(function, "__qualname__", "")))
 
     whole = time.thread_time()
-    _decoder(ResourceSlice).decode(body)
+    msgspec.json.decode(body)
     whole = time.thread_time() - whole
     sys.setprofile(on_event)
     try:
-        decode(body, ResourceSlice)
+        read(body)
     finally:
         sys.setprofile(None)
     longest = max(duration for duration, name in calls if name.startswith("Decoder"))

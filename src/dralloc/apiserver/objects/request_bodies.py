@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from dralloc.api.codec import DecodeError, decode, decode_again, encode, find_stray_fields
 from dralloc.api.kind_codec import read_object_and_tree, whole_type
+from dralloc.api.large_json import decode_large
 from dralloc.api.message_types import message_type
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.nesting_limit import LEVELS_MAX, is_nested_too_deeply
@@ -33,6 +34,8 @@ YAML: Final = "application/yaml"
 READABLE: Final = (JSON, YAML, PROTOBUF)
 # Of what was sent in another form.
 CONVERTED_BYTES_MAX: Final = 2 * BODY_BYTES_MAX
+
+_TREES: Final = msgspec.json.Decoder()
 
 
 class SentObject(Struct, frozen=True, gc=False):
@@ -150,7 +153,7 @@ def read_json(body: bytes) -> Any:
     if is_nested_too_deeply(body):
         raise BadRequest(f"the body is nested more than {LEVELS_MAX} levels deep")
     try:
-        return msgspec.json.decode(body)
+        return decode_large(body.lstrip(), Any, lambda _: _TREES)
     except UNREADABLE as error:
         raise BadRequest(f"the body is not JSON: {error}") from None
 
