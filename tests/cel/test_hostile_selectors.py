@@ -217,6 +217,40 @@ def test_regular_expressions_take_linear_time() -> None:
     assert time.process_time() - start < 5
 
 
+@pytest.mark.parametrize(
+    "patterns",
+    [
+        [r"\\pL{64}"],
+        [r"\\pL{30}x" + str(number) for number in range(3)],
+        ["a{900}" + str(number) for number in range(20)],
+        [r"\\pL{60}"] * 300,
+        [r"\\pN" + str(number) for number in range(200)],
+    ],
+)
+def test_patterns_are_compiled_up_to_a_limit(patterns: list[str]) -> None:
+    assert check(" || ".join(f"'a'.matches('{pattern}')" for pattern in patterns))
+
+
+@pytest.mark.parametrize(
+    "patterns",
+    [
+        [r"\\pL" * 257],
+        [r"\\pL{500}"],
+        [r"\\pL{500}" + str(number) for number in range(300)],
+        [r"\\pL{50}" + str(number) for number in range(300)],
+        [r"(?i)\\pL{20}" + str(number) for number in range(300)],
+        [r"[\\pL\\pN\\pS]" * 50 + str(number) for number in range(20)],
+        [r"[\\pL\\pN\\pS]" * 50 + f"({number}" for number in range(20)],
+    ],
+)
+def test_large_patterns_of_an_expression_are_refused_soon(patterns: list[str]) -> None:
+    start = time.process_time()
+    with pytest.raises(CelCompileError, match="pattern too large"):
+        check(" || ".join(f"'a'.matches('{pattern}')" for pattern in patterns))
+    # Up to twenty seconds without a limit.
+    assert time.process_time() - start < 0.5
+
+
 @pytest.mark.parametrize("text", ["0", "0x0", "1_", ".0", "0s", "1.0.0-0", "a"])
 @pytest.mark.parametrize("function", ["double", "int", "uint", "duration", "timestamp", "bool"])
 def test_constants_are_converted_in_linear_time(function: str, text: str) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 from dralloc.cel import syntax, types
 from dralloc.cel.errors import CelEvaluationError, CelProgramError, CelTypeError, Problem
 from dralloc.cel.library.function_table import FUNCTIONS
-from dralloc.cel.library.regex import compile_pattern
+from dralloc.cel.library.regex import PatternBudget
 from dralloc.cel.tree_walk import walk
 from dralloc.cel.type_checker import TypedExpression
 from dralloc.cel.types import Type, TypeKind
@@ -49,6 +49,7 @@ class _Inspector:
         self.type_problems: list[Problem] = []
         self.program_problems: list[Problem] = []
         self.formats_open = 0
+        self.patterns = PatternBudget()
 
     def visit(self, node: syntax.Expression) -> Iterator[syntax.Expression] | None:
         if isinstance(node, syntax.Literal):
@@ -145,7 +146,7 @@ class _Inspector:
         text = self.constants.get(pattern.id)
         if isinstance(text, str):
             try:
-                compile_pattern(text)
+                self.patterns.check(text)
             except CelEvaluationError as error:
                 problems.append(Problem(f"not a valid regular expression: {error}", pattern.offset))
 

@@ -15,8 +15,16 @@ from dralloc.primitives.text_cache import cached_by_text
 LIBRARY: Final = Library()
 define: Final = LIBRARY.define
 
-# The memory limit of one compiled expression, in bytes.
-MEMORY_MAX: Final = 8 << 20
+# The memory limit of one compiled expression, in bytes. Compiling keeps Python's lock: 40 ms up to this limit.
+MEMORY_MAX: Final = 4 << 20
+# Of the constant patterns of one expression together: RE2's instructions, of which `\pL` has 1,200, and Unicode classes, each of which
+# takes 0.1 ms to read.
+INSTRUCTIONS_MAX: Final = 1 << 17
+CLASSES_MAX: Final = 256
+# Those of constants are also kept by their selectors.
+COMPILED_KEPT: Final = 128
+
+TOO_LARGE: Final = "pattern too large"
 
 
 def _options() -> Any:
@@ -30,13 +38,38 @@ def _options() -> Any:
 _OPTIONS: Final = _options()
 
 
-@cached_by_text(1024, LENGTH_MAX_BYTES)
+@cached_by_text(COMPILED_KEPT, LENGTH_MAX_BYTES)
 def compile_pattern(pattern: str) -> Any:
     """Returns the compiled expression; raises if it is invalid."""
     try:
         return re2.compile(pattern, _OPTIONS)
     except (re2.error, UnicodeEncodeError) as fault:
         raise CelEvaluationError(f"error parsing regexp: {_reason(fault)}") from None
+
+
+class PatternBudget:
+    """Bounds the work for the constant patterns of one expression, which has room for hundreds."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+        self._classes_left = CLASSES_MAX
+        self._instructions_left = INSTRUCTIONS_MAX
+
+    def check(self, pattern: str) -> None:
+        """Raises if the pattern is invalid, or too large with those before it."""
+        if pattern in self._known:
+            return
+        self._classes_left -= pattern.count("\\p") + pattern.count("\\P")
+        if self._classes_left >= 0 and self._instructions_left >= 0:
+            try:
+                self._instructions_left -= compile_pattern(pattern).programsize
+            except CelEvaluationError as fault:
+                if TOO_LARGE in str(fault):
+                    self._instructions_left = -1
+                raise
+        if self._classes_left < 0 or self._instructions_left < 0:
+            raise CelEvaluationError(f"error parsing regexp: {TOO_LARGE} with those before it")
+        self._known.add(pattern)
 
 
 def _reason(fault: Exception) -> str:
