@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dralloc.store.backup import BadBackup, backup_pieces, read_backup, restore_sqlite
+from dralloc.store.backup import PIECE_BYTES, BadBackup, backup_pieces, read_backup, restore_sqlite
 from dralloc.store.database_files import log_path
 from dralloc.store.disk import Disk
 from dralloc.store.errors import Compacted, LostWrites, StoreInUse
@@ -78,6 +78,19 @@ async def write_pairs(store: Store, known: dict[str, Record]) -> None:
             before = known[f"/{side}/{number:03}"]
             value = b"%d" % (int(before.value) + 1)
             known[before.key] = await store.update(before.key, value, expected_revision=before.revision)
+
+
+def test_large_records_are_sent_one_by_one() -> None:
+    async def main() -> list[bytes]:
+        async with MemoryStore() as store:
+            for number in range(20):
+                await store.create(f"/{number:03}", bytes(PIECE_BYTES))
+            return [piece async for piece in backup_pieces(store)]
+
+    pieces = asyncio.run(main())
+    assert len(read_backup(b"".join(pieces).splitlines())[1]) == 20
+    # Of base64.
+    assert max(map(len, pieces)) < 2 * PIECE_BYTES
 
 
 def test_a_damaged_backup_is_refused(sound_backup: bytes) -> None:

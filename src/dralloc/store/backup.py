@@ -28,7 +28,8 @@ from dralloc.store.sqlite_file import SqliteFile
 
 FORMAT: Final = "dralloc-backup"
 VERSION: Final = 1
-RECORDS_PER_PIECE: Final = 200
+# A piece is made and encrypted in one step, and has at least one record.
+PIECE_BYTES: Final = 256 * 1024
 
 
 class BadBackup(StoreError):
@@ -168,6 +169,13 @@ async def _read_everything(store: Store) -> tuple[list[Record], int]:
 
 def _lines(header: Header, records: Sequence[Record]) -> Iterator[bytes]:
     yield msgspec.json.encode(header) + b"\n"
-    for start in range(0, len(records), RECORDS_PER_PIECE):
-        part = records[start : start + RECORDS_PER_PIECE]
-        yield b"".join([msgspec.json.encode(record) + b"\n" for record in part])
+    piece: list[bytes] = []
+    size = 0
+    for record in records:
+        piece.append(msgspec.json.encode(record) + b"\n")
+        size += len(piece[-1])
+        if size >= PIECE_BYTES:
+            yield b"".join(piece)
+            piece, size = [], 0
+    if piece:
+        yield b"".join(piece)
