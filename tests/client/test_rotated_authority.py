@@ -1,4 +1,4 @@
-"""A client goes on after the certificate authority of its server was replaced: it reads its kubeconfig again."""
+"""A client goes on after the certificate authority of its server was replaced: it reads its kubeconfig again, also its own certificate."""
 
 from __future__ import annotations
 
@@ -30,16 +30,20 @@ from tests.support.ports import free_port
 
 pytestmark = pytest.mark.slow
 NODES = resource_for(Node)
+# Of an administrator.
+CERTIFICATE, KEY = "kubelet-client.crt", "kubelet-client.key"
+BY_TOKEN = {"token": TOKEN}
+BY_CERTIFICATE = {"client-certificate": CERTIFICATE, "client-key": KEY}
 
 
 @asynccontextmanager
-async def client_of_an_earlier_authority(directory: Path) -> AsyncIterator[HttpTransport]:
-    """A client that has read its kubeconfig and `trusted.crt` before the authority of its server was replaced."""
+async def client_of_an_earlier_authority(directory: Path, user: dict[str, str]) -> AsyncIterator[HttpTransport]:
+    """A client that has read its kubeconfig, and the files that this names, before the authority of its server was replaced."""
     now = datetime.now(UTC)
     files = ensure_certificates(directory / "tls", [], now)
-    (directory / "trusted.crt").write_bytes(files.authority_pem)
+    give(directory, "ca.crt", CERTIFICATE, KEY)
     port = free_port()
-    client = HttpTransport(read_kubeconfig(kubeconfig(directory, f"https://127.0.0.1:{port}")))
+    client = HttpTransport(read_kubeconfig(kubeconfig(directory, f"https://127.0.0.1:{port}", user)))
     for step in (rotate_authority, rotate_server_certificate, retire_authorities):
         step(directory / "tls", now)
     try:
@@ -49,16 +53,27 @@ async def client_of_an_earlier_authority(directory: Path) -> AsyncIterator[HttpT
         await client.close()
 
 
-def kubeconfig(directory: Path, url: str) -> Path:
+def kubeconfig(directory: Path, url: str, user: dict[str, str]) -> Path:
     document = {
         "current-context": "x",
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": url, "certificate-authority": "trusted.crt"}}],
-        "users": [{"name": "u", "user": {"token": TOKEN}}],
+        "clusters": [{"name": "c", "cluster": {"server": url, "certificate-authority": "ca.crt"}}],
+        "users": [{"name": "u", "user": user}],
     }
     path = directory / "config"
     path.write_text(yaml.safe_dump(document))
     return path
+
+
+async def refused(call: Coroutine[Any, Any, None], reason: str = "may not accept the client certificate") -> None:
+    with pytest.raises(TransportError, match=reason):
+        await call
+
+
+def give(directory: Path, *names: str) -> None:
+    """Replace the client's files by those that the server has made."""
+    for name in names:
+        (directory / name).write_bytes((directory / "tls" / name).read_bytes())
 
 
 async def requests(client: HttpTransport) -> None:
@@ -69,20 +84,20 @@ async def requests(client: HttpTransport) -> None:
             raise failure
 
 
+async def write(client: HttpTransport) -> None:
+    await ApiCalls(client).create(NODES, {"metadata": {"generateName": "node-"}})
+
+
 async def watch(client: HttpTransport) -> None:
     async for _ in ApiCalls(client).watch(NODES, resource_version="", timeout_s=1):
         pass
 
 
-def give_new_authority(directory: Path) -> None:
-    (directory / "trusted.crt").write_bytes((directory / "tls" / "ca.crt").read_bytes())
-
-
 @pytest.mark.parametrize("call", [requests, watch])
 def test_a_new_authority_is_learned_when_the_server_is_not_trusted(tmp_path: Path, call: Any) -> None:
     async def scenario() -> None:
-        async with client_of_an_earlier_authority(tmp_path) as client:
-            give_new_authority(tmp_path)
+        async with client_of_an_earlier_authority(tmp_path, BY_TOKEN) as client:
+            give(tmp_path, "ca.crt")
             await call(client)
 
     asyncio.run(scenario())
@@ -90,17 +105,44 @@ def test_a_new_authority_is_learned_when_the_server_is_not_trusted(tmp_path: Pat
 
 @pytest.mark.parametrize("call", [requests, watch])
 def test_a_new_authority_may_come_late_and_in_pieces(tmp_path: Path, call: Any) -> None:
-    async def refused(call: Coroutine[Any, Any, None]) -> None:
-        with pytest.raises(TransportError, match="certificate verify failed"):
-            await call
+    async def scenario() -> None:
+        async with client_of_an_earlier_authority(tmp_path, BY_TOKEN) as client:
+            await refused(call(client), "certificate verify failed")
+            for size in (0, 200):
+                (tmp_path / "ca.crt").write_bytes((tmp_path / "tls" / "ca.crt").read_bytes()[:size])
+                await refused(call(client), "certificate verify failed")
+            give(tmp_path, "ca.crt")
+            await call(client)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("call", [requests, watch])
+def test_a_new_client_certificate_is_learned_when_the_server_hangs_up(tmp_path: Path, call: Any) -> None:
+    """A server that does not accept a client's certificate ends the connection without a word."""
 
     async def scenario() -> None:
-        async with client_of_an_earlier_authority(tmp_path) as client:
+        async with client_of_an_earlier_authority(tmp_path, BY_CERTIFICATE) as client:
+            give(tmp_path, "ca.crt")
             await refused(call(client))
-            for size in (0, 200):
-                (tmp_path / "trusted.crt").write_bytes((tmp_path / "tls" / "ca.crt").read_bytes()[:size])
-                await refused(call(client))
-            give_new_authority(tmp_path)
+            # The key does not fit yet.
+            give(tmp_path, CERTIFICATE)
+            await refused(call(client))
+            give(tmp_path, KEY)
             await call(client)
+
+    asyncio.run(scenario())
+
+
+def test_a_write_is_not_sent_again_with_the_new_client_certificate(tmp_path: Path) -> None:
+    """Whether the server has read it is not known: the caller decides."""
+
+    async def scenario() -> None:
+        async with client_of_an_earlier_authority(tmp_path, BY_CERTIFICATE) as client:
+            give(tmp_path, "ca.crt")
+            await refused(write(client))
+            give(tmp_path, CERTIFICATE, KEY)
+            await refused(write(client))
+            await write(client)
 
     asyncio.run(scenario())

@@ -9,6 +9,7 @@ from typing import Final
 import aiohttp
 from yarl import URL
 
+from dralloc.client.http_exchange import Disconnected
 from dralloc.client.transport import ClientRequest, TransportError
 
 READ_BUFFER_BYTES: Final = 1 << 20
@@ -39,6 +40,8 @@ class Streams:
                 headers=dict(request.headers),
                 data=request.body or None,
             )
+        except aiohttp.ServerDisconnectedError as error:
+            raise Disconnected(answered=False) from error
         except aiohttp.ClientError as error:
             raise OSError(_text_of(error)) from error
         return HttpStream(response)

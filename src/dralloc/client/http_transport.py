@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from yarl import URL
 
-from dralloc.client.http_exchange import Exchanges
+from dralloc.client.http_exchange import Disconnected, Exchanges
 from dralloc.client.kubeconfig import BadKubeconfig, ConnectionConfig
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, TransportError
 
@@ -77,12 +77,18 @@ class HttpTransport:
     async def _renewing_credentials(
         self, ask: Callable[[ClientRequest], Awaitable[AnswerT]], request: ClientRequest
     ) -> AnswerT:
-        """Asks again if the server rejects our credentials, or we do not trust its certificate, and there are newer ones."""
+        """Asks again if the server rejects our credentials, or we do not trust its certificate, and there are newer ones.
+
+        A server that hangs up may have rejected our certificate. It may also have read the request, so that only reads are asked again.
+        """
         used = self._connection
         try:
             answer = await ask(request)
         except TransportError as error:
-            if not _is_distrust(error) or not await self._renew(used):
+            is_distrust = _is_distrust(error)
+            if not (is_distrust or self._may_be_rejected(error)) or not await self._renew(used):
+                raise
+            if not is_distrust and request.method != "GET":
                 raise
             return await ask(request)
         if answer.status != UNAUTHORIZED or not await self._renew(used):
@@ -125,7 +131,15 @@ class HttpTransport:
 
     def _explain(self, request: ClientRequest, error: BaseException) -> str:
         reason = str(error) or type(error).__name__
+        if self._may_be_rejected(error):
+            reason += "; it may not accept the client certificate of the kubeconfig"
         return f"no answer from {self._base} to {request.method} {request.path}: {reason}"
+
+    def _may_be_rejected(self, error: BaseException) -> bool:
+        """True if the server hung up on a client with a certificate. Few servers say that they do not accept it."""
+        if self._connection.certificate_pem is None or _is_distrust(error):
+            return False
+        return _is_caused_by(error, (Disconnected, ConnectionResetError, BrokenPipeError, ssl.SSLError))
 
 
 def _usable(renew: Callable[[], ConnectionConfig]) -> ConnectionConfig:
@@ -135,8 +149,12 @@ def _usable(renew: Callable[[], ConnectionConfig]) -> ConnectionConfig:
     return fresh
 
 
-def _is_distrust(error: BaseException | None) -> bool:
+def _is_distrust(error: BaseException) -> bool:
     """True if this side does not accept the certificate of the server, which has not read the request then."""
-    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
+    return _is_caused_by(error, (ssl.SSLCertVerificationError,))
+
+
+def _is_caused_by(error: BaseException | None, kinds: tuple[type[BaseException], ...]) -> bool:
+    while error is not None and not isinstance(error, kinds):
         error = error.__cause__
     return error is not None

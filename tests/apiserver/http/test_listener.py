@@ -13,6 +13,7 @@ import pytest
 
 from dralloc.apiserver.http.listener_limits import ListenerLimits
 from tests.apiserver.http.listener_site import CUT_OFF_S, Site, closed, on_sockets, running, send, until_open_watches
+from tests.support.client_certificates import client_certificate
 from tests.support.local_api import CLAIMS, claim_document
 
 pytestmark = pytest.mark.slow
@@ -129,6 +130,20 @@ def test_a_handshake_has_a_time_limit(tmp_path: Path, caplog: pytest.LogCaptureF
     asyncio.run(main())
     assert [record.getMessage() for record in caplog.records] == [
         "shed connections: 1 (closed in the TLS handshake: 1)"
+    ]
+
+
+def test_a_client_certificate_that_is_not_accepted_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with running(tmp_path, ListenerLimits(), plain=False) as site:
+            tls = ssl.create_default_context(cafile=str(tmp_path / "tls" / "ca.crt"))
+            tls.load_cert_chain(*client_certificate(tmp_path, None, "alice", "everybody"))
+            reader, _ = await site.connect(tls)
+            assert await closed(reader) == b""
+
+    asyncio.run(main())
+    assert [record.getMessage() for record in caplog.records] == [
+        "shed connections: 1 (client certificate not accepted, self-signed certificate: 1)"
     ]
 
 

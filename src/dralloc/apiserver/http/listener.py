@@ -10,6 +10,7 @@ import contextlib
 import logging
 import resource
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -210,7 +211,11 @@ class _Listener:
     def _end_handshake(self, connection: ClientSocket, error: BaseException) -> None:
         # A client that leaves is not shed: a driver was killed, or a command interrupted.
         if not connection.is_closed and not isinstance(error, (asyncio.CancelledError, ConnectionResetError)):
-            self._log.count("closed in the TLS handshake")
+            if isinstance(error, ssl.SSLCertVerificationError):
+                # The client is not told: the event loop sends no TLS alerts.
+                self._log.count(f"client certificate not accepted, {error.verify_message}")
+            else:
+                self._log.count("closed in the TLS handshake")
         self._gate.leave(connection)
         connection.close_now()
 
