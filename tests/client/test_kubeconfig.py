@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import sys
+from base64 import b64encode
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import pytest
 import yaml
 
 from dralloc.api.core_v1 import Node
+from dralloc.apiserver.credentials.certificates import ensure_certificates
 from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.http_transport import HttpTransport
@@ -69,20 +73,39 @@ def test_the_authority_is_found_without_running_programs(tmp_path: Path, monkeyp
         find_authority(context="y")
 
 
+def with_authority(path: Path, **cluster: str) -> Path:
+    document = yaml.safe_load(kubeconfig(path, {"token": "t"}, "https://127.0.0.1:1").read_text())
+    document["clusters"][0]["cluster"].update(cluster)
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b"\n", "certificate authority is empty"), (b"\x30\x82", "config is not complete: UnicodeDecodeError")],
+    [(b"\n", "certificate authority is empty"), (b"\x30\x82", "has certificates that cannot be used")],
     ids=["empty", "not PEM"],
 )
 def test_an_authority_that_cannot_be_used_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
     """An empty one must not mean all authorities of the system."""
-    path = kubeconfig(tmp_path / "config", {"token": "t"}, "https://127.0.0.1:1")
-    document = yaml.safe_load(path.read_text())
-    document["clusters"][0]["cluster"]["certificate-authority"] = "ca.crt"
-    path.write_text(yaml.safe_dump(document))
+    path = with_authority(tmp_path / "config", **{"certificate-authority": "ca.crt"})
     (tmp_path / "ca.crt").write_bytes(content)
     with pytest.raises(BadKubeconfig, match=said):
         read_kubeconfig(path)
+
+
+@pytest.mark.parametrize("before", [b"\xef\xbb\xbf", b"\xff\xfe", "# Főtanúsítvány\n".encode(), b"# autorit\xe9\n"])
+@pytest.mark.parametrize("is_inline", [True, False])
+def test_what_certificates_have_besides_is_no_matter(tmp_path: Path, before: bytes, is_inline: bool) -> None:
+    """A byte order mark, comments in any language: editors and other systems put them into files."""
+    authority = ensure_certificates(tmp_path / "tls", [], datetime.now(UTC)).authority
+    content = before + authority.read_bytes()
+    (tmp_path / "ca.crt").write_bytes(content)
+    given = {"certificate-authority-data": b64encode(content).decode()}
+    path = with_authority(tmp_path / "config", **given if is_inline else {"certificate-authority": "ca.crt"})
+    context = read_kubeconfig(path).ssl_context()
+    assert isinstance(context, ssl.SSLContext)
+    assert len(context.get_ca_certs()) == 1
+    assert authority.read_text().strip() in find_authority(path)
 
 
 def exec_user(printed: str, **members: Any) -> dict[str, Any]:

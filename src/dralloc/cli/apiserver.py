@@ -24,7 +24,7 @@ from dralloc.cli.identity_options import (
     oidc_settings,
 )
 from dralloc.cli.options import AcceptLostWrites, Gates, ServedKubeconfig, StoreUrl
-from dralloc.cli.output import fail, parse_gates, say
+from dralloc.cli.output import fail, in_words, parse_gates, say
 
 if TYPE_CHECKING:
     from dralloc.apiserver.server_process import ServerSettings
@@ -135,7 +135,7 @@ def _serve(settings: ServerSettings) -> None:
     except UnusableKubeconfig as error:
         fail(f"{error}; choose another path with --kubeconfig")
     except OSError as error:
-        fail(f"cannot serve on {settings.bind}:{settings.port} from {settings.data_dir}: {error.strerror or error}")
+        fail(f"cannot serve on {settings.bind}:{settings.port} from {settings.data_dir}: {in_words(error)}")
 
 
 async def _serve_until_told(settings: ServerSettings) -> None:

@@ -74,7 +74,7 @@ def find_connection(kubeconfig: str | Path | None = None, *, context: str | None
 def find_authority(kubeconfig: str | Path | None = None, *, context: str | None = None) -> str:
     """The certificates, in PEM, that `find_connection` would trust now; empty for those of the system. Runs no program for credentials."""
     if _is_in_cluster(kubeconfig):
-        return (SERVICE_ACCOUNT / "ca.crt").read_text()
+        return _pem_text((SERVICE_ACCOUNT / "ca.crt").read_bytes())
     paths = _kubeconfig_files(kubeconfig)
     with _explained(paths):
         files = [(path, _read(path)) for path in paths]
@@ -161,7 +161,7 @@ def _connection_in(files: _Files, context: str | None) -> ConnectionConfig:
     given = run_credential_program(user["exec"], cluster, user_file.parent) if user.get("exec") else None
     return ConnectionConfig(
         server=cluster["server"],
-        token=given.token if given else user.get("token") or _file_text(user.get("tokenFile"), user_file),
+        token=given.token if given else user.get("token") or _token(user.get("tokenFile"), user_file),
         authority_pem=_pem(cluster, "certificate-authority", cluster_file),
         certificate_pem=given.certificate_pem if given else _pem(user, "client-certificate", user_file),
         key_pem=given.key_pem if given else _pem(user, "client-key", user_file),
@@ -201,13 +201,24 @@ def _named(files: _Files, kind: str, name: str) -> tuple[dict[str, Any], Path]:
 
 def _pem(section: dict[str, Any], name: str, path: Path) -> str | None:
     if inline := section.get(f"{name}-data"):
-        return b64decode(inline).decode("ascii")
-    return _file_text(section.get(name), path)
+        return _pem_text(b64decode(inline))
+    content = _file_content(section.get(name), path)
+    return _pem_text(content) if content is not None else None
 
 
-def _file_text(name: str | None, kubeconfig: Path) -> str | None:
-    """Returns the file's text; a relative path is relative to the kubeconfig, as for kubectl."""
-    return (kubeconfig.parent / name).read_text().strip() if name else None
+def _pem_text(content: bytes) -> str:
+    """The text without what PEM does not have: a byte order mark, comments that are not ASCII."""
+    return content.decode("ascii", errors="ignore").strip()
+
+
+def _token(name: str | None, kubeconfig: Path) -> str | None:
+    content = _file_content(name, kubeconfig)
+    return content.decode(errors="replace").strip() if content is not None else None
+
+
+def _file_content(name: str | None, kubeconfig: Path) -> bytes | None:
+    """Returns the file's content; a relative path is relative to the kubeconfig, as for kubectl."""
+    return (kubeconfig.parent / name).read_bytes() if name else None
 
 
 def _is_in_cluster(kubeconfig: str | Path | None) -> bool:
@@ -220,7 +231,7 @@ def _in_cluster() -> ConnectionConfig:
     return ConnectionConfig(
         server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
         token=(SERVICE_ACCOUNT / "token").read_text().strip(),
-        authority_pem=(SERVICE_ACCOUNT / "ca.crt").read_text(),
+        authority_pem=_pem_text((SERVICE_ACCOUNT / "ca.crt").read_bytes()),
         namespace=(SERVICE_ACCOUNT / "namespace").read_text().strip(),
         # The kubelet writes a new token before the old one expires.
         renew=_in_cluster,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import codecs
 import stat
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -87,7 +90,7 @@ def test_a_certificate_that_is_not_valid_yet_is_replaced(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["server", "kubelet-client"])
-@pytest.mark.parametrize("damage", ["empty", "half", "of another certificate"])
+@pytest.mark.parametrize("damage", ["empty", "half", "of another certificate", "of another encoding"])
 def test_a_certificate_whose_key_does_not_fit_is_replaced(tmp_path: Path, name: str, damage: str) -> None:
     """As after a renewal that ended between its two files."""
     files = ensure_certificates(tmp_path, [], NOW)
@@ -98,6 +101,7 @@ def test_a_certificate_whose_key_does_not_fit_is_replaced(tmp_path: Path, name: 
         "empty": b"",
         "half": key.read_bytes()[:100],
         "of another certificate": (tmp_path / f"{other}.key").read_bytes(),
+        "of another encoding": codecs.BOM_UTF16 + key.read_bytes(),
     }
     key.write_bytes(texts[damage])
     ensure_certificates(tmp_path, [], NOW)
@@ -243,10 +247,16 @@ def on_another_curve(pem: bytes) -> bytes:
     return "\n".join((begin, b64encode(other).decode(), end, "")).encode()
 
 
-@pytest.mark.parametrize("damage", ["empty", "half", "without names"])
+@pytest.mark.parametrize("damage", ["empty", "half", "of another encoding", "without names"])
 def test_a_server_certificate_that_cannot_be_read_is_reported(tmp_path: Path, damage: str) -> None:
     files = ensure_certificates(tmp_path, [], NOW)
-    texts = {"empty": b"", "half": files.certificate.read_bytes()[:200], "without names": files.authority_pem}
+    whole = files.certificate.read_bytes()
+    texts = {
+        "empty": b"",
+        "half": whole[:200],
+        "of another encoding": codecs.BOM_UTF16 + whole,
+        "without names": files.authority_pem,
+    }
     files.certificate.write_bytes(texts[damage])
     with pytest.raises(UnusableCertificates, match=r"server\.crt .*move it away and start the server again"):
         rotate_server_certificate(tmp_path, NOW)
@@ -259,13 +269,27 @@ def test_a_server_certificate_that_cannot_be_read_is_reported(tmp_path: Path, da
     rotate_server_certificate(tmp_path, NOW)
 
 
+@pytest.mark.parametrize(
+    "change", [partial(ensure_certificates, host_names=[]), rotate_server_certificate, rotate_authority]
+)
+def test_a_clock_before_certificates_could_have_its_time_is_reported(
+    tmp_path: Path, change: Callable[..., Any]
+) -> None:
+    if not isinstance(change, partial):
+        ensure_certificates(tmp_path, [], NOW)
+    with pytest.raises(UnusableCertificates, match=r"the clock of this machine says 1949-12-31.*set it"):
+        change(tmp_path, now=datetime(1949, 12, 31, tzinfo=UTC))
+
+
 def test_an_authority_that_was_cut_off_is_reported(tmp_path: Path) -> None:
     files = ensure_certificates(tmp_path, [], NOW)
     whole = files.authority_pem
-    for damaged in (b"", whole[:200], whole + whole[:200], whole[:200] + whole):
+    # TLS libraries do not find the certificate behind a mark of another encoding, or not all of them.
+    for damaged in (b"", whole[:200], whole + whole[:200], whole[:200] + whole, codecs.BOM_UTF16 + whole):
         files.authority.write_bytes(damaged)
         with pytest.raises(
-            UnusableCertificates, match=r"ca\.crt has a certificate that cannot be read, or none: restore"
+            UnusableCertificates,
+            match=r"ca\.crt has a certificate that cannot be read, none, or bytes that are not ASCII",
         ):
             ensure_certificates(tmp_path, [], NOW)
 

@@ -83,9 +83,10 @@ class AuthorityFiles:
             trusted = x509.load_pem_x509_certificates(content)
         except ValueError:
             trusted = []
-        if not trusted or len(trusted) < content.count(b"-----BEGIN CERTIFICATE-----"):
+        # Clients stumble over other bytes, such as the mark of UTF-16.
+        if not trusted or len(trusted) < content.count(b"-----BEGIN CERTIFICATE-----") or not content.isascii():
             raise UnusableCertificates(
-                f"{self.certificates} has a certificate that cannot be read, or none: "
+                f"{self.certificates} has a certificate that cannot be read, none, or bytes that are not ASCII: "
                 "restore it from a backup, or remove the damaged part"
             )
         keys = self._keys().usable

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import ipaddress
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from dralloc.access.users import ADMINS
 from dralloc.apiserver.credentials.certificate_authorities import (
+    BACKDATE,
     Authority,
     AuthorityFiles,
     UnusableCertificates,
@@ -36,6 +38,8 @@ from dralloc.atomic_files import locked_directory
 
 SERVER_LIFETIME: Final = timedelta(days=365)
 RENEW_BEFORE: Final = timedelta(days=30)
+# X.509 has no earlier time.
+EARLIEST: Final = datetime(1950, 1, 1, tzinfo=UTC) + BACKDATE
 
 # The name by which nodes recognize an API server; as in clusters that kubeadm makes.
 KUBELET_CLIENT: Final = "kube-apiserver-kubelet-client"
@@ -66,7 +70,7 @@ def ensure_certificates(directory: Path, host_names: Sequence[str], now: datetim
     """Certificates that cover the host names: the existing ones, or new ones; raises UnusableCertificates."""
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     files = _files(directory)
-    with locked_directory(directory):
+    with _changing(directory, now):
         authorities = AuthorityFiles(directory)
         authorities.ensure(now)
         names = tuple(dict.fromkeys((*LOCAL_NAMES, *host_names)))
@@ -84,7 +88,7 @@ def rotate_server_certificate(directory: Path, now: datetime) -> None:
     """New keys and certificates for the same names, also for connections to nodes, signed by the newest authority."""
     files = _existing_files(directory)
     server = _Certificate(files.certificate, files.key)
-    with locked_directory(directory):
+    with _changing(directory, now):
         newest = AuthorityFiles(directory).newest(now)
         _make_server_certificate(server, newest, server.names(), now)
         _make_client_certificate(_Certificate(files.client_certificate, files.client_key), newest, now)
@@ -94,7 +98,7 @@ def rotate_authority(directory: Path, now: datetime) -> None:
     """A new authority that clients trust beside the earlier ones. The server certificate stays that of the earlier one."""
     _existing_files(directory)
     authorities = AuthorityFiles(directory)
-    with locked_directory(directory):
+    with _changing(directory, now):
         authorities.add(now, earlier=authorities.read())
 
 
@@ -102,7 +106,7 @@ def retire_authorities(directory: Path, now: datetime) -> int:
     """Trust the newest authority only; returns how many others were trusted. Its clients must know it by now."""
     files = _existing_files(directory)
     authorities = AuthorityFiles(directory)
-    with locked_directory(directory):
+    with _changing(directory, now):
         newest = authorities.newest(now)
         if not newest.has_signed(_Certificate(files.certificate, files.key).read()):
             raise UnusableCertificates(
@@ -127,7 +131,7 @@ class _Certificate:
     def read(self) -> x509.Certificate:
         """Raises UnusableCertificates."""
         try:
-            return x509.load_pem_x509_certificate(self.path.read_bytes())
+            return x509.load_pem_x509_certificate(_ascii(self.path))
         except ValueError:
             raise self._damaged("is not a certificate") from None
 
@@ -171,6 +175,25 @@ class _Certificate:
         return UnusableCertificates(
             f"{self.path} {how}: move it away and start the server again, which makes a new one"
         )
+
+
+@contextmanager
+def _changing(directory: Path, now: datetime) -> Iterator[None]:
+    """The files may be changed inside the block: nobody else does, and certificates can have this time."""
+    if now < EARLIEST:
+        raise UnusableCertificates(
+            f"certificates begin in {EARLIEST.year} or later, and the clock of this machine says {now:%Y-%m-%d}: set it"
+        )
+    with locked_directory(directory):
+        yield
+
+
+def _ascii(path: Path) -> bytes:
+    """The content of a PEM file; raises ValueError for other bytes, which TLS libraries stumble over."""
+    content = path.read_bytes()
+    if not content.isascii():
+        raise ValueError("bytes that are not ASCII")
+    return content
 
 
 def _files(directory: Path) -> TlsFiles:
@@ -253,7 +276,7 @@ def _signed(
 def _has_key(certificate: x509.Certificate, path: Path) -> bool:
     """False for the key of another certificate, as after a renewal that was interrupted, and for a damaged one."""
     try:
-        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+        key = serialization.load_pem_private_key(_ascii(path), password=None)
         return key.public_key() == certificate.public_key()
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm):
         return False
