@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from dralloc.node.container_devices import cdi_ids, devices_status
 from dralloc.node.health import DEVICES_MAX, NOT_KNOWN, HealthReport, HealthTable, read_reports
 from dralloc.node.pod_view import NodePod, ResourceHealth, ResourceStatus
 from dralloc.rpc.plugin_services import HEALTH_V1, HEALTH_V1ALPHA1, PluginService
-from tests.support.node_cluster import NodeCluster, node_cluster, short_directory
+from tests.support.node_cluster import QUICK, NodeCluster, node_cluster, short_directory
 from tests.support.scripted_driver import ScriptedDriver
 from tests.support.workloads import existing
 from tests.support.workloads import pod as pod_document
@@ -202,6 +203,29 @@ def test_health_becomes_unknown_unless_refreshed() -> None:
             await sees(world, "Healthy")
             refreshing.cancel()
             await sees(world, "Unknown")
+
+    with short_directory() as directory:
+        asyncio.run(scenario(directory))
+
+
+@pytest.mark.slow
+def test_health_comes_from_the_next_instance_when_the_former_one_goes_on_to_report() -> None:
+    """As a driver that is slow to end: its stream ends with its connection, and not by itself."""
+
+    async def scenario(directory: Path) -> None:
+        async with (
+            node_cluster(directory, timings=replace(QUICK, call_s=0.2), runs_processes=False) as world,
+            ScriptedDriver(directory, health=(HEALTH_V1,)) as former,
+        ):
+            await world.create_claim("claim")
+            await world.run_pod("pod", "claim")
+            await former.reports.put(message(HEALTH_V1, 1))
+            await sees(world, "Healthy")
+            async with ScriptedDriver(directory, instance="next", health=(HEALTH_V1,)) as following:
+                await following.until(lambda: (True, "") in following.registrations)
+                former.registration_socket.unlink()
+                await following.reports.put(message(HEALTH_V1, 2, "too hot"))
+                await sees(world, "Unhealthy", "too hot")
 
     with short_directory() as directory:
         asyncio.run(scenario(directory))

@@ -328,6 +328,25 @@ def test_a_driver_that_cannot_be_notified_is_not_registered() -> None:
     play(scenario, timings=IMPATIENT)
 
 
+def test_a_call_to_a_driver_that_cannot_be_notified_is_a_failed_one() -> None:
+    """Its connection is closed in the middle of the call; the pod must not go on without its devices."""
+
+    async def hang() -> None:
+        await asyncio.Event().wait()
+
+    async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
+        await world.create_claim("claim")
+        await world.run_pod("pod", "claim")
+        await pod_that_waits(
+            world, "NodePrepareResources of driver gpu.example.com: it was deregistered during the call"
+        )
+        driver.on_notify = driver.on_prepare = None
+        await world.pod_in("Running")
+        assert driver.prepared
+
+    play(scenario, timings=replace(QUICK, notify_s=0.5), on_notify=hang, on_prepare=hangs)
+
+
 def test_sockets_without_grpc_do_no_harm() -> None:
     async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"220 hello, this is no http2 at all\r\n" * 100)

@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from msgspec.structs import replace
 
 from dralloc.api.core_v1 import Event
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.event_recorder import EventRecorder
@@ -30,9 +32,22 @@ from tests.support.api_server import TOKEN, api_application
 KEY = ObjectKey("default", "p")
 
 
+class SlowClaims(CheckedClaims):
+    """Claims whose preparation ends when it may."""
+
+    def __init__(self, claims: Informer[ResourceClaim], gates: FeatureGates, may_end: asyncio.Event | None) -> None:
+        super().__init__(claims, gates)
+        self._may_end = may_end
+
+    async def prepare(self, pod: Pod) -> None:
+        if self._may_end is not None:
+            await self._may_end.wait()
+        await super().prepare(pod)
+
+
 @asynccontextmanager
 async def running_pod(
-    clock: VirtualClock, *, run_s: int, host_ip: str = "", **spec: object
+    clock: VirtualClock, *, run_s: int, host_ip: str = "", slow: asyncio.Event | None = None, **spec: object
 ) -> AsyncIterator[tuple[ApiCalls, PodSync, NodePod]]:
     """A synced pod whose container ends after some time; yields it as it was created."""
     async with api_application(clock=clock) as application:
@@ -42,7 +57,7 @@ async def running_pod(
         sync = PodSync(
             PodSyncContext(
                 calls_of_node=lambda _: calls,
-                claims=CheckedClaims(claims, FeatureGates.defaults()),
+                claims=SlowClaims(claims, FeatureGates.defaults(), slow),
                 runtime=SimulatedRuntime(clock),
                 events=events,
                 clock=clock,
@@ -82,6 +97,32 @@ def test_a_pod_that_a_backup_brings_back_runs_again(is_restored: bool) -> None:
             return (await calls.get(NODE_PODS, KEY)).status.phase
 
     assert run_virtual(main()) == ("Succeeded" if is_restored else "Running")
+
+
+def test_a_pod_whose_deletion_a_backup_undoes_does_not_start_without_its_claims() -> None:
+    """The deletion has cancelled the preparation of its claims."""
+
+    async def main() -> list[str]:
+        may_end = asyncio.Event()
+        async with running_pod(VirtualClock(asyncio.get_running_loop()), run_s=5000, slow=may_end) as (
+            calls,
+            sync,
+            created,
+        ):
+            metadata = replace(
+                created.metadata, deletion_timestamp="2026-01-01T00:00:00Z", deletion_grace_period_seconds=30
+            )
+            terminating = replace(created, metadata=metadata)
+            sync.pod_changed(created, terminating)
+            sync.pod_changed(terminating, created)
+            phases = []
+            for _ in range(2):
+                await asyncio.sleep(60)
+                phases.append((await calls.get(NODE_PODS, KEY)).status.phase)
+                may_end.set()
+            return phases
+
+    assert run_virtual(main()) == ["Pending", "Running"]
 
 
 @pytest.mark.parametrize("is_restored", [True, False], ids=["restored", "an older list"])

@@ -16,7 +16,7 @@ import grpc.aio
 
 from dralloc.kubelet.plugin_limits import CLAIM_ANSWER_BYTES_MAX, shortened
 from dralloc.node.claim_records import ClaimRecord, ReportedDevice
-from dralloc.node.drivers import DriverInstance, Drivers
+from dralloc.node.drivers import Deregistered, DriverInstance, Drivers, calling
 from dralloc.node.metrics import NodeMetrics
 from dralloc.rpc.plugin_services import NODE_PREPARE_RESOURCES, NODE_UNPREPARE_RESOURCES, PluginService
 
@@ -72,7 +72,8 @@ class GrpcDriverCalls:
         request = service.rpcs[rpc].request(claims=asked)
         started, code = time.monotonic(), grpc.StatusCode.OK
         try:
-            response = await service.callable_on(instance.channel, rpc)(request, timeout=self.timeout_s)
+            with calling():
+                response = await service.callable_on(instance.channel, rpc)(request, timeout=self.timeout_s)
             if response is None:
                 code = grpc.StatusCode.INTERNAL
                 raise CallFailed(f"{rpc} of driver {instance.driver}: the answer cannot be decoded")
@@ -82,10 +83,9 @@ class GrpcDriverCalls:
             raise CallFailed(
                 f"{rpc} of driver {instance.driver}: {code.name}: {shortened(error.details() or '')}"
             ) from None
-        except grpc.aio.UsageError as error:
-            # The channel was closed during the call because the driver was removed.
+        except Deregistered:
             code = grpc.StatusCode.UNAVAILABLE
-            raise CallFailed(f"{rpc} of driver {instance.driver}: {error}") from None
+            raise CallFailed(f"{rpc} of driver {instance.driver}: it was deregistered during the call") from None
         finally:
             path = service.path(rpc)
             self.metrics.calls.observe(instance.driver, path, _go_name(code), value=time.monotonic() - started)

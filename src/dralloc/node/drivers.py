@@ -7,7 +7,8 @@ connected; if none is, to the most recent one, so that its error is reported.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -67,6 +68,27 @@ class DriverInstance:
 
 class EndpointInUse(Exception):
     """An instance of the driver is registered at that endpoint already."""
+
+
+class Deregistered(Exception):
+    """The instance was removed before a call to it had ended; its connection is closed."""
+
+
+@contextmanager
+def calling() -> Iterator[None]:
+    """Raises Deregistered for a call inside the block whose connection was closed.
+
+    To gRPC it is a cancelled call, which would look as if this task were cancelled, and end it.
+    """
+    try:
+        yield
+    except grpc.aio.UsageError:
+        raise Deregistered from None
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise Deregistered from None
 
 
 # Called with the driver's name after its registration, and whenever it connects or disconnects.

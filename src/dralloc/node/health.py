@@ -20,7 +20,7 @@ import msgspec
 
 from dralloc.atomic_files import write_atomically
 from dralloc.kubelet.plugin_limits import DEVICE_NAME_LENGTH_MAX, HEALTH_MESSAGE_LENGTH_MAX, POOL_NAME_LENGTH_MAX
-from dralloc.node.drivers import DriverInstance
+from dralloc.node.drivers import Deregistered, DriverInstance, calling
 from dralloc.node.timings import Timings
 from dralloc.primitives.decoders import UNREADABLE
 from dralloc.rpc.plugin_services import NODE_WATCH_RESOURCES, PluginService
@@ -183,14 +183,15 @@ class HealthWatch:
     async def _follow(self, driver: str) -> None:
         while (instance := self.pick(driver)) is not None and instance.health is not None:
             try:
-                await self._read_stream(instance, instance.health)
+                with calling():
+                    await self._read_stream(instance, instance.health)
             except grpc.aio.AioRpcError as error:
                 if error.code() is grpc.StatusCode.UNIMPLEMENTED:
                     _logger.info("driver %s advertises a health service but does not implement it", driver)
                     return
                 _logger.info("health stream of driver %s: %s: %s", driver, error.code().name, error.details())
-            except grpc.aio.UsageError:
-                # The channel was closed because the instance was removed; there may be another.
+            except Deregistered:
+                # There may be another instance.
                 pass
             finally:
                 self._lose(driver)

@@ -197,6 +197,9 @@ class PodSync:
             if task is not None and task.cancelling():
                 known.preparing.cancel()
                 raise
+            if self._goes_on(known):
+                # Not by its deletion: its containers must not start.
+                raise TryAgain("the preparation of its claims was cancelled") from None
         finally:
             known.preparing = None
 
