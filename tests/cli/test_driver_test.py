@@ -313,6 +313,19 @@ def test_a_driver_that_does_not_come_is_quoted() -> None:
     assert "output of the driver:\n  looking for hardware\n" in result.output
 
 
+@pytest.mark.slow
+def test_of_a_driver_that_fills_its_output_the_end_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its whole output could fill a disk."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    sizes = tmp_path / "sizes"
+    flood = f"head -c 30000000 /dev/zero | tr '\\0' x; find {tmp_path} -name driver.log -size +1M >{sizes}; echo; echo the end; exit 3"
+    result = run("--wait", "3600", "--", "sh", "-c", flood)
+    assert result.exit_code == 2
+    assert result.output.endswith("x…\n  the end\n")
+    assert len(result.output) < 2_000
+    assert sizes.read_text() == ""
+
+
 # Runs the driver outside of the process group of its command, as containers do.
 APART = """
 setsid python {program} &

@@ -8,7 +8,7 @@ import pytest
 
 from dralloc.driver_kit.answer_rules import check_devices, check_info
 from dralloc.driver_kit.caller import AnsweredClaim, AnsweredDevice, PluginInfo
-from dralloc.driver_kit.check_runner import FINDINGS_MAX, first_findings
+from dralloc.driver_kit.check_runner import FINDINGS_MAX, TEXT_LENGTH_MAX, first_findings
 from dralloc.driver_kit.findings import Finding, Remark, Violation
 from dralloc.testing.builders import DRIVER, allocation, claim, held, request
 
@@ -80,6 +80,15 @@ def test_a_driver_that_breaks_a_rule_for_each_of_many_devices_is_told_so_in_few_
 ) -> None:
     first = first_findings(found)
     assert (len(first) <= FINDINGS_MAX + 1, first[-1]) == (True, last)
+
+
+def test_of_a_finding_about_a_long_name_both_ends_are_told() -> None:
+    (found,) = first_findings([Violation(f"device {'x' * 3_000_000} is not allocated", "do this")])
+    assert isinstance(found, Violation)
+    assert len(found.text) <= TEXT_LENGTH_MAX
+    assert found.text.startswith("device xxx")
+    assert found.text.endswith("x is not allocated")
+    assert found.first == "do this"
 
 
 def test_no_finding_is_no_finding() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dralloc.driver_kit.caller import SILENT_TIMEOUT_S, UNANSWERED_MAX, ClaimName, Responsiveness, RpcFailed, calling
-from dralloc.rpc.plugin_services import PluginService
+from dralloc.rpc.plugin_services import REGISTRATION, PluginService
 from tests.support.node_cluster import short_directory
 from tests.support.scripted_driver import ScriptedDriver
 
@@ -59,6 +59,24 @@ def test_unanswered_calls_are_counted_over_connections() -> None:
             async with calling(driver.socket, responsiveness=responsiveness) as caller:
                 await caller.unprepare([ClaimName("default", "c", "u")])
             assert not responsiveness.is_silent
+
+    with short_directory() as directory:
+        asyncio.run(run(directory))
+
+
+def test_the_answer_to_get_info_has_a_limit() -> None:
+    """It is printed, and used in objects of the API."""
+
+    async def long_info() -> Any:
+        return REGISTRATION.messages.PluginInfo(name="gpu.example.com" * 100_000)
+
+    async def run(directory: Path) -> None:
+        async with (
+            ScriptedDriver(directory, on_get_info=long_info) as driver,
+            calling(driver.registration_socket) as caller,
+        ):
+            with pytest.raises(RpcFailed, match=r"GetInfo answered 1,500,\d{3} bytes, and may answer at most 4,096"):
+                await caller.get_info()
 
     with short_directory() as directory:
         asyncio.run(run(directory))

@@ -274,14 +274,21 @@ def registering(**driver: Any) -> list[tuple[bool, str]]:
     return asyncio.run(run())
 
 
+async def long_info() -> Any:
+    return REGISTRATION.messages.PluginInfo(
+        type="DRAPlugin", name="gpu.example.com", endpoint="/x" * 750_000, supported_versions=["v1.DRAPlugin"]
+    )
+
+
 @pytest.mark.parametrize(
     ("driver", "text"),
     [
         ({"type": "CSIPlugin"}, "plugin type 'CSIPlugin' is not supported"),
         ({"services": ()}, "advertises no supported service"),
         ({"name": "Not_A_Name"}, "is not a valid driver name"),
+        ({"on_get_info": long_info}, "GetInfo answered 1,500,046 bytes, and may answer at most 4,096"),
     ],
-    ids=["another type", "no service", "no name"],
+    ids=["another type", "no service", "no name", "a long answer"],
 )
 def test_a_plugin_that_cannot_be_registered_is_told_why(driver: dict[str, Any], text: str) -> None:
     registered, error = registering(**driver)[0]

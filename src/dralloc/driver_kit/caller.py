@@ -18,6 +18,7 @@ from dralloc.kubelet.plugin_limits import (
     GET_INFO_TIMEOUT_S,
     MESSAGE_BYTES_MAX,
     NOTIFY_TIMEOUT_S,
+    find_info_fault,
     shortened,
 )
 from dralloc.kubelet.plugin_sockets import why_silent
@@ -109,6 +110,8 @@ class Caller:
 
     async def get_info(self) -> PluginInfo:
         info = await self._call(REGISTRATION, GET_INFO, REGISTRATION.messages.InfoRequest(), GET_INFO_TIMEOUT_S)
+        if fault := find_info_fault(info.ByteSize()):
+            raise RpcFailed("RESOURCE_EXHAUSTED", fault)
         return PluginInfo(info.type, info.name, info.endpoint, tuple(info.supported_versions))
 
     async def notify(self, *, registered: bool = True, error: str = "") -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from dralloc.client.transport import TransportError
@@ -19,6 +20,8 @@ from dralloc.primitives.errors import ApiError
 END_S: Final = 0.5
 # Of one check: a driver that answers with thousands of devices breaks the same rule for each.
 FINDINGS_MAX: Final = 20
+# Characters of a finding: it quotes what the driver has answered.
+TEXT_LENGTH_MAX: Final = 1024
 
 
 async def run_checks(subject: DriverUnderTest, checks: Sequence[Check]) -> AsyncIterator[CheckResult]:
@@ -100,9 +103,15 @@ async def _clean_up(subject: DriverUnderTest) -> tuple[Finding, ...]:
 
 
 def first_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """The first findings of a check, and how many there are besides."""
+    """The first findings of a check, not too long, and how many there are besides."""
+    first = tuple(replace(each, text=_in_short(each.text)) for each in findings[:FINDINGS_MAX])
     left = findings[FINDINGS_MAX:]
     if not left:
-        return tuple(findings)
+        return first
     kind = Violation if any(isinstance(each, Violation) for each in left) else Remark
-    return (*findings[:FINDINGS_MAX], kind(f"… and {len(left)} more"))
+    return (*first, kind(f"… and {len(left)} more"))
+
+
+def _in_short(text: str) -> str:
+    half = TEXT_LENGTH_MAX // 2
+    return text if len(text) <= TEXT_LENGTH_MAX else f"{text[: half - 1]}…{text[-half:]}"

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from dralloc.driver_kit.findings import NotTested
+from dralloc.kubelet.plugin_limits import shortened
 
 STOP_S: Final = 10.0
 COMMAND_S: Final = 120.0
@@ -30,8 +31,8 @@ class DriverProcess:
 
     command: Sequence[str]
     environment: Mapping[str, str]
-    # Where the output of the command goes; None for the terminal.
-    output: IO[bytes] | None = None
+    # Keep the end of the output of the command, instead of showing it on the terminal.
+    is_quiet: bool = False
     # A command that ends what the command has started outside of its process group, such as a container.
     kill_command: str | None = None
     _process: asyncio.subprocess.Process | None = None
@@ -39,7 +40,7 @@ class DriverProcess:
     _last: bytes = b""
 
     async def start(self) -> None:
-        written = None if self.output is None else self._open_pipe()
+        written = self._open_pipe() if self.is_quiet else None
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *self.command,
@@ -57,6 +58,10 @@ class DriverProcess:
             if written is not None:
                 os.close(written)
 
+    def last_lines(self, count: int) -> tuple[str, ...]:
+        """The last lines of the output, shortened."""
+        return tuple(map(shortened, self._last.decode(errors="replace").splitlines()[-count:]))
+
     def _open_pipe(self) -> int:
         """The end of a new pipe for the command: a limit on the size of files must not concern its output."""
         self._pipe, written = os.pipe()
@@ -65,13 +70,10 @@ class DriverProcess:
 
     def _copy_output(self) -> None:
         assert self._pipe is not None, "the pipe is open"
-        assert self.output is not None, "the pipe is for it"
         piece = os.read(self._pipe, CHUNK_BYTES)
         if not piece:
             self._close_pipe()
         self._last = (self._last + piece)[-CHUNK_BYTES:]
-        self.output.write(piece)
-        self.output.flush()
 
     def _close_pipe(self) -> None:
         pipe, self._pipe = self._pipe, None

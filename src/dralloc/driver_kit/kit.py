@@ -223,21 +223,19 @@ async def _process(settings: KitSettings, directory: Path, kubeconfig: Path | No
     for name in ("registry", "plugins", "cdi"):
         (directory / name).mkdir()
         places[name] = directory / name
-    log = directory / "driver.log"
-    with log.open("wb") as output:
-        process = DriverProcess(
-            filled_in(settings.command, places),
-            _environment(places),
-            None if settings.show_output else output,
-            settings.kill_command,
-        )
-        await process.start()
-        try:
-            yield process
-        except DriverNotFound as error:
-            raise DriverNotFound(f"{error}{_last_lines(log)}") from None
-        finally:
-            await process.stop()
+    process = DriverProcess(
+        filled_in(settings.command, places),
+        _environment(places),
+        is_quiet=not settings.show_output,
+        kill_command=settings.kill_command,
+    )
+    await process.start()
+    try:
+        yield process
+    except DriverNotFound as error:
+        raise DriverNotFound(f"{error}{_quoted(process.last_lines(LAST_LINES))}") from None
+    finally:
+        await process.stop()
 
 
 def _environment(places: Mapping[str, Path | str]) -> dict[str, str]:
@@ -250,8 +248,7 @@ def _environment(places: Mapping[str, Path | str]) -> dict[str, str]:
     }
 
 
-def _last_lines(log: Path) -> str:
-    lines = log.read_text(errors="replace").splitlines()[-LAST_LINES:]
+def _quoted(lines: Sequence[str]) -> str:
     return "\noutput of the driver:\n" + "\n".join(f"  {line}" for line in lines) if lines else ""
 
 

@@ -18,10 +18,19 @@ ERROR_LENGTH_MAX: Final = 1024
 # Characters of a pool's and of a device's name.
 POOL_NAME_LENGTH_MAX: Final = 253
 DEVICE_NAME_LENGTH_MAX: Final = 63
+# The answer to GetInfo: a name, a path and some versions.
+INFO_BYTES_MAX: Final = 4096
 # One message of a plugin, which is the limit of gRPC in Go.
 MESSAGE_BYTES_MAX: Final = 4 << 20
 # What a plugin answers for one claim, which has at most 32 devices: the status of each container that uses the claim lists what is answered.
 CLAIM_ANSWER_BYTES_MAX: Final = 64 << 10
+
+
+def find_info_fault(size: int) -> str:
+    """What is wrong with an answer to GetInfo of this size; empty if nothing is."""
+    return (
+        f"GetInfo answered {size:,} bytes, and may answer at most {INFO_BYTES_MAX:,}" if size > INFO_BYTES_MAX else ""
+    )
 
 
 def shortened(text: str) -> str:

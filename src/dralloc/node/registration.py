@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from dralloc.kubelet.plugin_limits import shortened
+from dralloc.kubelet.plugin_limits import find_info_fault, shortened
 from dralloc.kubelet.plugin_sockets import SocketIdentity, find_sockets, why_silent
 from dralloc.node.drivers import (
     Connect,
@@ -206,6 +206,8 @@ def check_plugin(info: Any) -> tuple[PluginService, ...]:
     """The services of the plugin that a node can call; raises RegistrationRefused."""
     if info is None:
         raise RegistrationRefused("the answer to GetInfo cannot be decoded")
+    if fault := find_info_fault(info.ByteSize()):
+        raise RegistrationRefused(fault)
     if info.type != DRA_PLUGIN_TYPE:
         raise RegistrationRefused(f"plugin type {shortened(info.type)!r} is not supported, only {DRA_PLUGIN_TYPE}")
     if faults := dns_subdomain(info.name):
