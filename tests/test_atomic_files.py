@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from dralloc.atomic_files import remove_file, write_atomically
+from tests.support.limited_files import files_of_at_most
 
 
 def test_a_write_that_fails_leaves_the_old_content(tmp_path: Path) -> None:
@@ -21,16 +19,6 @@ def test_a_write_that_fails_leaves_the_old_content(tmp_path: Path) -> None:
         write_atomically(path, b"new")
     assert (raised.value.filename, path.read_bytes()) == (str(path), b"old")
     assert str(raised.value) == f"[Errno 21] Is a directory: '{path}'"
-
-
-@contextmanager
-def files_of_at_most(size: int) -> Iterator[None]:
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_an_error_without_room_names_the_file(tmp_path: Path) -> None:

@@ -17,24 +17,33 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o600, like: os.
     """
     # Hidden and without the suffix, so that a directory scan does not mistake it for the file itself.
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    with naming(path):
+        try:
+            unfinished.unlink(missing_ok=True)
+            descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                # Otherwise a power failure after the replacement can leave an empty file.
+                os.fsync(descriptor)
+                if like is not None:
+                    os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
+                if like is not None and os.geteuid() == 0:
+                    os.fchown(descriptor, like.st_uid, like.st_gid)
+            unfinished.replace(path)
+            sync_directory(path.parent)
+        except OSError:
+            with suppress(OSError):
+                unfinished.unlink()
+            raise
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """An OSError inside the block names the file: those of a full disk name none."""
     try:
-        unfinished.unlink(missing_ok=True)
-        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            # Otherwise a power failure after the replacement can leave an empty file.
-            os.fsync(descriptor)
-            if like is not None:
-                os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
-            if like is not None and os.geteuid() == 0:
-                os.fchown(descriptor, like.st_uid, like.st_gid)
-        unfinished.replace(path)
-        sync_directory(path.parent)
+        yield
     except OSError as error:
-        with suppress(OSError):
-            unfinished.unlink()
-        # Errors of a full disk name no file, others the unfinished one.
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 

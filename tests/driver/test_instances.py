@@ -12,6 +12,7 @@ import pytest
 
 from dralloc.driver.instances import AlreadyRunning, Instances
 from dralloc.driver.settings import BadDriverSettings, Settings, Sockets
+from tests.support.limited_files import files_of_at_most
 
 
 def test_the_newest_running_instance_is_the_newest(tmp_path: Path) -> None:
@@ -27,6 +28,15 @@ def test_the_newest_running_instance_is_the_newest(tmp_path: Path) -> None:
     assert first.is_newest()
     first.leave()
     assert list(tmp_path.glob("*.instance")) == []
+
+
+def test_a_full_disk_is_told_with_the_file(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="too large") as raised, files_of_at_most(10):
+        Instances(tmp_path).enter(("a",))
+    assert raised.value.filename == str(tmp_path / "00000001.instance")
+    following = Instances(tmp_path)
+    following.enter(("a",))
+    assert following.is_newest()
 
 
 def test_two_instances_cannot_share_a_socket(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from tests.driver.memory_driver import (
     shared_claim,
     whole_claim,
 )
+from tests.support.limited_files import files_of_at_most
 
 # --- Preparing and unpreparing ------------------------------------------------------------------------------------
 
@@ -196,6 +197,20 @@ def test_an_invalid_answer_of_a_driver_fails_only_its_claim(
         assert (await bench.caller.unprepare([bad]))[bad.uid].error == ""
 
     on_bench(directory, scenario, Confused())
+
+
+def test_a_full_disk_is_no_fault_of_the_driver(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(bench: DriverBench, driver: MemoryDriver) -> None:
+        name = bench.name_of(await shared_claim(bench, "c"))
+        with files_of_at_most(10):
+            error = (await bench.caller.prepare([name]))[name.uid].error
+        assert error.startswith(f"cannot write {directory}")
+        assert error.endswith(f"{name.uid}.json: File too large")
+        assert driver.log == []
+        assert [record.exc_info for record in caplog.records if record.levelname in ("WARNING", "ERROR")] == [None]
+        assert (await bench.caller.prepare([name]))[name.uid].error == ""
+
+    on_bench(directory, scenario)
 
 
 # --- One at a time ------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from typing import Final
 
 import msgspec
 
+from dralloc.atomic_files import naming
 from dralloc.primitives.decoders import UNREADABLE
 
 SERIALIZE_LOCK: Final = "serialize.lock"
@@ -69,7 +70,8 @@ class Instances:
             path = self._directory / f"{self._number:08}{FILE_SUFFIX}"
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
             fcntl.flock(self._file, fcntl.LOCK_EX)
-            os.write(self._file, msgspec.json.encode(_Instance(sockets)))
+            with naming(path), open(self._file, "wb", closefd=False) as file:
+                file.write(msgspec.json.encode(_Instance(sockets)))
 
     def leave(self) -> None:
         if self._file is not None:

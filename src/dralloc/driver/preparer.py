@@ -173,7 +173,7 @@ class Preparer:
             case prepare_plan.Repeat(record):
                 # The CDI directory may have been emptied since.
                 if not self._cdi.exists(reference.uid):
-                    await asyncio.to_thread(self._cdi.write, reference.uid, record.devices)
+                    await _change_file(self._cdi.write, reference.uid, record.devices)
                 return record.devices
             case prepare_plan.Prepare(claim, before, release):
                 if before is not None and release:
@@ -190,15 +190,15 @@ class Preparer:
         remembered = before.devices if before is not None else ()
         own = with_own_devices(claim, self._driver.name)
         begun = PreparationRecord(claim=own, boot_id=self._boot_id, devices=remembered)
-        await asyncio.to_thread(self._checkpoint.write, begun)
+        await _change_file(self._checkpoint.write, begun)
         told = replace(allocated, prepared=remembered, others=self._allocated(others))
         devices = _prepared_devices(await call(self._driver.prepare, told))
         if faults := tuple(find_prepared_faults(allocated, devices)):
             raise ClaimFailed(f"driver {self._driver.name} returned invalid devices: {'; '.join(faults)}")
-        await asyncio.to_thread(self._cdi.write, allocated.uid, devices)
+        await _change_file(self._cdi.write, allocated.uid, devices)
         done = replace(begun, is_prepared=True, devices=devices)
         try:
-            await asyncio.to_thread(self._checkpoint.write, done)
+            await _change_file(self._checkpoint.write, done)
         except TypeError as error:
             raise ClaimFailed(f"driver {self._driver.name} returned a state that is not JSON: {error}") from None
         self._on_prepared(allocated.uid)
@@ -228,8 +228,8 @@ class Preparer:
         uid = record.reference.uid
         told = replace(record.allocated(self._driver.name), others=self._allocated(others))
         await call(self._driver.unprepare, told)
-        await asyncio.to_thread(self._cdi.remove, uid)
-        await asyncio.to_thread(self._checkpoint.remove, uid)
+        await _change_file(self._cdi.remove, uid)
+        await _change_file(self._checkpoint.remove, uid)
 
     def _allocated(self, records: Sequence[PreparationRecord]) -> tuple[AllocatedClaim, ...]:
         return tuple(record.allocated(self._driver.name) for record in records)
@@ -244,6 +244,14 @@ class Preparer:
 
     def _count(self, operation: str, outcome: str) -> None:
         self._metrics.claims.add(self._driver.name, operation, outcome)
+
+
+async def _change_file(change: Callable[..., None], *arguments: object) -> None:
+    """Write or remove a file in a thread. A full disk is no fault of the driver: it is told in one line."""
+    try:
+        await asyncio.to_thread(change, *arguments)
+    except OSError as error:
+        raise ClaimFailed(f"cannot write {error.filename}: {error.strerror}") from None
 
 
 def _prepared_devices(returned: Any) -> tuple[PreparedDevice, ...]:

@@ -30,6 +30,7 @@ from dralloc.node.streaming.streaming_tls import StreamingTls
 from dralloc.primitives.errors import ApiError, BadRequest, Forbidden, NotFound, ServiceUnavailable
 from dralloc.system_clock import SystemClock
 from tests.support.client_certificates import client_certificate
+from tests.support.limited_files import files_of_at_most
 
 
 class Listener:
@@ -74,6 +75,12 @@ async def scene(directory: Path, *command: str) -> AsyncIterator[Scene]:
             yield Scene(files, NodeAddress("here", "127.0.0.1", port, identity.fingerprint))
         finally:
             await runtime.close(keep=False)
+
+
+def test_a_full_disk_is_told_with_the_file(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="large") as raised, files_of_at_most(10):
+        make_identity(tmp_path, "here", "127.0.0.1")
+    assert raised.value.filename == str(tmp_path / "kubelet.key")
 
 
 def test_an_api_server_reads_logs(tmp_path: Path) -> None:

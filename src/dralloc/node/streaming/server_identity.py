@@ -10,6 +10,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
+from dralloc.atomic_files import naming
+
 _CERTIFICATE_LIFETIME: Final = timedelta(days=3650)
 
 
@@ -49,11 +51,13 @@ def make_identity(directory: Path, name: str, host: str) -> ServerIdentity:
     )
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     files = ServerIdentity(directory / "kubelet.crt", directory / "kubelet.key", "")
-    files.key.touch(mode=0o600)
-    files.key.chmod(0o600)
-    files.key.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    files.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    # In place, because a full disk has no room for a second file.
+    with naming(files.key):
+        files.key.touch(mode=0o600)
+        files.key.chmod(0o600)
+        files.key.write_bytes(pem)
+    with naming(files.certificate):
+        files.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     fingerprint = hashlib.sha256(certificate.public_bytes(serialization.Encoding.DER)).hexdigest()
     return ServerIdentity(files.certificate, files.key, fingerprint)
