@@ -12,7 +12,8 @@ import pytest
 from dralloc.api.codec import decode, encode
 from dralloc.node.claim_records import ClaimRecord, DriverPart, ReportedDevice
 from dralloc.node.container_devices import cdi_ids, devices_status
-from dralloc.node.health import DEVICES_MAX, NOT_KNOWN, HealthReport, HealthTable, read_reports
+from dralloc.node.drivers import DriverInstance, open_channel
+from dralloc.node.health import DEVICES_MAX, NOT_KNOWN, HealthReport, HealthTable, HealthWatch, read_reports
 from dralloc.node.pod_view import NodePod, ResourceHealth, ResourceStatus
 from dralloc.rpc.plugin_services import HEALTH_V1, HEALTH_V1ALPHA1, PluginService
 from tests.support.node_cluster import QUICK, NodeCluster, node_cluster, short_directory
@@ -229,3 +230,36 @@ def test_health_comes_from_the_next_instance_when_the_former_one_goes_on_to_repo
 
     with short_directory() as directory:
         asyncio.run(scenario(directory))
+
+
+@pytest.mark.slow
+def test_a_driver_that_reports_without_a_pause_causes_few_writes() -> None:
+    """The table of a driver with many devices and long messages has 98 MB."""
+    reports = 40
+
+    async def scenario(directory: Path) -> set[int]:
+        path = directory / "health"
+        written: list[int] = []
+        seen = asyncio.Event()
+
+        def changed(_: str) -> None:
+            written.append(path.stat().st_mtime_ns if path.exists() else 0)
+            if len(written) == reports:
+                seen.set()
+
+        async with ScriptedDriver(directory, health=(HEALTH_V1,)) as driver:
+            channel = open_channel(str(driver.socket))
+            instance = DriverInstance(driver.name, str(driver.socket), (), HEALTH_V1, channel)
+            watch = HealthWatch(QUICK, lambda _: instance, changed, path)
+            for number in range(reports):
+                await driver.reports.put(message(HEALTH_V1, 1 + number % 2))
+            running = asyncio.create_task(watch.run())
+            watch.follow(driver.name)
+            await seen.wait()
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            await channel.close()
+        return set(written)
+
+    with short_directory() as directory:
+        assert len(asyncio.run(scenario(directory))) < reports / 4

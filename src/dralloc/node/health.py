@@ -34,6 +34,8 @@ _NAMES: Final = {0: UNKNOWN, 1: HEALTHY, 2: UNHEALTHY}
 
 DEVICES_MAX: Final = 16384
 MESSAGE_PAUSE_S: Final = 0.02
+# Between two writes of the file, which is large if a driver has many devices with long messages.
+WRITE_PAUSE_S: Final = 1.0
 
 
 class HealthReport(msgspec.Struct, frozen=True):
@@ -175,7 +177,8 @@ class HealthWatch:
                     for driver in self.table.expire(_now()):
                         self.on_change(driver)
                 self._changed.clear()
-                self._store()
+                await self._store()
+                await asyncio.sleep(WRITE_PAUSE_S)
         finally:
             for task in self._streams.values():
                 task.cancel()
@@ -216,11 +219,11 @@ class HealthWatch:
             self.on_change(driver)
             self._changed.set()
 
-    def _store(self) -> None:
+    async def _store(self) -> None:
         if self.path is None:
             return
         try:
-            write_atomically(self.path, self.table.encode(_now()))
+            await asyncio.to_thread(write_atomically, self.path, self.table.encode(_now()))
         except OSError as error:
             _logger.warning("cannot write %s: %s", self.path, error)
 
