@@ -179,7 +179,7 @@ class _Certificate:
 
 @contextmanager
 def _changing(directory: Path, now: datetime) -> Iterator[None]:
-    """The files may be changed inside the block: nobody else does, and certificates can have this time."""
+    """The files may be changed inside the block: by one process at a time, and at a time that certificates can have."""
     if now < EARLIEST:
         raise UnusableCertificates(
             f"certificates begin in {EARLIEST.year} or later, and the clock of this machine says {now:%Y-%m-%d}: set it"
