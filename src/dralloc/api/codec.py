@@ -151,9 +151,9 @@ _ITEMS: Final = msgspec.json.Decoder(list[Raw])
 
 def _decode_without_nulls(body: bytes, wire_type: type[T], error: Exception) -> T:
     """Returns the object if nulls were the only reason that it did not decode."""
+    if b"null" not in body:
+        raise DecodeError(_explain(body, wire_type, error)) from None
     try:
-        if b"null" not in body:
-            raise error
         decoded: T = _decoder(wire_type).decode(_without_nulls(body, _type_info(wire_type)))
     except UNREADABLE as fault:
         raise DecodeError(_explain(body, wire_type, fault)) from None

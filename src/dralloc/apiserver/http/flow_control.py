@@ -211,6 +211,8 @@ class _Metered(Awaitable[T]):
                     failure = error
         finally:
             control.charge(flow, owed_s)
+            # The traceback of an error has this frame. Together they would keep the megabytes of a request until garbage is collected.
+            awaited = sent = failure = None
 
 
 # --- all requests -------------------------------------------------------------------------------------------
