@@ -21,6 +21,15 @@ def test_a_write_that_fails_leaves_the_old_content(tmp_path: Path) -> None:
     assert str(raised.value) == f"[Errno 21] Is a directory: '{path}'"
 
 
+def test_a_pipe_is_not_replaced(tmp_path: Path) -> None:
+    """Nor a device: `/dev/stdout` would be gone for the whole machine."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="Not a regular file"):
+        write_atomically(path, b"new")
+    assert (path.is_fifo(), list(tmp_path.iterdir())) == (True, [path])
+
+
 def test_an_error_without_room_names_the_file(tmp_path: Path) -> None:
     path = tmp_path / "state"
     write_atomically(path, b"old")

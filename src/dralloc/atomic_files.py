@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
@@ -18,6 +19,7 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o600, like: os.
     # Hidden and without the suffix, so that a directory scan does not mistake it for the file itself.
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     with naming(path):
+        refuse_devices(path)
         try:
             unfinished.unlink(missing_ok=True)
             descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
@@ -45,6 +47,12 @@ def naming(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def refuse_devices(path: Path) -> None:
+    """Raises OSError if the path is a device, a pipe or a socket: a file that took its place would be no help, and harm other programs."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise OSError(errno.EINVAL, "Not a regular file", str(path))
 
 
 def remove_file(path: Path) -> None:

@@ -56,6 +56,19 @@ def test_places_that_are_none(backup: Path, tmp_path: Path) -> None:
     written = run("backup", "--data-dir", backup.parent, tmp_path)
     assert (written.exit_code, f"cannot write {tmp_path}: Is a directory" in written.stderr) == (2, True)
     assert not list(tmp_path.iterdir())
+    os.mkfifo(tmp_path / "pipe")
+    written = run("backup", "--data-dir", backup.parent, tmp_path / "pipe")
+    assert (written.exit_code, f"cannot write {tmp_path / 'pipe'}: Not a regular file" in written.stderr) == (2, True)
+    assert [(each.name, each.is_fifo()) for each in tmp_path.iterdir()] == [("pipe", True)]
+
+
+def test_a_symbolic_link_names_the_new_backup(backup: Path, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    latest, file = tmp_path / "latest", tmp_path / "disk" / "b"
+    latest.symlink_to(file)
+    assert run("backup", "--data-dir", backup.parent, latest).exit_code == 0
+    assert (latest.is_symlink(), file.read_bytes() == backup.read_bytes()) == (True, True)
+    assert list(file.parent.iterdir()) == [file]
 
 
 @pytest.mark.parametrize(("number", "code"), ENDINGS, ids=["SIGTERM", "SIGINT"])

@@ -94,10 +94,14 @@ async def _write(file: Path, pieces: AsyncIterator[bytes]) -> Header:
     """Writes a file that is complete or not there; raises BadBackup and OSError."""
     import os
 
+    from dralloc.atomic_files import refuse_devices, sync_directory
     from dralloc.client.transport import split_lines
     from dralloc.store.backup import BackupReader
 
     reader = BackupReader()
+    refuse_devices(file)
+    # A symbolic link stays, and names the new file.
+    file = file.resolve()
     unfinished = file.with_name(f".{file.name}.{os.getpid()}")
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
@@ -110,6 +114,8 @@ async def _write(file: Path, pieces: AsyncIterator[bytes]) -> Header:
             writing.flush()
             os.fsync(writing.fileno())
         unfinished.replace(file)
+        # Otherwise a power failure can take the name away.
+        sync_directory(file.parent)
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
