@@ -56,6 +56,8 @@ def device_class(expression: str) -> bytes:
     return json.dumps({"metadata": {"generateName": "c-"}, "spec": {"selectors": selectors}}).encode()
 
 
+# `''.matches('\\pL{99}')`
+ESCAPED = rb"''.\u006datches('\\\\pL{99}')"
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -78,6 +80,16 @@ REQUESTS = [
         id="long expression",
     ),
     pytest.param(ClientRequest(method="POST", path=CLASSES, body=device_class("true")), False, id="short expression"),
+    pytest.param(
+        ClientRequest(method="POST", path=CLASSES, body=device_class(r"''.matches('\\pL{99}')")),
+        True,
+        id="short expression with a regular expression",
+    ),
+    pytest.param(
+        ClientRequest(method="POST", path=CLASSES, body=device_class("MATCHES").replace(b"MATCHES", ESCAPED)),
+        True,
+        id="short expression with escaped letters",
+    ),
     pytest.param(
         ClientRequest(method="PATCH", path=f"{CLAIMS}/c", headers=JSON_PATCH, body=json.dumps(DOUBLING).encode()),
         True,

@@ -23,6 +23,7 @@ from dralloc.apiserver.objects.request_bodies import (
     member,
     read_json,
     work_of_yaml,
+    work_on,
     yaml_to_json,
 )
 from dralloc.apiserver.objects.write_target import WriteTarget
@@ -45,7 +46,7 @@ async def patch_object(writer: Writer, target: WriteTarget, request: HttpRequest
         # YAML takes twenty times as long as JSON, and merging by owners four times as long as a plain write.
         body = await compute(work_of_yaml(request.body), yaml_to_json, request.body)
         applied = await compute(len(body), read_json, body)
-        return await _apply(writer, target, applied, options, 4 * len(body))
+        return await _apply(writer, target, applied, options, 4 * work_on(body, target.kind))
     patch = await read_patch(request, target.kind)
 
     def make(record: Record) -> SentObject:
@@ -66,8 +67,8 @@ async def read_patch(request: HttpRequest, kind: Kind) -> DocumentPatch:
     """The request's patch, which is not an apply, of a document of the kind."""
     if request.media_type not in PATCHES or request.media_type == APPLY_PATCH:
         raise unreadable_body(PATCHES)
-    size = len(request.body)
-    patch = await compute(size, read_json, request.body)
+    patch = await compute(len(request.body), read_json, request.body)
+    size = work_on(request.body, kind)
     if request.media_type == JSON_PATCH:
         return DocumentPatch(lambda live: apply_json_patch(live, patch), size + copied_bytes_max(patch))
     if request.media_type == MERGE_PATCH:

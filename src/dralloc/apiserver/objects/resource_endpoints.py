@@ -60,6 +60,7 @@ from dralloc.apiserver.objects.request_bodies import (
     read_document,
     read_sent,
     read_unstored,
+    work_on,
 )
 from dralloc.apiserver.objects.service_account_tokens import ServiceAccountTokens
 from dralloc.apiserver.objects.stored_form import from_stored, read_metadata
@@ -209,7 +210,7 @@ class ResourceEndpoints:
         if creates and await self._store.get(target.key) is None:
             with suppress(AlreadyExists):
                 return await _written(request, resource, await self._writer.create(target, sent))
-        change = ObjectChange(make=replacement(request, resource, sent), size=len(sent.body))
+        change = ObjectChange(make=replacement(request, resource, sent), size=work_on(sent.body, resource.kind))
         return await _written(request, resource, await self._writer.change(target, change))
 
     async def _patch(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:

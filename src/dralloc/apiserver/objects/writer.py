@@ -33,7 +33,7 @@ from dralloc.apiserver.objects.namespaces import Namespaces, labels_of
 from dralloc.apiserver.objects.object_admission import AdmittedObject, ObjectAdmission, ObjectChange
 from dralloc.apiserver.objects.pod_priorities import PodPriorities
 from dralloc.apiserver.objects.quota_guard import QuotaGuard
-from dralloc.apiserver.objects.request_bodies import SentObject
+from dralloc.apiserver.objects.request_bodies import KINDS_WITH_EXPRESSIONS, SentObject, work_on
 from dralloc.apiserver.objects.stored_form import (
     document_to_stored,
     from_stored,
@@ -49,7 +49,6 @@ NAME_ATTEMPTS_MAX: Final = 8
 ATTEMPTS_MAX: Final = 20
 # To compile an expression takes so many times as long as to read it.
 EXPRESSION_WORK: Final = 8
-_KINDS_WITH_EXPRESSIONS: Final = frozenset({"DeviceClass", "ResourceClaim", "ResourceClaimTemplate"})
 
 
 class Written(Struct, frozen=True, gc=False):
@@ -105,7 +104,7 @@ class Writer:
         kind, generates_name = target.kind, not sent.object.metadata.name and bool(sent.object.metadata.generate_name)
         names_taken = 0
         for _ in range(ATTEMPTS_MAX):
-            work = _work_on(target, len(sent.body))
+            work = _work_on(target, work_on(sent.body, kind))
             labels = labels_of(namespace)
             made = await compute(work, self.admission.new, target, sent, labels, settles_owners=settles_owners)
             new, stored, name = made.object, made.stored, made.object.metadata.name
@@ -288,5 +287,5 @@ def _with_revision(obj: ApiObject, revision: int) -> ApiObject:
 
 def _work_on(target: WriteTarget, size: int) -> int:
     """The work that a write makes of so many bytes, in bytes of an object without expressions (see `compute`)."""
-    has_expressions = not target.subresource and target.kind.kind in _KINDS_WITH_EXPRESSIONS
+    has_expressions = not target.subresource and target.kind.kind in KINDS_WITH_EXPRESSIONS
     return EXPRESSION_WORK * size if has_expressions else size
