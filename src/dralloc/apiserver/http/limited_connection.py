@@ -20,6 +20,7 @@ from dralloc.apiserver.http.connection_gate import ConnectionGate
 from dralloc.apiserver.http.exchange import Exchange
 from dralloc.apiserver.http.listener_limits import WAITING_BYTES_MAX, ListenerLimits
 from dralloc.apiserver.http.messages import TEXT, HttpResponse
+from dralloc.apiserver.http.reading_turns import ReadingTurns
 from dralloc.apiserver.http.refusals import TOO_MANY, HttpRefusal, NotARequest
 from dralloc.apiserver.http.request_parser import RequestHead, RequestParser
 from dralloc.apiserver.http.stalled_readers import StalledReaders
@@ -60,6 +61,7 @@ class ConnectionHost:
     gate: ConnectionGate
     stalled: StalledReaders
     limits: ListenerLimits
+    turns: ReadingTurns = field(default_factory=ReadingTurns)
     open: set[LimitedConnection] = field(default_factory=set)
     # Requests that are answered; they may outlive their connection.
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -104,7 +106,7 @@ class LimitedConnection(asyncio.Protocol):
         self._keep_alive: asyncio.TimerHandle | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
-        self._reading_paused = False
+        self._reading_paused = self._waits_for_turn = False
         self._writable: asyncio.Future[None] | None = None
         self._user: User | None = None
         # A connection may last longer than the certificate that opened it.
@@ -150,12 +152,26 @@ class LimitedConnection(asyncio.Protocol):
     def pause_reading(self) -> None:
         if not self._reading_paused and not self._transport.is_closing():
             self._reading_paused = True
-            self._transport.pause_reading()
+            if not self._waits_for_turn:
+                self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         if self._reading_paused and not self._transport.is_closing():
             self._reading_paused = False
-            self._transport.resume_reading()
+            if not self._waits_for_turn:
+                self._transport.resume_reading()
+
+    def wait_for_turn(self) -> None:
+        if not self._waits_for_turn and not self._transport.is_closing():
+            self._waits_for_turn = True
+            if not self._reading_paused:
+                self._transport.pause_reading()
+
+    def take_turn(self) -> None:
+        if self._waits_for_turn and not self._transport.is_closing():
+            self._waits_for_turn = False
+            if not self._reading_paused:
+                self._transport.resume_reading()
 
     def listen(self, *, on_writable: Callable[[], None] | None, on_gone: Callable[[], None] | None) -> None:
         self._on_writable, self._on_gone = on_writable, on_gone
@@ -170,6 +186,7 @@ class LimitedConnection(asyncio.Protocol):
         protocol = _UpgradedConnection(reader, self)
         self._transport.set_protocol(protocol)
         protocol.connection_made(self._transport)
+        self.take_turn()
         self.resume_reading()
         return reader, asyncio.StreamWriter(self._transport, protocol, reader, self._loop)
 
@@ -225,11 +242,13 @@ class LimitedConnection(asyncio.Protocol):
         if self._refusal is not None or self._transport.is_closing():
             self._dropped += len(data)
             return
+        started = time.perf_counter()
         try:
             self._parser.feed(data)
         except NotARequest as error:
             self._refuse(error.refusal)
             return
+        self._host.turns.charge(self, time.perf_counter() - started)
         self._answer_next()
         if self._parser.in_head and self._deadline is None and not self._transport.is_closing():
             self._expect_head()
@@ -346,7 +365,7 @@ class LimitedConnection(asyncio.Protocol):
         self._deadline = self._loop.call_later(self._host.limits.head_time_max_s, self._end_head)
 
     def _end_head(self) -> None:
-        if self._reading_paused:
+        if self._reading_paused or self._waits_for_turn:
             # It is not the client that is slow.
             self._expect_head()
         else:
