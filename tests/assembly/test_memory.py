@@ -57,7 +57,7 @@ BOUNDED: Final = frozenset(
 # One container of each component, so that the test does not pass because it has not looked.
 LOOKED_AT: Final = frozenset(
     {
-        "ClaimUseGuard._users",
+        "ClaimUsers.users",
         "GarbageCollector._due",
         "JobController._trackers",
         "Preemptor._stored",

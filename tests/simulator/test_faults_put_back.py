@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -108,7 +109,7 @@ def test_holds_that_end_with_an_unknown_outcome(monkeypatch: pytest.MonkeyPatch)
     def release(self: write_guards.Holds, *_: object) -> None:
         self.release()
 
-    async def ready(self: write_guards.GuardedView[object]) -> None:
+    async def ready(self: write_guards.GuardedView[Any, Any]) -> None:
         await StoreView.ready(self._view, 1)
 
     swap = etcd.EtcdStore._swap

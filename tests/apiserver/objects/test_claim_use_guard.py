@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from dralloc.apiserver.objects.claim_use_guard import BoundPod, ClaimUseGuard, PodUse
+from dralloc.apiserver.objects.claim_use_guard import BoundPod, ClaimUsers, PodUse
 from dralloc.primitives.features import FeatureGates
 from dralloc.simulator.simulated_disk import DATABASE, SimulatedDisk
 from dralloc.simulator.virtual_time import run_virtual
-from dralloc.store.memory import MemoryStore
 from dralloc.store.sqlite import SqliteStore
 from tests.support.api_server import api_server
 from tests.support.etcd_apis import etcd_apis
@@ -434,7 +433,7 @@ def test_the_cost_of_a_binding_is_linear_in_the_claims_of_the_pod() -> None:
 
     count = 100
     use = PodUse(BoundPod("uid", "p", "n", ""), tuple((CountedKey(f"/claims/{each}"), False) for each in range(count)))
-    guard = ClaimUseGuard(MemoryStore())
-    guard.add(use, 1)
-    guard.add(use, -1)
+    users = ClaimUsers()
+    users.hold("/pods/p", use)
+    users.settle("/pods/p", use, None)
     assert CountedKey.hashes <= 5 * count

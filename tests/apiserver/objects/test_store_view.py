@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from itertools import islice
 from random import Random
 from typing import Any, cast
 
@@ -25,11 +26,14 @@ from dralloc.simulator.virtual_time import run_virtual
 from dralloc.store.errors import StoreUnavailable
 from dralloc.store.etcd import EtcdStore
 from dralloc.store.etcd_api import EtcdAddress, EtcdApi
-from dralloc.store.interface import Page
+from dralloc.store.interface import HistoryLimits, Page, Store
 from dralloc.store.memory import MemoryStore
 from dralloc.store.records import Record, StoreEvent
+from tests.support.loop_steps import longest_step
 
 PREFIX = "/registry/things/"
+# More changes than a store keeps that is to keep a few.
+HISTORY_MAX = 600
 
 
 class Keys:
@@ -38,9 +42,6 @@ class Keys:
     def __init__(self) -> None:
         self.known: list[str] = []
         self.ahead: list[str] = []
-
-    def reset(self, records: Iterable[Record], revision: int) -> None:
-        self.known = [record.key for record in records]
 
     def learn(self, record: Record) -> None:
         self.known.append(record.key)
@@ -51,6 +52,9 @@ class Keys:
     def read_ahead(self, record: Record) -> None:
         assert threading.current_thread() is not threading.main_thread()
         self.ahead.append(record.key)
+
+    def replace(self, earlier: Keys, revision: int, *, is_restored: bool) -> None:
+        pass
 
 
 class Connection:
@@ -63,67 +67,107 @@ def test_a_view_goes_on_without_the_client_whose_request_started_it() -> None:
             # More than are read at once, so that other tasks run in between.
             for number in range(RECORDS_PER_READ + 1):
                 await store.create(f"{PREFIX}{number}", b"{}")
-            connection, keys = Connection(), Keys()
+            connection = Connection()
             begin(FlowControl().flow_of(ADMINISTRATOR, PriorityLevel.SYSTEM, None, connection=connection))
-            view = StoreView(store, PREFIX, keys)
+            view = StoreView(store, (PREFIX,), Keys)
+            view.start()
             connection.is_gone = True
             await view.ready()
             await store.create(f"{PREFIX}later", b"{}")
             await view.ready()
-            assert len(keys.known) == RECORDS_PER_READ + 2
-            assert not keys.ahead
+            assert len(view.index.known) == RECORDS_PER_READ + 2
+            assert not view.index.ahead
             await view.stop()
 
     asyncio.run(main())
 
 
 class SlowKeys(Keys):
-    """Takes a millisecond of the processor for each record that it starts with."""
-
-    def reset(self, records: Iterable[Record], revision: int) -> None:
-        super().reset((), revision)
-        for record in records:
-            self.learn(record)
+    """Takes half a millisecond of the processor for each record that it starts with, and for each change."""
 
     def learn(self, record: Record) -> None:
-        end = time.thread_time() + 0.001
+        self._work()
+        super().learn(record)
+
+    def apply(self, event: StoreEvent) -> None:
+        self._work()
+        super().apply(event)
+
+    def _work(self) -> None:
+        end = time.thread_time() + 0.0005
         while time.thread_time() < end:
             pass
-        super().learn(record)
+
+
+@asynccontextmanager
+async def following(store: Store, make: Callable[[], Keys]) -> AsyncIterator[StoreView[Keys]]:
+    """A view of a server with clients."""
+    control = FlowControl()
+    view = StoreView(store, (PREFIX,), make)
+    with control.starting_server():
+        view.start()
+    yield view
+    await view.stop()
+    control.close()
+
+
+async def until_ready(view: StoreView[Keys]) -> AsyncIterator[Keys]:
+    """The index that is shown in each step of the loop until it is up to date."""
+    ready = asyncio.create_task(view.ready())
+    while not ready.done():
+        await asyncio.sleep(0)
+        yield view.index
 
 
 def test_the_first_records_are_learned_in_pieces() -> None:
     async def main() -> None:
-        control, keys = FlowControl(), SlowKeys()
-        async with MemoryStore() as store:
-            written = [f"{PREFIX}{number:03}" for number in range(100)]
+        async with MemoryStore() as store, following(store, SlowKeys) as view:
+            written = [f"{PREFIX}{number:03}" for number in range(200)]
             for key in written:
-                await store.create(key, bytes(SIZE_INLINE_MAX + 1 if key.endswith("50") else 10))
-            with control.starting_server():
-                view = StoreView(store, PREFIX, keys)
-            ready = asyncio.create_task(view.ready())
-            steps: list[int] = []
-            while not ready.done():
-                before = len(keys.known)
-                await asyncio.sleep(0)
-                steps.append(len(keys.known) - before)
-                assert not view.revision or len(keys.known) == len(written)
-            assert keys.known == written
-            assert keys.ahead == [f"{PREFIX}050"]
-            assert max(steps) <= 10
-            await view.stop()
-        control.close()
+                await store.create(key, bytes(SIZE_INLINE_MAX + 1 if key.endswith("050") else 10))
+            with longest_step() as longest:
+                assert {tuple(index.known) async for index in until_ready(view)} == {(), tuple(written)}
+            assert view.index.ahead == [f"{PREFIX}050"]
+            assert longest.seconds < 0.05
+
+    asyncio.run(main())
+
+
+def test_a_view_that_fell_behind_shows_one_state_until_it_has_learned_the_next() -> None:
+    async def main() -> None:
+        limits = HistoryLimits(events_max=20)
+        async with MemoryStore(limits=limits) as store, following(store, SlowKeys) as view:
+            await store.create(f"{PREFIX}first", b"")
+            await view.ready()
+            # More than the store keeps changes, in one step of the loop; and again while the view learns, in many steps.
+            for number in range(HISTORY_MAX):
+                await store.create(f"{PREFIX}{number:04}", bytes(SIZE_INLINE_MAX + 1 if number == 50 else 10))
+            shown, later = set[tuple[str, ...]](), iter(range(HISTORY_MAX, 2 * HISTORY_MAX))
+            with longest_step() as longest:
+                async for index in until_ready(view):
+                    shown.add(tuple(index.known))
+                    for number in islice(later, 50):
+                        await store.create(f"{PREFIX}{number:04}", b"")
+            assert not set(later)
+            await view.ready()
+            assert min(shown, key=len) == (f"{PREFIX}first",)
+            # Changes that it takes meanwhile are no reason to begin anew, and are applied before it shows anything.
+            assert len(shown) <= 2
+            assert set(view.index.known) == {
+                f"{PREFIX}first",
+                *(f"{PREFIX}{number:04}" for number in range(2 * HISTORY_MAX)),
+            }
+            assert view.index.ahead == [f"{PREFIX}0050"]
+            assert longest.seconds < 0.05
 
     asyncio.run(main())
 
 
 def test_large_records_are_read_in_a_thread_and_applied_in_order() -> None:
     async def main() -> None:
-        control, keys = FlowControl(), Keys()
-        async with MemoryStore() as store:
-            with control.starting_server():
-                view = StoreView(store, PREFIX, keys)
+        async with MemoryStore() as store, following(store, Keys) as view:
             await view.ready()
+            keys = view.index
             written = [f"{PREFIX}{number}" for number in range(9)]
             for number, key in enumerate(written):
                 record = await store.create(key, bytes(SIZE_INLINE_MAX + 1 if number % 3 == 1 else 10))
@@ -135,7 +179,6 @@ def test_large_records_are_read_in_a_thread_and_applied_in_order() -> None:
             await store.create(f"{PREFIX}last", bytes(SIZE_INLINE_MAX + 1))
             await view.stop()
             assert keys.known == written
-        control.close()
 
     asyncio.run(main())
 
@@ -187,7 +230,7 @@ def test_a_view_is_ready_soon_although_its_watch_begins_before_the_feed_that_all
 
         async with await EtcdStore.open_with(api("b")) as other, await Overtaken.open_with(api("a")) as store:
             store.other = other
-            view = StoreView(store, PREFIX, Keys())
+            view = StoreView(store, (PREFIX,), Keys)
             await view.ready()
             host.etcd.restore(host.etcd.snapshot())
             await asyncio.sleep(5)

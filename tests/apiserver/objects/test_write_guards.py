@@ -31,20 +31,31 @@ def amount_of(record: Record) -> int | None:
     return int(record.value) or None
 
 
+class Amounts(GuardLedger[int]):
+    def __init__(self) -> None:
+        super().__init__(amount_of, self._add_amount)
+        self.total = 0
+
+    def _add_amount(self, amount: int, sign: int) -> None:
+        self.total += sign * amount
+
+
 class LedgerMachine(RuleBasedStateMachine):
     """Writes, deletions, late events, late responses to writers, and views that start over."""
 
     @initialize()
     def begin(self) -> None:
-        self.total = 0
-        self.ledger = GuardLedger[int](amount_of, self.add)
-        self.revision = 1
+        self.ledger = Amounts()
+        # The one that learns everything again, to replace it.
+        self.next: Amounts | None = None
+        self.revision = self.delivered = 1_000_000
         self.stored: dict[str, Record] = {}
         self.events: list[StoreEvent] = []
         self.writes: list[Write] = []
 
-    def add(self, amount: int, sign: int) -> None:
-        self.total += sign * amount
+    @property
+    def total(self) -> int:
+        return self.ledger.total
 
     def store(self, key: str, amount: int | None) -> None:
         # Those in between are of objects in a restored backup: no revision is that of two values.
@@ -86,6 +97,8 @@ class LedgerMachine(RuleBasedStateMachine):
         write = data.draw(st.sampled_from(self.writes))
         while self.events:
             self.deliver()
+        if self.next is not None:
+            self.replace()
         write.revision = None
         self.end(write)
 
@@ -98,23 +111,39 @@ class LedgerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.events)
     @rule()
     def deliver(self) -> None:
-        self.ledger.apply(self.events.pop(0))
+        event = self.events.pop(0)
+        (self.next or self.ledger).apply(event)
+        self.delivered = event.revision
 
+    @precondition(lambda self: self.next is None)
     @rule()
     def start_over(self) -> None:
+        """From now on, the ledger is told of nothing; writes begin and end meanwhile."""
         self.events.clear()
-        self.ledger.reset(list(self.stored.values()), self.revision)
+        self.next, self.delivered = Amounts(), self.revision
+        for record in self.stored.values():
+            self.next.learn(record)
 
-    @rule(lost=st.sets(KEYS))
-    def restore(self, lost: set[str]) -> None:
-        """A backup, in which objects have lower revisions than were known, replaces everything, at a higher revision."""
+    @precondition(lambda self: self.next is not None)
+    @rule()
+    def replace(self, *, is_restored: bool = False) -> None:
+        assert self.next is not None
+        self.next.replace(self.ledger, self.delivered, is_restored=is_restored)
+        self.ledger, self.next = self.next, None
+
+    @rule(lost=st.sets(KEYS), goes_back=st.booleans())
+    def restore(self, lost: set[str], goes_back: bool) -> None:
+        """A backup, in which objects have lower revisions than were known, replaces everything, at a higher or at a lower revision."""
         for write in list(self.writes):
             write.revision = None
             self.end(write)
         kept = [record for key, record in self.stored.items() if key not in lost]
-        self.stored = {record.key: Record(key=record.key, value=b"7", revision=record.revision - 1) for record in kept}
-        self.revision += 1000
+        step = -1000 if goes_back else 1000
+        by = 1001 if goes_back else 1
+        self.stored = {record.key: Record(key=record.key, value=b"7", revision=record.revision - by) for record in kept}
+        self.revision += step
         self.start_over()
+        self.replace(is_restored=goes_back)
         assert self.total == sum(int(record.value) for record in self.stored.values())
 
     @invariant()
@@ -124,8 +153,10 @@ class LedgerMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         for write in list(self.writes):
             self.end(write)
-        for event in self.events:
-            self.ledger.apply(event)
+        while self.events:
+            self.deliver()
+        if self.next is not None:
+            self.replace()
         assert self.total == sum(int(record.value) for record in self.stored.values())
 
 
@@ -148,5 +179,5 @@ def test_records_of_a_restored_store_replace_newer_ones() -> None:
     for key in ("a", "b"):
         machine.store(key, 3)
         machine.deliver()
-    machine.restore(lost={"b"})
+    machine.restore(lost={"b"}, goes_back=False)
     assert machine.total == 7

@@ -9,7 +9,7 @@ import binascii
 import logging
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Self
 
 from msgspec.structs import replace
 
@@ -22,10 +22,10 @@ from dralloc.api.timestamps import print_timestamp
 from dralloc.api.unstructured_object import UnstructuredObject
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.http.statuses import forbidden, invalid
-from dralloc.apiserver.objects.api_resources import name_of
+from dralloc.apiserver.objects.api_resources import name_of, prefix_of
 from dralloc.apiserver.objects.change_loop import ChangeLoop
 from dralloc.apiserver.objects.request_bodies import SentObject
-from dralloc.apiserver.objects.store_view import KindIndex
+from dralloc.apiserver.objects.store_view import RecordIndex, StoreView
 from dralloc.apiserver.objects.stored_form import read_document
 from dralloc.apiserver.objects.write_target import WriteTarget
 from dralloc.apiserver.objects.writer import Writer
@@ -150,27 +150,27 @@ class RequestSigner(Protocol):
         ...
 
 
-class CertificateIssuer(KindIndex):
+class CertificateIssuer:
     """Writes the certificates of approved requests."""
 
     def __init__(self, store: Store, writer: Writer, clock: Clock, signer: RequestSigner) -> None:
-        super().__init__(store, CERTIFICATE_SIGNING_REQUEST)
         self._writer = writer
         self._clock = clock
         self._signer = signer
-        self._approved: set[str] = set()
         self._loop = ChangeLoop(self._issue_all, does="issue certificates")
+        prefix = prefix_of(CERTIFICATE_SIGNING_REQUEST)
+        self._requests = StoreView(store, (prefix,), lambda: _ApprovedRequests(self._loop.wake))
 
     async def start(self) -> None:
-        await self.ready()
+        await self._requests.ready()
         self._loop.start()
 
     async def stop(self) -> None:
         await self._loop.stop()
-        await super().stop()
+        await self._requests.stop()
 
     async def _issue_all(self) -> None:
-        for key in sorted(self._approved):
+        for key in sorted(self._requests.index.keys):
             await self._issue(key)
 
     async def _issue(self, key: str) -> None:
@@ -178,7 +178,7 @@ class CertificateIssuer(KindIndex):
             await self._writer.edit(CERTIFICATE_SIGNING_REQUEST, key, self._issued)
         except ApiError as error:
             _logger.warning("cannot issue the certificate of %s: %s", name_of(key), error)
-        self._approved.discard(key)
+        self._requests.index.keys.discard(key)
 
     def _issued(self, request: Document) -> Document:
         status, spec = request.get("status") or {}, request.get("spec") or {}
@@ -196,14 +196,23 @@ class CertificateIssuer(KindIndex):
             return request
         return {**request, "status": {**status, "certificate": b64encode(made).decode()}}
 
-    def _forget_all(self) -> None:
-        self._approved.clear()
 
-    def _learn(self, key: str, record: Record | None) -> None:
-        self._approved.discard(key)
+class _ApprovedRequests(RecordIndex):
+    """The keys of the requests that wait for their certificates."""
+
+    def __init__(self, added: Callable[[], None]) -> None:
+        self.keys: set[str] = set()
+        self._added = added
+
+    def replace(self, earlier: Self, revision: int, *, is_restored: bool) -> None:
+        super().replace(earlier, revision, is_restored=is_restored)
+        self._added()
+
+    def _put(self, key: str, record: Record | None) -> None:
+        self.keys.discard(key)
         if record is not None and _is_waiting(read_document(record.value).get("status") or {}):
-            self._approved.add(key)
-            self._loop.wake()
+            self.keys.add(key)
+            self._added()
 
 
 def _is_waiting(status: Document) -> bool:

@@ -32,7 +32,7 @@ from dralloc.apiserver.http.flow_control import Pace, compute, give_way
 from dralloc.apiserver.http.statuses import conflict
 from dralloc.apiserver.objects.api_resources import key_of, name_of, prefix_of
 from dralloc.apiserver.objects.stored_form import REMEMBERED_BYTES_MAX, read_metadata
-from dralloc.apiserver.objects.write_guards import GuardedView, Hold
+from dralloc.apiserver.objects.write_guards import GuardedView, GuardLedger, Hold
 from dralloc.primitives.errors import Conflict
 from dralloc.primitives.text_cache import cached_by_text
 from dralloc.snapshot.node_selectors import NodeFacts, matches
@@ -89,9 +89,7 @@ class ClaimUseGuard:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._view: GuardedView[PodUse] | None = None
-        # By the keys of claims, with how often they are counted.
-        self._users: dict[str, dict[tuple[BoundPod, bool], int]] = {}
+        self._view = GuardedView[ClaimUsers, PodUse](store, prefix_of(POD), ClaimUsers, fence=FENCE)
         # Writes in progress: claims that are being deallocated, and consumers that are being removed from `reservedFor`.
         self._released: Counter[str] = Counter()
         self._leaving: Counter[tuple[str, str]] = Counter()
@@ -105,21 +103,21 @@ class ClaimUseGuard:
         before, after = _Consumers.of(old), _Consumers.of(new)
         if not is_deallocated and before.pods <= after.pods and before.groups <= after.groups:
             return None
-        view = await self._ready()
+        await self._view.ready()
         for user in self._users_of(key, old):
             if is_deallocated or (before.include(user) and not after.include(user)):
                 raise _in_use(key, user)
-        return self._hold_release(view, key) if is_deallocated else self._hold_leaving(view, key, before.without(after))
+        return self._hold_release(key) if is_deallocated else self._hold_leaving(key, before.without(after))
 
     async def hold_removal(self, key: str, stored: bytes) -> Hold | None:
         """Hold the removal of a claim; raises `ClaimInUse`."""
         claim = _read_claim(stored)
         if claim.status.allocation is None:
             return None
-        view = await self._ready()
+        await self._view.ready()
         for user in self._users_of(key, claim):
             raise _in_use(key, user)
-        return self._hold_release(view, key)
+        return self._hold_release(key)
 
     async def hold_binding(self, key: str, pod: bytes, *, by_scheduler: bool) -> Hold | None:
         """Hold the binding of the pod, which has its node already; refuse a scheduler's if its claims cannot be used there."""
@@ -128,10 +126,10 @@ class ClaimUseGuard:
             use = await compute(len(pod), _use_of_binding, pod, by_scheduler=by_scheduler)
         if use is None:
             return None
-        view = await self._ready()
+        await self._view.ready()
         if self._released or self._leaving:
             self._check_kept(use)
-        hold = view.hold(key, use)
+        hold = self._view.hold(key, use)
         if not by_scheduler:
             return hold
         # From now on the claims cannot be deallocated, so what they are now they stay.
@@ -143,14 +141,7 @@ class ClaimUseGuard:
         return hold
 
     async def stop(self) -> None:
-        if self._view is not None:
-            await self._view.stop()
-
-    async def _ready(self) -> GuardedView[PodUse]:
-        if self._view is None:
-            self._view = GuardedView(self._store, prefix_of(POD), fence=FENCE, read=_use_of_record, add=self.add)
-        await self._view.ready()
-        return self._view
+        await self._view.stop()
 
     def _check_kept(self, use: PodUse) -> None:
         """Refuse a pod whose claims are being deallocated, or taken from it."""
@@ -193,30 +184,38 @@ class ClaimUseGuard:
     def _users_of(self, key: str, claim: ResourceClaim) -> Iterator[BoundPod]:
         """Pods that use the claim: it is their own, or reserved for them or their group, also if its owner references have changed."""
         consumers = _Consumers.of(claim)
-        for pod, is_own in self._users.get(key, ()):
+        for pod, is_own in self._view.ledger.users.get(key, ()):
             if not is_own or _is_owned(claim, pod) or consumers.include(pod):
                 yield pod
 
-    def _hold_release(self, view: GuardedView[PodUse], key: str) -> Hold:
-        return view.hold_fence(_counted(self._released, (key,)))
+    def _hold_release(self, key: str) -> Hold:
+        return self._view.hold_fence(_counted(self._released, (key,)))
 
-    def _hold_leaving(self, view: GuardedView[PodUse], key: str, consumers: Iterable[str]) -> Hold:
-        return view.hold_fence(_counted(self._leaving, [(key, consumer) for consumer in consumers]))
+    def _hold_leaving(self, key: str, consumers: Iterable[str]) -> Hold:
+        return self._view.hold_fence(_counted(self._leaving, [(key, consumer) for consumer in consumers]))
 
-    def add(self, use: PodUse, sign: int) -> None:
-        """Count the use, or with the sign -1 no longer."""
+
+class ClaimUsers(GuardLedger[PodUse]):
+    """The pods that use claims, by the keys of the claims."""
+
+    def __init__(self) -> None:
+        super().__init__(_use_of_record, self._add_users)
+        # With how often they are counted.
+        self.users: dict[str, dict[tuple[BoundPod, bool], int]] = {}
+
+    def _add_users(self, use: PodUse, sign: int) -> None:
         # Plain dictionaries, because a pod can have tens of thousands of claims.
         for key, is_own in use.claims:
-            users = self._users.get(key)
+            users = self.users.get(key)
             if users is None:
-                users = self._users[key] = {}
+                users = self.users[key] = {}
             user = use.pod, is_own
             if count := users.get(user, 0) + sign:
                 users[user] = count
             else:
                 del users[user]
                 if not users:
-                    del self._users[key]
+                    del self.users[key]
 
 
 def _counted(counts: Counter[T], added: Collection[T]) -> Callable[[], None]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Self
 
-from dralloc.api.kind import Kind
 from dralloc.api.registry import NAMESPACE, SERVICE_ACCOUNT
-from dralloc.apiserver.objects.api_resources import name_of, namespace_of
+from dralloc.apiserver.objects.api_resources import name_of, namespace_of, prefix_of
 from dralloc.apiserver.objects.change_loop import ChangeLoop
-from dralloc.apiserver.objects.store_view import KindIndex
+from dralloc.apiserver.objects.store_view import RecordIndex, StoreView
 from dralloc.apiserver.objects.stored_form import read_metadata
 from dralloc.apiserver.objects.writer import Writer
 from dralloc.primitives.errors import Forbidden, NotFound
@@ -26,8 +25,9 @@ class DefaultAccounts:
     def __init__(self, store: Store, writer: Writer) -> None:
         self._writer = writer
         self._loop = ChangeLoop(self._create_missing, does="create default service accounts")
-        self._namespaces = _Names(store, NAMESPACE, _active_namespace, self._loop.wake)
-        self._accounts = _Names(store, SERVICE_ACCOUNT, _namespace_of_default, self._loop.wake)
+        wake = self._loop.wake
+        self._namespaces = StoreView(store, (prefix_of(NAMESPACE),), lambda: _Names(_active_namespace, wake))
+        self._accounts = StoreView(store, (prefix_of(SERVICE_ACCOUNT),), lambda: _Names(_namespace_of_default, wake))
 
     async def start(self) -> None:
         """Create what is missing, then go on in the background."""
@@ -36,13 +36,13 @@ class DefaultAccounts:
 
     async def stop(self) -> None:
         await self._loop.stop()
-        for index in (self._namespaces, self._accounts):
-            await index.stop()
+        for view in (self._namespaces, self._accounts):
+            await view.stop()
 
     async def _create_missing(self) -> None:
         await self._namespaces.ready()
         await self._accounts.ready()
-        for namespace in sorted(self._namespaces.names - self._accounts.names):
+        for namespace in sorted(self._namespaces.index.names - self._accounts.index.names):
             document = {"metadata": {"namespace": namespace}}
             try:
                 found = await self._writer.namespaces.find_open(SERVICE_ACCOUNT, namespace)
@@ -54,23 +54,20 @@ class DefaultAccounts:
                 self._loop.wake()
 
 
-class _Names(KindIndex):
+class _Names(RecordIndex):
     """The names that records of one kind stand for."""
 
-    def __init__(
-        self, store: Store, kind: Kind, name_for: Callable[[str, Record], str | None], changed: Callable[[], None]
-    ) -> None:
-        super().__init__(store, kind)
+    def __init__(self, name_for: Callable[[str, Record], str | None], changed: Callable[[], None]) -> None:
         self.names: set[str] = set()
         self._by_key: dict[str, str] = {}
         self._name_for = name_for
         self._changed = changed
 
-    def _forget_all(self) -> None:
-        self.names.clear()
-        self._by_key.clear()
+    def replace(self, earlier: Self, revision: int, *, is_restored: bool) -> None:
+        super().replace(earlier, revision, is_restored=is_restored)
+        self._changed()
 
-    def _learn(self, key: str, record: Record | None) -> None:
+    def _put(self, key: str, record: Record | None) -> None:
         before = self._by_key.pop(key, None)
         after = self._name_for(key, record) if record is not None else None
         if after is not None:

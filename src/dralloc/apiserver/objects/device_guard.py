@@ -20,8 +20,8 @@ from dralloc.api.resource_v1 import DeviceRequestAllocationResult as Result
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.apiserver.http.statuses import conflict
 from dralloc.apiserver.objects.api_resources import name_of, namespace_of, prefix_of
-from dralloc.apiserver.objects.store_view import RecordReader, StoreView
-from dralloc.apiserver.objects.write_guards import GuardedView, Hold
+from dralloc.apiserver.objects.store_view import RecordIndex, RecordReader, StoreView
+from dralloc.apiserver.objects.write_guards import GuardedView, GuardLedger, Hold
 from dralloc.devices import overcommit
 from dralloc.devices.device_usage import FREE, DeviceUsage, counted_results
 from dralloc.devices.identity import DeviceId, PoolId
@@ -34,7 +34,7 @@ from dralloc.devices.published_slice import (
 )
 from dralloc.primitives.quantity import Quantity, quantity_like
 from dralloc.store.interface import Store
-from dralloc.store.records import Record, StoreEvent
+from dralloc.store.records import Record
 
 Results = tuple[Result, ...]
 
@@ -43,13 +43,12 @@ class DeviceGuard:
     """Guards writes of claims. Views of claims and slices start with the first allocation."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
-        self._usage: dict[DeviceId, DeviceUsage] = {}
-        # The names of the same devices by pool.
-        self._taken: defaultdict[PoolId, dict[str, None]] = defaultdict(dict)
-        self._slices = _Slices()
-        self._claims: GuardedView[Results] | None = None
-        self._slices_view: StoreView | None = None
+        # The drivers of which slices with counters, or with devices for several claims, were ever seen.
+        with_counters, with_shares = set[str](), set[str]()
+        self._slices = StoreView(store, (prefix_of(RESOURCE_SLICE),), lambda: _Slices(with_counters, with_shares))
+        self._claims = GuardedView[_DevicesInUse, Results](
+            store, prefix_of(RESOURCE_CLAIM), _DevicesInUse, fence="devices"
+        )
 
     async def hold(self, key: str, new: ApiObject, old: ApiObject | None, size: int) -> Hold | None:  # noqa: ARG002
         assert isinstance(new, ResourceClaim), "the guard of claims"
@@ -58,49 +57,29 @@ class DeviceGuard:
         results = counted_results(new)
         if not results:
             return None
-        claims = await self._ready()
+        await self._slices.ready()
+        await self._claims.ready()
         self._check(key, results)
-        return claims.hold(key, results)
+        return self._claims.hold(key, results)
 
     async def stop(self) -> None:
-        for view in (self._claims, self._slices_view):
-            if view is not None:
-                await view.stop()
-
-    async def _ready(self) -> GuardedView[Results]:
-        if self._claims is None or self._slices_view is None:
-            self._slices_view = StoreView(self._store, prefix_of(RESOURCE_SLICE), self._slices)
-            self._claims = GuardedView(
-                self._store, prefix_of(RESOURCE_CLAIM), fence="devices", read=_results_of_record, add=self._add
-            )
-        await self._slices_view.ready()
-        await self._claims.ready()
-        return self._claims
-
-    def _add(self, results: Results, sign: int) -> None:
-        for result in results:
-            device = DeviceId.of(result)
-            usage = self._usage.get(device, FREE).changed_by(result, sign)
-            if usage.is_free:
-                self._usage.pop(device, None)
-                self._taken[device.pool_id].pop(device.device, None)
-            else:
-                self._usage[device] = usage
-                self._taken[device.pool_id][device.device] = None
+        await self._slices.stop()
+        await self._claims.stop()
 
     def _check(self, key: str, results: Results) -> None:
+        slices, in_use = self._slices.index, self._claims.ledger.usage
         total: dict[DeviceId, DeviceUsage] = {}
         for result in results:
             device = DeviceId.of(result)
-            total[device] = (total.get(device) or self._usage.get(device, FREE)).changed_by(result, 1)
+            total[device] = (total.get(device) or in_use.get(device, FREE)).changed_by(result, 1)
         for device, usage in total.items():
-            published = self._slices.find(device) if usage.shares else None
-            if usage.shares and published is None and device in self._usage and self._slices.have_shares(device):
+            published = slices.find(device) if usage.shares else None
+            if usage.shares and published is None and device in in_use and slices.have_shares(device):
                 self._refuse(key, f"device {device} is not published at the moment, and has other shares")
             if overcommit.is_overcommitted(usage, published):
                 mine = [result for result in results if DeviceId.of(result) == device]
                 self._check_overcommitted(key, device, mine, usage, published)
-        self._check_counters(key, [device for device in total if device not in self._usage])
+        self._check_counters(key, [device for device in total if device not in in_use])
 
     def _check_overcommitted(
         self, key: str, device: DeviceId, mine: Sequence[Result], usage: DeviceUsage, published: PublishedDevice | None
@@ -122,23 +101,23 @@ class DeviceGuard:
             self._refuse(key, f"device {device}: {name} is consumed by all shares or by none, and {why}")
 
     def _check_counters(self, key: str, wanted: Iterable[DeviceId]) -> None:
+        slices, devices = self._slices.index, self._claims.ledger.taken
         by_pool: defaultdict[PoolId, list[str]] = defaultdict(list)
         for device in wanted:
-            if self._slices.have_counters(device):
+            if slices.have_counters(device):
                 by_pool[device.pool_id].append(device.device)
         for pool, names in by_pool.items():
-            current = current_slices(self._slices.of_pool(pool))
-            if self._taken[pool] and (unknown := overcommit.undeclared(current, names)):
+            current, taken = current_slices(slices.of_pool(pool)), devices.get(pool, {})
+            if taken and (unknown := overcommit.undeclared(current, names)):
                 self._refuse(
                     key, f"device {pool}/{unknown[0]} is not published at the moment, and others of its pool are in use"
                 )
-            for counter, excess in overcommit.exceeded_counters(current, names, {*self._taken[pool], *names}).items():
+            for counter, excess in overcommit.exceeded_counters(current, names, {*taken, *names}).items():
                 requested = draws_together(current, names)[counter]
                 what = _insufficient(f"counter {counter}", requested, excess, Quantity.ZERO)
                 self._refuse(key, f"pool {pool}: {what}")
 
     def _holder(self, device: DeviceId) -> str:
-        assert self._claims is not None, "devices are counted by the view of claims"
         claims = self._claims.ledger
         holders = claims.keys_where(lambda results: any(DeviceId.of(result) == device for result in results))
         key = next(iter(holders), None)
@@ -148,16 +127,36 @@ class DeviceGuard:
         raise conflict(RESOURCE_CLAIM.group, RESOURCE_CLAIM.plural, name_of(key), why)
 
 
-class _Slices:
-    """What the stored slices declare: a view of the store."""
+class _DevicesInUse(GuardLedger[Results]):
+    """The devices of stored claims and of allocations in progress."""
 
     def __init__(self) -> None:
+        super().__init__(_results_of_record, self._add_devices)
+        self.usage: dict[DeviceId, DeviceUsage] = {}
+        # The names of the same devices by pool.
+        self.taken: defaultdict[PoolId, dict[str, None]] = defaultdict(dict)
+
+    def _add_devices(self, results: Results, sign: int) -> None:
+        for result in results:
+            device = DeviceId.of(result)
+            usage = self.usage.get(device, FREE).changed_by(result, sign)
+            if usage.is_free:
+                self.usage.pop(device, None)
+                self.taken[device.pool_id].pop(device.device, None)
+            else:
+                self.usage[device] = usage
+                self.taken[device.pool_id][device.device] = None
+
+
+class _Slices(RecordIndex):
+    """What the stored slices declare."""
+
+    def __init__(self, with_counters: set[str], with_shares: set[str]) -> None:
         self._by_key: dict[str, PublishedSlice] = {}
         self._pools: defaultdict[PoolId, dict[str, PublishedSlice]] = defaultdict(dict)
-        # The drivers of which slices with counters, or with devices for several claims, were ever seen.
-        self._with_counters: set[str] = set()
-        self._with_shares: set[str] = set()
-        self._read = RecordReader(_read_slice)
+        self._with_counters = with_counters
+        self._with_shares = with_shares
+        self._read = self._reader = RecordReader(_read_slice)
 
     def of_pool(self, pool: PoolId) -> Collection[PublishedSlice]:
         return self._pools[pool].values() if pool in self._pools else ()
@@ -173,22 +172,7 @@ class _Slices:
         """True if its driver has devices that are allocated to several claims."""
         return device.driver in self._with_shares
 
-    def reset(self, records: Iterable[Record], revision: int) -> None:  # noqa: ARG002
-        self._by_key.clear()
-        self._pools.clear()
-        for record in records:
-            self.learn(record)
-
-    def learn(self, record: Record) -> None:
-        self._learn(record.key, record)
-
-    def apply(self, event: StoreEvent) -> None:
-        self._learn(event.key, event.record)
-
-    def read_ahead(self, record: Record) -> None:
-        self._read.read_ahead(record)
-
-    def _learn(self, key: str, record: Record | None) -> None:
+    def _put(self, key: str, record: Record | None) -> None:
         before = self._by_key.pop(key, None)
         if before is not None:
             del self._pools[before.pool_id][key]

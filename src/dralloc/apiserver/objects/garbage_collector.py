@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import Enum
 from functools import lru_cache
 from itertools import islice
-from typing import Final
+from typing import Final, Self
 
 from dralloc.api.kind import Kind
 from dralloc.api.meta_v1 import ObjectMeta, OwnerReference
@@ -62,57 +62,33 @@ class GarbageCollector:
         self._writer = writer
         self._deleter = deleter
         self._kinds = {prefix_of(kind): kind for kind in KINDS if kind.stored_as is None}
-        self._dependents = DependentIndex()
-        self._read = RecordReader(_owners_of)
         # By namespace that is being deleted: the objects that are not removed yet.
         self._content: dict[str, set[str]] = {}
         # The queue of keys to check, each once.
         self._due: dict[str, None] = {}
         self._work = asyncio.Event()
         self._task = BackgroundTask(self._run, name="collect")
-        self._view: StoreView | None = None
+        self._view = StoreView(store, (EVERYTHING,), lambda: _OwnerIndex(self))
 
     def start(self) -> None:
-        self._view = StoreView(self._store, EVERYTHING, self)
+        self._view.start()
         self._task.start()
 
     async def stop(self) -> None:
-        if self._view is not None:
-            await self._view.stop()
+        await self._view.stop()
         await self._task.stop()
 
-    # --- store view ------------------------------------------------------------------------------------------
+    # --- told by the index ----------------------------------------------------------------------------------
 
-    def reset(self, records: Iterable[Record], revision: int) -> None:  # noqa: ARG002
-        self._dependents.clear()
+    def start_over(self, due: Mapping[str, None]) -> None:
+        """Queue what an index finds due that replaces another one. Namespaces that are being deleted are among it: what was removed
+        from them in between was not noted.
+        """
         self._content.clear()
-        for record in records:
-            self.learn(record)
+        self.queue(due)
 
-    def learn(self, record: Record) -> None:
-        self._learn(record.key, record)
-
-    def read_ahead(self, record: Record) -> None:
-        self._read.read_ahead(record)
-
-    def apply(self, event: StoreEvent) -> None:
-        self._learn(event.key, event.record)
-        if event.record is None and event.previous is not None:
-            self._note_removed(event.key, event.previous)
-
-    def _learn(self, key: str, record: Record | None) -> None:
-        """Record the owners of an object, and queue what may be due: the object, and owners that waited for it."""
-        owners = self._read(record) if record is not None else None
-        for owner in self._dependents.put(key, owners or ()):
-            self._queue(owner.key)
-        if owners is not None:
-            self._queue(key)
-
-    def _note_removed(self, key: str, previous: Record) -> None:
-        """Queue the dependents of a removed object, and its namespace if that is being deleted and is empty now."""
-        if self._dependents:
-            for dependent in self._dependents.of(OwnerId(key, read_metadata(previous.value).uid)):
-                self._queue(dependent)
+    def note_removed(self, key: str) -> None:
+        """Queue the namespace of a removed object if it is being deleted and is empty now."""
         if key.startswith(prefix_of(NAMESPACE)):
             self._content.pop(name_of(key), None)
         elif self._content:
@@ -122,11 +98,12 @@ class GarbageCollector:
             if content is not None:
                 content.discard(key)
                 if not content:
-                    self._queue(key_of(NAMESPACE, "", namespace))
+                    self.queue((key_of(NAMESPACE, "", namespace),))
 
-    def _queue(self, key: str) -> None:
-        self._due[key] = None
-        self._work.set()
+    def queue(self, keys: Iterable[str]) -> None:
+        self._due.update(dict.fromkeys(keys))
+        if self._due:
+            self._work.set()
 
     # --- collecting -----------------------------------------------------------------------------------------
 
@@ -149,12 +126,12 @@ class GarbageCollector:
             return
         except Conflict:
             # It has changed since it was read.
-            asyncio.get_running_loop().call_later(RETRY_S, self._queue, key)
+            asyncio.get_running_loop().call_later(RETRY_S, self.queue, (key,))
         except StoreClosed:
             raise
         except (ApiError, StoreError) as error:
             _logger.warning("cannot collect %s, retrying: %s", key, error)
-            asyncio.get_running_loop().call_later(RETRY_S, self._queue, key)
+            asyncio.get_running_loop().call_later(RETRY_S, self.queue, (key,))
 
     async def _collect(self, key: str) -> None:
         """Check one object, and do what is due."""
@@ -191,7 +168,7 @@ class GarbageCollector:
                 await self._edit(kind, record, lambda document: _without_owners(document, gone))
             return
         # An owner that waits for its dependents waits for theirs, too.
-        waits = _Owner.WAITING in states and bool(self._dependents.of(OwnerId(record.key, metadata.uid)))
+        waits = _Owner.WAITING in states and bool(self._view.index.dependents.of(OwnerId(record.key, metadata.uid)))
         propagation = Propagation.FOREGROUND if waits else Propagation.BACKGROUND
         # Of this version: a restored backup may have brought the owners back.
         version = str(record.revision)
@@ -201,7 +178,7 @@ class GarbageCollector:
     async def _orphan(self, kind: Kind, record: Record, metadata: ObjectMeta) -> None:
         """Remove the references of all dependents to the owner, then release the owner."""
         await self._reach(record)
-        for key in list(self._dependents.of(OwnerId(record.key, metadata.uid))):
+        for key in list(self._view.index.dependents.of(OwnerId(record.key, metadata.uid))):
             dependent_kind, dependent = self._kind_of(key), await self._store.get(key)
             if dependent_kind is None or dependent is None:
                 continue
@@ -209,7 +186,7 @@ class GarbageCollector:
                 dependent_kind, dependent, lambda document: _without_owners(document, {metadata.uid})
             ):
                 # The owner must stay until no dependent refers to it, or the garbage collector would delete that dependent.
-                self._queue(record.key)
+                self.queue((record.key,))
                 return
         await self._edit(kind, record, lambda document: _without_finalizer(document, ORPHAN_FINALIZER))
 
@@ -217,9 +194,8 @@ class GarbageCollector:
         """Have the dependents deleted, and release the owner once none is left that blocks its deletion."""
         await self._reach(record)
         owner = OwnerId(record.key, metadata.uid)
-        for key in self._dependents.of(owner):
-            self._queue(key)
-        if not self._dependents.is_blocked(owner):
+        self.queue(self._view.index.dependents.of(owner))
+        if not self._view.index.dependents.is_blocked(owner):
             await self._edit(kind, record, lambda document: _without_finalizer(document, FOREGROUND_FINALIZER))
 
     async def _empty(self, record: Record, metadata: ObjectMeta) -> None:
@@ -244,7 +220,7 @@ class GarbageCollector:
             if await self._store.get(key) is None:
                 left.discard(key)
         if not left:
-            self._queue(key_of(NAMESPACE, "", namespace))
+            self.queue((key_of(NAMESPACE, "", namespace),))
 
     # --- parts ----------------------------------------------------------------------------------------------
 
@@ -267,7 +243,6 @@ class GarbageCollector:
 
     async def _reach(self, owner: Record) -> None:
         """Wait until the view, which may be behind the record, has all dependents from before the owner's deletion."""
-        assert self._view is not None, "it has queued the owner"
         await self._view.ready(owner.revision)
 
     def _kind_of(self, key: str) -> Kind | None:
@@ -278,9 +253,51 @@ class GarbageCollector:
         try:
             await self._deleter.edit(kind, record.key, edit, known=record)
         except Conflict:
-            self._queue(record.key)
+            self.queue((record.key,))
             return False
         return True
+
+
+class _OwnerIndex:
+    """The owners of stored objects. It tells which objects may be due, and which are removed."""
+
+    def __init__(self, collector: GarbageCollector) -> None:
+        self.dependents = DependentIndex()
+        self._collector = collector
+        self._read = RecordReader(_owners_of)
+        # What may be due as soon as all owners are known; `None` from then on.
+        self._due_first: dict[str, None] | None = {}
+
+    def learn(self, record: Record) -> None:
+        self._put(record.key, record)
+
+    def apply(self, event: StoreEvent) -> None:
+        self._put(event.key, event.record)
+        if event.record is None and event.previous is not None:
+            if self.dependents:
+                removed = OwnerId(event.key, read_metadata(event.previous.value).uid)
+                self._note_due(self.dependents.of(removed))
+            self._collector.note_removed(event.key)
+
+    def read_ahead(self, record: Record) -> None:
+        self._read.read_ahead(record)
+
+    def replace(self, earlier: Self, revision: int, *, is_restored: bool) -> None:  # noqa: ARG002
+        due, self._due_first = self._due_first or {}, None
+        self._collector.start_over(due)
+
+    def _put(self, key: str, record: Record | None) -> None:
+        """Set the owners of an object. What may be due: the object, and owners that waited for it."""
+        owners = self._read(record) if record is not None else None
+        self._note_due(owner.key for owner in self.dependents.put(key, owners or ()))
+        if owners is not None:
+            self._note_due((key,))
+
+    def _note_due(self, keys: Iterable[str]) -> None:
+        if self._due_first is None:
+            self._collector.queue(keys)
+        else:
+            self._due_first.update(dict.fromkeys(keys))
 
 
 def _owners_of(record: Record) -> tuple[tuple[OwnerId, bool], ...] | None:

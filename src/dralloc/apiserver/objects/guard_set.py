@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dralloc.api.kind import Kind
-from dralloc.api.registry import POD, PRIORITY_CLASS, RESOURCE_CLAIM
+from dralloc.api.registry import DEVICE_CLASS, POD, PRIORITY_CLASS, RESOURCE_CLAIM, RESOURCE_QUOTA
+from dralloc.apiserver.objects.api_resources import prefix_of
 from dralloc.apiserver.objects.background_task import Stoppable
 from dralloc.apiserver.objects.claim_use_guard import ClaimUseGuard
 from dralloc.apiserver.objects.device_guard import DeviceGuard
 from dralloc.apiserver.objects.pod_priorities import PodPriorities
 from dralloc.apiserver.objects.quota_guard import ExtendedResourceNames, QuotaGuard, QuotaLimits
+from dralloc.apiserver.objects.store_view import StoreView
 from dralloc.apiserver.objects.write_guards import WriteGuard
 from dralloc.apiserver.objects.writer import EditGuard
 from dralloc.primitives.features import FeatureGates
@@ -23,7 +25,9 @@ class GuardSet:
     def __init__(self, store: Store, kinds: Iterable[Kind], gates: FeatureGates, *, guards_devices: bool) -> None:
         self.priorities = PodPriorities(store)
         self.uses = ClaimUseGuard(store)
-        limits, classes, devices = QuotaLimits(store), ExtendedResourceNames(store), DeviceGuard(store)
+        limits = StoreView(store, (prefix_of(RESOURCE_QUOTA),), QuotaLimits)
+        classes = StoreView(store, (prefix_of(DEVICE_CLASS),), ExtendedResourceNames)
+        devices = DeviceGuard(store)
         limited = [kind for kind in kinds if kind.namespaced and kind.stored_as is None]
         self.quotas = {kind.resource: QuotaGuard(store, kind, limits, classes, gates) for kind in limited}
         self.quotas[POD.resource].charge_with(self.quotas[RESOURCE_CLAIM.resource])

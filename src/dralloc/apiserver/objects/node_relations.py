@@ -9,8 +9,8 @@ from msgspec import Raw, Struct, field
 
 from dralloc.api.pod_references import MIRROR_POD, referred_objects
 from dralloc.api.registry import POD, RESOURCE_SLICE
-from dralloc.apiserver.objects.api_resources import name_of, namespace_of
-from dralloc.apiserver.objects.store_view import KindIndex, RecordReader
+from dralloc.apiserver.objects.api_resources import name_of, namespace_of, prefix_of
+from dralloc.apiserver.objects.store_view import RecordIndex, RecordReader, StoreView
 from dralloc.store.interface import Store
 from dralloc.store.records import Record
 
@@ -23,8 +23,8 @@ class StoredRelations:
     """Follows pods and slices from the first question of a node on."""
 
     def __init__(self, store: Store) -> None:
-        self._pods = _BoundPods(store)
-        self._slices = _NodeSlices(store)
+        self._pods = StoreView(store, (prefix_of(POD),), _BoundPods)
+        self._slices = StoreView(store, (prefix_of(RESOURCE_SLICE),), _NodeSlices)
 
     async def ready(self, resource: str) -> None:
         """Wait until questions about the resource see every change that the store has delivered."""
@@ -39,8 +39,8 @@ class StoredRelations:
 
     def is_related(self, node: str, resource: str, namespace: str, name: str) -> bool:
         if resource == RESOURCE_SLICE.plural:
-            return self._slices.nodes.get(name) == node
-        return node in self._pods.nodes.get((resource, namespace, name), ())
+            return self._slices.index.nodes.get(name) == node
+        return node in self._pods.index.nodes.get((resource, namespace, name), ())
 
 
 _EMPTY: Final = Raw(b"{}")
@@ -88,21 +88,16 @@ class _BoundPod(Struct, frozen=True, gc=False):
     objects: frozenset[_Object]
 
 
-class _BoundPods(KindIndex):
+class _BoundPods(RecordIndex):
     """The objects that bound pods refer to, each with its nodes and the number of pods there."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store, POD)
+    def __init__(self) -> None:
         self.nodes: dict[_Object, dict[str, int]] = {}
         # With the fingerprint of the pod.
         self._of_pod: dict[str, tuple[int, _BoundPod]] = {}
         self._read = self._reader = RecordReader(_bound_pod)
 
-    def _forget_all(self) -> None:
-        self.nodes.clear()
-        self._of_pod.clear()
-
-    def _learn(self, key: str, record: Record | None) -> None:
+    def _put(self, key: str, record: Record | None) -> None:
         known_as, before = self._of_pod.get(key, (0, None))
         parts = _PARTS.decode(record.value) if record is not None else None
         fingerprint = parts.fingerprint() if parts is not None else 0
@@ -130,17 +125,13 @@ class _BoundPods(KindIndex):
                     del self.nodes[each]
 
 
-class _NodeSlices(KindIndex):
+class _NodeSlices(RecordIndex):
     """The node of each slice that belongs to one."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store, RESOURCE_SLICE)
+    def __init__(self) -> None:
         self.nodes: dict[str, str] = {}
 
-    def _forget_all(self) -> None:
-        self.nodes.clear()
-
-    def _learn(self, key: str, record: Record | None) -> None:
+    def _put(self, key: str, record: Record | None) -> None:
         node = _SLICE.decode(record.value).spec.node_name if record is not None else ""
         if node:
             self.nodes[name_of(key)] = node

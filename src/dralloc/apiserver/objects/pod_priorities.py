@@ -21,21 +21,21 @@ from dralloc.api.unstructured_object import UnstructuredObject, view
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.http.statuses import forbidden
 from dralloc.apiserver.objects.api_resources import key_of, name_of, prefix_of
-from dralloc.apiserver.objects.store_view import KindIndex
+from dralloc.apiserver.objects.store_view import RecordIndex, StoreView
 from dralloc.apiserver.objects.stored_form import from_stored
-from dralloc.apiserver.objects.write_guards import GuardedView, Hold
+from dralloc.apiserver.objects.write_guards import GuardedView, GuardLedger, Hold
 from dralloc.store.interface import Store
 from dralloc.store.records import Record
 
 
-class PodPriorities(KindIndex):
+class PodPriorities:
     """The priority classes by name. As a write guard it refuses a second default class."""
 
     def __init__(self, store: Store) -> None:
-        super().__init__(store, PRIORITY_CLASS)
-        self._classes: dict[str, PriorityClass] = {}
-        self._default_names: Counter[str] = Counter()
-        self._defaults: GuardedView[str] | None = None
+        self._store = store
+        prefix = prefix_of(PRIORITY_CLASS)
+        self._classes = StoreView(store, (prefix,), _Classes)
+        self._defaults = GuardedView[_Defaults, str](store, prefix, _Defaults, fence="default-class")
 
     async def given_to(self, pod: UnstructuredObject) -> UnstructuredObject:
         """The new pod with the priority of its class."""
@@ -58,7 +58,7 @@ class PodPriorities(KindIndex):
 
     async def _given(self, kind: Kind, metadata: ObjectMeta, name: str, stated: Mapping[str, Any]) -> dict[str, Any]:
         """The fields that the class decides; refuses an object that states other values."""
-        await self.ready()
+        await self._classes.ready()
         found = await self._find(name)
         refusal = priority_refusal(name, found, stated)
         if refusal is not None or found is None:
@@ -70,42 +70,47 @@ class PodPriorities(KindIndex):
         assert isinstance(new, UnstructuredObject), "classes are modelled in part"
         if not view(new, PriorityClass).global_default:
             return None
-        if self._defaults is None:
-            self._defaults = GuardedView(
-                self._store, prefix_of(PRIORITY_CLASS), fence="default-class", read=_default_name, add=self._count
-            )
         await self._defaults.ready()
-        others = self._default_names.keys() - {name_of(key)}
+        others = self._defaults.ledger.names.keys() - {name_of(key)}
         if others:
             why = f"PriorityClass {min(others)} is the default already; only one class can have globalDefault"
             raise forbidden(PRIORITY_CLASS.group, PRIORITY_CLASS.plural, name_of(key), why)
         return self._defaults.hold(key, name_of(key))
 
     async def stop(self) -> None:
-        await super().stop()
-        if self._defaults is not None:
-            await self._defaults.stop()
-
-    def _count(self, name: str, sign: int) -> None:
-        self._default_names[name] += sign
-        if not self._default_names[name]:
-            del self._default_names[name]
+        await self._classes.stop()
+        await self._defaults.stop()
 
     async def _find(self, name: str) -> PriorityClass | None:
-        found = class_of_pod(name, self._classes)
+        found = class_of_pod(name, self._classes.index.by_name)
         if found is None:
             # The view may lag behind the store.
             record = await self._store.get(key_of(PRIORITY_CLASS, "", name))
             return _read(record) if record is not None else None
         return found
 
-    def _forget_all(self) -> None:
-        self._classes.clear()
 
-    def _learn(self, key: str, record: Record | None) -> None:
-        self._classes.pop(name_of(key), None)
+class _Classes(RecordIndex):
+    def __init__(self) -> None:
+        self.by_name: dict[str, PriorityClass] = {}
+
+    def _put(self, key: str, record: Record | None) -> None:
+        self.by_name.pop(name_of(key), None)
         if record is not None:
-            self._classes[name_of(key)] = _read(record)
+            self.by_name[name_of(key)] = _read(record)
+
+
+class _Defaults(GuardLedger[str]):
+    """The names of the classes that are the default."""
+
+    def __init__(self) -> None:
+        super().__init__(_default_name, self._count)
+        self.names: Counter[str] = Counter()
+
+    def _count(self, name: str, sign: int) -> None:
+        self.names[name] += sign
+        if not self.names[name]:
+            del self.names[name]
 
 
 def _default_name(record: Record) -> str | None:

@@ -30,16 +30,16 @@ from dralloc.api.quota import (
     is_extended_usage,
     usage_of_claim,
 )
-from dralloc.api.registry import DEVICE_CLASS, POD, RESOURCE_QUOTA
+from dralloc.api.registry import POD, RESOURCE_QUOTA
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.api.unstructured_object import UnstructuredObject, view
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.http.flow_control import compute
 from dralloc.apiserver.http.statuses import forbidden
 from dralloc.apiserver.objects.api_resources import key_of, name_of, namespace_of, prefix_of
-from dralloc.apiserver.objects.store_view import KindIndex, RecordReader
+from dralloc.apiserver.objects.store_view import RecordIndex, RecordReader, StoreView
 from dralloc.apiserver.objects.stored_form import from_stored
-from dralloc.apiserver.objects.write_guards import GuardedView, Hold, Holds, all_ready
+from dralloc.apiserver.objects.write_guards import GuardedView, GuardLedger, Hold, Holds, all_ready
 from dralloc.primitives.errors import NotFound
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.quantity import Quantity
@@ -55,7 +55,12 @@ _UNLIMITED: Final = dict[str, None]().keys()
 
 class QuotaGuard:
     def __init__(
-        self, store: Store, kind: Kind, limits: QuotaLimits, classes: ExtendedResourceNames, gates: FeatureGates
+        self,
+        store: Store,
+        kind: Kind,
+        limits: StoreView[QuotaLimits],
+        classes: StoreView[ExtendedResourceNames],
+        gates: FeatureGates,
     ) -> None:
         self._store = store
         self._kind = kind
@@ -76,7 +81,7 @@ class QuotaGuard:
             return None
         namespace = namespace_of(self._kind, key)
         await self._limits.ready()
-        quotas = self._limits.by_namespace.get(namespace)
+        quotas = self._limits.index.by_namespace.get(namespace)
         if not quotas:
             await self._forget(namespace)
             return None
@@ -85,13 +90,13 @@ class QuotaGuard:
         charge = await compute(size, self._charge_of_pod, new) if self._kind is POD else None
         usage = await self._ready_usage(namespace)
         # As they are now: quotas come and go meanwhile.
-        quotas = self._limits.by_namespace.get(namespace, {})
+        quotas = self._limits.index.by_namespace.get(namespace, {})
         charge = charge or self.charge_of(new)
         for name, hard in quotas.items():
             if excess := find_excess(hard, self._used(namespace, hard.keys() & charge.amounts.keys()), charge.amounts):
                 raise forbidden(self._kind.group, self._kind.plural, name_of(key), explain_excess(name, excess))
         held = usage.objects.hold(key, charge)
-        limited = self._limits.names(namespace) & charge.amounts.keys()
+        limited = self._limits.index.names(namespace) & charge.amounts.keys()
         if self._other is None or not any(map(is_extended_usage, limited)):
             return held
         # Another server may be about to charge an object of the other kind under the same name.
@@ -122,7 +127,7 @@ class QuotaGuard:
 
     def _used(self, namespace: str, names: Iterable[str]) -> dict[str, int]:
         """What the objects of the namespace use under these names, which its quotas limit."""
-        limited = self._limits.names(namespace)
+        limited = self._limits.index.names(namespace)
         usages = [guard._namespaces.get(namespace) for guard in (self, self._other) if guard is not None]
         used = [usage.used_of(limited) for usage in usages if usage is not None]
         return {name: sum(each.get(name, 0) for each in used) for name in names}
@@ -137,7 +142,7 @@ class QuotaGuard:
         # One write at a time: it has the charges of all that wait.
         async with usage.writing:
             # Quotas come and go meanwhile.
-            for quota, hard in tuple(self._limits.by_namespace.get(namespace, {}).items()):
+            for quota, hard in tuple(self._limits.index.by_namespace.get(namespace, {}).items()):
                 now = self._used(namespace, hard.keys() & charge.amounts.keys())
                 used = {name: Quantity.of(amount).exact_text for name, amount in now.items()}
                 if used:
@@ -156,7 +161,7 @@ class QuotaGuard:
     def charge_of(self, obj: ApiObject) -> QuotaCharge:
         if isinstance(obj, ResourceClaim):
             facts = QuotaFacts(
-                extended_names=self._classes.names,
+                extended_names=self._classes.index.names,
                 counts_extended="DRAExtendedResource" in self._gates,
                 pod_usage=self._pod_usage(obj),
             )
@@ -184,7 +189,7 @@ class QuotaGuard:
 
     async def _forget_unlimited(self) -> None:
         """Stop to count in namespaces without a quota, most of which are gone: nothing is created there any more."""
-        for namespace in self._namespaces.keys() - self._limits.by_namespace.keys():
+        for namespace in self._namespaces.keys() - self._limits.index.by_namespace.keys():
             await self._forget(namespace)
 
     async def _forget(self, namespace: str) -> None:
@@ -196,26 +201,39 @@ class QuotaGuard:
 
 class _NamespaceUsage:
     def __init__(self, store: Store, guard: QuotaGuard, namespace: str) -> None:
-        # Only of names that quotas limit: a hostile pod uses 180,000 others.
+        # What is used is summed up of names that quotas limit: a hostile pod uses 180,000 others.
         self._names: KeysView[str] = _UNLIMITED
-        self._used: dict[str, int] = {}
         self.writing = asyncio.Lock()
         # Creates that are about to be decided, also if the quota has gone since they began.
         self.waiting = 0
         prefix = prefix_of(guard.kind, namespace)
-        self.objects = GuardedView[QuotaCharge](
-            store, prefix, fence=f"quota{prefix}", read=guard.charge_of_record, add=self._add
+        self.objects = GuardedView[_Charges, QuotaCharge](
+            store, prefix, lambda: _Charges(guard.charge_of_record, self._names), fence=f"quota{prefix}"
         )
 
     def used_of(self, names: KeysView[str]) -> Mapping[str, int]:
         """What is used of the names that are limited now."""
+        self._names = names
+        return self.objects.ledger.used_of(names)
+
+
+class _Charges(GuardLedger[QuotaCharge]):
+    """What is charged for each object, and the sums of some names."""
+
+    def __init__(self, read: Callable[[Record], QuotaCharge], names: KeysView[str]) -> None:
+        super().__init__(read, self._add_amounts)
+        self._names = names
+        self._used: dict[str, int] = {}
+
+    def used_of(self, names: KeysView[str]) -> Mapping[str, int]:
+        """The sums of these names. Other ones are summed up anew."""
         if names is not self._names and names != self._names:
             self._names, self._used = names, {}
-            for charge in self.objects.ledger.counted():
-                self._add(charge, 1)
+            for charge in self.counted():
+                self._add_amounts(charge, 1)
         return self._used
 
-    def _add(self, charge: QuotaCharge, sign: int) -> None:
+    def _add_amounts(self, charge: QuotaCharge, sign: int) -> None:
         for name in self._names & charge.amounts.keys():
             self._used[name] = self._used.get(name, 0) + sign * charge.amounts[name]
 
@@ -228,11 +246,10 @@ def _with_use(used: Mapping[str, str], quota: Document) -> Document:
     return {**quota, "status": {**status, "used": {**before, **changed}}} if changed else quota
 
 
-class QuotaLimits(KindIndex):
+class QuotaLimits(RecordIndex):
     """The hard limits of each namespace by the names of its quotas."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store, RESOURCE_QUOTA)
+    def __init__(self) -> None:
         self.by_namespace: defaultdict[str, dict[str, Limits]] = defaultdict(dict)
         self._names: dict[str, KeysView[str]] = {}
         self._read = self._reader = RecordReader(_hard_limits)
@@ -244,11 +261,7 @@ class QuotaLimits(KindIndex):
             self._names[namespace] = dict.fromkeys(chain(*quotas.values())).keys()
         return self._names.get(namespace, _UNLIMITED)
 
-    def _forget_all(self) -> None:
-        self.by_namespace.clear()
-        self._names.clear()
-
-    def _learn(self, key: str, record: Record | None) -> None:
+    def _put(self, key: str, record: Record | None) -> None:
         namespace = namespace_of(RESOURCE_QUOTA, key)
         limits = self.by_namespace[namespace]
         self._names.pop(namespace, None)
@@ -263,17 +276,13 @@ def _hard_limits(record: Record) -> Limits:
     return decode_again(record.value, ResourceQuota).spec.hard
 
 
-class ExtendedResourceNames(KindIndex):
+class ExtendedResourceNames(RecordIndex):
     """The extended resource name of each device class that has one."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store, DEVICE_CLASS)
+    def __init__(self) -> None:
         self.names: dict[str, str] = {}
 
-    def _forget_all(self) -> None:
-        self.names.clear()
-
-    def _learn(self, key: str, record: Record | None) -> None:
+    def _put(self, key: str, record: Record | None) -> None:
         self.names.pop(name_of(key), None)
         extended = decode(record.value, DeviceClass).spec.extended_resource_name if record else None
         if extended:

@@ -1,24 +1,25 @@
 """Store views: keep an index that is derived from a part of the store (quota usage, dependents, devices in use) up to date.
 
-A view reads the records once, then applies every change in order. If it falls behind the store's history, it starts over. What an index
-needs of a large object is read in a thread, and the changes after it wait: each index decodes objects for itself, and all of them would hold
-the event loop. For the same reason the first records are learned in pieces. Later ones replace at once what decisions are made with.
+A view reads the records once, then applies every change in order. If it falls behind the store's history, or the store was restored, it
+starts over with another index, which takes the place of the earlier one when it has learned everything: all users of the index of a
+view see the state of one revision, and `ready` waits until that is new enough.
+
+Records are learned in pieces, and what an index needs of a large object is read in a thread, while the changes after it wait: each index
+decodes objects for itself, and all of them would hold the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import Any, Final, Generic, Protocol, TypeVar
+from os.path import commonpath
+from typing import Any, Final, Generic, Protocol, Self, TypeGuard, TypeVar
 
-from dralloc.api.kind import Kind
-from dralloc.apiserver.http.flow_control import SIZE_INLINE_MAX, Pace, current_flow, give_way
-from dralloc.apiserver.objects.api_resources import prefix_of
+from dralloc.apiserver.http.flow_control import SIZE_INLINE_MAX, Pace, RequestFlow, current_flow, give_way
 from dralloc.apiserver.objects.background_task import BackgroundTask
 from dralloc.apiserver.objects.record_lists import read_all
 from dralloc.store.errors import Compacted, StoreClosed, StoreError, StoreUnavailable, WatcherTooSlow
@@ -34,10 +35,7 @@ _logger = logging.getLogger(__name__)
 
 
 class DerivedIndex(Protocol):
-    """An index over the records under a prefix."""
-
-    def reset(self, records: Iterable[Record], revision: int) -> None:
-        """Start over with exactly these records, as stored at the revision."""
+    """An index over the records under some prefixes. A new one knows nothing."""
 
     def learn(self, record: Record) -> None:
         """Learn one more of the records that the index starts with."""
@@ -47,6 +45,14 @@ class DerivedIndex(Protocol):
 
     def read_ahead(self, record: Record) -> None:
         """Read the next record, which is large. Called in a thread."""
+
+    def replace(self, earlier: Self, revision: int, *, is_restored: bool) -> None:
+        """Take the place of the earlier index: this one has every change up to the revision. If the store was restored from a backup,
+        nothing that the earlier one knows, however new, is of the store's history.
+        """
+
+
+IndexT = TypeVar("IndexT", bound=DerivedIndex)
 
 
 class RecordReader(Generic[T]):
@@ -66,25 +72,37 @@ class RecordReader(Generic[T]):
         return ahead[1] if ahead is not None and ahead[0] is record else self._read(record)
 
 
-class StoreView:
-    """Feeds one index from a task of its own."""
+class StoreView(Generic[IndexT]):
+    """Feeds one index at a time from a task of its own, which `start` or the first `ready` begins.
 
-    def __init__(self, store: Store, prefix: str, index: DerivedIndex) -> None:
+    With several prefixes, the index has one revision of all of them.
+    """
+
+    def __init__(self, store: Store, prefixes: tuple[str, ...], make: Callable[[], IndexT]) -> None:
+        self.index = make()
         # The index has every change up to this revision.
         self.revision = 0
         self._store = store
-        self._prefix = prefix
-        self._index = index
+        self._prefixes = prefixes
+        self._root = f"{commonpath(prefixes)}/"
+        self._make = make
+        # The next index forgets what this one knows.
+        self._is_restored = False
         self._watch: Watch | None = None
         # Changes that were taken from the watch and are not applied yet, because the record of the first one is being read.
         self._taken: deque[StoreEvent] = deque()
         self._reading: asyncio.Task[None] | None = None
         # Without requests from other processes, as in tests and simulations, there are no threads.
-        flow = current_flow()
-        self._flow = flow.control.of_server if flow is not None else None
+        self._flow: RequestFlow | None = None
         # Set while there is a watch, and when the task has ended.
         self._watching = asyncio.Event()
-        self._task = BackgroundTask(self._run, name=f"view of {prefix}")
+        self._task = BackgroundTask(self._run, name=f"view of {self._name}")
+        self._is_started = False
+
+    def start(self) -> None:
+        self._is_started = True
+        flow = current_flow()
+        self._flow = flow.control.of_server if flow is not None else None
         self._task.start()
 
     async def ready(self, revision: int | None = None) -> None:
@@ -92,6 +110,8 @@ class StoreView:
 
         So it has every change that was acknowledged before the caller's last read of the store began. Raises StoreUnavailable.
         """
+        if not self._is_started:
+            self.start()
         wanted = self._store.newest_seen if revision is None else revision
         if 0 < wanted <= self.revision:
             return
@@ -110,6 +130,10 @@ class StoreView:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
 
+    @property
+    def _name(self) -> str:
+        return ", ".join(self._prefixes)
+
     async def _wait_for(self, revision: int) -> None:
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
@@ -120,13 +144,13 @@ class StoreView:
                 # The watch delivers nothing: start over without it.
                 await self._task.stop()
                 self._task.start()
-            raise StoreUnavailable(f"the view of {self._prefix} has not reached revision {revision} in time") from None
+            raise StoreUnavailable(f"the view of {self._name} has not reached revision {revision} in time") from None
 
     async def _approach(self, revision: int) -> None:
         await self._watching.wait()
         watch = self._watch
         if watch is None:
-            raise StoreUnavailable(f"the view of {self._prefix} has ended")
+            raise StoreUnavailable(f"the view of {self._name} has ended")
         if self._reading is not None:
             await asyncio.wait((self._reading,))
             return
@@ -148,70 +172,91 @@ class StoreView:
         try:
             while True:
                 try:
-                    await self._read_and_watch()
+                    await self._start_over()
                 except StoreClosed:
                     return
                 except (Compacted, WatcherTooSlow):
-                    _logger.warning("the view of %s fell behind: reading it again", self._prefix)
+                    _logger.warning("the view of %s fell behind: reading it again", self._name)
                 except StoreError as error:
-                    _logger.warning("cannot update the view of %s: %s", self._prefix, error)
+                    _logger.warning("cannot update the view of %s: %s", self._name, error)
                     await asyncio.sleep(RETRY_S)
         finally:
             self._watching.set()
 
-    async def _read_and_watch(self) -> None:
-        records, revision = await read_all(self._store, self._prefix)
-        if revision < self.revision:
-            # The store was restored from a backup: nothing that is known, however new, is of its history.
-            self._index.reset((), sys.maxsize)
-        if self.revision:
-            self._index.reset(records, revision)
-        else:
-            await self._learn_first(records, revision)
-        self.revision = revision
+    async def _start_over(self) -> None:
+        records, revision = await self._read_all()
+        # From here on, the earlier index stays as it is.
         self._taken = deque()
-        with await self._store.watch(self._prefix, after_revision=revision) as watch:
+        if revision < self.revision:
+            # Nothing is decided with it any more.
+            self.revision, self._is_restored = 0, True
+        with await self._store.watch(self._root, after_revision=revision) as watch:
+            await self._replace_index(records, revision, watch)
+            # They are not needed as long as the watch goes on.
+            del records
             self._watch = watch
             self._watching.set()
             try:
                 while True:
-                    self._take(await watch.next())
                     self._note_reached(watch.revision)
+                    self._take(await watch.next())
             finally:
                 self._watch = None
                 self._watching.clear()
 
-    async def _learn_first(self, records: Iterable[Record], revision: int) -> None:
-        """Learn the records in pieces: there may be hundreds of thousands, and nothing is decided before all of them are known."""
-        self._index.reset((), revision)
-        pace = Pace()
+    async def _read_all(self) -> tuple[list[Record], int]:
+        """The records under all prefixes at one revision."""
+        first, *others = self._prefixes
+        records, revision = await read_all(self._store, first)
+        for prefix in others:
+            records += (await read_all(self._store, prefix, revision=revision))[0]
+        return records, revision
+
+    async def _replace_index(self, records: Iterable[Record], revision: int, watch: Watch) -> None:
+        """Make an index of the records, in pieces: there may be hundreds of thousands. What changes meanwhile is applied before it
+        replaces the earlier one; it is taken at once, because the store keeps changes for a while only.
+        """
+        index, changes, pace = self._make(), deque[StoreEvent](), Pace()
         for record in records:
-            if self._flow is not None and len(record.value) > SIZE_INLINE_MAX:
-                await self._flow.compute_patiently(partial(self._index.read_ahead, record))
-            self._index.learn(record)
+            if self._leaves_loop(record):
+                await self._read_in_thread(index, record)
+            index.learn(record)
             if pace.is_over():
+                changes.extend(self._chosen(watch.take()))
                 await give_way()
                 pace = Pace()
+        while changes:
+            event = changes.popleft()
+            if self._leaves_loop(event.record):
+                await self._read_in_thread(index, event.record)
+            index.apply(event)
+            revision = event.revision
+            if pace.is_over():
+                changes.extend(self._chosen(watch.take()))
+                await give_way()
+                pace = Pace()
+        index.replace(self.index, revision, is_restored=self._is_restored)
+        self.index, self.revision, self._is_restored = index, revision, False
 
     def _take(self, events: Iterable[StoreEvent]) -> None:
         """Apply events after those that are not applied yet."""
-        self._taken.extend(events)
+        self._taken.extend(self._chosen(events))
         if self._reading is None:
             self._apply_taken()
 
     def _apply_taken(self, *, is_read: bool = False) -> None:
         """Apply what was taken, up to a large record, which is read first. `is_read`: that of the first event was."""
-        taken, flow = self._taken, self._flow
+        taken = self._taken
         while taken:
             event = taken[0]
-            record = event.record if flow is not None and not is_read else None
-            if flow is not None and record is not None and len(record.value) > SIZE_INLINE_MAX:
-                read = flow.compute_patiently(partial(self._index.read_ahead, record))
-                self._reading = asyncio.create_task(self._apply_after(read, taken))
+            if not is_read and self._leaves_loop(event.record):
+                self._reading = asyncio.create_task(
+                    self._apply_after(self._read_in_thread(self.index, event.record), taken)
+                )
                 return
             is_read = False
             taken.popleft()
-            self._index.apply(event)
+            self.index.apply(event)
             self.revision = event.revision
 
     async def _apply_after(self, read: Awaitable[None], taken: deque[StoreEvent]) -> None:
@@ -225,47 +270,41 @@ class StoreView:
         if self._watch is not None:
             self._note_reached(self._watch.revision)
 
+    def _chosen(self, events: Iterable[StoreEvent]) -> Iterable[StoreEvent]:
+        """Those under the prefixes."""
+        return (event for event in events if event.key.startswith(self._prefixes))
+
+    def _leaves_loop(self, record: Record | None) -> TypeGuard[Record]:
+        return self._flow is not None and record is not None and len(record.value) > SIZE_INLINE_MAX
+
+    def _read_in_thread(self, index: IndexT, record: Record) -> Awaitable[None]:
+        assert self._flow is not None, "the record leaves the loop"
+        return self._flow.compute_patiently(partial(index.read_ahead, record))
+
     def _note_reached(self, revision: int) -> None:
         if not self._taken and revision > self.revision:
             self.revision = revision
 
 
-class KindIndex(ABC):
-    """An index over the objects of one kind, whose view starts on first use."""
+class RecordIndex(ABC):
+    """An index whose entries depend on one record each."""
 
-    def __init__(self, store: Store, kind: Kind) -> None:
-        self._store = store
-        self._kind = kind
-        self._view: StoreView | None = None
-        # For an index that needs much of a record.
-        self._reader: RecordReader[Any] | None = None
-
-    async def ready(self) -> None:
-        if self._view is None:
-            self._view = StoreView(self._store, prefix_of(self._kind), self)
-        await self._view.ready()
-
-    async def stop(self) -> None:
-        if self._view is not None:
-            await self._view.stop()
-
-    def reset(self, records: Iterable[Record], revision: int) -> None:  # noqa: ARG002
-        self._forget_all()
-        for record in records:
-            self.learn(record)
+    # For an index that needs much of a record.
+    _reader: RecordReader[Any] | None = None
 
     def learn(self, record: Record) -> None:
-        self._learn(record.key, record)
+        self._put(record.key, record)
 
     def apply(self, event: StoreEvent) -> None:
-        self._learn(event.key, event.record)
+        self._put(event.key, event.record)
 
     def read_ahead(self, record: Record) -> None:
         if self._reader is not None:
             self._reader.read_ahead(record)
 
-    @abstractmethod
-    def _forget_all(self) -> None: ...
+    def replace(self, earlier: Self, revision: int, *, is_restored: bool) -> None:  # noqa: B027
+        """Nothing is kept of the earlier one."""
 
     @abstractmethod
-    def _learn(self, key: str, record: Record | None) -> None: ...
+    def _put(self, key: str, record: Record | None) -> None:
+        """Set what is stored under the key."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import Final
+from typing import Final, Self
 
 from dralloc.access.access_request import AccessRequest
 from dralloc.access.authorizer import Decision
@@ -15,38 +14,41 @@ from dralloc.api.kind import Kind
 from dralloc.api.rbac_v1 import ClusterRole, Role, RoleBinding
 from dralloc.api.registry import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING
 from dralloc.apiserver.http.flow_control import SIZE_INLINE_MAX
-from dralloc.apiserver.objects.store_view import KindIndex, RecordReader
+from dralloc.apiserver.objects.api_resources import prefix_of
+from dralloc.apiserver.objects.store_view import RecordIndex, RecordReader, StoreView
 from dralloc.store.interface import Store
 from dralloc.store.records import Record
 
-# Roles first: a binding is of use only with its role.
 POLICY_KINDS: Final = (CLUSTER_ROLE, ROLE, CLUSTER_ROLE_BINDING, ROLE_BINDING)
+_KINDS: Final = {prefix_of(kind): kind for kind in POLICY_KINDS}
 
 
 class StoredPolicy:
-    """Decides by the stored roles and bindings.
+    """Decides by the stored roles and bindings of one revision.
 
     A write through this server counts when it is acknowledged: the server answers after `ready`. Changes that come another way (other
     servers on the same etcd, garbage collection) count when the store delivers them.
     """
 
     def __init__(self, store: Store) -> None:
-        self.rbac = RbacAuthorizer()
-        self._indexes = {kind.kind: _PolicyIndex(store, kind, self.rbac) for kind in POLICY_KINDS}
+        self._cluster_roles_changed: Callable[[], None] = lambda: None
+        self._view = StoreView(store, tuple(_KINDS), lambda: _PolicyIndex(self._note_cluster_roles))
+
+    @property
+    def rbac(self) -> RbacAuthorizer:
+        return self._view.index.rbac
 
     @property
     def cluster_roles(self) -> list[ClusterRole]:
-        objects = self._indexes[CLUSTER_ROLE.kind].objects.values()
-        return [item for item in objects if isinstance(item, ClusterRole)]
+        return [item for item in self._view.index.objects.values() if isinstance(item, ClusterRole)]
 
     def on_cluster_roles(self, changed: Callable[[], None]) -> None:
         """Call `changed` after each change of a ClusterRole."""
-        self._indexes[CLUSTER_ROLE.kind].changed = changed
+        self._cluster_roles_changed = changed
 
     async def ready(self) -> None:
         """Wait until decisions follow every change that the store has delivered."""
-        for index in self._indexes.values():
-            await index.ready()
+        await self._view.ready()
 
     def decide(self, request: AccessRequest) -> Decision:
         return self.rbac.decide(request)
@@ -55,41 +57,46 @@ class StoredPolicy:
         return self.rbac.rules_of(user, namespace)
 
     async def stop(self) -> None:
-        for index in self._indexes.values():
-            await index.stop()
+        await self._view.stop()
+
+    def _note_cluster_roles(self) -> None:
+        self._cluster_roles_changed()
 
 
-class _PolicyIndex(KindIndex):
-    """The roles or bindings of one kind, by key."""
+class _PolicyIndex(RecordIndex):
+    """The roles and bindings by key."""
 
-    def __init__(self, store: Store, kind: Kind, rbac: RbacAuthorizer) -> None:
-        super().__init__(store, kind)
+    def __init__(self, cluster_roles_changed: Callable[[], None]) -> None:
+        self.rbac = RbacAuthorizer()
         self.objects: dict[str, Role | RoleBinding] = {}
-        self.changed: Callable[[], None] | None = None
-        self._rbac = rbac
-        self._read = self._reader = RecordReader(partial(_read, kind))
+        self._cluster_roles_changed = cluster_roles_changed
+        self._read = self._reader = RecordReader(_read)
 
-    def _forget_all(self) -> None:
-        for item in self.objects.values():
-            self._rbac.remove(item)
-        self.objects.clear()
+    def replace(self, earlier: Self, revision: int, *, is_restored: bool) -> None:
+        super().replace(earlier, revision, is_restored=is_restored)
+        self._cluster_roles_changed()
 
-    def _learn(self, key: str, record: Record | None) -> None:
+    def _put(self, key: str, record: Record | None) -> None:
         before = self.objects.pop(key, None)
         if record is not None:
             item, grants = self._read(record)
             self.objects[key] = item
-            self._rbac.put(item, grants)
+            self.rbac.put(item, grants)
         elif before is not None:
-            self._rbac.remove(before)
-        if self.changed is not None:
-            self.changed()
+            self.rbac.remove(before)
+        if _kind_of(key) is CLUSTER_ROLE:
+            self._cluster_roles_changed()
 
 
-def _read(kind: Kind, record: Record) -> tuple[Role | RoleBinding, RoleGrants | None]:
+def _kind_of(key: str) -> Kind:
+    return _KINDS["/".join(key.split("/", 3)[:3]) + "/"]
+
+
+def _read(record: Record) -> tuple[Role | RoleBinding, RoleGrants | None]:
     """Only the fields that decisions need: a role can have as many rules as fit into a request. A large one is indexed at once,
     because it is read in a thread.
     """
+    kind = _kind_of(record.key)
     assert kind.view is not None, "roles are modelled in part"
     item = decode_again(record.value, kind.view)
     assert isinstance(item, Role | RoleBinding), "the view of a role or binding"

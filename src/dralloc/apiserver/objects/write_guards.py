@@ -14,7 +14,7 @@ import asyncio
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 from msgspec.structs import replace
 
@@ -26,6 +26,7 @@ from dralloc.store.interface import Fence, Store
 from dralloc.store.records import Record, StoreEvent
 
 T = TypeVar("T")
+LedgerT = TypeVar("LedgerT", bound="GuardLedger[Any]")
 
 # Errors of a write that was certainly not stored. After any other one, a cancellation included, it may be stored now or later.
 NOTHING_STORED: Final = (KeyExists, RevisionConflict, FenceMoved, ValueTooLarge, ApiError)
@@ -140,16 +141,17 @@ class GuardLedger(Generic[T]):
             return self._stored[key][1]
         return self._held[key][-1] if key in self._held else None
 
-    def reset(self, records: Iterable[Record], revision: int) -> None:
-        """Start over with the records at a revision."""
-        listed = {record.key: record for record in records}
-        for key, (known_at, _) in list(self._stored.items()):
-            # A record can also have a lower revision than was known, in a store that was restored from a backup.
-            if known_at <= revision and (key not in listed or listed[key].revision < known_at):
-                self._set(key, revision, None)
-        for record in listed.values():
-            self.learn(record)
+    def replace(self, earlier: Self, revision: int, *, is_restored: bool) -> None:
+        """Take over the holds, and writes that are known from their holds only."""
         self._delivered = revision
+        for key, (known_at, value) in earlier._stored.items():
+            # A record can also have a lower revision than was known, in a store that was restored from a backup.
+            if known_at > revision and not is_restored:
+                self._set(key, known_at, value)
+        self._held = earlier._held
+        for values in self._held.values():
+            for value in values:
+                self._add(value, 1)
 
     def learn(self, record: Record) -> None:
         self._learn(record.key, record.revision, record)
@@ -202,28 +204,23 @@ class GuardLedger(Generic[T]):
             self._add(value, 1)
 
 
-class GuardedView(Generic[T]):
+class GuardedView(Generic[LedgerT, T]):
     """A ledger of the objects under a prefix that is up to date, and the fence of the writes that are decided with it."""
 
-    def __init__(
-        self,
-        store: Store,
-        prefix: str,
-        *,
-        fence: str,
-        read: Callable[[Record], T | None],
-        add: Callable[[T, int], None],
-    ) -> None:
-        self.ledger = GuardLedger[T](read, add)
+    def __init__(self, store: Store, prefix: str, make: Callable[[], LedgerT], *, fence: str) -> None:
         self._store = store
-        self._view = StoreView(store, prefix, self.ledger)
+        self._view = StoreView(store, (prefix,), make)
         self._fence = fence
         # The token of our last write with the fence, and its revision; without one, the next write takes the fence over.
         self._token: bytes | None = None
         self._token_revision = 0
         self._taking_over: asyncio.Future[None] | None = None
         # Holds of writes whose outcome is not known.
-        self._doubted: dict[_FenceHold[T], None] = {}
+        self._doubted: dict[_FenceHold[LedgerT, T], None] = {}
+
+    @property
+    def ledger(self) -> LedgerT:
+        return self._view.index
 
     async def ready(self) -> None:
         """Wait until the ledger has every change that was acknowledged, and no write is in doubt. The caller then decides at once."""
@@ -241,7 +238,7 @@ class GuardedView(Generic[T]):
         """True if a write is in doubt, or takes the fence over: nothing can be decided."""
         return bool(self._doubted) or self._taking_over is not None
 
-    def hold(self, key: str, value: T) -> _LedgerHold[T]:
+    def hold(self, key: str, value: T) -> _LedgerHold[LedgerT, T]:
         """Count the value of the object for a write in progress."""
         self.ledger.hold(key, value)
         return _LedgerHold(self, self._next_fence(), key, value)
@@ -271,7 +268,7 @@ class GuardedView(Generic[T]):
             # Taking over again costs little, so the reason of the failure does not matter.
             self._token = None
 
-    def doubt(self, hold: _FenceHold[T]) -> None:
+    def doubt(self, hold: _FenceHold[LedgerT, T]) -> None:
         """The outcome of the write is not known."""
         self._doubted[hold] = None
 
@@ -294,7 +291,7 @@ class GuardedView(Generic[T]):
             self._token, self._token_revision = token, revision
 
 
-async def all_ready(views: Sequence[GuardedView[T]]) -> None:
+async def all_ready(views: Sequence[GuardedView[Any, Any]]) -> None:
     """Wait until all of them are ready at the same time. The caller then decides at once."""
     while True:
         for view in views:
@@ -304,8 +301,8 @@ async def all_ready(views: Sequence[GuardedView[T]]) -> None:
             return
 
 
-class _FenceHold(Generic[T]):
-    def __init__(self, view: GuardedView[T], fence: Fence, stop_counting: Callable[[], None]) -> None:
+class _FenceHold(Generic[LedgerT, T]):
+    def __init__(self, view: GuardedView[LedgerT, T], fence: Fence, stop_counting: Callable[[], None]) -> None:
         self._fence = fence
         self.stop_counting = stop_counting
         self._view = view
@@ -331,8 +328,8 @@ class _FenceHold(Generic[T]):
         self._fence = replace(self._fence, queued=tuple(queued))
 
 
-class _LedgerHold(_FenceHold[T]):
-    def __init__(self, view: GuardedView[T], fence: Fence, key: str, value: T) -> None:
+class _LedgerHold(_FenceHold[LedgerT, T]):
+    def __init__(self, view: GuardedView[LedgerT, T], fence: Fence, key: str, value: T) -> None:
         super().__init__(view, fence, lambda: view.ledger.settle(key, value, None))
         self._key, self._value = key, value
 
