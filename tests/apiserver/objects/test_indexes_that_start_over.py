@@ -13,15 +13,27 @@ import pytest
 from dralloc.access.access_request import AccessRequest
 from dralloc.access.users import User
 from dralloc.api.codec import decode
-from dralloc.api.registry import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, POD, RESOURCE_CLAIM
+from dralloc.api.pod_v1 import Pod
+from dralloc.api.registry import (
+    CLUSTER_ROLE,
+    CLUSTER_ROLE_BINDING,
+    DEVICE_CLASS,
+    KINDS,
+    POD,
+    RESOURCE_CLAIM,
+    RESOURCE_QUOTA,
+)
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.apiserver.http.flow_control import FlowControl
+from dralloc.api.unstructured_object import read_unstructured
+from dralloc.apiserver.http.flow_control import SIZE_INLINE_MAX, FlowControl
 from dralloc.apiserver.objects.api_resources import key_of
 from dralloc.apiserver.objects.claim_use_guard import ClaimInUse, ClaimUseGuard
 from dralloc.apiserver.objects.device_guard import DeviceGuard
+from dralloc.apiserver.objects.guard_set import GuardSet
 from dralloc.apiserver.objects.stored_policy import StoredPolicy
 from dralloc.apiserver.objects.write_guards import Hold
-from dralloc.primitives.errors import Conflict
+from dralloc.primitives.errors import Conflict, Forbidden
+from dralloc.primitives.features import FeatureGates
 from dralloc.store.errors import Compacted
 from dralloc.store.interface import HistoryLimits
 from dralloc.store.memory import MemoryStore
@@ -219,6 +231,67 @@ def test_the_claim_of_a_bound_pod_is_not_deallocated_while_the_guard_learns_agai
             with pytest.raises(ClaimInUse):
                 await deallocate("first")
             await guard.stop()
+
+    asyncio.run(main())
+
+
+GPU = "example.com/gpu"
+
+
+def asking(number: int) -> tuple[str, dict[str, Any]]:
+    """A pod that asks for an extended resource. Some are so large that they are read in a thread."""
+    name, limits = f"p-{number}", {"requests": {GPU: "1"}, "limits": {GPU: "1"}}
+    note = "x" * (SIZE_INLINE_MAX if number % 300 == 0 else 1)
+    document = pod(name, namespace="default", uid=name, annotations={"note": note})
+    containers = [{**each, "resources": limits} for each in document["spec"]["containers"]]
+    return key_of(POD, "default", name), {**document, "spec": {**document["spec"], "containers": containers}}
+
+
+def made_for(number: int) -> tuple[str, dict[str, Any]]:
+    """The claim that serves it."""
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": f"p-{number}", "uid": f"p-{number}", "controller": True}
+    special = {"resource.kubernetes.io/extended-resource-claim": "true"}
+    name = f"of-{number}"
+    made = claim(name, namespace="default", uid=name, ownerReferences=[owner], annotations=special)
+    exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}
+    requests = [{"name": "r", "exactly": exactly}]
+    return key_of(RESOURCE_CLAIM, "default", name), {**made, "spec": {"devices": {"requests": requests}}}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["before the guard begins", "when it has fallen behind", "while it follows"])
+def test_the_claims_of_pods_are_not_charged_before_their_pods(when: str) -> None:
+    """Or they would count twice, until they change."""
+
+    async def main() -> None:
+        async with changed_store() as changed:
+            spec = {"hard": {f"requests.{GPU}": str(MANY + 1)}}
+            await changed.put(key_of(RESOURCE_QUOTA, "default", "q"), {"metadata": {"name": "q"}, "spec": spec})
+            extended = {"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": GPU}}
+            await changed.put(key_of(DEVICE_CLASS, "", "gpu"), extended)
+            guards = GuardSet(changed.store, KINDS, FeatureGates.defaults(), guards_devices=True)
+
+            async def create(number: int) -> Any:
+                key, document = asking(number)
+                new = read_unstructured(json.dumps(document).encode(), view_type=Pod)
+                return await guards.quotas[POD.resource].hold(key, new, None, 0)
+
+            if when != "before the guard begins":
+                (await create(0)).release()
+            if when != "while it follows":
+                await changed.fill(asking)
+                await changed.fill(made_for)
+            else:
+                for number in range(MANY):
+                    await changed.put(*asking(number))
+                    await changed.put(*made_for(number))
+                    if number % 100 == 0:
+                        await asyncio.sleep(0)
+            (await create(MANY)).release()
+            await changed.put(*asking(MANY))
+            with pytest.raises(Forbidden):
+                await create(MANY + 1)
+            await guards.stop()
 
     asyncio.run(main())
 

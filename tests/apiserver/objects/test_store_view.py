@@ -12,6 +12,7 @@ from random import Random
 from typing import Any, cast
 
 import grpc.aio
+import pytest
 
 from dralloc.access.users import ADMINISTRATOR
 from dralloc.apiserver.http.flow_control import SIZE_INLINE_MAX, FlowControl, begin
@@ -133,6 +134,7 @@ def test_the_first_records_are_learned_in_pieces() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_view_that_fell_behind_shows_one_state_until_it_has_learned_the_next() -> None:
     async def main() -> None:
         limits = HistoryLimits(events_max=20)

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, KeysView, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 from dralloc.api.codec import decode, decode_again
 from dralloc.api.core_v1 import ResourceQuota
@@ -125,6 +125,10 @@ class QuotaGuard:
                 usage.waiting -= 1
         return self.usage_of(namespace)
 
+    def charged_before(self, namespace: str) -> GuardedView[Any, Any] | None:
+        """The pods, for claims: what a claim is charged may depend on its pod."""
+        return self._other.usage_of(namespace).objects if self._other is not None and self._kind is not POD else None
+
     def _used(self, namespace: str, names: Iterable[str]) -> dict[str, int]:
         """What the objects of the namespace use under these names, which its quotas limit."""
         limited = self._limits.index.names(namespace)
@@ -193,9 +197,14 @@ class QuotaGuard:
             await self._forget(namespace)
 
     async def _forget(self, namespace: str) -> None:
-        usage = self._namespaces.get(namespace)
-        if usage is not None and not usage.waiting and not usage.objects.ledger.holds_any:
-            del self._namespaces[namespace]
+        """Together with the objects of the other guard, which follow these, or which these follow."""
+        guards = [guard for guard in (self, self._other) if guard is not None]
+        usages = [usage for guard in guards if (usage := guard._namespaces.get(namespace)) is not None]
+        if any(usage.waiting or usage.objects.ledger.holds_any for usage in usages):
+            return
+        for guard in guards:
+            guard._namespaces.pop(namespace, None)
+        for usage in usages:
             await usage.objects.stop()
 
 
@@ -208,7 +217,11 @@ class _NamespaceUsage:
         self.waiting = 0
         prefix = prefix_of(guard.kind, namespace)
         self.objects = GuardedView[_Charges, QuotaCharge](
-            store, prefix, lambda: _Charges(guard.charge_of_record, self._names), fence=f"quota{prefix}"
+            store,
+            prefix,
+            lambda: _Charges(guard.charge_of_record, self._names),
+            fence=f"quota{prefix}",
+            follows=guard.charged_before(namespace),
         )
 
     def used_of(self, names: KeysView[str]) -> Mapping[str, int]:

@@ -75,10 +75,18 @@ class RecordReader(Generic[T]):
 class StoreView(Generic[IndexT]):
     """Feeds one index at a time from a task of its own, which `start` or the first `ready` begins.
 
-    With several prefixes, the index has one revision of all of them.
+    With several prefixes, the index has one revision of all of them. What it makes of a record can depend on the index of a view that it
+    `follows`: that one always has the changes before.
     """
 
-    def __init__(self, store: Store, prefixes: tuple[str, ...], make: Callable[[], IndexT]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        prefixes: tuple[str, ...],
+        make: Callable[[], IndexT],
+        *,
+        follows: StoreView[Any] | None = None,
+    ) -> None:
         self.index = make()
         # The index has every change up to this revision.
         self.revision = 0
@@ -86,12 +94,13 @@ class StoreView(Generic[IndexT]):
         self._prefixes = prefixes
         self._root = f"{commonpath(prefixes)}/"
         self._make = make
+        self._follows = follows
         # The next index forgets what this one knows.
         self._is_restored = False
         self._watch: Watch | None = None
-        # Changes that were taken from the watch and are not applied yet, because the record of the first one is being read.
+        # Changes that were taken from the watch and are not applied yet, because the first one waits until it can be.
         self._taken: deque[StoreEvent] = deque()
-        self._reading: asyncio.Task[None] | None = None
+        self._preparing: asyncio.Task[None] | None = None
         # Without requests from other processes, as in tests and simulations, there are no threads.
         self._flow: RequestFlow | None = None
         # Set while there is a watch, and when the task has ended.
@@ -112,23 +121,25 @@ class StoreView(Generic[IndexT]):
         """
         if not self._is_started:
             self.start()
-        wanted = self._store.newest_seen if revision is None else revision
-        if 0 < wanted <= self.revision:
-            return
-        if self._watch is not None:
+        wanted = max(self._store.newest_seen if revision is None else revision, 1)
+        if not self._has(wanted):
+            await self._wait_for(wanted)
+
+    def _has(self, revision: int) -> bool:
+        """True if the index has every change up to the revision, or gets them without waiting."""
+        if self.revision < revision and self._watch is not None:
             try:
-                self._catch_up(self._watch, wanted)
+                self._catch_up(self._watch, revision)
             except StoreError:
                 # The task meets the same error and starts over.
                 self._watching.clear()
-        if self.revision < wanted or not self.revision:
-            await self._wait_for(max(wanted, 1))
+        return self.revision >= revision
 
     async def stop(self) -> None:
         await self._task.stop()
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.gather(self._reading, return_exceptions=True)
+        if self._preparing is not None:
+            self._preparing.cancel()
+            await asyncio.gather(self._preparing, return_exceptions=True)
 
     @property
     def _name(self) -> str:
@@ -151,8 +162,8 @@ class StoreView(Generic[IndexT]):
         watch = self._watch
         if watch is None:
             raise StoreUnavailable(f"the view of {self._name} has ended")
-        if self._reading is not None:
-            await asyncio.wait((self._reading,))
+        if self._preparing is not None:
+            await asyncio.wait((self._preparing,))
             return
         try:
             await watch.reach(revision)
@@ -217,6 +228,8 @@ class StoreView(Generic[IndexT]):
         replaces the earlier one; it is taken at once, because the store keeps changes for a while only.
         """
         index, changes, pace = self._make(), deque[StoreEvent](), Pace()
+        if self._follows is not None:
+            await self._follows.ready(revision)
         for record in records:
             if self._leaves_loop(record):
                 await self._read_in_thread(index, record)
@@ -227,8 +240,8 @@ class StoreView(Generic[IndexT]):
                 pace = Pace()
         while changes:
             event = changes.popleft()
-            if self._leaves_loop(event.record):
-                await self._read_in_thread(index, event.record)
+            if self._must_wait(event):
+                await self._prepare(index, event)
             index.apply(event)
             revision = event.revision
             if pace.is_over():
@@ -241,38 +254,46 @@ class StoreView(Generic[IndexT]):
     def _take(self, events: Iterable[StoreEvent]) -> None:
         """Apply events after those that are not applied yet."""
         self._taken.extend(self._chosen(events))
-        if self._reading is None:
+        if self._preparing is None:
             self._apply_taken()
 
-    def _apply_taken(self, *, is_read: bool = False) -> None:
-        """Apply what was taken, up to a large record, which is read first. `is_read`: that of the first event was."""
+    def _apply_taken(self, *, is_prepared: bool = False) -> None:
+        """Apply what was taken, up to a change that must wait. `is_prepared`: the first one has waited."""
         taken = self._taken
         while taken:
             event = taken[0]
-            if not is_read and self._leaves_loop(event.record):
-                self._reading = asyncio.create_task(
-                    self._apply_after(self._read_in_thread(self.index, event.record), taken)
-                )
+            if not is_prepared and self._must_wait(event):
+                self._preparing = asyncio.create_task(self._apply_after(self._prepare(self.index, event), taken))
                 return
-            is_read = False
+            is_prepared = False
             taken.popleft()
             self.index.apply(event)
             self.revision = event.revision
 
-    async def _apply_after(self, read: Awaitable[None], taken: deque[StoreEvent]) -> None:
+    async def _apply_after(self, prepared: Awaitable[None], taken: deque[StoreEvent]) -> None:
         try:
             # An error comes again when the record is applied.
-            await asyncio.gather(read, return_exceptions=True)
+            await asyncio.gather(prepared, return_exceptions=True)
         finally:
-            self._reading = None
+            self._preparing = None
         # The view may have started over meanwhile.
-        self._apply_taken(is_read=taken is self._taken)
+        self._apply_taken(is_prepared=taken is self._taken)
         if self._watch is not None:
             self._note_reached(self._watch.revision)
 
     def _chosen(self, events: Iterable[StoreEvent]) -> Iterable[StoreEvent]:
         """Those under the prefixes."""
         return (event for event in events if event.key.startswith(self._prefixes))
+
+    def _must_wait(self, event: StoreEvent) -> bool:
+        is_followed = self._follows is None or self._follows._has(event.revision)
+        return not is_followed or self._leaves_loop(event.record)
+
+    async def _prepare(self, index: IndexT, event: StoreEvent) -> None:
+        if self._follows is not None:
+            await self._follows.ready(event.revision)
+        if self._leaves_loop(event.record):
+            await self._read_in_thread(index, event.record)
 
     def _leaves_loop(self, record: Record | None) -> TypeGuard[Record]:
         return self._flow is not None and record is not None and len(record.value) > SIZE_INLINE_MAX

@@ -207,9 +207,18 @@ class GuardLedger(Generic[T]):
 class GuardedView(Generic[LedgerT, T]):
     """A ledger of the objects under a prefix that is up to date, and the fence of the writes that are decided with it."""
 
-    def __init__(self, store: Store, prefix: str, make: Callable[[], LedgerT], *, fence: str) -> None:
+    def __init__(
+        self,
+        store: Store,
+        prefix: str,
+        make: Callable[[], LedgerT],
+        *,
+        fence: str,
+        follows: GuardedView[Any, Any] | None = None,
+    ) -> None:
         self._store = store
-        self._view = StoreView(store, (prefix,), make)
+        followed: StoreView[Any] | None = follows._view if follows is not None else None
+        self._view: StoreView[LedgerT] = StoreView(store, (prefix,), make, follows=followed)
         self._fence = fence
         # The token of our last write with the fence, and its revision; without one, the next write takes the fence over.
         self._token: bytes | None = None
