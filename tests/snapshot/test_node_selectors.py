@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dralloc.api.meta_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
-from dralloc.snapshot.node_selectors import NodeFacts, NodeSelectorError, anchors, anchors_of_node, matches
+from dralloc.snapshot.node_selectors import (
+    IndexedSelector,
+    NodeFacts,
+    NodeSelectorError,
+    anchors,
+    anchors_of_node,
+    matches,
+)
 
 NODE = NodeFacts("node-a", {"zone": "z1", "gpus": "8", "empty": ""})
 
@@ -61,7 +68,9 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_which_nodes_a_selector_matches(case: Case) -> None:
-    assert matches(NodeSelector(node_selector_terms=case.terms), NODE) == case.want
+    selector = NodeSelector(node_selector_terms=case.terms)
+    assert matches(selector, NODE) == case.want
+    assert IndexedSelector(selector).matches(NODE) == case.want
 
 
 @pytest.mark.parametrize(
@@ -82,6 +91,10 @@ def test_an_invalid_selector_fails_for_every_node(invalid: NodeSelectorTerm) -> 
     selector = NodeSelector(node_selector_terms=(term(requirement("zone", "Exists")), invalid))
     with pytest.raises(NodeSelectorError):
         matches(selector, NODE)
+    indexed = IndexedSelector(selector)
+    for each in (NODE, NodeFacts("any")):
+        with pytest.raises(NodeSelectorError):
+            indexed.matches(each)
     assert anchors(selector) & set(anchors_of_node(NodeFacts("any")))
 
 
@@ -105,5 +118,7 @@ nodes = st.builds(NodeFacts, names, st.dictionaries(keys, values))
 @given(st.lists(terms, max_size=3), nodes)
 def test_every_matched_node_has_an_anchor_of_the_selector(found: list[NodeSelectorTerm], node: NodeFacts) -> None:
     selector = NodeSelector(node_selector_terms=tuple(found))
-    if matches(selector, node):
+    is_matched = matches(selector, node)
+    assert IndexedSelector(selector).matches(node) == is_matched
+    if is_matched:
         assert anchors(selector) & set(anchors_of_node(node))

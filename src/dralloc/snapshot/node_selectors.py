@@ -7,7 +7,7 @@ the few selectors that are worth evaluating for a node.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -70,6 +70,41 @@ def matches(selector: NodeSelector, node: NodeFacts) -> bool:
     return any(_term_matches(term, node) for term in terms)
 
 
+class IndexedSelector:
+    """A selector that is asked about many nodes: it is checked once, and only terms that may match a node are looked at."""
+
+    def __init__(self, selector: NodeSelector) -> None:
+        terms = _terms(selector)
+        self._fault: NodeSelectorError | None = None
+        self._terms: dict[Anchor, list[_IndexedTerm]] = {}
+        try:
+            _check(terms)
+        except NodeSelectorError as fault:
+            self._fault = fault
+            return
+        for term in terms:
+            indexed = _IndexedTerm(term, [(each, frozenset(each.values)) for each in term.match_expressions])
+            for anchor in _anchors_of_term(term):
+                self._terms.setdefault(anchor, []).append(indexed)
+
+    def matches(self, node: NodeFacts) -> bool:
+        """As `matches` does."""
+        if self._fault is not None:
+            raise self._fault.with_traceback(None)
+        return any(indexed.matches(node) for anchor in anchors_of_node(node) for indexed in self._terms.get(anchor, ()))
+
+
+class _IndexedTerm(NamedTuple):
+    term: NodeSelectorTerm
+    # With the values as a set: a user may list hundreds of thousands.
+    expressions: list[tuple[NodeSelectorRequirement, frozenset[str]]]
+
+    def matches(self, node: NodeFacts) -> bool:
+        return all(
+            _label_matches(requirement, values, node.labels) for requirement, values in self.expressions
+        ) and all(_field_matches(requirement, node) for requirement in self.term.match_fields)
+
+
 def _terms(selector: NodeSelector) -> list[NodeSelectorTerm]:
     return [term for term in selector.node_selector_terms or () if term.match_expressions or term.match_fields]
 
@@ -85,13 +120,14 @@ def _anchors_of_term(term: NodeSelectorTerm) -> Iterable[Anchor]:
 
 
 def _term_matches(term: NodeSelectorTerm, node: NodeFacts) -> bool:
-    by_label = all(_label_matches(requirement, node.labels) for requirement in term.match_expressions)
+    by_label = all(
+        _label_matches(requirement, requirement.values, node.labels) for requirement in term.match_expressions
+    )
     return by_label and all(_field_matches(requirement, node) for requirement in term.match_fields)
 
 
-def _label_matches(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
+def _label_matches(requirement: NodeSelectorRequirement, values: Collection[str], labels: Mapping[str, str]) -> bool:
     value = labels.get(requirement.key)
-    values = requirement.values
     match requirement.operator:
         case "In":
             return value is not None and value in values
@@ -103,10 +139,10 @@ def _label_matches(requirement: NodeSelectorRequirement, labels: Mapping[str, st
             return value is None
         case "Gt":
             number = _integer(value)
-            return number is not None and number > int(values[0])
+            return number is not None and number > int(requirement.values[0])
         case _:
             number = _integer(value)
-            return number is not None and number < int(values[0])
+            return number is not None and number < int(requirement.values[0])
 
 
 def _field_matches(requirement: NodeSelectorRequirement, node: NodeFacts) -> bool:

@@ -7,7 +7,7 @@ order. The first that fails is the reason; it names the resources that are insuf
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 from typing import Final, NamedTuple
@@ -18,8 +18,8 @@ from dralloc.api.node_taints import NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE, is_t
 from dralloc.api.pod_v1 import PodSpec, PreferredSchedulingTerm, Toleration
 from dralloc.devices.taints import text_of_taint
 from dralloc.scheduler.state.node_state import NodeOffer, NodeState
-from dralloc.scheduler.state.pod_resources import PODS, HostPort, PodResources, resources_of
-from dralloc.snapshot.node_selectors import NAME_FIELD, NodeSelectorError, matches
+from dralloc.scheduler.state.pod_resources import ANY_ADDRESS, PODS, HostPort, PodResources, resources_of
+from dralloc.snapshot.node_selectors import NAME_FIELD, IndexedSelector, NodeSelectorError, matches
 
 UNSCHEDULABLE_TAINT: Final = Taint(key=UNSCHEDULABLE, effect=NO_SCHEDULE)
 REPELLING: Final = (NO_SCHEDULE, NO_EXECUTE)
@@ -46,17 +46,21 @@ class NodeRequirements:
     node_name: str = ""
     node_labels: Mapping[str, str] | None = None
     required: NodeSelector | None = None
+    # The same, for many nodes.
+    selects: IndexedSelector | None = field(default=None, compare=False)
     preferred: tuple[PreferredSchedulingTerm, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
 
     @classmethod
     def of(cls, spec: PodSpec) -> NodeRequirements:
         affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+        required = affinity.required_during_scheduling_ignored_during_execution if affinity is not None else None
         return cls(
             resources=resources_of(spec),
             node_name=spec.node_name,
             node_labels=spec.node_selector,
-            required=affinity.required_during_scheduling_ignored_during_execution if affinity else None,
+            required=required,
+            selects=IndexedSelector(required) if required is not None else None,
             preferred=affinity.preferred_during_scheduling_ignored_during_execution if affinity else (),
             tolerations=spec.tolerations,
         )
@@ -98,7 +102,7 @@ def misfit_of_offer(requirements: NodeRequirements, offer: NodeOffer) -> NodeMis
 
 def misfit_of_load(resources: PodResources, node: NodeState) -> NodeMisfit | None:
     """Why the node has no room for the pod beside its other pods."""
-    if resources.ports and (clash := _port_clash(resources.ports, node.load.ports)):
+    if resources.ports and (clash := _port_clash(resources, node.load.ports)):
         return NodeMisfit("NodePorts", f"host port {clash.number} is in use")
     free = node.free
     for name, nanos in resources.amounts.items():
@@ -113,10 +117,10 @@ def is_selected(requirements: NodeRequirements, offer: NodeOffer) -> bool:
     labels = offer.labels
     if requirements.node_labels and any(labels.get(key) != value for key, value in requirements.node_labels.items()):
         return False
-    if requirements.required is None:
+    if requirements.selects is None:
         return True
     try:
-        return matches(requirements.required, offer.place)
+        return requirements.selects.matches(offer.place)
     except NodeSelectorError:
         # An invalid selector matches no node, as in Kubernetes.
         return False
@@ -129,8 +133,16 @@ def preference_matches(term: NodeSelectorTerm, offer: NodeOffer) -> bool:
         return False
 
 
-def _port_clash(wanted: frozenset[HostPort], taken: tuple[HostPort, ...]) -> HostPort | None:
-    return next((port for port in wanted if any(port.clashes_with(other) for other in taken)), None)
+def _port_clash(resources: PodResources, taken: tuple[HostPort, ...]) -> HostPort | None:
+    """A port that is taken. The pod and the node may have tens of thousands."""
+    for port in taken:
+        if (port.protocol, port.number) in resources.port_numbers and (
+            port.address == ANY_ADDRESS
+            or port in resources.ports
+            or port._replace(address=ANY_ADDRESS) in resources.ports
+        ):
+            return port
+    return None
 
 
 @lru_cache(maxsize=1024)

@@ -49,8 +49,9 @@ class TopologySpreadRules:
     def _hard_counts(self) -> tuple[tuple[Mapping[str, int], int], ...]:
         """For each hard constraint, the pods by value of its label, and the least number of a domain."""
         made: list[tuple[Mapping[str, int], int]] = []
+        labelled = _labelled(self._view.nodes.values(), self._hard)
         for rule in self._hard:
-            counts = rule.by_value(_labelled(self._view.nodes.values(), self._hard))
+            counts = rule.by_value(labelled)
             enough = len(counts) >= rule.min_domains
             made.append((counts, min(counts.values()) if enough else 0))
         return tuple(made)
@@ -59,10 +60,10 @@ class TopologySpreadRules:
         """Between 0 and 100 for the node where the fewest pods are, times the weight of the plugin."""
         if not self._soft:
             return {}
-        labelled = [node for node in nodes if all(rule.topology_key in node.offer.labels for rule in self._soft)]
+        labelled, counted_nodes = _labelled(nodes, self._soft), _labelled(self._view.nodes.values(), self._soft)
         totals = dict.fromkeys((node.name for node in labelled), 0.0)
         for rule in self._soft:
-            counted = rule.by_value(_labelled(self._view.nodes.values(), self._soft))
+            counted = rule.by_value(counted_nodes)
             values = {node.offer.labels[rule.topology_key] for node in labelled}
             size = len(labelled) if rule.topology_key == HOSTNAME else len(values)
             for node in labelled:
@@ -106,9 +107,9 @@ class _Constraint:
         )
 
 
-def _labelled(nodes: Iterable[NodeState], rules: Collection[_Constraint]) -> Iterable[NodeState]:
+def _labelled(nodes: Iterable[NodeState], rules: Collection[_Constraint]) -> list[NodeState]:
     """The nodes that have the labels of all constraints: only these count."""
-    return (node for node in nodes if all(rule.topology_key in node.offer.labels for rule in rules))
+    return [node for node in nodes if all(rule.topology_key in node.offer.labels for rule in rules)]
 
 
 def _normalized(raw: Mapping[str, int]) -> Mapping[str, int]:

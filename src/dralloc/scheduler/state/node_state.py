@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -57,11 +57,10 @@ class Load(Struct, frozen=True, gc=False):
         )
 
     def minus(self, resources: PodResources) -> Load:
-        ports = list(self.ports)
-        for port in resources.ports:
-            ports.remove(port)
         return Load(
-            _shifted(self.amounts, resources.amounts, -1), _shifted(self.weights, resources.weights, -1), tuple(ports)
+            _shifted(self.amounts, resources.amounts, -1),
+            _shifted(self.weights, resources.weights, -1),
+            _without_first(self.ports, resources.ports) if resources.ports else self.ports,
         )
 
 
@@ -97,6 +96,17 @@ class NodeState(Struct, frozen=True, dict=True):
 
     def with_load(self, load: Load) -> NodeState:
         return replace(self, load=load)
+
+
+def _without_first(ports: Iterable[HostPort], gone: Iterable[HostPort]) -> tuple[HostPort, ...]:
+    """The ports without one of each that is gone: another pod may have the same one."""
+    left, kept = set(gone), list[HostPort]()
+    for port in ports:
+        if port in left:
+            left.discard(port)
+        else:
+            kept.append(port)
+    return tuple(kept)
 
 
 def _shifted(amounts: Mapping[str, int], change: Mapping[str, int], sign: int) -> Mapping[str, int]:

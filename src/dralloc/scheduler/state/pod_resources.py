@@ -41,6 +41,8 @@ class PodResources(Struct, frozen=True, gc=False):
     amounts: Mapping[str, int]
     weights: Mapping[str, int]
     ports: frozenset[HostPort] = frozenset()
+    # Protocol and number of the same, whatever their addresses.
+    port_numbers: frozenset[tuple[str, int]] = frozenset()
 
     def without(self, names: Collection[str]) -> PodResources:
         """The same, with these resources left to devices."""
@@ -50,11 +52,12 @@ class PodResources(Struct, frozen=True, gc=False):
 
 
 def resources_of(spec: PodSpec) -> PodResources:
-    weights = peak_requests(spec, UNSTATED)
+    weights, ports = peak_requests(spec, UNSTATED), frozenset(_host_ports(spec))
     return PodResources(
         amounts={name: nanos for name, nanos in peak_requests(spec).items() if nanos} | {PODS: NANOS},
         weights={name: weights[name] for name in UNSTATED},
-        ports=frozenset(_host_ports(spec)),
+        ports=ports,
+        port_numbers=frozenset([(port.protocol, port.number) for port in ports]),
     )
 
 
