@@ -13,7 +13,7 @@ from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.decide.cycle import Cycle
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.state.node_state import EMPTY
-from dralloc.scheduler.state.pod_resources import HostPort, PodResources
+from dralloc.scheduler.state.pod_resources import HostPort, PodResources, PortTable
 from tests.scheduler.cluster_values import NOW
 from tests.support.scheduled_cluster import node, our_pod
 from tests.support.workloads import Document, seen
@@ -78,6 +78,17 @@ def calls_of_decision(spec: Document, nodes: int) -> int:
     Cycle(state, FeatureGates.defaults()).decide(pod, NOW)
     profile.disable()
     return sum(entry.callcount for entry in profile.getstats())
+
+
+def test_ports_of_many_pods_are_looked_up() -> None:
+    """Each is compared with those of its number."""
+    addresses = ("0.0.0.0", "10.0.0.1", "10.0.0.2")
+    for taken in addresses:
+        table = PortTable([HostPort("TCP", taken, 80), HostPort("UDP", "0.0.0.0", 81)])
+        for wanted in addresses:
+            assert table.clashes_with(HostPort("TCP", wanted, 80)) == ("0.0.0.0" in (taken, wanted) or taken == wanted)
+            assert not table.clashes_with(HostPort("UDP", wanted, 80))
+            assert not table.clashes_with(HostPort("TCP", wanted, 81))
 
 
 def test_ports_of_a_pod_that_leaves_are_freed_once() -> None:

@@ -20,7 +20,7 @@ from dralloc.api.codec import encode
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.gang_problem import UnitKind
 from dralloc.scheduler.state.node_state import NodeState
-from dralloc.scheduler.state.pod_resources import HostPort
+from dralloc.scheduler.state.pod_resources import PortTable
 
 # The number of units of each kind.
 Counts = tuple[int, ...]
@@ -153,12 +153,12 @@ class UnitRooms:
                 return False
         if not self._has_ports:
             return True
-        ports: list[HostPort] = list(node.load.ports)
+        ports = PortTable(node.load.ports)
         for count, kind in zip(counts, self.kinds, strict=True):
             for port in kind.ports * count:
-                if any(port.clashes_with(other) for other in ports):
+                if ports.clashes_with(port):
                     return False
-                ports.append(port)
+                ports.add(port)
         return True
 
     def _has_devices_for(self, room: UnitRoom, counts: Counts) -> bool:

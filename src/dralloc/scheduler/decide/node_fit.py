@@ -18,7 +18,7 @@ from dralloc.api.node_taints import NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE, is_t
 from dralloc.api.pod_v1 import PodSpec, PreferredSchedulingTerm, Toleration
 from dralloc.devices.taints import text_of_taint
 from dralloc.scheduler.state.node_state import NodeOffer, NodeState
-from dralloc.scheduler.state.pod_resources import ANY_ADDRESS, PODS, HostPort, PodResources, resources_of
+from dralloc.scheduler.state.pod_resources import PODS, PodResources, resources_of
 from dralloc.snapshot.node_selectors import NAME_FIELD, IndexedSelector, NodeSelectorError, matches
 
 UNSCHEDULABLE_TAINT: Final = Taint(key=UNSCHEDULABLE, effect=NO_SCHEDULE)
@@ -102,8 +102,10 @@ def misfit_of_offer(requirements: NodeRequirements, offer: NodeOffer) -> NodeMis
 
 def misfit_of_load(resources: PodResources, node: NodeState) -> NodeMisfit | None:
     """Why the node has no room for the pod beside its other pods."""
-    if resources.ports and (clash := _port_clash(resources, node.load.ports)):
-        return NodeMisfit("NodePorts", f"host port {clash.number} is in use")
+    if resources.port_table is not None:
+        taken = next(filter(resources.port_table.clashes_with, node.load.ports), None)
+        if taken is not None:
+            return NodeMisfit("NodePorts", f"host port {taken.number} is in use")
     free = node.free
     for name, nanos in resources.amounts.items():
         if nanos > free.get(name, 0):
@@ -131,18 +133,6 @@ def preference_matches(term: NodeSelectorTerm, offer: NodeOffer) -> bool:
         return matches(NodeSelector(node_selector_terms=(term,)), offer.place)
     except NodeSelectorError:
         return False
-
-
-def _port_clash(resources: PodResources, taken: tuple[HostPort, ...]) -> HostPort | None:
-    """A port that is taken. The pod and the node may have tens of thousands."""
-    for port in taken:
-        if (port.protocol, port.number) in resources.port_numbers and (
-            port.address == ANY_ADDRESS
-            or port in resources.ports
-            or port._replace(address=ANY_ADDRESS) in resources.ports
-        ):
-            return port
-    return None
 
 
 @lru_cache(maxsize=1024)

@@ -5,7 +5,7 @@ Amounts are exact integers in nanos.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -29,10 +29,28 @@ class HostPort(NamedTuple):
     address: str
     number: int
 
-    def clashes_with(self, other: HostPort) -> bool:
-        if (self.protocol, self.number) != (other.protocol, other.number):
-            return False
-        return self.address == other.address or ANY_ADDRESS in (self.address, other.address)
+
+class PortTable:
+    """Host ports, of which there may be tens of thousands: two of one number clash if they have one address, or one has any."""
+
+    def __init__(self, ports: Iterable[HostPort] = ()) -> None:
+        self._addresses: dict[tuple[str, int], set[str]] = {}
+        for port in ports:
+            self.add(port)
+
+    def add(self, port: HostPort) -> None:
+        self._addresses.setdefault((port.protocol, port.number), set()).add(port.address)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PortTable) and self._addresses == other._addresses
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def clashes_with(self, port: HostPort) -> bool:
+        addresses = self._addresses.get((port.protocol, port.number))
+        return addresses is not None and (
+            port.address == ANY_ADDRESS or ANY_ADDRESS in addresses or port.address in addresses
+        )
 
 
 class PodResources(Struct, frozen=True, gc=False):
@@ -41,8 +59,8 @@ class PodResources(Struct, frozen=True, gc=False):
     amounts: Mapping[str, int]
     weights: Mapping[str, int]
     ports: frozenset[HostPort] = frozenset()
-    # Protocol and number of the same, whatever their addresses.
-    port_numbers: frozenset[tuple[str, int]] = frozenset()
+    # The same.
+    port_table: PortTable | None = None
 
     def without(self, names: Collection[str]) -> PodResources:
         """The same, with these resources left to devices."""
@@ -57,7 +75,7 @@ def resources_of(spec: PodSpec) -> PodResources:
         amounts={name: nanos for name, nanos in peak_requests(spec).items() if nanos} | {PODS: NANOS},
         weights={name: weights[name] for name in UNSTATED},
         ports=ports,
-        port_numbers=frozenset([(port.protocol, port.number) for port in ports]),
+        port_table=PortTable(ports) if ports else None,
     )
 
 
