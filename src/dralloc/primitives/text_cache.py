@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, wraps
 from typing import Final, TypeVar
 
 # What repeats is short: names, times, numbers.
@@ -22,12 +21,27 @@ def cached_by_text(
     """Keeps the results of a function for so many texts; those of longer texts are not kept."""
 
     def decorate(function: Callable[[TextT], ResultT]) -> Callable[[TextT], ResultT]:
-        remembered = lru_cache(maxsize=count)(function)
-
-        @wraps(function)
-        def look_up(text: TextT) -> ResultT:
-            return remembered(text) if len(text) <= length_max else function(text)
-
-        return look_up
+        # A result that is kept is found without a call of a Python function.
+        return _Results(function, count, length_max).__getitem__
 
     return decorate
+
+
+class _Results(dict[TextT, ResultT]):
+    __slots__ = ("_count", "_function", "_length_max")
+    _function: Callable[[TextT], ResultT]
+
+    def __init__(self, function: Callable[[TextT], ResultT], count: int, length_max: int) -> None:
+        super().__init__()
+        self._function = function
+        self._count = count
+        self._length_max = length_max
+
+    def __missing__(self, text: TextT) -> ResultT:
+        result = self._function(text)
+        if len(text) <= self._length_max:
+            # All at once, which threads may do at the same time. To know the oldest would cost more than to compute them again.
+            if len(self) >= self._count:
+                self.clear()
+            self[text] = result
+        return result

@@ -289,7 +289,8 @@ class _OwnerIndex:
     def _put(self, key: str, record: Record | None) -> None:
         """Set the owners of an object. What may be due: the object, and owners that waited for it."""
         owners = self._read(record) if record is not None else None
-        self._note_due(owner.key for owner in self.dependents.put(key, owners or ()))
+        if waited_for := self.dependents.put(key, owners or ()):
+            self._note_due(owner.key for owner in waited_for)
         if owners is not None:
             self._note_due((key,))
 

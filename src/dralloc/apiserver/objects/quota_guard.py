@@ -200,7 +200,7 @@ class QuotaGuard:
         """Together with the objects of the other guard, which follow these, or which these follow."""
         guards = [guard for guard in (self, self._other) if guard is not None]
         usages = [usage for guard in guards if (usage := guard._namespaces.get(namespace)) is not None]
-        if any(usage.waiting or usage.objects.ledger.holds_any for usage in usages):
+        if not usages or any(usage.waiting or usage.objects.ledger.holds_any for usage in usages):
             return
         for guard in guards:
             guard._namespaces.pop(namespace, None)

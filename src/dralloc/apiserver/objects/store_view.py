@@ -93,6 +93,7 @@ class StoreView(Generic[IndexT]):
         self._store = store
         self._prefixes = prefixes
         self._root = f"{commonpath(prefixes)}/"
+        self._is_whole = prefixes == (self._root,)
         self._make = make
         self._follows = follows
         # The next index forgets what this one knows.
@@ -282,10 +283,13 @@ class StoreView(Generic[IndexT]):
             self._note_reached(self._watch.revision)
 
     def _chosen(self, events: Iterable[StoreEvent]) -> Iterable[StoreEvent]:
-        """Those under the prefixes."""
+        """Those under the prefixes, of those under the root."""
+        if self._is_whole:
+            return events
         return (event for event in events if event.key.startswith(self._prefixes))
 
     def _must_wait(self, event: StoreEvent) -> bool:
+        """True if the view that this one follows is behind, or the record is to be read in a thread."""
         is_followed = self._follows is None or self._follows._has(event.revision)
         return not is_followed or self._leaves_loop(event.record)
 
