@@ -30,13 +30,12 @@ def peak_requests(spec: PodSpec, unstated: Mapping[str, int] = NOTHING) -> dict[
     starting: dict[str, int] = {}
     for container in spec.init_containers:
         asked = _requests(container, unstated)
+        # Of what it does not ask for, as much is used as before.
+        beside = {name: nanos + sidecars.get(name, 0) for name, nanos in asked.items()}
         if is_sidecar(container):
             _add(running, asked)
-            _add(sidecars, asked)
-            moment: Mapping[str, int] = sidecars
-        else:
-            moment = _sum(asked, sidecars)
-        _raise_to(starting, moment)
+            sidecars.update(beside)
+        _raise_to(starting, beside)
     _raise_to(running, starting)
     if spec.resources is not None:
         stated = _nanos(spec.resources.requests)
@@ -60,12 +59,6 @@ def _nanos(amounts: Mapping[str, Quantity]) -> dict[str, int]:
 def _add(total: dict[str, int], amounts: Mapping[str, int]) -> None:
     for name, nanos in amounts.items():
         total[name] = total.get(name, 0) + nanos
-
-
-def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    total = dict(one)
-    _add(total, other)
-    return total
 
 
 def _raise_to(total: dict[str, int], amounts: Mapping[str, int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import pytest
@@ -63,3 +64,14 @@ NEEDS = [
 @pytest.mark.parametrize("case", NEEDS, ids=lambda case: case.id)
 def test_the_resources_of_a_pod(case: NeedsCase) -> None:
     assert resources_of(case.spec).amounts == {name: Quantity.parse(text).nanos for name, text in case.want.items()}
+
+
+def test_many_sidecars_with_resources_of_their_own_are_added_up_at_once() -> None:
+    """What all sidecars use was looked at again for each: 11 s of processor time for a pod of 1 MB, in the API server, too."""
+    count = 10_000
+    sidecars = [container(f"c{number}", "Always", **{f"example.com/r{number}": "1"}) for number in range(count)]
+    stated = spec(initContainers=sidecars)
+    started = time.process_time()
+    amounts = resources_of(stated).amounts
+    assert time.process_time() - started < 2
+    assert len(amounts) == count + 1
