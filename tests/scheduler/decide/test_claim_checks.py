@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import pytest
 
 from dralloc.allocator.features import Features
+from dralloc.api.pod_v1 import Pod, PodResourceClaim, PodResourceClaimStatus, PodSpec, PodStatus
 from dralloc.api.resource_v1 import (
     DeviceRequest,
 )
 from dralloc.primitives.features import FeatureGates
-from dralloc.scheduler.decide.claim_checks import demand_obstacle
+from dralloc.scheduler.decide.claim_checks import claims_of, demand_obstacle
 from dralloc.testing.builders import alternative, claim, device_class, first_available, request
 
 
@@ -60,3 +62,14 @@ def test_errors_of_a_claim(case: DemandCase) -> None:
     classes = {"gpu": device_class()}
     obstacle = demand_obstacle((claim("claim", case.request),), classes, Features.of(FeatureGates.parse(case.gates)))
     assert (obstacle.message if obstacle is not None else None) == case.want
+
+
+def test_the_claims_of_a_pod_with_many_are_found_at_once() -> None:
+    """Each was looked for among all in the pod's status: 2.8 s of processor time at every attempt for a pod of 3 MB."""
+    count = 20_000
+    entries = tuple(PodResourceClaim(name=f"c{number}", resource_claim_template_name="t") for number in range(count))
+    made = tuple(PodResourceClaimStatus(name=f"c{number}") for number in range(count))
+    pod = Pod(spec=PodSpec(resource_claims=entries), status=PodStatus(resource_claim_statuses=made))
+    started = time.process_time()
+    assert claims_of(pod, lambda _: None) == ()
+    assert time.process_time() - started < 1

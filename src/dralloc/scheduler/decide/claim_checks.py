@@ -36,8 +36,9 @@ FindClaim = Callable[[ClaimId], ResourceClaim | None]
 def claims_of(pod: Pod, find: FindClaim, *, for_groups: bool = False) -> tuple[ResourceClaim, ...] | Obstacle:
     """The pod's claims in the order of its spec, each once. `for_groups`: the gate DRAWorkloadResourceClaims."""
     claims: dict[ClaimId, ResourceClaim] = {}
+    made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
     for entry in pod.spec.resource_claims:
-        name = _claim_name(pod, entry)
+        name = _claim_name(pod, entry, made)
         if isinstance(name, Obstacle):
             return name
         if name is None:
@@ -57,8 +58,8 @@ def _until_another(pod: Pod, claim_id: ClaimId) -> frozenset[ClusterEvent]:
     return frozenset({claim_changed(claim_id), pod_changed(pod_key(pod))})
 
 
-def _claim_name(pod: Pod, entry: PodResourceClaim) -> str | Obstacle | None:
-    """The claim's name; None if the entry needs no claim."""
+def _claim_name(pod: Pod, entry: PodResourceClaim, made: Mapping[str, str | None]) -> str | Obstacle | None:
+    """The claim's name; None if the entry needs no claim. `made` are the claims in the pod's status, by entry."""
     if entry.resource_claim_name:
         return entry.resource_claim_name
     waits_for = frozenset({pod_changed(pod_key(pod))})
@@ -66,9 +67,8 @@ def _claim_name(pod: Pod, entry: PodResourceClaim) -> str | Obstacle | None:
         return Obstacle(
             f"pod claim {entry.name} has neither resourceClaimName nor resourceClaimTemplateName", waits_for
         )
-    for status in pod.status.resource_claim_statuses:
-        if status.name == entry.name:
-            return status.resource_claim_name
+    if entry.name in made:
+        return made[entry.name]
     return Obstacle(f"pod claim {entry.name}: ResourceClaim not created yet", waits_for, is_early=True)
 
 
