@@ -294,3 +294,16 @@ def test_fragmentation_is_for_callers_who_may_list_slices(monkeypatch: pytest.Mo
         assert (answer.status, json.loads(answer.body)) == (200, {"samples": []})
 
     run(talk)
+
+
+def test_an_explanation_that_takes_too_long_gives_its_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread cannot be stopped: one claim with costly selectors kept all others from being explained."""
+
+    async def talk(server: ApiServer) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(explain_endpoint, "WORK_MAX", 0)
+            status, answer = await ask(server, "pods/default/large")
+            assert (status, answer["reason"]) == (504, "Timeout")
+        assert (await ask(server, "pods/default/large"))[0] == 200
+
+    run(talk)

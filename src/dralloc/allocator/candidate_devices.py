@@ -21,6 +21,7 @@ from dralloc.cel.program import compile_selector
 from dralloc.devices.request_policies import capacities_of
 from dralloc.devices.taints import repels
 from dralloc.primitives.quantity import Quantity
+from dralloc.primitives.work_allowance import check_work, work_done
 from dralloc.snapshot.slices import DeviceShape, IndexedSlice, bits_of
 
 
@@ -253,12 +254,15 @@ def _select(shape: DeviceShape, stage: MatchStage, expressions: tuple[str, ...])
 def _answer(shape: DeviceShape, expression: str) -> bool | CelError:
     answer: bool | CelError | None = shape.answers.get(expression)
     if answer is None:
+        check_work()
         answer = shape.answers.keep(expression, _evaluate(shape, expression))
     return answer
 
 
 def _evaluate(shape: DeviceShape, expression: str) -> bool | CelError:
     try:
-        return compile_selector(expression).matches(shape.view)
+        selector = compile_selector(expression)
+        work_done(selector.work_max)
+        return selector.matches(shape.view)
     except CelError as error:
         return error.with_traceback(None)

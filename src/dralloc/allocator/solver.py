@@ -15,6 +15,7 @@ from dralloc.allocator.pruner import Knowledge, Pruner
 from dralloc.allocator.requests import Demand
 from dralloc.allocator.search import Search, SearchStatus
 from dralloc.allocator.supply import Supply
+from dralloc.primitives.work_allowance import check_work, work_done
 
 
 class StepBudget(NamedTuple):
@@ -34,12 +35,17 @@ class Solution(NamedTuple):
 
 
 DEFAULT_BUDGET: Final = StepBudget()
+# In units of `work_allowance`.
+WORK_OF_STEP: Final = 75
+WORK_OF_PRUNED_STEP: Final = 300
 
 
 def solve(demand: Demand, supply: Supply, budget: StepBudget) -> Solution:
     """The first solution in Kubernetes' order. Raises SearchAborted if the plain search meets a fatal error before it."""
+    check_work()
     search = Search(demand, supply, min(budget.plain, budget.steps_max))
     status = search.run()
+    work_done(WORK_OF_STEP * search.steps)
     if status is not SearchStatus.OUT_OF_STEPS:
         return Solution(status, search.ledger, search.steps)
     survey, knowledge = ProblemSurvey(demand, supply), Knowledge()
@@ -48,6 +54,7 @@ def solve(demand: Demand, supply: Supply, budget: StepBudget) -> Solution:
         search = Search(demand, supply, steps_max - steps)
         status = search.run(Pruner(survey, search.ledger, knowledge))
         steps += search.steps
+        work_done(WORK_OF_PRUNED_STEP * search.steps)
         if status is not SearchStatus.OUT_OF_STEPS or steps >= budget.steps_max:
             break
         if survey.can_become_possible:
@@ -68,6 +75,7 @@ def _find_unsatisfiable(survey: ProblemSurvey, supply: Supply, knowledge: Knowle
         search = Search(demand, supply, steps_max)
         status = search.run_part(start, end, Pruner(survey, search.ledger, knowledge))
         steps += search.steps
+        work_done(WORK_OF_PRUNED_STEP * search.steps)
         if status is SearchStatus.DEAD:
             knowledge.unsatisfiable[end] = start
     return steps

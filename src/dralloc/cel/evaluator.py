@@ -9,6 +9,7 @@ from dralloc.cel.errors import CelEvaluationError
 from dralloc.cel.limits import COST_MAX
 from dralloc.cel.type_checker import TypedExpression
 from dralloc.cel.values import Map, Value
+from dralloc.primitives.work_allowance import work_done
 
 
 class Evaluator:
@@ -31,6 +32,8 @@ class Evaluator:
             value = self._run(frame)
         except RecursionError:
             raise CelEvaluationError("the expression is nested too deeply to be evaluated") from None
+        finally:
+            work_done(max(frame.cost, frame.work))
         # Small costs are only accumulated before; check the limit now.
         frame.charge(0)
         return value, frame.cost

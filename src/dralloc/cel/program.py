@@ -24,6 +24,7 @@ STORED: Final = stored_environment()
 
 # A large cluster has some hundred different selectors; templates with names in them add more.
 CACHED_MAX: Final = 4096
+GENERATED_SPEED: Final = 10
 
 
 class Selector:
@@ -37,6 +38,8 @@ class Selector:
         generated = generate(checked.typed, self.decide, is_cheap=checked.stays_within_budget)
         self.is_generated = generated is not None
         self.matches = generated or self.decide
+        # Generated code is this much faster than what the evaluator meters.
+        self.work_max = checked.cost_max // GENERATED_SPEED + 1 if generated is not None else 0
 
     @property
     def text(self) -> str:

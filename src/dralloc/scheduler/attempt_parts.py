@@ -11,6 +11,7 @@ from dralloc.scheduler.bind.write_slots import WriteSlots
 from dralloc.scheduler.decide.cycle import Cycle
 from dralloc.scheduler.ownership.shared_pools import SharedPools
 from dralloc.scheduler.preemptor import Preemptor
+from dralloc.scheduler.queue.long_decisions import LongDecisions
 from dralloc.scheduler.queue.pending_pods import PendingPods
 from dralloc.scheduler.queue.scheduling_queue import SchedulingQueue
 from dralloc.scheduler.report.scheduling_report import SchedulingReport
@@ -30,6 +31,7 @@ class AttemptParts:
     cluster: ClusterState
     cycle: Cycle
     queue: SchedulingQueue
+    long_decisions: LongDecisions
     pending: PendingPods
     binder: Binder
     slots: WriteSlots

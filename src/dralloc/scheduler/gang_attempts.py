@@ -15,6 +15,7 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.scheduling_v1beta1 import SCHEDULED, SCHEDULER_ERROR, UNSCHEDULABLE, PodGroup
 from dralloc.client.api_calls import ApiCalls
 from dralloc.devices.identity import ClaimId
+from dralloc.primitives.work_allowance import WorkExceeded, work_allowance
 from dralloc.scheduler.attempt_parts import AttemptParts
 from dralloc.scheduler.bind.binder import BindingFailed, BindingOutcome, Bound
 from dralloc.scheduler.bind.gang_binder import GangBinder, GangBound, GangUndone, PlacedPods
@@ -33,6 +34,7 @@ from dralloc.scheduler.decide.useless_reservations import (
     reservations_of_gang,
 )
 from dralloc.scheduler.group_requests import GroupNotReady, GroupRequests
+from dralloc.scheduler.queue.long_decisions import DECISION_WORK, INTERRUPTIONS_REPORTED, TOLD
 from dralloc.scheduler.queue.pending_pods import queue_key
 from dralloc.scheduler.report import metrics
 from dralloc.scheduler.report.decision_log import log_allocations
@@ -45,6 +47,8 @@ from dralloc.scheduler.state.placed_pods import claims_used_by
 HALF_PLACED_PRIORITY: Final = 2**31
 # Members that wait for others get a condition only if they still wait after this time.
 EARLY_S: Final = 5.0
+# The decision about a gang may do the work of so many pods, however many members it has.
+GANG_FACTOR: Final = 20
 
 _Refused = Sequence[tuple[Pod, Rejection | DecisionFailure]]
 
@@ -56,6 +60,9 @@ class GangAttempts:
         self._time_s = parts.time_s
         self._cluster = parts.cluster
         self._queue = parts.queue
+        self._long = parts.long_decisions
+        # How often in a row the decision about a group was interrupted.
+        self._interruptions: dict[PodGroupKey, int] = {}
         self._pending = parts.pending
         self._slots = parts.slots
         self._report = parts.report
@@ -116,6 +123,7 @@ class GangAttempts:
         """A member has a node or is gone."""
         if not self._members.waiting(key):
             self._queue.discard(key)
+            self._interruptions.pop(key, None)
             if self._sharing is not None:
                 self._sharing.forget(key)
 
@@ -154,11 +162,24 @@ class GangAttempts:
             if not self._release_held(key, request.pods, tasks):
                 self._gate(key, early.members, early.waits_for | self._own_events(key, request.pods))
             return
+        if (until_s := self._long.wait_until_s(key.namespace, self._time_s())) is not None:
+            self._queue.postponed(key, until_s=until_s)
+            return
         for pod in request.pods:
             self._report.attempt_begins(queue_key(pod))
         freed = self._preemptor.begin_gang(request.pods) if self._preemptor is not None else ()
         started_s = self._domain_begun_s = time.perf_counter()
-        decision = self._decide(request)
+        try:
+            # It cannot go on where it was.
+            with work_allowance(DECISION_WORK * GANG_FACTOR) as allowance:
+                decision = self._decide(request)
+        except WorkExceeded:
+            self._interrupt(key, request)
+            self._wake(freed)
+            return
+        self._interruptions.pop(key, None)
+        if isinstance(decision, GangRejection) and allowance is not None and allowance.used > DECISION_WORK:
+            self._long.interrupted(key.namespace, self._time_s(), times=allowance.used // DECISION_WORK)
         self._report.group_decided(time.perf_counter() - started_s)
         if isinstance(decision, GangPlacement) and decision.placed:
             self._begin_write(key, request, decision, tasks)
@@ -166,6 +187,19 @@ class GangAttempts:
             self._end_without_nodes(key, request, decision, tasks)
         if self._preemptor is not None:
             self._preemptor.end_gang(request.pods, freed)
+
+    def _interrupt(self, key: PodGroupKey, request: GangRequest) -> None:
+        now_s = self._time_s()
+        until_s = self._long.interrupted(key.namespace, now_s, times=GANG_FACTOR)
+        self._queue.postponed(key, until_s=until_s, interrupted_s=now_s)
+        if self._preemptor is not None:
+            for pod in request.pods:
+                self._preemptor.interrupted(pod)
+        self._interruptions[key] = times = self._interruptions.get(key, 0) + 1
+        if times >= INTERRUPTIONS_REPORTED:
+            for pod in request.pods:
+                self._report.failed(pod, TOLD)
+        self._queued()
 
     def _decide(self, request: GangRequest) -> GangDecision:
         if self._preemptor is not None:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from dralloc.api.pod_v1 import Pod
 from dralloc.devices.identity import ClaimId
+from dralloc.primitives.work_allowance import WorkExceeded, work_allowance
 from dralloc.scheduler.attempt_parts import AttemptParts
 from dralloc.scheduler.bind.binder import BindingFailed, Bound, PodGone
 from dralloc.scheduler.configuration_publisher import ConfigurationPublisher
@@ -23,10 +24,12 @@ from dralloc.scheduler.contract import (
     Rejection,
 )
 from dralloc.scheduler.decide.useless_reservations import UselessReservations, reservations_of_deleted_claims
+from dralloc.scheduler.queue.long_decisions import DECISION_WORK, INTERRUPTIONS_REPORTED, TOLD
 from dralloc.scheduler.queue.pending_pods import QueueKey, queue_key
 from dralloc.scheduler.report.decision_log import log_allocations
 from dralloc.scheduler.report.observed_fragmentation import ObservedFragmentation
 from dralloc.scheduler.report.untried_conditions import UntriedConditions
+from dralloc.scheduler.state.cluster_events import ClusterEvent
 
 # A pod whose claims are not created yet gets a condition only if they are still missing after this time.
 EARLY_S: Final = 5.0
@@ -44,6 +47,9 @@ class PodAttempts:
         self._cluster = parts.cluster
         self._cycle = parts.cycle
         self._queue = parts.queue
+        self._long = parts.long_decisions
+        # How often in a row the decision about a pod was interrupted.
+        self._interruptions: dict[QueueKey, int] = {}
         self._pending = parts.pending
         self._binder = parts.binder
         self._slots = parts.slots
@@ -61,8 +67,18 @@ class PodAttempts:
         await self._untried_conditions.run()
 
     def attempt(self, pod: Pod, key: QueueKey, tasks: asyncio.TaskGroup) -> None:
+        namespace = pod.metadata.namespace
+        if (until_s := self._long.wait_until_s(namespace, self._time_s())) is not None:
+            self._queue.postponed(key, until_s=until_s)
+            return
         freed = self._preemptor.begin(pod) if self._preemptor is not None else ()
-        decision = self._decide_and_report(pod)
+        try:
+            with work_allowance(DECISION_WORK):
+                decision = self._decide_and_report(pod)
+        except WorkExceeded:
+            self._interrupt(pod, key, freed)
+            return
+        self._interruptions.pop(key, None)
         if isinstance(decision, Placement):
             placement = decision.commit(self._new_share_id)
             log_allocations(pod, placement)
@@ -85,6 +101,24 @@ class PodAttempts:
         if not isinstance(decision, Placement):
             self._end_without_node(pod, key, decision, tasks)
 
+    def _interrupt(self, pod: Pod, key: QueueKey, freed: Collection[ClusterEvent]) -> None:
+        now_s = self._time_s()
+        self._interruptions[key] = times = self._interruptions.get(key, 0) + 1
+        is_endless = times >= INTERRUPTIONS_REPORTED
+        is_alone = not self._queue.has_active and not is_endless
+        until_s = self._long.interrupted(pod.metadata.namespace, now_s, is_alone=is_alone)
+        self._queue.postponed(key, until_s=until_s, interrupted_s=now_s)
+        if self._preemptor is not None:
+            self._preemptor.interrupted(pod)
+        self._wake(freed)
+        if is_endless:
+            self._report.failed(pod, TOLD)
+        self._queued()
+
+    def forget(self, key: QueueKey) -> None:
+        """The pod is gone or has a node."""
+        self._interruptions.pop(key, None)
+
     def _decide_and_report(self, pod: Pod) -> Decision:
         started_s = time.perf_counter()
         attempt = self._cycle.begin(pod)
@@ -103,7 +137,9 @@ class PodAttempts:
         return decision
 
     def _describe(self, pod: Pod) -> Decision:
-        decision = self._cycle.decide(pod, self._clock.now())
+        """Raises WorkExceeded."""
+        with work_allowance(DECISION_WORK):
+            decision = self._cycle.decide(pod, self._clock.now())
         return decision if self._preemptor is None else self._preemptor.describe(pod, decision)
 
     # --- The decision is written ------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.devices.identity import ClaimId
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.phrases import counted
+from dralloc.primitives.work_allowance import WorkExceeded, work_allowance
 from dralloc.scheduler.bind.evictor import Evictor
 from dralloc.scheduler.contract import Decision, Placement, PlannedVictim, PreemptionPlan, Rejection
 from dralloc.scheduler.decide.cycle import Cycle, SchedulingAttempt
@@ -30,12 +31,16 @@ from dralloc.scheduler.decide.preemption import (
     lower_nominations,
 )
 from dralloc.scheduler.decide.preemption_candidates import VictimCandidates, group_evicted_with
+from dralloc.scheduler.queue.long_decisions import DECISION_WORK
 from dralloc.scheduler.report.scheduling_report import SchedulingReport
 from dralloc.scheduler.state.cluster_events import ClusterEvent, pod_changed
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.state.placed_pods import PlacedPod, pod_key
 
 REASONS_MAX: Final = 1000
+# What it may take to find out which pods to evict: it cannot go on where it was.
+PLAN_WORK: Final = 20 * DECISION_WORK
+TAKES_TOO_LONG: Final = NoPreemption("it takes too long to find out which pods to evict")
 
 
 class Preemptor:
@@ -98,9 +103,13 @@ class Preemptor:
         decision = self._cycle.conclude(attempt, now)
         if not isinstance(decision, Rejection) or decision.deallocate is not None:
             return decision
-        if (placement := self._planner.without_nominations(pod, now)) is not None:
-            return placement
-        plan = self._planner.plan(pod, now)
+        try:
+            with work_allowance(PLAN_WORK):
+                if (placement := self._planner.without_nominations(pod, now)) is not None:
+                    return placement
+                plan = self._planner.plan(pod, now)
+        except WorkExceeded:
+            plan = TAKES_TOO_LONG
         key = self._key(pod, decision)
         if isinstance(plan, PreemptionPlan):
             self._report.preemption_attempted(len(plan.victims))
@@ -128,6 +137,11 @@ class Preemptor:
             return
         self._wake(freed)
 
+    def interrupted(self, pod: Pod) -> None:
+        """The decision goes on later: until then the pod is counted on its nominated node again."""
+        if pod.status.nominated_node_name:
+            self._stored[pod.metadata.uid] = pod
+
     # --- Gangs ------------------------------------------------------------------------------------------------------
 
     def begin_gang(self, pods: Sequence[Pod]) -> Collection[ClusterEvent]:
@@ -147,14 +161,21 @@ class Preemptor:
         if not isinstance(decision, GangRejection) or not lower:
             return decision
         withdrawn = [(self._cluster.nominated[uid], self._cluster.withdraw(uid)) for _, uid in lower]
-        decision = cycle.decide(request, now)
-        for nominated, freed in withdrawn:
-            self._nominate_again(nominated, freed)
-        return decision
+        try:
+            return cycle.decide(request, now)
+        finally:
+            # Also if the decision is interrupted, which has no work left.
+            with work_allowance(None):
+                for nominated, freed in withdrawn:
+                    self._nominate_again(nominated, freed)
 
     def plan_gang(self, cycle: GangCycle, request: GangRequest) -> GangPreemptionPlan | None:
         """The plan for a gang that has no place. Its members are nominated."""
-        plan = plan_for_gang(self._cluster, cycle, self._candidates, request, self._clock.now())
+        try:
+            with work_allowance(PLAN_WORK):
+                plan = plan_for_gang(self._cluster, cycle, self._candidates, request, self._clock.now())
+        except WorkExceeded:
+            plan = None
         counted: set[ClaimId] = set()
         for pod, placement in plan.places if plan is not None else ():
             committed = placement.commit(lambda uid=pod.metadata.uid: f"nominated-{uid}")  # type: ignore[misc]

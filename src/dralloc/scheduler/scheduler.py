@@ -35,6 +35,7 @@ from dralloc.scheduler.gang_attempts import GangAttempts
 from dralloc.scheduler.ownership.shared_pools import SharedPools
 from dralloc.scheduler.pod_attempts import PodAttempts
 from dralloc.scheduler.preemptor import Preemptor
+from dralloc.scheduler.queue.long_decisions import LongDecisions
 from dralloc.scheduler.queue.parked_pods import QueuedPod
 from dralloc.scheduler.queue.pending_pods import PendingPods, QueueKey, may_change_outcome, queue_key
 from dralloc.scheduler.queue.scheduling_queue import SchedulingQueue
@@ -114,6 +115,7 @@ class Scheduler:
             cluster=self._cluster,
             cycle=self._cycle,
             queue=self._queue,
+            long_decisions=LongDecisions(),
             pending=self._pending,
             binder=self._binder,
             slots=self._slots,
@@ -213,6 +215,7 @@ class Scheduler:
             if self._sharing is not None:
                 self._sharing.forget(queue_key(before))
             self._report.removed(before)
+            self._pods.forget(queue_key(before))
         self._has_work.set()
 
     def _enqueue(self, pod: Pod, group: PodGroupKey | None, *, is_new: bool) -> None:

@@ -32,6 +32,7 @@ from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.transport import ClientRequest, ClientResponse
 from dralloc.primitives.errors import ErrorDetails, MethodNotAllowed, NotFound, Timeout, TooManyRequests
 from dralloc.primitives.features import FeatureGates
+from dralloc.primitives.work_allowance import WorkExceeded, work_allowance
 from dralloc.scheduler.report.fragmentation_history import FragmentationHistory
 
 PREFIX: Final = "/dralloc/"
@@ -39,6 +40,8 @@ SLICES: Final = "/apis/resource.k8s.io/v1/resourceslices"
 ANSWERS_WITHIN_S: Final = 30.0
 RUNNING_MAX: Final = 1
 WAITING_MAX: Final = 16
+# A thread cannot be stopped from outside: it ends after about so much work, in some tens of seconds.
+WORK_MAX: Final = 200_000_000
 
 _SOON: Final = ErrorDetails(retry_after_s=2)
 
@@ -159,5 +162,9 @@ def _explain(transport: _HomeLoopTransport, kind: str, namespace: str, name: str
     from dralloc.whatif.subject_question import SubjectQuestion, ask_cluster
 
     question = SubjectQuestion(kind, f"{namespace}/{name}")
-    found, notes = asyncio.run(ask_cluster(question, transport, namespace, gates))
+    try:
+        with work_allowance(WORK_MAX):
+            found, notes = asyncio.run(ask_cluster(question, transport, namespace, gates))
+    except WorkExceeded:
+        raise Timeout("the explanation takes too long; `dralloc explain` has no limit") from None
     return msgspec.json.encode({"explanation": found.values(), "text": "\n".join(found.lines()), "notes": notes})

@@ -10,6 +10,7 @@ import pytest
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.devices.identity import ClaimId
 from dralloc.primitives.features import FeatureGates
+from dralloc.primitives.work_allowance import WorkExceeded, work_allowance
 from dralloc.scheduler.decide.cycle import Cycle
 from dralloc.scheduler.decide.gang_cycle import GangCycle, GangPlacement, GangRejection, GangRequest
 from dralloc.scheduler.state.cluster_state import ClusterState
@@ -39,6 +40,27 @@ def test_whether_random_gangs_fit(start: int) -> None:
             assert isinstance(decision, GangRejection)
             assert not decision.is_undecided, f"seed {seed}: {decision.message}"
             assert not any(claim.status.allocation for claim in _claims(state, gang.claims)), f"seed {seed}"
+
+
+def test_a_decision_that_is_interrupted_assumes_nothing() -> None:
+    """Wherever it is: the same decision with more work allowed is made on the same cluster."""
+    interruptions = 0
+    for seed in range(60):
+        gang = random_gang(seed)
+        for work in (0, 500, 3_000, 20_000):
+            state, gates = cluster_of(gang), FeatureGates.parse("")
+            cycle = GangCycle(state, Cycle(state, gates), gates, ShareIds())
+            request = GangRequest(pods_of(gang), gang.needed, topology_key=ZONE if gang.topology else None)
+            try:
+                with work_allowance(work):
+                    cycle.decide(request, NOW)
+            except WorkExceeded:
+                interruptions += 1
+                assert not any(state.placed_pods.by_node().values()), f"seed {seed}, work {work}"
+                assert not any(claim.status.allocation for claim in _claims(state, gang.claims)), f"seed {seed}"
+                fresh = GangCycle(other := cluster_of(gang), Cycle(other, gates), gates, ShareIds())
+                assert type(cycle.decide(request, NOW)) is type(fresh.decide(request, NOW)), f"seed {seed}, work {work}"
+    assert interruptions > 20
 
 
 def _claims(state: ClusterState, names: Iterable[str]) -> list[ResourceClaim]:

@@ -35,6 +35,17 @@ def test_pods_are_ordered_by_priority_and_age() -> None:
     assert [popped(queue, 10) for _ in range(4)] == ["important", "old", "young", None]
 
 
+def test_an_interrupted_pod_goes_on_later_behind_pods_that_waited_for_their_turn() -> None:
+    queue = queue_with("slow", "quick")
+    assert popped(queue, 1) == "slow"
+    queue.postponed("slow", until_s=2, interrupted_s=1)
+    assert popped(queue, 1) == "quick"
+    queue.postponed("quick", until_s=2)
+    assert popped(queue, 1.9) is None
+    assert queue.next_time_s() == 2
+    assert [popped(queue, 2) for _ in range(3)] == ["quick", "slow", None]
+
+
 def test_a_parked_pod_wakes_only_for_events_that_it_waits_for() -> None:
     queue = queue_with("a")
     popped(queue, 0)

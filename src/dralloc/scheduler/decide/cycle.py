@@ -7,7 +7,8 @@ same cycle, with a view of its own.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Final
 from weakref import WeakValueDictionary
@@ -24,6 +25,7 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.devices.identity import ClaimId
 from dralloc.primitives.features import FeatureGates
+from dralloc.primitives.work_allowance import WorkExceeded, renewed_allowance
 from dralloc.scheduler.contract import (
     DYNAMIC_RESOURCES,
     ClusterView,
@@ -44,6 +46,7 @@ from dralloc.scheduler.decide.device_judge import DeviceJudge
 from dralloc.scheduler.decide.extended_supply import ExtendedNeeds, ExtendedSupplies
 from dralloc.scheduler.decide.node_masks import FitMasks
 from dralloc.scheduler.decide.node_verdicts import Fits, NodeVerdict, all_verdicts, overruled
+from dralloc.scheduler.decide.offer_verdicts import OfferJudge
 from dralloc.scheduler.decide.placement_rules import PlacementRules
 from dralloc.scheduler.decide.pod_requirements import (
     ClaimSplit,
@@ -73,8 +76,9 @@ from dralloc.scheduler.state.node_state import NodeState
 from dralloc.scheduler.state.placed_pods import pod_key
 from dralloc.scheduler.state.volume_state import has_volumes
 
-# Bounds on the caches: tables, and verdicts of all tables together.
+# Bounds on the caches: tables, the judges of interrupted decisions, and verdicts of all tables together.
 TABLES_MAX: Final = 1000
+INTERRUPTED_MAX: Final = 16
 VERDICTS_MAX: Final = 3_000_000
 
 
@@ -112,6 +116,8 @@ class Cycle:
         self._masks = FitMasks(view)
         self._limits = LimitIndex(view)
         self._start = 0
+        # What decisions that were interrupted have found out: they go on there. By the key of the table.
+        self._interrupted: OrderedDict[tuple[bytes, str], tuple[DeviceJudge | None, OfferJudge]] = OrderedDict()
 
     def on(self, view: ClusterView) -> Cycle:
         """A cycle with the same settings on another view."""
@@ -191,7 +197,8 @@ class Cycle:
         self._strategies.apply()
         table = self._table((key, strategy.name), pod, split, demand, extended)
         self._strategies.learn(pod, key, table.requirements, split.unallocated)
-        rules = PlacementRules.of(pod, table.requirements.node, volumes, view)
+        with self._whole(table):
+            rules = PlacementRules.of(pod, table.requirements.node, volumes, view)
         return SchedulingAttempt(pod, split, table, rules, key if rules is None else key + rules.key(), extended)
 
     def _reject_volumes(self, pod: Pod, obstacle: VolumeObstacle) -> Rejection:
@@ -215,7 +222,8 @@ class Cycle:
         return self._placed(attempt, NodeChoice(node, verdict), now, view) if isinstance(verdict, Fits) else None
 
     def _placement(self, attempt: SchedulingAttempt, now: datetime) -> Placement | None:
-        choice = attempt.table.best(attempt.rules) if not _unusable(attempt.claims, now) else None
+        with self._whole(attempt.table):
+            choice = attempt.table.best(attempt.rules) if not _unusable(attempt.claims, now) else None
         return self._placed(attempt, choice, now, self._view) if choice is not None else None
 
     def _placed(self, attempt: SchedulingAttempt, choice: NodeChoice, now: datetime, view: ClusterView) -> Placement:
@@ -266,7 +274,8 @@ class Cycle:
             groups: tuple[ReasonGroup, ...] = ()
             reason: str = WaitReason.BINDING
         else:
-            groups, plugins = table.reasons(attempt.rules)
+            with renewed_allowance(), self._whole(table):
+                groups, plugins = table.reasons(attempt.rules)
             message = self._message(attempt, groups)
             reason = groups[0].reason.cause.value if groups else WaitReason.NO_NODES
         return Rejection(
@@ -303,6 +312,28 @@ class Cycle:
         is_ours = all(reference.uid == pod.metadata.uid for reference in claim.status.reserved_for)
         return is_ours and not is_held_by_workload(claim) and not self._view.is_in_use(ClaimId.of(claim))
 
+    @contextmanager
+    def _whole(self, table: VerdictTable) -> Iterator[None]:
+        """Forgets the table if it is interrupted, and tables that share what may be half done. Their judges, which do one node after
+        the other, keep what they have found out: the decision goes on there.
+        """
+        try:
+            yield
+        except WorkExceeded:
+            judges = {table.offers, table.devices} - {None}
+            for key, other in [*self._tables.items()]:
+                if other is table:
+                    self._keep_interrupted(key, table.devices, table.offers)
+                if other is table or other.uses_any(judges):
+                    del self._tables[key]
+            raise
+
+    def _keep_interrupted(self, key: tuple[bytes, str], devices: DeviceJudge | None, offers: OfferJudge) -> None:
+        self._interrupted[key] = devices, offers
+        self._interrupted.move_to_end(key)
+        if len(self._interrupted) > INTERRUPTED_MAX:
+            self._interrupted.popitem(last=False)
+
     # --- Tables -----------------------------------------------------------------------------------------------------
 
     def _table(
@@ -314,19 +345,26 @@ class Cycle:
             requirements = PodRequirements.of(pod, claims, devices.demand if devices is not None else None)
             masks = self._masks
             supplies = self._supplies(extended, pod, claims, requirements) if extended and extended.classes else None
-            table = VerdictTable(
+            offers = masks.offers(requirements)
+            try:
+                mask = masks.of(requirements, devices) if supplies is None else None
+            except WorkExceeded:
+                self._keep_interrupted(key, devices, offers)
+                raise
+            table = self._tables[key] = VerdictTable(
                 requirements,
                 self._view,
                 devices,
                 self._strategies.scoring(pod),
-                masks.offers(requirements),
-                mask=masks.of(requirements, devices) if supplies is None else None,
+                offers,
+                mask=mask,
                 limits=self._limits,
                 extended=supplies,
                 start=self._start,
                 effort=self._effort,
             )
-            self._tables[key] = table
+            # The table keeps the judges from now on.
+            self._interrupted.pop(key, None)
             self._start += 1009
             self._drop_oldest()
         self._tables.move_to_end(key)

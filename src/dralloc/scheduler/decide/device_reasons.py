@@ -9,6 +9,7 @@ from typing import Final
 from dralloc.allocator.diagnosis.diagnoser import Diagnoser
 from dralloc.allocator.diagnosis.reasons import Reason, ReasonCause
 from dralloc.allocator.outcome import Impossible
+from dralloc.primitives.work_allowance import is_work_left
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.device_judge import DeviceJudge
 from dralloc.scheduler.decide.node_rooms import NodeRooms
@@ -62,7 +63,7 @@ class DeviceReasons:
             reason = devices.known_reason(key)
             if reason is None:
                 left -= 1
-                if left < 0:
+                if left < 0 or not is_work_left():
                     return
                 diagnoser = diagnoser or Diagnoser(devices.demand, snapshot)
                 found = replace(diagnoser.reason(place, _IMPOSSIBLE), example="", also="")

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from dralloc.primitives.work_allowance import check_work, work_done
 from dralloc.scheduler.decide.gang_reach import GangReach
 from dralloc.scheduler.decide.gang_rooms import Counts, UnitRoom, UnitRooms
 
@@ -24,6 +25,8 @@ PRICE_SCALE: Final = 10_000
 PRICES_MAX: Final = 6
 # The steps of a search in one order, before another is tried.
 TRY_STEPS: Final = 300
+# Of two combinations, in units of `work_allowance`.
+WORK_OF_COMPARISON: Final = 5
 # A class with more combinations than that is searched without a list of them.
 COMBINATIONS_MAX: Final = 400
 
@@ -134,6 +137,8 @@ class GangAllotment:
     def _maximal(self, room: UnitRoom, caps: Counts) -> list[Counts]:
         found: list[Counts] = []
         for counts in self._extensions(room, caps, self._none, 0):
+            check_work()
+            work_done(len(counts) + WORK_OF_COMPARISON * len(found))
             if not any(all(map(int.__le__, counts, known)) for known in found):
                 found = [known for known in found if not all(map(int.__le__, known, counts))]
                 found.append(counts)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -21,6 +22,7 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import AllocationResult, ResourceClaim
 from dralloc.devices.identity import ClaimId
 from dralloc.primitives.features import FeatureGates
+from dralloc.primitives.work_allowance import WorkExceeded
 from dralloc.scheduler.contract import (
     DYNAMIC_RESOURCES,
     ClusterView,
@@ -215,12 +217,22 @@ class GangCycle:
                 # Too few are left: the rest is not tried, as in Kubernetes.
                 break
             left -= 1
-            decision = self._decide(pod, request.topology_key, value, now)
+            with self._forgetting(tried):
+                decision = self._decide(pod, request.topology_key, value, now)
             if isinstance(decision, Placement):
                 self._assume(pod, decision, tried)
             else:
                 tried.refused.append((pod, decision))
         return tried
+
+    @contextmanager
+    def _forgetting(self, tried: _Tried) -> Iterator[None]:
+        """A decision that is interrupted assumes nothing."""
+        try:
+            yield
+        except WorkExceeded:
+            self._forget(tried)
+            raise
 
     def _decide(self, pod: Pod, key: str | None, value: str | None, now: datetime) -> Decision:
         """The decision about the pod on nodes with this label."""
@@ -288,10 +300,13 @@ class GangCycle:
         tried = _Tried()
         for index, node in places.nodes.items():
             member = gang.members[index]
-            self._assume(member.pod, self._placement(member, node, places, now), tried)
+            with self._forgetting(tried):
+                placement = self._placement(member, node, places, now)
+            self._assume(member.pod, placement, tried)
         placed = {pod.metadata.uid for pod, _ in tried.placed}
         others = [pod for pod in request.pods if pod.metadata.uid not in placed]
-        rest = self._try_each(request, value, now, others)
+        with self._forgetting(tried):
+            rest = self._try_each(request, value, now, others)
         return _Tried(tried.placed + rest.placed, rest.refused)
 
     def _placement(self, member: GangMember, node: str, places: GangPlaces, now: datetime) -> Placement:

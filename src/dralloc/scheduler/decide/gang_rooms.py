@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from dralloc.allocator.allocate import AllocationProblem, allocate
 from dralloc.allocator.features import Features
@@ -17,10 +18,14 @@ from dralloc.allocator.requests import Demand, compile_demand
 from dralloc.allocator.solver import StepBudget
 from dralloc.allocator.supply import Supply
 from dralloc.api.codec import encode
+from dralloc.primitives.work_allowance import check_work, work_done
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.gang_problem import UnitKind
 from dralloc.scheduler.state.node_state import NodeState
 from dralloc.scheduler.state.pod_resources import PortTable
+
+# In units of `work_allowance`.
+WORK_OF_STEP: Final = 30
 
 # The number of units of each kind.
 Counts = tuple[int, ...]
@@ -40,6 +45,8 @@ class GangSteps:
         self.is_unsure = False
 
     def take(self, count: int = 1) -> None:
+        check_work()
+        work_done(WORK_OF_STEP * count)
         self.used += count
         if self.used > self._steps_max:
             raise GangBudgetExhausted
@@ -143,6 +150,7 @@ class UnitRooms:
         return cap
 
     def _sum_of(self, name: str, counts: Counts) -> int:
+        work_done(len(counts))
         return sum(count * kind.amounts.get(name, 0) for count, kind in zip(counts, self.kinds, strict=True) if count)
 
     def has_space(self, node: NodeState, counts: Counts) -> bool:

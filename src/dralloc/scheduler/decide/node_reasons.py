@@ -10,6 +10,7 @@ from dralloc.allocator.diagnosis.reason_groups import ReasonGroup, groups_of
 from dralloc.allocator.diagnosis.reasons import Reason, ReasonCause
 from dralloc.devices.identity import ClaimId
 from dralloc.primitives.text_cache import cached_by_text
+from dralloc.primitives.work_allowance import WorkExceeded, is_work_left, renewed_allowance
 from dralloc.scheduler.contract import DYNAMIC_RESOURCES
 from dralloc.scheduler.decide.device_judge import DeviceJudge
 from dralloc.scheduler.decide.device_reasons import DIAGNOSED_MAX, UNDIAGNOSED
@@ -71,7 +72,7 @@ class NodeReasons:
             reason = self._known_reason(verdict, nodes[name], snapshot)
             if reason is None:
                 left -= 1
-                if left >= 0:
+                if left >= 0 and is_work_left():
                     reason = self._new_reason(verdict, nodes[name], snapshot, diagnosers)
                 else:
                     reason = UNDIAGNOSED
@@ -103,7 +104,12 @@ class NodeReasons:
             return reason_of(verdict, node, None)
         if devices not in diagnosers:
             diagnosers[devices] = Diagnoser(devices.demand, snapshot)
-        reason = reason_of(verdict, node, diagnosers[devices])
+        try:
+            # It cannot go on where it was.
+            with renewed_allowance():
+                reason = reason_of(verdict, node, diagnosers[devices])
+        except WorkExceeded:
+            reason = UNDIAGNOSED
         key = _key(verdict, node, snapshot, devices)
         return reason if key is None else devices.keep_reason(key, replace(reason, example="", also=""))
 

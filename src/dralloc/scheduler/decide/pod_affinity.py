@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from dralloc.api.pod_v1 import Affinity, Pod, PodAffinity, PodAffinityTerm
+from dralloc.primitives.work_allowance import check_work, work_done
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.node_fit import NodeMisfit
 from dralloc.scheduler.decide.node_scores import SCORE_MAX
@@ -46,6 +47,8 @@ class PodAffinityRules:
         return bool(self._near or self._away or self._preferred or self._excluded or self._weights)
 
     def misfit(self, node: NodeState) -> NodeMisfit | None:
+        check_work()
+        work_done(len(self._near.keys) + len(self._away.keys))
         labels = node.offer.labels
         for key in self._near.keys:
             if key not in labels:

@@ -11,6 +11,7 @@ from typing import Final
 
 from dralloc.api.node_taints import is_tolerated
 from dralloc.api.pod_v1 import Pod, TopologySpreadConstraint
+from dralloc.primitives.work_allowance import check_work, work_done
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.node_fit import REPELLING, NodeMisfit, NodeRequirements, is_selected
 from dralloc.scheduler.decide.node_scores import SCORE_MAX
@@ -21,6 +22,7 @@ PLUGIN: Final = "PodTopologySpread"
 WEIGHT: Final = 2
 SCHEDULE_ANYWAY: Final = "ScheduleAnyway"
 HOSTNAME: Final = "kubernetes.io/hostname"
+WORK_OF_NODE: Final = 5
 
 
 class TopologySpreadRules:
@@ -94,6 +96,8 @@ class _Constraint:
         on_nodes = self._view.pod_topology.count(self._selection) if not self._selection.selects_all else {}
         counts: Counter[str] = Counter()
         for node in nodes:
+            check_work()
+            work_done(WORK_OF_NODE)
             if self._is_counted(node):
                 counts[node.offer.labels[self.topology_key]] += on_nodes.get(node.name, 0)
         return counts
@@ -109,6 +113,7 @@ class _Constraint:
 
 def _labelled(nodes: Iterable[NodeState], rules: Collection[_Constraint]) -> list[NodeState]:
     """The nodes that have the labels of all constraints: only these count."""
+    work_done(len(rules))
     return [node for node in nodes if all(rule.topology_key in node.offer.labels for rule in rules)]
 
 

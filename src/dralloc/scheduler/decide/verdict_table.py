@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from msgspec import Struct
 
@@ -76,6 +76,8 @@ class VerdictTable:
         effort: SearchEffort = DEFAULT_EFFORT,
     ) -> None:
         self.requirements = requirements
+        self.offers = offers
+        self.devices = devices
         self._effort = effort
         self.judge = NodeJudge(requirements, devices, scoring, offers, extended)
         self._mask = mask
@@ -93,6 +95,10 @@ class VerdictTable:
             shared = limits.of(mask, scorer, scoring, devices)
             self._ranked = RankedGroups(mask, shared, lambda node: scorer.score(node, view.snapshot))
         self._restart()
+
+    def uses_any(self, judges: Container[object]) -> bool:
+        """True if it asks one of these judges of offers or devices."""
+        return self.offers in judges or self.devices in judges
 
     def __len__(self) -> int:
         return len(self._verdicts) + len(self._unseen)

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from dralloc.api.pod_v1 import Volume
 from dralloc.api.volume_claims import READ_WRITE_ONCE_POD, VolumeClaimKey, class_of_claim
 from dralloc.api.volumes_v1 import PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec
+from dralloc.primitives.work_allowance import check_work, work_done
 from dralloc.scheduler.decide.node_fit import NodeMisfit
 from dralloc.scheduler.decide.pod_volumes import BINDING, RESTRICTIONS, ZONE, PodVolumes
 from dralloc.scheduler.decide.volume_choice import VolumeChoice, VolumeChooser
@@ -27,6 +28,9 @@ TOO_MANY: Final = "exceed max volume count"
 WRONG_PLACE: Final = "didn't match PersistentVolume's node affinity"
 NO_SUCH_VOLUME: Final = "unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 WRONG_ZONE: Final = "had no available volume zone"
+
+# To compare two disks.
+WORK_OF_DISKS: Final = 10
 
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 REGION_LABEL: Final = "topology.kubernetes.io/region"
@@ -112,6 +116,9 @@ class VolumeRules:
 
     def _has_conflict(self, node: str) -> bool:
         taken = [disk for placed in self._volumes.pods_on(node).values() for disk in placed.disks]
+        check_work()
+        work_done(WORK_OF_DISKS * len(taken) * len(self._pod.disks))
+        check_work()
         return any(_excludes(disk, other) for disk in self._pod.disks for other in taken)
 
     # --- Limits -----------------------------------------------------------------------------------------------------

@@ -73,6 +73,11 @@ class SchedulingQueue:
         """True while a decision is being written."""
         return key in self._binding
 
+    @property
+    def has_active(self) -> bool:
+        """True if a pod is probably ready: it may have moved."""
+        return bool(self._active)
+
     def counts(self) -> dict[str, int]:
         """The number of pods in each place, without those that are being decided on or written."""
         counts = dict.fromkeys(("active", "backoff", "unschedulable", "gated"), 0)
@@ -212,6 +217,18 @@ class SchedulingQueue:
             return
         attempt.pod.errors_in_a_row += 1
         self._back_off(attempt.pod, attempt.pod.errors_in_a_row, now_s)
+
+    def postponed(self, key: Hashable, *, until_s: float, interrupted_s: float | None = None) -> None:
+        """The attempt must not begin before this time; or was interrupted, and goes on then behind pods that have waited for their turn."""
+        attempt = self._end(key)
+        if attempt.is_discarded:
+            return
+        pod, number = attempt.pod, next(self._numbers)
+        pod.parked_at_s = None
+        if interrupted_s is not None:
+            pod.queued_at_s = interrupted_s
+        self._place[key] = ("backoff", number)
+        heapq.heappush(self._error_backoff, (until_s, -pod.priority, pod.queued_at_s, number, pod))
 
     def collided(self, key: Hashable, *, now_s: float) -> int:
         """Another scheduler won a race: retried as soon as its write can be seen here. Returns the errors in a row."""

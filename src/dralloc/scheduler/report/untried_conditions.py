@@ -11,6 +11,7 @@ from typing import Final
 
 from dralloc.api.pod_v1 import Pod
 from dralloc.client.work_queue import WorkQueue
+from dralloc.primitives.work_allowance import WorkExceeded
 from dralloc.scheduler.contract import Decision, Rejection
 from dralloc.scheduler.queue.pending_pods import PendingPods, QueueKey
 from dralloc.scheduler.queue.scheduling_queue import SchedulingQueue
@@ -51,7 +52,10 @@ class UntriedConditions:
         pod = self._pending.find(key) if self._queue.waits_for(key) is not None else None
         if pod is None:
             return
-        decision = self._decide(pod)
+        try:
+            decision = self._decide(pod)
+        except WorkExceeded:
+            return
         # Any other decision means that something changed. The attempt that follows from the change reports it.
         if isinstance(decision, Rejection) and decision.equivalence_key is not None:
             self._report.parked(pod, decision)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,6 +13,7 @@ from dralloc.api.meta_v1 import LabelSelector, LabelSelectorRequirement
 from dralloc.api.pod_v1 import Pod, PodAffinityTerm, TopologySpreadConstraint
 
 Labels = Mapping[str, str]
+WORK_OF_PART: Final = 5
 
 
 class PodSelection(Struct, frozen=True):
@@ -48,6 +50,14 @@ class PodSelection(Struct, frozen=True):
             return False
         by_labels = self.namespace_selector is not None and self.namespace_selector.selects(namespace_labels)
         return by_labels or namespace in self.namespaces
+
+    @property
+    def work(self) -> int:
+        """What it takes to compare it with a pod (`work_allowance`)."""
+        if self.selector is None:
+            return 1
+        values = sum(1 + len(each.values) // 16 for each in self.selector.match_expressions)
+        return WORK_OF_PART * (1 + len(self.selector.match_labels) // 16 + values)
 
     def key(self) -> bytes:
         """Equal for selections of the same pods."""

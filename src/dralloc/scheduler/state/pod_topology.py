@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from dralloc.api.core_v1 import Namespace
 from dralloc.api.pod_v1 import Affinity, Pod, PodAffinity, PodAffinityTerm
+from dralloc.primitives.work_allowance import check_work, work_done
 from dralloc.scheduler.state.node_state import NodeState
 from dralloc.scheduler.state.placed_pods import PodKey, pod_key
 from dralloc.scheduler.state.pod_selection import Labels, PodSelection
@@ -161,6 +162,8 @@ class PodTopology:
         """The number of placed pods that the selection means, by node."""
         key = selection.key()
         if key not in self._counted:
+            check_work()
+            work_done(len(self._occupants) * selection.work)
             self._counted[key] = selection, self._count_from(selection)
             if len(self._counted) > SELECTIONS_MAX:
                 self._counted.popitem(last=False)
@@ -176,11 +179,12 @@ class PodTopology:
         """The number of placed pods that every one of the selections means, by node."""
         if len(selections) == 1:
             return self.count(selections[0])
-        counts: Counter[str] = Counter()
-        for pod, occupant in self._occupants.items():
-            if all(self._is_selected(selection, pod, occupant) for selection in selections):
-                counts[occupant.node] += 1
-        return counts
+        left = [*self._occupants.items()]
+        for selection in selections:
+            check_work()
+            work_done(len(left) * selection.work)
+            left = [item for item in left if self._is_selected(selection, *item)]
+        return Counter(occupant.node for _, occupant in left)
 
     def excluded_domains(self, pod: Pod, nodes: Mapping[str, NodeState]) -> tuple[ExcludedDomain, ...]:
         """The domains that the required anti-affinity of placed pods keeps the pod from."""
