@@ -14,8 +14,8 @@ from dralloc.api.extended_resources import (
     extended_claim_name,
     extended_names,
     extended_requests,
-    is_countable,
     is_extended,
+    uncountable_names,
 )
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceClass
@@ -114,8 +114,8 @@ def test_zero_and_other_resources_ask_for_nothing() -> None:
 
 
 def test_only_whole_devices_can_be_counted() -> None:
-    assert is_countable(pod(container("main", gpu="2")).spec, GPU)
-    assert not is_countable(pod(container("main", gpu="1500m")).spec, GPU)
+    assert not uncountable_names(pod(container("main", gpu="2")).spec)
+    assert uncountable_names(pod(container("main", gpu="1500m")).spec) == {GPU}
 
 
 @given(st.lists(st.tuples(st.sampled_from(("init", "sidecar", "main")), st.integers(0, 4)), min_size=1, max_size=6))

@@ -123,10 +123,11 @@ def extended_names(spec: PodSpec) -> frozenset[str]:
     return frozenset(filter(is_extended, names)) if names else frozenset()
 
 
-def is_countable(spec: PodSpec, name: str) -> bool:
-    """True if the containers ask for whole devices; only validation of explicit names makes sure of that."""
-    asked = (each.resources.requests.get(name) for each in (*spec.containers, *spec.init_containers))
-    return all(amount is None or amount.nanos % NANOS == 0 for amount in asked)
+def uncountable_names(spec: PodSpec) -> frozenset[str]:
+    """What a container asks a part of a device of; only validation of explicit names makes sure that none does."""
+    containers = (*spec.containers, *spec.init_containers)
+    asked = (item for each in containers for item in each.resources.requests.items())
+    return frozenset(name for name, amount in asked if amount.nanos % NANOS)
 
 
 class ExtendedRequests(Struct, frozen=True, gc=False):

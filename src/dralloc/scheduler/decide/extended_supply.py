@@ -18,7 +18,7 @@ from dralloc.api.extended_resources import (
     extended_claim_name,
     extended_names,
     extended_requests,
-    is_countable,
+    uncountable_names,
 )
 from dralloc.api.pod_v1 import Pod, PodExtendedResourceClaimStatus
 from dralloc.api.resource_v1 import ResourceClaim
@@ -43,7 +43,7 @@ class ExtendedNeeds(Struct, frozen=True):
         names = extended_names(pod.spec)
         if not names:
             return None
-        found = {name: known.find(name) for name in sorted(names) if is_countable(pod.spec, name)}
+        found = {name: known.find(name) for name in sorted(names - uncountable_names(pod.spec))}
         return cls(names, {name: each.metadata.name for name, each in found.items() if each is not None})
 
     def by_devices(self, offer: NodeOffer) -> frozenset[str]:
