@@ -9,7 +9,15 @@ import pytest
 from dralloc.allocator.features import Features
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, FatalCause, Impossible
 from dralloc.api.device_parts import capacity as with_policy
-from dralloc.api.resource_v1 import LEAST_AVAILABLE, MOST_AVAILABLE, Device, DeviceRequest, ResourceClaim, ResourceSlice
+from dralloc.api.resource_v1 import (
+    BLOCK_OR_SHARE,
+    LEAST_AVAILABLE,
+    MOST_AVAILABLE,
+    Device,
+    DeviceRequest,
+    ResourceClaim,
+    ResourceSlice,
+)
 from dralloc.testing.builders import (
     CLASS,
     DRIVER,
@@ -32,7 +40,7 @@ from tests.support.allocations import allocate_world, as_plain, reason_of
 from tests.support.plain_allocator import allocate_plainly
 from tests.support.plain_pools import World
 
-FEATURES = replace(Features(), aggregated_capacity=True, device_preference=True)
+FEATURES = replace(Features(), aggregated_capacity=True, device_preference=True, capacity_strategies=True)
 NUMA = f"{DRIVER}/numa"
 
 
@@ -71,6 +79,14 @@ ON_NUMA = tuple(
 TWO_CAPACITIES = tuple(
     device(name, shareable=True, capacity={"bandwidth": bandwidth, "queues": queues})
     for name, bandwidth, queues in (("a", "8", "1"), ("b", "2", "8"), ("c", "5", "5"))
+)
+SHARED_OR_BLOCKED = (
+    device("a", shareable=True, capacity={"bandwidth": "8", "queues": "1"}),
+    device(
+        "b",
+        shareable=True,
+        capacity={"bandwidth": with_policy("8", default="2", strategy=BLOCK_OR_SHARE), "queues": "8"},
+    ),
 )
 PARTITIONS = (
     device("p0", capacity={"bandwidth": "4"}, draws={"card": {"units": "2"}}),
@@ -118,6 +134,12 @@ CASES = [
         "every total is reached",
         TWO_CAPACITIES,
         (claim("c", request("r", together=True, count=32, capacity={"bandwidth": "9", "queues": "6"})),),
+        "a=8 b=1",
+    ),
+    Case(
+        "a share must take some of a capacity that is reached",
+        SHARED_OR_BLOCKED,
+        (claim("c", request("r", together=True, count=32, capacity={"bandwidth": "8", "queues": "9"})),),
         "a=8 b=1",
     ),
     Case(

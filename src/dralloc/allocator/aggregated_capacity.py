@@ -157,16 +157,19 @@ class Givers:
     def _amount(self, capacity: DeviceCapacity, free: int, wanted: Quantity) -> Quantity | None:
         """What to ask for: the wanted amount, or the most that is left; None if the policy allows nothing of it."""
         fractional_ranges = self._alternative.criteria.fractional_ranges
-        try:
-            charge = charge_for({_ANY: capacity}, {_ANY: wanted}, fractional_ranges=fractional_ranges)
-        except CapacityError:
-            return None
-        if isinstance(charge, Charge) and charge.nanos[0] <= free:
-            return wanted
+        # If nothing is missing, the least: a strategy can demand that each share takes some.
+        for amount in (wanted,) if wanted else (wanted, _LEAST):
+            try:
+                charge = charge_for({_ANY: capacity}, {_ANY: amount}, fractional_ranges=fractional_ranges)
+            except CapacityError:
+                return None
+            if isinstance(charge, Charge) and charge.nanos[0] <= free:
+                return amount
         return Room({_ANY: capacity}, (free,), fractional_ranges=fractional_ranges).largest_request(_ANY)
 
 
 _ANY: Final = "capacity"
+_LEAST: Final = Quantity.of(1)
 
 
 def _consumes_nothing(capacity: DeviceCapacity) -> bool:
