@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from time import perf_counter, process_time
+from time import process_time, thread_time
 from typing import Any
 
 import pytest
@@ -152,12 +152,12 @@ def test_all_requirements_must_match(asked: list[tuple[str, str]], found: dict[s
     ],
 )
 def test_objects_are_compared_in_no_time_with_a_long_selector(match: Callable[[], Any]) -> None:
-    started = perf_counter()
+    started = thread_time()
     query = match()
-    parsed = perf_counter()
+    parsed = thread_time()
     for number in range(300):
         query.matches({"k": f"w{number}", "metadata": {"name": "n"}})
-    assert perf_counter() - parsed < parsed - started
+    assert thread_time() - parsed < parsed - started
 
 
 @pytest.mark.parametrize("text", [" ", "\t\n", "a ", "! ", "\\"])
