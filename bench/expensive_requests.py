@@ -260,6 +260,24 @@ def _impersonating() -> bytes:
     return request("GET", f"{CLAIMS}/c-00001", "bad", b"", "impersonate-user: x", *extras)
 
 
+def _claim_with(expressions: list[str]) -> bytes:
+    selectors = [{"cel": {"expression": expression}} for expression in expressions]
+    devices = {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu", "selectors": selectors}}]}
+    return request(
+        "POST", CLAIMS, "bad", json.dumps({"metadata": {"name": "e"}, "spec": {"devices": devices}}).encode()
+    )
+
+
+def _many_patterns() -> bytes:
+    """Different ones, in one expression of 10 kB: each class of letters has a thousand instructions."""
+    return _claim_with([" && ".join(f"''.matches(r'\\pL{{{number}}}')" for number in range(100, 450))])
+
+
+def _directives() -> bytes:
+    lines = [f"%TAG !t{number}! tag:example.com,2000:" for number in range(80_000)]
+    return request("POST", PODS, "bad", "\n".join([*lines, "---", "{}"]).encode(), "content-type: application/yaml")
+
+
 DOUBLING = [{"op": "add", "path": "/x", "value": ["y"]}, *[{"op": "copy", "from": "/x", "path": "/x/-"}] * 40]
 
 REQUESTS: dict[str, Callable[[], bytes]] = {
@@ -270,6 +288,8 @@ REQUESTS: dict[str, Callable[[], bytes]] = {
     "lists in another version": lambda: request("GET", CLAIMS.replace("/v1/", "/v1beta1/"), "bad"),
     "lists with a long selector": lambda: request("GET", f"{CLAIMS}?{_long_selector()}", "bad"),
     "lists with a long field selector": lambda: request("GET", f"{CLAIMS}?{_long_field_selector()}", "bad"),
+    "lists with a selector of 60 kB of spaces": lambda: request("GET", f"{CLAIMS}?labelSelector={'+' * 60_000}", "bad"),
+    "requests with 6,000 headers": lambda: request("GET", f"{CLAIMS}/c-00001", "bad", b"", *["x: y"] * 6_000),
     "watches with a long selector": lambda: request("GET", f"{CLAIMS}?watch=1&timeoutSeconds=1&{_long_selector()}", "bad"),
     "first events of watches": lambda: request("GET", f"{CLAIMS}?watch=1&timeoutSeconds=1", "bad"),
     "impersonation with 1,300 extras": _impersonating,
@@ -289,6 +309,7 @@ REQUESTS: dict[str, Callable[[], bytes]] = {
     "a large JSON object": lambda: request("POST", f"{PODS}?dryRun=All", "bad", json.dumps(large_pod("j", 2_900_000)).encode()[:BODY_MAX]),
     "a large YAML object": _yaml_body,
     "a large protobuf object": _protobuf_body,
+    "80,000 directives of YAML": _directives,
     "apply of 50,000 fields": _apply_many_fields,
     "a JSON patch of 10,000 operations": _patch_operations,
     "a JSON patch that doubles a list": lambda: request("PATCH", f"{CLAIMS}/c-00001", "bad", json.dumps(DOUBLING).encode(), "content-type: application/json-patch+json"),
@@ -312,6 +333,8 @@ REQUESTS: dict[str, Callable[[], bytes]] = {
     "wrong tokens": lambda: request("GET", CLAIMS, "e30." * 200),
     "a strategic merge patch": _strategic_patch,
     "expensive selectors": _expensive_selectors,
+    "32 selectors with a class of letters": lambda: _claim_with([f"''.matches(r'\\pL{{{100 + number}}}')" for number in range(32)]),
+    "350 regular expressions in a selector": _many_patterns,
     "many faults": _many_faults,
     "batches of 128 writes": lambda: _batch(_patch_in_batch(f"{CLAIMS}/c-00001"), 128),
     "batches of 128 writes of a large object": lambda: _batch(_patch_in_batch(f"{PODS}/large"), 128),

@@ -176,6 +176,20 @@ async def pipeline(port: int, authority: Path) -> None:
     await asyncio.gather(*(run() for _ in range(10)))
 
 
+async def send_tiny_chunks(port: int, authority: Path) -> None:
+    head = request("POST", CLAIMS, "bad").replace(b"content-length: 0", b"transfer-encoding: chunked")
+
+    async def run() -> None:
+        while True:
+            with suppress(OSError, asyncio.IncompleteReadError):
+                reader, writer = await connect(port, authority)
+                writer.write(head + b"1\r\n \r\n" * 400_000 + b"0\r\n\r\n")
+                await reader.readuntil(b"\r\n\r\n")
+                writer.close()
+
+    await asyncio.gather(*(run() for _ in range(8)))
+
+
 async def watch(port: int, authority: Path) -> None:
     """Many watches of one collection, which are read."""
     ready = 0
@@ -206,6 +220,7 @@ CONNECTIONS: dict[str, Callable[[int, Path], Awaitable[None]]] = {
     "1,500 connections without a handshake": stay_silent,
     "never reads": never_read,
     "pipelines requests": pipeline,
+    "bodies in chunks of one byte": send_tiny_chunks,
 }
 
 
