@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Final
 
 from dralloc.access.users import User
@@ -79,6 +80,13 @@ class _UpgradedConnection(asyncio.StreamReaderProtocol):
         self._request.connection_lost(exc)
 
 
+class _Pause(Enum):
+    """Why a connection is not read: what was read waits for its answer; what arrives takes long to parse."""
+
+    EXCHANGE = 1
+    TURN = 2
+
+
 class LimitedConnection(asyncio.Protocol):
     """One connection, with bounds on the size of request heads and on the time for sending and reading.
 
@@ -106,7 +114,8 @@ class LimitedConnection(asyncio.Protocol):
         self._keep_alive: asyncio.TimerHandle | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
-        self._reading_paused = self._waits_for_turn = False
+        # Why nothing more is read.
+        self._pauses: set[_Pause] = set()
         self._writable: asyncio.Future[None] | None = None
         self._user: User | None = None
         # A connection may last longer than the certificate that opened it.
@@ -150,27 +159,27 @@ class LimitedConnection(asyncio.Protocol):
             self._transport.write(piece)
 
     def pause_reading(self) -> None:
-        if not self._reading_paused and not self._transport.is_closing():
-            self._reading_paused = True
-            if not self._waits_for_turn:
-                self._transport.pause_reading()
+        self._pause(_Pause.EXCHANGE)
 
     def resume_reading(self) -> None:
-        if self._reading_paused and not self._transport.is_closing():
-            self._reading_paused = False
-            if not self._waits_for_turn:
-                self._transport.resume_reading()
+        self._resume(_Pause.EXCHANGE)
 
     def wait_for_turn(self) -> None:
-        if not self._waits_for_turn and not self._transport.is_closing():
-            self._waits_for_turn = True
-            if not self._reading_paused:
-                self._transport.pause_reading()
+        self._pause(_Pause.TURN)
 
     def take_turn(self) -> None:
-        if self._waits_for_turn and not self._transport.is_closing():
-            self._waits_for_turn = False
-            if not self._reading_paused:
+        self._resume(_Pause.TURN)
+
+    def _pause(self, reason: _Pause) -> None:
+        if reason not in self._pauses and not self._transport.is_closing():
+            if not self._pauses:
+                self._transport.pause_reading()
+            self._pauses.add(reason)
+
+    def _resume(self, reason: _Pause) -> None:
+        if reason in self._pauses and not self._transport.is_closing():
+            self._pauses.remove(reason)
+            if not self._pauses:
                 self._transport.resume_reading()
 
     def listen(self, *, on_writable: Callable[[], None] | None, on_gone: Callable[[], None] | None) -> None:
@@ -365,7 +374,7 @@ class LimitedConnection(asyncio.Protocol):
         self._deadline = self._loop.call_later(self._host.limits.head_time_max_s, self._end_head)
 
     def _end_head(self) -> None:
-        if self._reading_paused or self._waits_for_turn:
+        if self._pauses:
             # It is not the client that is slow.
             self._expect_head()
         else:
