@@ -11,7 +11,7 @@ from tests.support.source_tree import ROOT, import_graph, module_names_in, modul
 
 PROGRAMS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"].values()
 ENTRY_POINTS = frozenset(
-    {"dralloc", "dralloc.__main__", "dralloc.driver", "dralloc.pytest_plugin", "dralloc.simulator.__main__"}
+    {"dralloc", "dralloc.__main__", "dralloc.driver", "dralloc.pytest_plugin"}
     | {entry.partition(":")[0] for entry in PROGRAMS}
 )
 
