@@ -76,7 +76,7 @@ SEEDS ?= 0-99
 STEPS ?= 10000
 KILLS ?= 1000
 soak: setup
-	$(BIN)/python -m dralloc.simulator --seeds $(SEEDS) --steps $(STEPS) --workers 2
+	$(BIN)/python -m tests.simulator --seeds $(SEEDS) --steps $(STEPS) --workers 2
 	$(BIN)/python -m tests.campaign.campaign --kills $(KILLS)
 
 # Writes docs/reference from the code.

@@ -11,7 +11,7 @@ from dralloc.access.access_request import AccessRequest
 from dralloc.access.authorizer import ALLOWED, NO_OPINION, Administrators, AuthorizerChain, Decision
 from dralloc.access.users import User
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.simulator.virtual_time import run_virtual
+from dralloc.testing.virtual_time import run_virtual
 from tests.support.api_server import api_over_http, api_server
 from tests.support.local_api import APPLY_PATCH, CLAIMS, LocalApi, claim_document
 

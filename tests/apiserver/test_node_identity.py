@@ -14,10 +14,10 @@ from dralloc.access.users import AUTHENTICATED, NODES, User
 from dralloc.apiserver.server import ApiServer
 from dralloc.assembly.api_server import running_api_server
 from dralloc.primitives.features import FeatureGates
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.store.memory import MemoryStore
 from dralloc.store.records import Record
 from dralloc.system_clock import SystemClock
+from dralloc.testing.virtual_time import run_virtual
 from tests.support.api_server import api_server
 from tests.support.local_api import (
     APPLY_PATCH,

@@ -11,8 +11,8 @@ import pytest
 from dralloc.api.protobuf_reader import protobuf_to_json
 from dralloc.api.protobuf_writer import to_protobuf
 from dralloc.apiserver.http.messages import PROTOBUF, HttpRequest, HttpResponse
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.store.memory import MemoryStore
+from dralloc.testing.virtual_time import run_virtual
 from tests.support.api_server import api_server
 from tests.support.kubernetes_messages import message_class
 from tests.support.local_api import CLAIMS, PODS, LocalApi, claim_document, pod_document, with_api

@@ -19,10 +19,10 @@ from dralloc.assembly.components import ComponentDied
 from dralloc.client.transport import ClientRequest
 from dralloc.fleet.profiles import BadProfile
 from dralloc.primitives.features import FeatureGates
-from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.store.store_url import open_store
 from dralloc.system_clock import SystemClock
 from dralloc.testing.builders import request, taint, taint_rule
+from dralloc.testing.virtual_time import VirtualClock, run_virtual
 from tests.support.workloads import claim_template, job, pod, template
 
 TEMPLATE = claim_template("some-memory", request("gpu", device_class="gpu.example.com", capacity={"memory": "20Gi"}))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dralloc.assembly.components import ComponentDied, Components
-from dralloc.simulator.virtual_time import run_virtual
+from dralloc.testing.virtual_time import run_virtual
 
 
 async def live() -> None:

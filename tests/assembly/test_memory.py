@@ -17,10 +17,10 @@ from dralloc.api.scheduling_v1 import PriorityClass
 from dralloc.assembly.cluster import ClusterSettings, InProcessCluster, cluster_in_process, fleet
 from dralloc.client.known_resources import resource_for
 from dralloc.primitives.features import FeatureGates
-from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.store.interface import HistoryLimits
 from dralloc.store.memory import MemoryStore
 from dralloc.testing.builders import device_class, request, taint, taint_rule
+from dralloc.testing.virtual_time import VirtualClock, run_virtual
 from tests.support.object_graph import held_by_tasks
 from tests.support.scheduled_cluster import gpus, node
 from tests.support.workloads import Document, claim_template, job, pod, pod_group, quota, template

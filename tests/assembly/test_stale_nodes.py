@@ -11,8 +11,8 @@ from dralloc.assembly.cluster import ClusterSettings, cluster_in_process, fleet
 from dralloc.assembly.stale_nodes import delete_stale_nodes
 from dralloc.client.async_client import AsyncClient
 from dralloc.fleet.fleet import FleetSettings
-from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.store.memory import MemoryStore
+from dralloc.testing.virtual_time import VirtualClock, run_virtual
 from tests.support.workloads import pod
 
 

@@ -21,7 +21,7 @@ from dralloc.client.known_resources import UnknownResource
 from dralloc.client.transport import ClientRequest, TransportError
 from dralloc.client.typed_resource import Object
 from dralloc.primitives.errors import AlreadyExists, Conflict, Invalid, NotFound, Unauthorized
-from dralloc.simulator.virtual_time import run_virtual
+from dralloc.testing.virtual_time import run_virtual
 from tests.support.api_server import api_in_process, api_over_http
 
 Opened = Callable[[], AbstractAsyncContextManager[AsyncClient]]

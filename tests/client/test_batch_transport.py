@@ -13,7 +13,7 @@ import pytest
 from dralloc.api.dralloc_v1 import BATCH_PATH, EXTENSIONS_PATH
 from dralloc.client.batch_transport import BYTES_MAX, UNDER_WAY_MAX, WRITES_IN_ALL_MAX, WRITES_MAX, BatchTransport
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, TransportError
-from dralloc.simulator.virtual_time import run_virtual
+from dralloc.testing.virtual_time import run_virtual
 
 
 class Server:

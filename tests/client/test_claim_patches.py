@@ -29,8 +29,8 @@ from dralloc.client.transport import ClientRequest, ClientResponse, Transport
 from dralloc.client.typed_resource import key_of
 from dralloc.devices.deallocation import DEALLOCATED
 from dralloc.primitives.errors import Conflict, Forbidden, NotFound
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import allocation, claim, request
+from dralloc.testing.virtual_time import run_virtual
 from tests.support.api_server import TOKEN, api_application, api_over_http
 from tests.support.extensions import WithoutExtensions
 

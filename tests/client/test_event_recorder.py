@@ -25,8 +25,8 @@ from dralloc.client.event_recorder import (
 )
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.known_resources import resource_for
-from dralloc.simulator.network import Faults
-from dralloc.simulator.virtual_time import VirtualClock, run_virtual
+from dralloc.testing.virtual_time import VirtualClock, run_virtual
+from tests.simulator.network import Faults
 from tests.support.api_server import TOKEN, api_application
 from tests.support.faulty_transport import FaultyTransport
 

@@ -21,10 +21,10 @@ from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, TransportError
 from dralloc.client.typed_resource import ObjectKey
-from dralloc.simulator.network import Faults
-from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.store.interface import HistoryLimits
 from dralloc.store.new_history import HISTORY_GAP
+from dralloc.testing.virtual_time import VirtualClock, run_virtual
+from tests.simulator.network import Faults
 from tests.support.api_server import TOKEN, api_application
 from tests.support.faulty_transport import FaultyTransport
 

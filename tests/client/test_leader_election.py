@@ -19,8 +19,8 @@ from dralloc.client.known_resources import resource_for
 from dralloc.client.leader_election import LeaderElection
 from dralloc.client.lease_terms import Timing
 from dralloc.client.typed_resource import ObjectKey
-from dralloc.simulator.network import Faults
-from dralloc.simulator.virtual_time import START, VirtualClock, run_virtual
+from dralloc.testing.virtual_time import START, VirtualClock, run_virtual
+from tests.simulator.network import Faults
 from tests.support.api_server import TOKEN, api_application
 from tests.support.faulty_transport import FaultyTransport
 

@@ -28,9 +28,9 @@ from dralloc.client.reflector import Reflector
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.client.unreadable_objects import UNREADABLE_OBJECTS, UnreadableObject
 from dralloc.primitives.features import FeatureGates
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.store.interface import Store
 from dralloc.store.memory import MemoryStore
+from dralloc.testing.virtual_time import run_virtual
 from dralloc.web.explain_endpoint import ExplainEndpoint
 from dralloc.whatif.cluster_objects import relevant_kinds
 from tests.support.api_server import api_in_process, api_server

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dralloc.client.work_queue import Backoff, WorkQueue, work
-from dralloc.simulator.virtual_time import Deadlock, run_virtual
+from dralloc.testing.virtual_time import Deadlock, run_virtual
 
 
 def test_a_key_added_twice_is_processed_once() -> None:

@@ -17,8 +17,8 @@ from dralloc.controllers.claim_lifecycle.controller import ClaimLifecycleControl
 from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.controller_set import CONTROLLERS
 from dralloc.primitives.features import FeatureGates
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import allocation, alternative, claim, first_available, held, request
+from dralloc.testing.virtual_time import run_virtual
 from tests.support.controlled_cluster import ControlledCluster, controlled_cluster
 from tests.support.workloads import claim_template, existing, job, pod, quota, template
 

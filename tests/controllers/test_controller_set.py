@@ -21,9 +21,9 @@ from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.transport import ClientRequest, ClientResponse, Transport
 from dralloc.controllers.controller_set import LEASE, ControllerSet
 from dralloc.primitives.features import FeatureGates
-from dralloc.simulator.network import Faults
-from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.testing.builders import request
+from dralloc.testing.virtual_time import VirtualClock, run_virtual
+from tests.simulator.network import Faults
 from tests.support.api_server import TOKEN, api_application
 from tests.support.child_process import child_process
 from tests.support.controlled_cluster import controlled_cluster

@@ -15,8 +15,8 @@ from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_resources import resource_for
 from dralloc.controllers.claim_users import users_of
 from dralloc.controllers.shared_informers import SharedInformers
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import allocation, claim, held, request
+from dralloc.testing.virtual_time import run_virtual
 from tests.support.call_counts import LINEAR_MAX, counted_calls
 from tests.support.controlled_cluster import ControlledCluster, controlled_cluster
 from tests.support.workloads import existing, job, pod, seen

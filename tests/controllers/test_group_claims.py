@@ -13,8 +13,8 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.primitives.features import FeatureGates
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import allocation, claim, held, request
+from dralloc.testing.virtual_time import run_virtual
 from tests.support.cluster import cluster_on
 from tests.support.controlled_cluster import ControlledCluster, controlled_cluster
 from tests.support.workloads import claim_template, existing, pod, pod_group, template

@@ -14,7 +14,7 @@ from dralloc.client.informer import Informer
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.controllers.mutation_cache import KEPT_S, MutationCache
 from dralloc.primitives.name_suffixes import ALPHABET, suffix
-from dralloc.simulator.virtual_time import run_virtual
+from dralloc.testing.virtual_time import run_virtual
 
 
 def at(revision: int) -> DeviceClass:

@@ -26,9 +26,9 @@ from dralloc.controllers.ephemeral_volumes.controller import CLAIMS as VOLUME_CL
 from dralloc.controllers.jobs.plan_claims import SHARED_CLAIMS
 from dralloc.primitives.errors import Conflict, NotFound
 from dralloc.primitives.features import FeatureGates
-from dralloc.simulator.network import Faults
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import allocation, claim, held, request
+from dralloc.testing.virtual_time import run_virtual
+from tests.simulator.network import Faults
 from tests.support.controlled_cluster import ControlledCluster, controlled_cluster
 from tests.support.relay_transport import RelayTransport
 from tests.support.scripted_transport import Loss, ScriptedTransport, failure

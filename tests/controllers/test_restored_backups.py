@@ -6,8 +6,8 @@ from dralloc.api.batch_v1 import Job
 from dralloc.api.core_v1 import Event, Node
 from dralloc.api.pod_v1 import SUCCEEDED, Pod
 from dralloc.api.resource_v1 import NO_EXECUTE
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import allocation, claim, device, held, request, resource_slice, taint
+from dralloc.testing.virtual_time import run_virtual
 from tests.support.controlled_cluster import ControlledCluster
 from tests.support.restorable_cluster import RestorableServer, restorable_cluster
 from tests.support.workloads import existing, job, pod, quota

@@ -43,10 +43,10 @@ from dralloc.node.agent import Agent, AgentSettings
 from dralloc.node.node_object import NodeShape
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
-from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.system_clock import SystemClock
 from dralloc.testing.builders import allocation, claim, device, device_class, held, request, resource_slice
 from dralloc.testing.driver_bench import bench_settings
+from dralloc.testing.virtual_time import VirtualClock, run_virtual
 from tests.support.api_server import TOKEN
 from tests.support.deployed_roles import (
     CONTROLLERS,

@@ -19,9 +19,9 @@ from dralloc.driver.claims import DeviceKey
 from dralloc.driver.device_status import StatusWriter, plan_device_status
 from dralloc.driver_kit.claim_maker import exactly
 from dralloc.primitives.features import FeatureGates
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import DRIVER, allocation, claim, held, request
 from dralloc.testing.driver_bench import NODE, DriverBench, bench_on, bench_settings, driver_bench
+from dralloc.testing.virtual_time import run_virtual
 from tests.support.restorable_cluster import restorable_cluster
 
 NOW, EARLIER = "2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z"

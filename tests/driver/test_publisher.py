@@ -23,8 +23,8 @@ from dralloc.driver.metrics import DriverMetrics
 from dralloc.driver.publisher import SlicePublisher
 from dralloc.driver.slices import InvalidPools
 from dralloc.primitives.features import FeatureGates
-from dralloc.simulator.network import Faults
-from dralloc.simulator.virtual_time import VirtualClock, run_virtual
+from dralloc.testing.virtual_time import VirtualClock, run_virtual
+from tests.simulator.network import Faults
 from tests.support.api_server import TOKEN, api_application
 from tests.support.faulty_transport import FaultyTransport
 from tests.support.relay_transport import RelayTransport

@@ -28,9 +28,9 @@ from dralloc.fleet.profiles import load_profile, profile_names
 from dralloc.node.pod_view import NODE_PODS, NodePod
 from dralloc.node.simulated_runtime import PREFIX, Behaviour, read_behaviour
 from dralloc.node.timings import DEFAULT_TIMINGS
-from dralloc.simulator.network import Faults
-from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.testing.builders import allocation, claim, device_class, held, request
+from dralloc.testing.virtual_time import VirtualClock, run_virtual
+from tests.simulator.network import Faults
 from tests.support.api_server import TOKEN, api_application
 from tests.support.faulty_transport import FaultyTransport
 from tests.support.node_cluster import replace_uid

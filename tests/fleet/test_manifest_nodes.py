@@ -13,7 +13,7 @@ from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.fleet.manifest_nodes import CAPACITY, ManifestNodes
 from dralloc.fleet.profiles import PROFILE_LABEL
 from dralloc.primitives.features import FeatureGates
-from dralloc.simulator.virtual_time import VirtualClock, run_virtual
+from dralloc.testing.virtual_time import VirtualClock, run_virtual
 from tests.support.api_server import TOKEN, api_application
 from tests.support.workloads import Document, pod
 

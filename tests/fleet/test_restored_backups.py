@@ -12,8 +12,8 @@ from dralloc.fleet.fleet import Fleet, FleetSettings
 from dralloc.fleet.manifest_nodes import MANIFEST, ManifestNodes
 from dralloc.fleet.profiles import PROFILE_LABEL, load_profile
 from dralloc.primitives.features import FeatureGates
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.store.records import Record
+from dralloc.testing.virtual_time import run_virtual
 from tests.support.relay_transport import RelayTransport
 from tests.support.restorable_cluster import RestorableServer, restorable_cluster
 

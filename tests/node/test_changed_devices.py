@@ -28,8 +28,8 @@ from dralloc.node.metrics import NodeMetrics
 from dralloc.node.pod_sync import PodSync, PodSyncContext
 from dralloc.node.pod_view import NODE_PODS, NodePod
 from dralloc.node.simulated_runtime import SimulatedRuntime
-from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.testing.builders import allocation, claim, held
+from dralloc.testing.virtual_time import VirtualClock, run_virtual
 from tests.support.api_server import TOKEN, api_application
 from tests.support.workloads import existing, pod
 

@@ -12,7 +12,7 @@ from dralloc.client.transport import ClientRequest, ClientResponse
 from dralloc.node.heartbeat import NodeHeartbeat
 from dralloc.node.node_object import NodeShape
 from dralloc.node.timings import DEFAULT_TIMINGS
-from dralloc.simulator.virtual_time import run_virtual
+from dralloc.testing.virtual_time import run_virtual
 from tests.support.relay_transport import RelayTransport
 from tests.support.restorable_cluster import RestorableServer, restorable_cluster
 from tests.support.scripted_transport import LosesFirst, ScriptedTransport

@@ -11,8 +11,8 @@ from dralloc.client.transport import ClientRequest, ClientResponse
 from dralloc.node.agent import Agent, AgentSettings
 from dralloc.node.node_object import NodeShape
 from dralloc.node.simulated_runtime import PREFIX
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import NODE
+from dralloc.testing.virtual_time import run_virtual
 from tests.support.controlled_cluster import ControlledCluster
 from tests.support.node_cluster import short_directory
 from tests.support.relay_transport import RelayTransport

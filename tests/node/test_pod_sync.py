@@ -26,7 +26,7 @@ from dralloc.node.simulated_runtime import PREFIX, SimulatedRuntime
 from dralloc.node.timings import DEFAULT_TIMINGS
 from dralloc.primitives.errors import NotFound
 from dralloc.primitives.features import FeatureGates
-from dralloc.simulator.virtual_time import VirtualClock, run_virtual
+from dralloc.testing.virtual_time import VirtualClock, run_virtual
 from tests.support.api_server import TOKEN, api_application
 
 KEY = ObjectKey("default", "p")

@@ -8,8 +8,8 @@ from dralloc.node.agent import Agent, AgentSettings
 from dralloc.node.node_object import NodeShape
 from dralloc.node.slice_cleanup import SliceCleanup
 from dralloc.node.timings import DEFAULT_TIMINGS
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import DRIVER, NODE, device, resource_slice
+from dralloc.testing.virtual_time import run_virtual
 from tests.support.node_cluster import short_directory
 from tests.support.restorable_cluster import restorable_cluster
 from tests.support.scripted_transport import LosesFirst, ScriptedTransport

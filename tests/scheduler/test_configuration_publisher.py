@@ -8,7 +8,7 @@ from dralloc.scheduler.configuration_publisher import ConfigurationPublisher
 from dralloc.scheduler.decide.strategy_choice import SPREADING
 from dralloc.scheduler.published_configuration import key_of
 from dralloc.scheduler.settings import NAME, SchedulerSettings
-from dralloc.simulator.virtual_time import run_virtual
+from dralloc.testing.virtual_time import run_virtual
 from tests.support.cluster import TestCluster, cluster_on
 
 

@@ -10,8 +10,8 @@ import msgspec
 from dralloc.api.dralloc_v1 import BATCH_PATH, WriteBatch
 from dralloc.client.transport import ClientRequest, ClientResponse, Transport
 from dralloc.scheduler.settings import SchedulerSettings
-from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.testing.builders import claim, device_class, request
+from dralloc.testing.virtual_time import VirtualClock, run_virtual
 from tests.support.relay_transport import RelayTransport
 from tests.support.scheduled_cluster import gpus, node, our_pod, scheduled_cluster
 

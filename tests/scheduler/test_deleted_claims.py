@@ -13,8 +13,8 @@ from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.client.transport import ClientRequest
 from dralloc.scheduler.bind.claim_writer import ATTEMPTS_MAX
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import allocation, claim, device_class, held, request
+from dralloc.testing.virtual_time import run_virtual
 from tests.support.scheduled_cluster import ScheduledCluster, gpus, in_cluster, node, our_pod, scheduled_cluster
 from tests.support.scripted_transport import Loss, ScriptedTransport
 from tests.support.workloads import Document, existing, pod_group

@@ -14,8 +14,8 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.client.transport import ClientRequest, ClientResponse, Transport
 from dralloc.scheduler.decide.extended_supply import ExtendedNeeds
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import claim, device_class, request
+from dralloc.testing.virtual_time import run_virtual
 from tests.scheduler.pod_specs import container, spec
 from tests.support.object_graph import held_by_tasks
 from tests.support.relay_transport import RelayTransport

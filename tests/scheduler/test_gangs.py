@@ -14,8 +14,8 @@ from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.client.transport import ClientRequest, ClientResponse
 from dralloc.primitives.features import FeatureGates
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import allocation, claim, device, device_class, held, request, resource_slice
+from dralloc.testing.virtual_time import run_virtual
 from tests.support.scheduled_cluster import ScheduledCluster, gpus, in_cluster, node, our_pod, scheduled_cluster
 from tests.support.scripted_transport import Loss, ScriptedTransport, failure
 from tests.support.workloads import Document, job

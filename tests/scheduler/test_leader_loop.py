@@ -21,8 +21,8 @@ from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.scheduler.leader_loop import FOLLOWED_AT_ONCE, SchedulerLoop
 from dralloc.scheduler.settings import SchedulerSettings
-from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.testing.builders import alternative, claim, device, device_class, first_available, request, resource_slice
+from dralloc.testing.virtual_time import VirtualClock, run_virtual
 from tests.support.api_server import TOKEN, api_application
 from tests.support.child_process import child_process
 from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod

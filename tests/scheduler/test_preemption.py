@@ -13,8 +13,8 @@ from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.client.transport import ClientRequest, ClientResponse, Transport
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.bind.evictor import Evictor
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import claim, device_class, request
+from dralloc.testing.virtual_time import run_virtual
 from tests.support.scheduled_cluster import (
     ScheduledCluster,
     gpus,

@@ -13,8 +13,8 @@ from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import ClientRequest, ClientResponse, Transport
 from dralloc.client.typed_resource import ObjectKey
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import DRIVER, claim, device, device_class, request, resource_slice
+from dralloc.testing.virtual_time import run_virtual
 from tests.support.scheduled_cluster import ScheduledCluster, node, our_pod, scheduled_cluster
 from tests.support.scripted_transport import Loss, ScriptedTransport
 

@@ -8,8 +8,8 @@ from dralloc.api.codec import encode
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.client.transport import ClientRequest, ClientResponse, Transport
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
+from dralloc.testing.virtual_time import run_virtual
 from tests.support.relay_transport import RelayTransport
 from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod, scheduled_cluster
 from tests.support.scripted_transport import Loss, ScriptedTransport

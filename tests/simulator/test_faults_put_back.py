@@ -31,18 +31,18 @@ from dralloc.scheduler import gang_attempts
 from dralloc.scheduler.decide import gang_cycle
 from dralloc.scheduler.decide.gang_cycle import GangRequest
 from dralloc.scheduler.decide.useless_reservations import UselessReservations
-from dralloc.simulator.cluster import SimulatedCluster
-from dralloc.simulator.documents import RESOURCE, Document, claim_spec, document, exactly
-from dralloc.simulator.gang_checker import TORN_MAX_S
-from dralloc.simulator.network import Faults
-from dralloc.simulator.random_devices import NIC
-from dralloc.simulator.random_workload import RandomWorkload
-from dralloc.simulator.simulated_gates import GATES
-from dralloc.simulator.soak import SoakFailed, soak
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.store import backup, etcd, etcd_history, local_store, sqlite_file
 from dralloc.store.high_water_mark import Mark
 from dralloc.store.interface import Watch
+from dralloc.testing.virtual_time import run_virtual
+from tests.simulator.cluster import SimulatedCluster
+from tests.simulator.documents import RESOURCE, Document, claim_spec, document, exactly
+from tests.simulator.gang_checker import TORN_MAX_S
+from tests.simulator.network import Faults
+from tests.simulator.random_devices import NIC
+from tests.simulator.random_workload import RandomWorkload
+from tests.simulator.simulated_gates import GATES
+from tests.simulator.soak import SoakFailed, soak
 
 SEEDS = 40
 STEPS = 400

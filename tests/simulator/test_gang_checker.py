@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from dralloc.simulator.change_checker import CLAIMS, PODS
-from dralloc.simulator.gang_checker import GROUPS, MIN_COUNT, TORN_MAX_S, GangChecker
-from dralloc.simulator.history import CommittedChange
+from tests.simulator.change_checker import CLAIMS, PODS
+from tests.simulator.gang_checker import GROUPS, MIN_COUNT, TORN_MAX_S, GangChecker
+from tests.simulator.history import CommittedChange
 
 Change = tuple[str, dict[str, Any] | None]
 LONG_S = TORN_MAX_S + 1

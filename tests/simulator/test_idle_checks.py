@@ -17,10 +17,10 @@ from dralloc.api.meta_v1 import OwnerReference
 from dralloc.api.pod_claims import pod_reference
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.api.scheduling_v1beta1 import API_VERSION, PodGroup
-from dralloc.simulator.idle_checks import SOON_S, StoredObjects, lasting, leaks
-from dralloc.simulator.liveness import stuck_pods
-from dralloc.simulator.virtual_time import START, run_virtual
 from dralloc.testing.builders import allocation, claim, device, device_class, held, request, resource_slice
+from dralloc.testing.virtual_time import START, run_virtual
+from tests.simulator.idle_checks import SOON_S, StoredObjects, lasting, leaks
+from tests.simulator.liveness import stuck_pods
 from tests.support.scheduled_cluster import node
 from tests.support.workloads import existing, pod, pod_group, seen, template
 

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from dralloc.simulator.linearizability import ABSENT, Answer, RegisterRequest, is_linearizable
-from dralloc.simulator.register_clients import UNDER_WAY_MAX_S, RegisterHistory
+from tests.simulator.linearizability import ABSENT, Answer, RegisterRequest, is_linearizable
+from tests.simulator.register_clients import UNDER_WAY_MAX_S, RegisterHistory
 
 DONE, CONFLICT, UNKNOWN = Answer.DONE, Answer.CONFLICT, Answer.UNKNOWN
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from dralloc.simulator.processes import SimulatedProcess
-from dralloc.simulator.virtual_time import run_virtual
+from dralloc.testing.virtual_time import SimulatedProcess, run_virtual
 
 
 def test_a_process_is_killed_while_the_one_that_called_it_is_paused() -> None:

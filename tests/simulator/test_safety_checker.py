@@ -12,10 +12,10 @@ from dralloc.api.device_parts import capacity, request_policy
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_claims import pod_reference
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
-from dralloc.simulator.change_checker import CLAIMS, PODS
-from dralloc.simulator.history import CommittedChange
-from dralloc.simulator.safety_checker import CLAIM_COUNT, JOBS, QUOTAS, SLICES, SafetyChecker
 from dralloc.testing.builders import allocation, claim, device, held, request, resource_slice
+from tests.simulator.change_checker import CLAIMS, PODS
+from tests.simulator.history import CommittedChange
+from tests.simulator.safety_checker import CLAIM_COUNT, JOBS, QUOTAS, SLICES, SafetyChecker
 from tests.support.workloads import existing, pod, seen
 
 USER = seen(pod("p", {"gpu": existing("c")}, node="node-a"), phase="Running")

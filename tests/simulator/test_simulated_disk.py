@@ -9,11 +9,11 @@ from random import Random
 
 import pytest
 
-from dralloc.simulator.simulated_disk import DATABASE, LOG, SimulatedDisk
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.store import log_room, sqlite_file
 from dralloc.store.errors import LostWrites, StoreError, StoreFull, StoreUnavailable
 from dralloc.store.sqlite import SqliteStore
+from dralloc.testing.virtual_time import run_virtual
+from tests.simulator.simulated_disk import DATABASE, LOG, SimulatedDisk
 
 SEEDS = range(20)
 

@@ -12,17 +12,17 @@ from typing import Any, cast
 import grpc.aio
 import pytest
 
-from dralloc.simulator.etcd_channel import EtcdChannel, EtcdHost
-from dralloc.simulator.history import StoreHistory
-from dralloc.simulator.network import Faults, Network
-from dralloc.simulator.recorded_store import RecordedStore
-from dralloc.simulator.simulated_etcd import SimulatedEtcd
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.store.errors import Compacted, FutureRevision, KeyExists, RevisionConflict, StoreError
 from dralloc.store.etcd import EtcdStore
 from dralloc.store.etcd_api import EtcdAddress, EtcdApi
 from dralloc.store.interface import Store
 from dralloc.store.store_url import open_store
+from dralloc.testing.virtual_time import run_virtual
+from tests.simulator.etcd_channel import EtcdChannel, EtcdHost
+from tests.simulator.history import StoreHistory
+from tests.simulator.network import Faults, Network
+from tests.simulator.recorded_store import RecordedStore
+from tests.simulator.simulated_etcd import SimulatedEtcd
 from tests.support.etcd_server import EtcdServer
 
 Scenario = Callable[[Store], Awaitable[list[Any]]]

@@ -11,13 +11,13 @@ from random import Random
 import pytest
 
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.simulator.cluster import SimulatedCluster
-from dralloc.simulator.documents import RESOURCE, claim_spec, document, exactly
-from dralloc.simulator.network import Faults
-from dralloc.simulator.random_devices import NIC
-from dralloc.simulator.random_workload import RandomWorkload
-from dralloc.simulator.soak import HARSH, STORES, soak
-from dralloc.simulator.virtual_time import run_virtual
+from dralloc.testing.virtual_time import run_virtual
+from tests.simulator.cluster import SimulatedCluster
+from tests.simulator.documents import RESOURCE, claim_spec, document, exactly
+from tests.simulator.network import Faults
+from tests.simulator.random_devices import NIC
+from tests.simulator.random_workload import RandomWorkload
+from tests.simulator.soak import HARSH, STORES, soak
 
 STEPS = 120
 STEPS_COMPARED = 80

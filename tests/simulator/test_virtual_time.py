@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from dralloc.simulator import virtual_time
-from dralloc.simulator.virtual_time import Deadlock, Livelock, run_virtual
+from dralloc.testing import virtual_time
+from dralloc.testing.virtual_time import Deadlock, Livelock, run_virtual
 
 
 def test_tasks_that_wake_each_other_without_a_pause_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,9 @@ from random import Random
 import pytest
 
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, TransportError
-from dralloc.simulator.history import StoreHistory
-from dralloc.simulator.virtual_time import run_virtual
-from dralloc.simulator.watch_observer import WatchObserver
+from dralloc.testing.virtual_time import run_virtual
+from tests.simulator.history import StoreHistory
+from tests.simulator.watch_observer import WatchObserver
 
 NO_STREAMS: tuple[Stream, ...] = ()
 

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import pytest
 
-from dralloc.simulator.simulated_disk import DATABASE, SimulatedDisk
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.store.errors import FenceMoved, StoreFull
 from dralloc.store.interface import Fence
 from dralloc.store.records import Record
 from dralloc.store.sqlite import SqliteStore
+from dralloc.testing.virtual_time import run_virtual
+from tests.simulator.simulated_disk import DATABASE, SimulatedDisk
 
 # More than the log has room for.
 LARGE = bytes(2_000_000)

@@ -19,10 +19,10 @@ from dralloc.client.async_client import AsyncClient, connect_async
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
-from dralloc.simulator.virtual_time import VirtualClock, VirtualTimeLoop
 from dralloc.store.interface import HistoryLimits, Store
 from dralloc.store.memory import MemoryStore
 from dralloc.system_clock import SystemClock
+from dralloc.testing.virtual_time import VirtualClock, VirtualTimeLoop
 
 TOKEN = "a-token-for-tests"
 

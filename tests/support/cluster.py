@@ -29,7 +29,7 @@ from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import Transport
 from dralloc.client.typed_resource import Object, ObjectKey
 from dralloc.primitives.errors import NotFound
-from dralloc.simulator.network import Faults
+from tests.simulator.network import Faults
 from tests.support.api_server import TOKEN, api_application, loop_clock
 from tests.support.faulty_transport import FaultyTransport
 

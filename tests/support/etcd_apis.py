@@ -9,12 +9,12 @@ from typing import NamedTuple, cast
 
 import grpc.aio
 
-from dralloc.simulator.etcd_channel import EtcdChannel, EtcdHost
-from dralloc.simulator.history import StoreHistory
-from dralloc.simulator.network import Faults, Network
-from dralloc.simulator.simulated_etcd import SimulatedEtcd
 from dralloc.store.etcd import EtcdStore
 from dralloc.store.etcd_api import EtcdAddress, EtcdApi
+from tests.simulator.etcd_channel import EtcdChannel, EtcdHost
+from tests.simulator.history import StoreHistory
+from tests.simulator.network import Faults, Network
+from tests.simulator.simulated_etcd import SimulatedEtcd
 from tests.support.api_server import api_server
 from tests.support.local_api import LocalApi
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from random import Random
 
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport, TransportError
-from dralloc.simulator.network import Faults
+from tests.simulator.network import Faults
 from tests.support.relay_transport import RelayTransport
 
 

@@ -21,8 +21,8 @@ from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
 from dralloc.apiserver.server import ApiServer
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
-from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.store.interface import HistoryLimits
+from dralloc.testing.virtual_time import VirtualClock, run_virtual
 from tests.support.api_server import api_server
 
 RESOURCE: Final = "/apis/resource.k8s.io/v1"

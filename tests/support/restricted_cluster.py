@@ -43,8 +43,8 @@ from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.leader_loop import SchedulerLoop
 from dralloc.scheduler.ownership.lease_rules import PoolLeaseSettings
 from dralloc.scheduler.settings import NAME, SchedulerSettings
-from dralloc.simulator.virtual_time import VirtualClock
 from dralloc.testing.builders import allocation, claim, held, request, resource_slice, taint_rule
+from dralloc.testing.virtual_time import VirtualClock
 from tests.support.api_server import TOKEN
 from tests.support.deployed_roles import CONTROLLERS, SCHEDULER, granted, manifests
 from tests.support.extensions import LaterRelease

@@ -14,8 +14,8 @@ from dralloc.client.transport import Transport
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.scheduler import Scheduler
 from dralloc.scheduler.settings import NAME, SchedulerSettings
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import device, resource_slice
+from dralloc.testing.virtual_time import run_virtual
 from tests.support.cluster import TestCluster, cluster_on
 from tests.support.workloads import Document, existing, pod
 

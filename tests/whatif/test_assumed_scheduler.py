@@ -28,8 +28,8 @@ from dralloc.scheduler.decide.typical_use import TypicalUse
 from dralloc.scheduler.published_configuration import CONFIGURATION, TYPICAL_PODS, key_of, published_data
 from dralloc.scheduler.settings import NAME, ONLY_SCHEDULER_NAMES
 from dralloc.scheduler.state.class_settings import ClassSettings
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing import builders as build
+from dralloc.testing.virtual_time import run_virtual
 from dralloc.whatif.anonymizer import Anonymizer
 from dralloc.whatif.assumed_scheduler import scheduler_of
 from dralloc.whatif.cluster_objects import ClusterObjects, StatedScheduler

@@ -34,10 +34,10 @@ from dralloc.controllers.controller_set import WITHOUT_NODES
 from dralloc.primitives.errors import ApiError
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.quantity import Quantity
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.store.interface import Store
 from dralloc.store.memory import MemoryStore
 from dralloc.testing import builders as build
+from dralloc.testing.virtual_time import run_virtual
 from dralloc.whatif.allocations import allocate_waiting
 from dralloc.whatif.blockers import Stage
 from dralloc.whatif.candidate_shapes import CandidateShape, Growths, add_classes

@@ -11,8 +11,8 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceTaintRule
 from dralloc.devices.identity import DeviceId
 from dralloc.scheduler.settings import SchedulerSettings
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import claim, request, taint, taint_rule
+from dralloc.testing.virtual_time import run_virtual
 from dralloc.whatif.drain import BlastRadius, drain_devices, drain_node
 from tests.support.scheduled_cluster import ScheduledCluster, our_pod, scheduled_cluster
 from tests.support.workloads import Document

@@ -25,7 +25,6 @@ from dralloc.api.resource_v1 import (
 )
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.settings import NAME, SchedulerSettings
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import (
     alternative,
     claim,
@@ -38,6 +37,7 @@ from dralloc.testing.builders import (
     taint,
     taint_rule,
 )
+from dralloc.testing.virtual_time import run_virtual
 from dralloc.whatif.cluster_objects import ClusterObjects
 from dralloc.whatif.engine import Engine
 from dralloc.whatif.fit import FitReport, fit

@@ -22,8 +22,8 @@ from dralloc.assembly.cluster import ClusterSettings, InProcessCluster, cluster_
 from dralloc.controllers.controller_set import WITHOUT_NODES
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.state.group_members import PodGroupKey
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing import builders as build
+from dralloc.testing.virtual_time import run_virtual
 from dralloc.whatif.cluster_objects import ClusterObjects
 from dralloc.whatif.engine import Engine
 from dralloc.whatif.fit import fit, take_model

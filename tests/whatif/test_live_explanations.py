@@ -12,8 +12,8 @@ from dralloc.controllers.controller_set import WITHOUT_NODES, ControllerSet
 from dralloc.primitives.features import FeatureGates
 from dralloc.rpc import plugin_services
 from dralloc.scheduler.settings import SchedulerSettings
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import CLASS, NODE, allocation, claim, device, device_class, held, request, resource_slice
+from dralloc.testing.virtual_time import run_virtual
 from dralloc.whatif.cluster_objects import ClusterObjects
 from dralloc.whatif.engine import Engine
 from dralloc.whatif.live_cluster import read_cluster

@@ -34,8 +34,8 @@ from dralloc.primitives.features import FeatureGates
 from dralloc.pytest_plugin.cluster_report import cluster_report
 from dralloc.pytest_plugin.cluster_task import ClusterTask
 from dralloc.pytest_plugin.manifests import Source, documents_of
-from dralloc.simulator.virtual_time import VirtualClock, VirtualTimeLoop
 from dralloc.system_clock import SystemClock
+from dralloc.testing.virtual_time import VirtualClock, VirtualTimeLoop
 
 if TYPE_CHECKING:
     from dralloc.pytest_plugin.driver_node import DriverNode

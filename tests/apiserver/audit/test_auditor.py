@@ -33,7 +33,7 @@ from dralloc.client.http_transport import HttpTransport
 from dralloc.client.kubeconfig import ConnectionConfig
 from dralloc.client.transport import ClientRequest
 from dralloc.primitives.errors import Unauthorized
-from dralloc.simulator.virtual_time import run_virtual
+from dralloc.testing.virtual_time import run_virtual
 from tests.support.api_server import TOKEN, api_server
 from tests.support.local_api import APPLY_PATCH, CLAIMS, PODS, FixedClock, LocalApi, claim_document
 

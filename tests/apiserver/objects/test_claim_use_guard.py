@@ -12,9 +12,9 @@ import pytest
 
 from dralloc.apiserver.objects.claim_use_guard import BoundPod, ClaimUsers, PodUse
 from dralloc.primitives.features import FeatureGates
-from dralloc.simulator.simulated_disk import DATABASE, SimulatedDisk
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.store.sqlite import SqliteStore
+from dralloc.testing.virtual_time import run_virtual
+from tests.simulator.simulated_disk import DATABASE, SimulatedDisk
 from tests.support.api_server import api_server
 from tests.support.etcd_apis import etcd_apis
 from tests.support.local_api import (

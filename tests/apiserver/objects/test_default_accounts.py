@@ -10,9 +10,9 @@ import pytest
 
 from dralloc.apiserver.server import ApiServer
 from dralloc.primitives.features import FeatureGates
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.store.memory import MemoryStore
 from dralloc.store.records import Record
+from dralloc.testing.virtual_time import run_virtual
 from tests.support.local_api import FixedClock, LocalApi
 
 NAMESPACES = "/api/v1/namespaces"

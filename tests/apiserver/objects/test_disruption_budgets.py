@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.store.memory import MemoryStore
+from dralloc.testing.virtual_time import run_virtual
 from tests.support.api_server import api_server
 from tests.support.etcd_apis import etcd_apis
 from tests.support.local_api import MERGE_PATCH, PODS, LocalApi, pod_document, with_api

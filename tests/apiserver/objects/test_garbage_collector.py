@@ -6,7 +6,7 @@ import asyncio
 from random import Random
 from typing import Any
 
-from dralloc.simulator.virtual_time import run_virtual
+from dralloc.testing.virtual_time import run_virtual
 from tests.support.etcd_apis import etcd_apis
 from tests.support.local_api import (
     CLAIMS,

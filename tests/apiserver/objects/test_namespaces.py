@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from dralloc.simulator.virtual_time import run_virtual
+from dralloc.testing.virtual_time import run_virtual
 from tests.support.etcd_apis import etcd_apis
 from tests.support.local_api import (
     RESOURCE,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dralloc.primitives.features import FeatureGates
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.store.memory import MemoryStore
+from dralloc.testing.virtual_time import run_virtual
 from tests.support.api_server import api_server
 from tests.support.local_api import PODS, LocalApi, local_api, refusal
 from tests.support.local_api import pod_document as pod

@@ -14,8 +14,8 @@ from dralloc.assembly.api_server import running_api_server
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.primitives.features import FeatureGates
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.store.memory import MemoryStore
+from dralloc.testing.virtual_time import run_virtual
 from tests.support.api_server import TOKEN, loop_clock
 
 NAME = "extension-apiserver-authentication"

@@ -7,7 +7,7 @@ from contextlib import suppress
 from random import Random
 from typing import Any
 
-from dralloc.simulator.virtual_time import run_virtual
+from dralloc.testing.virtual_time import run_virtual
 from tests.support.etcd_apis import etcd_apis
 from tests.support.local_api import CLAIMS, MERGE_PATCH, PODS, RESOURCE, LocalApi, refusal, settle, with_api
 from tests.support.local_api import claim_document as claim

@@ -19,17 +19,17 @@ from dralloc.apiserver.http.flow_control import SIZE_INLINE_MAX, FlowControl, be
 from dralloc.apiserver.http.priority_levels import PriorityLevel
 from dralloc.apiserver.objects.record_lists import RECORDS_PER_READ
 from dralloc.apiserver.objects.store_view import RecordReader, StoreView
-from dralloc.simulator.etcd_channel import EtcdChannel, EtcdHost
-from dralloc.simulator.history import StoreHistory
-from dralloc.simulator.network import Faults, Network
-from dralloc.simulator.simulated_etcd import SimulatedEtcd
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.store.errors import StoreUnavailable
 from dralloc.store.etcd import EtcdStore
 from dralloc.store.etcd_api import EtcdAddress, EtcdApi
 from dralloc.store.interface import HistoryLimits, Page, Store
 from dralloc.store.memory import MemoryStore
 from dralloc.store.records import Record, StoreEvent
+from dralloc.testing.virtual_time import run_virtual
+from tests.simulator.etcd_channel import EtcdChannel, EtcdHost
+from tests.simulator.history import StoreHistory
+from tests.simulator.network import Faults, Network
+from tests.simulator.simulated_etcd import SimulatedEtcd
 from tests.support.loop_steps import longest_step
 
 PREFIX = "/registry/things/"

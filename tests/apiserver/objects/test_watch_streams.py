@@ -10,8 +10,8 @@ from random import Random
 import pytest
 
 from dralloc.primitives.features import FeatureGates
-from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.store.interface import HistoryLimits
+from dralloc.testing.virtual_time import VirtualClock, run_virtual
 from tests.apiserver.claim_lists import collect, create_claims
 from tests.support.etcd_apis import etcd_apis
 from tests.support.local_api import (

@@ -21,10 +21,10 @@ from dralloc.apiserver.http import flow_control
 from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
 from dralloc.apiserver.http.priority_levels import PriorityLevel
 from dralloc.apiserver.objects.write_batches import answer
-from dralloc.simulator.simulated_disk import DATABASE, SimulatedDisk
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.store.records import Record
 from dralloc.store.sqlite import SqliteStore
+from dralloc.testing.virtual_time import run_virtual
+from tests.simulator.simulated_disk import DATABASE, SimulatedDisk
 from tests.support.api_server import api_server
 from tests.support.local_api import (
     CLAIMS,

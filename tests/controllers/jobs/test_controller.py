@@ -17,9 +17,9 @@ from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.controllers.controller_set import WITHOUT_NODES
 from dralloc.scheduler.state.binding_conditions import BINDING_TIMEOUT_S
-from dralloc.simulator.network import Faults
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import allocation, held, request
+from dralloc.testing.virtual_time import run_virtual
+from tests.simulator.network import Faults
 from tests.support.controlled_cluster import ControlledCluster, controlled_cluster
 from tests.support.workloads import claim_template, existing, job, quota
 from tests.support.workloads import pod as pod_document

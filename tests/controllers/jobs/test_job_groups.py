@@ -16,8 +16,8 @@ from dralloc.api.scheduling_v1beta1 import PodGroup, Workload
 from dralloc.client.api_calls import PatchType
 from dralloc.controllers.jobs.plan_groups import GROUP_TEMPLATE
 from dralloc.primitives.features import FeatureGates
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import request
+from dralloc.testing.virtual_time import run_virtual
 from tests.support.controlled_cluster import ControlledCluster, controlled_cluster
 from tests.support.workloads import claim_template, job, pod_group, quota, template
 

@@ -10,7 +10,7 @@ from dralloc.api.node_leases import SHARED_LEASE
 from dralloc.api.pod_v1 import Pod
 from dralloc.node.heartbeat import renew_lease
 from dralloc.node.timings import DEFAULT_TIMINGS
-from dralloc.simulator.virtual_time import run_virtual
+from dralloc.testing.virtual_time import run_virtual
 from tests.support.beating_nodes import beating_cluster
 from tests.support.workloads import pod
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from dralloc.api.resource_v1alpha3 import ResourcePoolStatusRequest
 from dralloc.primitives.features import FeatureGates
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import DRIVER, device, resource_slice
+from dralloc.testing.virtual_time import run_virtual
 from tests.support.controlled_cluster import ControlledCluster, controlled_cluster
 
 HOUR_S = 3600.0

@@ -23,9 +23,9 @@ from dralloc.api.resource_v1 import (
     ResourceClaim,
 )
 from dralloc.primitives.features import FeatureGates
-from dralloc.simulator.network import Faults
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import allocation, claim, device, held, request, resource_slice, taint, toleration
+from dralloc.testing.virtual_time import run_virtual
+from tests.simulator.network import Faults
 from tests.support.controlled_cluster import ControlledCluster, controlled_cluster
 from tests.support.workloads import existing, pod
 

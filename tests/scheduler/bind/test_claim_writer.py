@@ -18,8 +18,8 @@ from dralloc.devices.identity import ClaimId
 from dralloc.primitives.errors import Forbidden
 from dralloc.scheduler.bind.claim_writer import ClaimWriter
 from dralloc.scheduler.state.cluster_state import ClusterState
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import allocation, claim, held, request
+from dralloc.testing.virtual_time import run_virtual
 from tests.support.workloads import pod, seen
 
 P, Q = seen(pod("p")), seen(pod("q"))

@@ -10,8 +10,8 @@ from dralloc.api.pod_claims import CLAIM_FINALIZER, is_reserved_for
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.transport import ClientRequest, ClientResponse, Transport
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
+from dralloc.testing.virtual_time import run_virtual
 from tests.support.extensions import WithoutExtensions
 from tests.support.relay_transport import RelayTransport
 from tests.support.scheduled_cluster import ScheduledCluster, node, our_pod, scheduled_cluster

@@ -12,8 +12,8 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport, TransportError
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
+from dralloc.testing.virtual_time import run_virtual
 from tests.support.relay_transport import RelayTransport
 from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod, scheduled_cluster
 from tests.support.scripted_transport import Loss, ScriptedTransport

@@ -24,9 +24,9 @@ from dralloc.devices.identity import DeviceId
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.scheduler import Scheduler
 from dralloc.scheduler.settings import SchedulerSettings
-from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.system_clock import SystemClock
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
+from dralloc.testing.virtual_time import VirtualClock, run_virtual
 from tests.support.api_server import api_in_process, api_over_http
 from tests.support.cluster import cluster_on
 from tests.support.relay_transport import RelayTransport

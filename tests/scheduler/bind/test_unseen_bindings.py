@@ -15,8 +15,8 @@ from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.bind.unseen_bindings import UnseenBindings
 from dralloc.scheduler.state.placed_pods import PlacedPod, PlacedPods, pod_key
 from dralloc.scheduler.state.pod_resources import PodResources
-from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import claim, device_class, request
+from dralloc.testing.virtual_time import run_virtual
 from tests.support.api_server import api_in_process
 from tests.support.relay_transport import RelayTransport
 from tests.support.scheduled_cluster import gpus, node, our_pod, scheduled_cluster

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from dralloc.scheduler.bind.write_slots import WriteSlots
-from dralloc.simulator.virtual_time import run_virtual
+from dralloc.testing.virtual_time import run_virtual
 
 
 async def lend(slots: WriteSlots, until: asyncio.Event) -> None:

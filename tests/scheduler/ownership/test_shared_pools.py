@@ -23,10 +23,10 @@ from dralloc.scheduler.ownership.lease_rules import PoolLeaseSettings
 from dralloc.scheduler.scheduler import Scheduler
 from dralloc.scheduler.settings import SchedulerSettings
 from dralloc.scheduler.state.group_members import MIN_COUNT_ANNOTATION
-from dralloc.simulator.network import Faults
-from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
+from dralloc.testing.virtual_time import VirtualClock, run_virtual
 from tests.scheduler.bind.test_races import assert_nothing_is_given_twice
+from tests.simulator.network import Faults
 from tests.support.api_server import api_in_process
 from tests.support.faulty_transport import FaultyTransport
 from tests.support.random_seeds import seeds

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dralloc.api.scheduling_v1beta1 import SCHEDULED, UNSCHEDULABLE, PodGroup
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.report.pod_group_conditions import PodGroupConditionWriter
-from dralloc.simulator.virtual_time import run_virtual
+from dralloc.testing.virtual_time import run_virtual
 from tests.support.cluster import TestCluster, cluster_on
 from tests.support.workloads import pod_group
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from dralloc.scheduler.state.watch_progress import WatchProgress
-from dralloc.simulator.virtual_time import run_virtual
+from dralloc.testing.virtual_time import run_virtual
 
 
 def test_a_waiter_returns_when_its_revision_is_delivered() -> None:

@@ -17,8 +17,8 @@ from typing import Any, Final, cast
 
 import apsw
 
-from dralloc.simulator.apsw_connection import ApswConnection, as_sqlite3_errors, sqlite_error
 from dralloc.store.disk import Disk, DiskFile, FileLock
+from tests.simulator.apsw_connection import ApswConnection, as_sqlite3_errors, sqlite_error
 
 SECTOR: Final = 512
 DATABASE: Final = Path("/simulated/store.db")
@@ -295,7 +295,7 @@ class _Vfs(apsw.VFS):
         # SQLite asks the default one for random bytes, whichever a connection uses.
         super().__init__(self.name, base="", makedefault=True)
 
-    def xOpen(self, name: Any, flags: list[int]) -> Any:  # noqa: N802
+    def xOpen(self, name: Any, flags: list[int]) -> Any:
         self._disk.check(self._opened_at)
         path = Path(
             name.filename() if isinstance(name, apsw.URIFilename) else str(name or f"/temporary-{next(_numbers)}")
@@ -306,17 +306,17 @@ class _Vfs(apsw.VFS):
         flags[1] = flags[0]
         return _VfsFile(self._disk, content)
 
-    def xDelete(self, filename: str, syncdir: bool) -> None:  # noqa: N802
+    def xDelete(self, filename: str, syncdir: bool) -> None:
         self._disk.check(self._opened_at)
         self._disk.unlink(Path(filename), durably=syncdir)
 
-    def xAccess(self, pathname: str, flags: int) -> bool:  # noqa: N802, ARG002
+    def xAccess(self, pathname: str, flags: int) -> bool:
         return self._disk.find(Path(pathname)) is not None
 
-    def xFullPathname(self, name: str) -> str:  # noqa: N802
+    def xFullPathname(self, name: str) -> str:
         return name
 
-    def xRandomness(self, numbytes: int) -> bytes:  # noqa: N802
+    def xRandomness(self, numbytes: int) -> bytes:
         return self._disk.random_bytes(numbytes)
 
 
@@ -328,50 +328,50 @@ class _VfsFile:
         self._content = content
         self._opened_at = disk.crashes
 
-    def xRead(self, amount: int, offset: int) -> bytes:  # noqa: N802
+    def xRead(self, amount: int, offset: int) -> bytes:
         self._disk.check(self._opened_at)
         return bytes(self._content.seen[offset : offset + amount])
 
-    def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
+    def xWrite(self, data: bytes, offset: int) -> None:
         self._disk.check(self._opened_at)
         if not self._disk.has_room(self._content, offset + len(data)):
             raise sqlite_error("SQLITE_FULL")
         self._content.write(offset, data)
 
-    def xTruncate(self, newsize: int) -> None:  # noqa: N802
+    def xTruncate(self, newsize: int) -> None:
         self._disk.check(self._opened_at)
         self._content.truncate(newsize)
 
-    def xSync(self, flags: int) -> None:  # noqa: N802, ARG002
+    def xSync(self, flags: int) -> None:
         self._disk.check(self._opened_at)
         if self._disk.fails_to_sync:
             self._content.fail_to_sync()
             raise sqlite_error("SQLITE_IOERR_FSYNC")
         self._content.sync()
 
-    def xFileSize(self) -> int:  # noqa: N802
+    def xFileSize(self) -> int:
         self._disk.check(self._opened_at)
         return len(self._content.seen)
 
-    def xLock(self, level: int) -> None:  # noqa: N802
+    def xLock(self, level: int) -> None:
         """No-op: one process uses the file."""
 
-    def xUnlock(self, level: int) -> None:  # noqa: N802
+    def xUnlock(self, level: int) -> None:
         """No-op: one process uses the file."""
 
-    def xCheckReservedLock(self) -> bool:  # noqa: N802
+    def xCheckReservedLock(self) -> bool:
         return False
 
-    def xFileControl(self, op: int, ptr: int) -> bool:  # noqa: N802, ARG002
+    def xFileControl(self, op: int, ptr: int) -> bool:
         return False
 
-    def xSectorSize(self) -> int:  # noqa: N802
+    def xSectorSize(self) -> int:
         return SECTOR
 
-    def xDeviceCharacteristics(self) -> int:  # noqa: N802
+    def xDeviceCharacteristics(self) -> int:
         return 0
 
-    def xClose(self) -> None:  # noqa: N802
+    def xClose(self) -> None:
         """No-op: the content is the disk's."""
 
 

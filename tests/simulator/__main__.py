@@ -1,4 +1,4 @@
-"""`python -m dralloc.simulator --seeds 0-99 --steps 10000`: one line for each seed, and what was violated."""
+"""`python -m tests.simulator --seeds 0-99 --steps 10000`: one line for each seed, and what was violated."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
-from dralloc.simulator.soak import STORES, run_seed
+from tests.simulator.soak import STORES, run_seed
 
 
 def main() -> int:
@@ -46,7 +46,7 @@ def _outcomes(run: partial[tuple[str, bool]], seeds: range, workers: int) -> Ite
 def _disable_hash_randomization() -> None:
     """Restart with fixed hashes: the iteration order of sets is part of what a seed decides."""
     if sys.flags.hash_randomization:
-        command = [sys.executable, "-m", "dralloc.simulator", *sys.argv[1:]]
+        command = [sys.executable, "-m", "tests.simulator", *sys.argv[1:]]
         os.execve(sys.executable, command, {**os.environ, "PYTHONHASHSEED": "0"})
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import grpc
 import grpc.aio
 
-from dralloc.simulator.network import NoAnswer
+from tests.simulator.network import NoAnswer
 
 
 def grpc_error(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:

@@ -12,8 +12,8 @@ from typing import Final, Protocol
 
 from dralloc.apiserver.http.messages import HttpResponse
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, TransportError
-from dralloc.simulator.network import Faults, Network, NoAnswer
-from dralloc.simulator.processes import SimulatedProcess
+from dralloc.testing.virtual_time import SimulatedProcess
+from tests.simulator.network import Faults, Network, NoAnswer
 
 # A client gives up after this time; a paused server may still do the work later.
 REQUEST_TIMEOUT_S: Final = 30.0

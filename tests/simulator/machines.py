@@ -32,8 +32,8 @@ from dralloc.node.node_object import NodeShape
 from dralloc.node.timings import Timings
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
-from dralloc.simulator.plugin_network import PluginChannel, PluginNetwork
-from dralloc.simulator.random_devices import DRIVERS, RandomDevices
+from tests.simulator.plugin_network import PluginChannel, PluginNetwork
+from tests.simulator.random_devices import DRIVERS, RandomDevices
 
 CAPACITY: Final = {"cpu": "64", "memory": "256Gi", "pods": "110"}
 WORKERS: Final = 8

@@ -6,8 +6,8 @@ import asyncio
 from random import Random
 from typing import Final
 
-from dralloc.simulator.cluster import SimulatedCluster
-from dralloc.simulator.simulated_gates import GATES, switched
+from tests.simulator.cluster import SimulatedCluster
+from tests.simulator.simulated_gates import GATES, switched
 
 SWITCHED: Final = (
     "DRAConsumableCapacity",

@@ -24,11 +24,11 @@ from dralloc.client.typed_resource import ObjectKey
 from dralloc.controllers.jobs.plan_claims import SHARED_CLAIMS
 from dralloc.node.simulated_runtime import PREFIX
 from dralloc.primitives.errors import ApiError, NotFound
-from dralloc.simulator.cluster import NODES, SimulatedCluster
-from dralloc.simulator.documents import RESOURCE, Document, alternative, claim_spec, document, exactly
-from dralloc.simulator.random_devices import ATTRIBUTES, DRIVERS, NIC, PARTITION
-from dralloc.simulator.random_faults import RandomFaults
-from dralloc.simulator.random_gangs import RandomGangs
+from tests.simulator.cluster import NODES, SimulatedCluster
+from tests.simulator.documents import RESOURCE, Document, alternative, claim_spec, document, exactly
+from tests.simulator.random_devices import ATTRIBUTES, DRIVERS, NIC, PARTITION
+from tests.simulator.random_faults import RandomFaults
+from tests.simulator.random_gangs import RandomGangs
 
 NAMESPACE: Final = "default"
 LIMITED: Final = "limited"

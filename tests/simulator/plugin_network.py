@@ -18,9 +18,9 @@ from typing import Any
 
 import grpc
 
-from dralloc.simulator.grpc_errors import grpc_error, network_errors_as_grpc
-from dralloc.simulator.network import Network
-from dralloc.simulator.processes import PROCESS, SimulatedProcess
+from dralloc.testing.virtual_time import PROCESS, SimulatedProcess
+from tests.simulator.grpc_errors import grpc_error, network_errors_as_grpc
+from tests.simulator.network import Network
 
 
 class PluginNetwork:
@@ -76,7 +76,7 @@ class PluginChannel:
         self._source = source
         self._endpoint = endpoint
 
-    def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:  # noqa: ARG002
+    def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
         is_served = self._endpoint in self._plugins.listeners
         return grpc.ChannelConnectivity.READY if is_served else grpc.ChannelConnectivity.TRANSIENT_FAILURE
 

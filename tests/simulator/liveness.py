@@ -20,10 +20,10 @@ from dralloc.scheduler.decide.cycle import Cycle
 from dralloc.scheduler.decide.gang_cycle import GangCycle, GangPlacement, GangRequest
 from dralloc.scheduler.group_requests import GroupRequests
 from dralloc.scheduler.state.group_members import PodGroupKey, group_of
-from dralloc.simulator.idle_checks import StoredObjects
-from dralloc.simulator.simulated_gates import GATES
 from dralloc.whatif.cluster_objects import ClusterObjects
 from dralloc.whatif.engine import Engine
+from tests.simulator.idle_checks import StoredObjects
+from tests.simulator.simulated_gates import GATES
 
 
 def stuck_pods(objects: StoredObjects, now: datetime) -> Iterator[str]:

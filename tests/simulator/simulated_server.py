@@ -15,13 +15,12 @@ from dralloc.apiserver.server import ApiServer
 from dralloc.assembly.api_server import running_api_server
 from dralloc.client.transport import ClientRequest
 from dralloc.primitives.features import FeatureGates
-from dralloc.simulator.network import NoAnswer
-from dralloc.simulator.processes import SimulatedProcess
-from dralloc.simulator.simulated_gates import GATES
-from dralloc.simulator.store_backends import StoreBackend
-from dralloc.simulator.virtual_time import VirtualClock
 from dralloc.store.errors import StoreError
 from dralloc.store.interface import Store
+from dralloc.testing.virtual_time import SimulatedProcess, VirtualClock
+from tests.simulator.network import NoAnswer
+from tests.simulator.simulated_gates import GATES
+from tests.simulator.store_backends import StoreBackend
 
 TOKEN: Final = "simulation"
 AUTHORIZATION: Final = {b"authorization": f"Bearer {TOKEN}".encode(), b"accept": b"application/json"}

@@ -12,12 +12,12 @@ from random import Random
 from typing import Final, NamedTuple
 
 from dralloc.client.typed_resource import key_of
-from dralloc.simulator.cluster import SimulatedCluster
-from dralloc.simulator.idle_checks import SOON_S, lasting, leaks
-from dralloc.simulator.liveness import stuck_pods
-from dralloc.simulator.network import Faults
-from dralloc.simulator.random_workload import RandomWorkload
-from dralloc.simulator.virtual_time import Livelock, run_virtual
+from dralloc.testing.virtual_time import Livelock, run_virtual
+from tests.simulator.cluster import SimulatedCluster
+from tests.simulator.idle_checks import SOON_S, lasting, leaks
+from tests.simulator.liveness import stuck_pods
+from tests.simulator.network import Faults
+from tests.simulator.random_workload import RandomWorkload
 
 HARSH: Final = Faults(lose_request=0.01, lose_answer=0.015, break_stream=0.005, slow=0.01, late=0.005, duplicate=0.002)
 STORES: Final = ("memory", "sqlite", "etcd")

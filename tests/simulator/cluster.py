@@ -43,22 +43,21 @@ from dralloc.controllers.controller_set import ControllerSet
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.leader_loop import SchedulerLoop
 from dralloc.scheduler.settings import SchedulerSettings
-from dralloc.simulator.conflict_injector import ConflictInjector
-from dralloc.simulator.gang_checker import GangChecker
-from dralloc.simulator.history import CommittedChange, StoreHistory
-from dralloc.simulator.idle_checks import StoredObjects
-from dralloc.simulator.machines import Machine
-from dralloc.simulator.network import Faults, Network
-from dralloc.simulator.network_transport import NetworkTransport
-from dralloc.simulator.plugin_network import PluginNetwork
-from dralloc.simulator.processes import SimulatedProcess
-from dralloc.simulator.register_clients import CLIENTS, RegisterClient, RegisterHistory
-from dralloc.simulator.safety_checker import SafetyChecker
-from dralloc.simulator.simulated_gates import GATES
-from dralloc.simulator.simulated_server import SimulatedServer
-from dralloc.simulator.store_backends import EtcdBackend, MemoryBackend, StoreBackend
-from dralloc.simulator.virtual_time import VirtualClock
-from dralloc.simulator.watch_observer import WatchObserver
+from dralloc.testing.virtual_time import SimulatedProcess, VirtualClock
+from tests.simulator.conflict_injector import ConflictInjector
+from tests.simulator.gang_checker import GangChecker
+from tests.simulator.history import CommittedChange, StoreHistory
+from tests.simulator.idle_checks import StoredObjects
+from tests.simulator.machines import Machine
+from tests.simulator.network import Faults, Network
+from tests.simulator.network_transport import NetworkTransport
+from tests.simulator.plugin_network import PluginNetwork
+from tests.simulator.register_clients import CLIENTS, RegisterClient, RegisterHistory
+from tests.simulator.safety_checker import SafetyChecker
+from tests.simulator.simulated_gates import GATES
+from tests.simulator.simulated_server import SimulatedServer
+from tests.simulator.store_backends import EtcdBackend, MemoryBackend, StoreBackend
+from tests.simulator.watch_observer import WatchObserver
 
 STANDBY: Final = "standby"
 CONFLICT_INJECTOR: Final = "conflict-injector"
@@ -298,7 +297,7 @@ class SimulatedCluster:
                 return EtcdBackend(self.history, self.network, Random(self._random.random()))
             case "sqlite":
                 # The simulated disk needs a library that only developers have.
-                from dralloc.simulator.sqlite_backend import SqliteBackend
+                from tests.simulator.sqlite_backend import SqliteBackend
 
                 return SqliteBackend(self.history, Random(self._random.random()))
             case _:

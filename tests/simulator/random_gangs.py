@@ -11,9 +11,9 @@ from dralloc.api.registry import POD, POD_GROUP
 from dralloc.api.scheduling_v1beta1 import API_VERSION, PodGroup
 from dralloc.apiserver.objects.api_resources import name_of
 from dralloc.scheduler.state.group_members import MIN_COUNT_ANNOTATION
-from dralloc.simulator.cluster import SimulatedCluster
-from dralloc.simulator.documents import RESOURCE, Document, claim_spec, document, exactly
-from dralloc.simulator.random_devices import FABRIC, NIC
+from tests.simulator.cluster import SimulatedCluster
+from tests.simulator.documents import RESOURCE, Document, claim_spec, document, exactly
+from tests.simulator.random_devices import FABRIC, NIC
 
 NAMESPACE: Final = "default"
 GROUPS_MAX: Final = 5

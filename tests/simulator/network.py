@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, TypeVar
 
-from dralloc.simulator.processes import PROCESS, SimulatedProcess
+from dralloc.testing.virtual_time import PROCESS, SimulatedProcess
 
 Result = TypeVar("Result")
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from dralloc.client.transport import ClientRequest, Transport, TransportError
-from dralloc.simulator.history import CommittedChange, PrefixLog, StoreHistory
+from tests.simulator.history import CommittedChange, PrefixLog, StoreHistory
 
 PAGE_SIZE: Final = 7
 TIMEOUT_S: Final = 120

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from dralloc.rpc.generated import etcd_pb2 as pb
-from dralloc.simulator.history import StoredVersion, StoreHistory
+from tests.simulator.history import StoredVersion, StoreHistory
 
 COMPACTED: Final = "etcdserver: mvcc: required revision has been compacted"
 FUTURE: Final = "etcdserver: mvcc: required revision is a future revision"

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from dralloc.client.transport import ClientRequest, ClientResponse, Transport, TransportError
-from dralloc.simulator.linearizability import ABSENT, Answer, RegisterRequest, is_linearizable
+from tests.simulator.linearizability import ABSENT, Answer, RegisterRequest, is_linearizable
 
 COLLECTION: Final = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 REGISTERS: Final = 4

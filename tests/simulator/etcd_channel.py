@@ -10,10 +10,10 @@ from typing import Any
 import grpc
 
 from dralloc.rpc.generated import etcd_pb2 as pb
-from dralloc.simulator.grpc_errors import grpc_error, network_errors_as_grpc
-from dralloc.simulator.network import Faults, Network, NoAnswer
-from dralloc.simulator.processes import SimulatedProcess
-from dralloc.simulator.simulated_etcd import EtcdWatch, OutOfRange, SimulatedEtcd
+from dralloc.testing.virtual_time import SimulatedProcess
+from tests.simulator.grpc_errors import grpc_error, network_errors_as_grpc
+from tests.simulator.network import Faults, Network, NoAnswer
+from tests.simulator.simulated_etcd import EtcdWatch, OutOfRange, SimulatedEtcd
 
 
 class EtcdHost:
@@ -63,7 +63,7 @@ class EtcdChannel:
 
         return call
 
-    def stream_stream(self, path: str, request_serializer: Any, response_deserializer: Any) -> Any:  # noqa: ARG002
+    def stream_stream(self, path: str, request_serializer: Any, response_deserializer: Any) -> Any:
         return lambda **_: _WatchCall(self)
 
     async def close(self) -> None:

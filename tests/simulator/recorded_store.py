@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from dralloc.simulator.history import CommittedChange, PrefixLog, StoredVersion, StoreHistory, resource_of_key
 from dralloc.store.errors import FenceMoved, KeyExists, RevisionConflict
 from dralloc.store.interface import Fence, Page, PageToken, Store, Watch
 from dralloc.store.records import Record, StoreEvent
+from tests.simulator.history import CommittedChange, PrefixLog, StoredVersion, StoreHistory, resource_of_key
 
 
 class RecordedStore(Store):

@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from dralloc.simulator.change_checker import CLAIMS, PODS, ChangeChecker, put, stored_document
-from dralloc.simulator.documents import Document
-from dralloc.simulator.history import CommittedChange
-from dralloc.simulator.safety_checker import claims_used
+from tests.simulator.change_checker import CLAIMS, PODS, ChangeChecker, put, stored_document
+from tests.simulator.documents import Document
+from tests.simulator.history import CommittedChange
+from tests.simulator.safety_checker import claims_used
 
 GROUPS: Final = "/registry/podgroups.scheduling.k8s.io/"
 MIN_COUNT: Final = "dralloc.io/gang-min-count"

@@ -8,16 +8,16 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from dralloc.simulator.history import StoredVersion, StoreHistory
-from dralloc.simulator.recorded_store import RecordedStore
-from dralloc.simulator.simulated_disk import DATABASE, LOG, SimulatedDisk
-from dralloc.simulator.store_backends import SHORT_HISTORY, StoreBackend, record
-from dralloc.simulator.virtual_time import VirtualClock
 from dralloc.store.backup import backup_pieces, read_backup, restore_sqlite
 from dralloc.store.errors import CorruptStore
 from dralloc.store.interface import Store
 from dralloc.store.records import StoreEvent
 from dralloc.store.sqlite import SqliteStore
+from dralloc.testing.virtual_time import VirtualClock
+from tests.simulator.history import StoredVersion, StoreHistory
+from tests.simulator.recorded_store import RecordedStore
+from tests.simulator.simulated_disk import DATABASE, LOG, SimulatedDisk
+from tests.simulator.store_backends import SHORT_HISTORY, StoreBackend, record
 
 DAMAGE_PROBABILITY: Final = 0.4
 POWER_LOSS_PROBABILITY: Final = 0.5
@@ -40,7 +40,7 @@ class SqliteBackend(StoreBackend):
         self._undamaged: dict[Path, bytes] | None = None
         history.revision = 1
 
-    async def open(self, server: str) -> Store:  # noqa: ARG002
+    async def open(self, server: str) -> Store:
         try:
             store = await _ObservedSqliteStore.open(
                 DATABASE,

@@ -14,17 +14,17 @@ from typing import Final, cast
 
 import grpc.aio
 
-from dralloc.simulator.etcd_channel import EtcdChannel, EtcdHost
-from dralloc.simulator.history import StoreHistory
-from dralloc.simulator.network import Network
-from dralloc.simulator.recorded_store import RecordedStore
-from dralloc.simulator.simulated_etcd import EtcdSnapshot, SimulatedEtcd
-from dralloc.simulator.virtual_time import VirtualClock
 from dralloc.store.etcd import EtcdStore
 from dralloc.store.etcd_api import EtcdAddress, EtcdApi
 from dralloc.store.interface import HistoryLimits, Store
 from dralloc.store.memory import MemoryStore
 from dralloc.store.records import StoreEvent
+from dralloc.testing.virtual_time import VirtualClock
+from tests.simulator.etcd_channel import EtcdChannel, EtcdHost
+from tests.simulator.history import StoreHistory
+from tests.simulator.network import Network
+from tests.simulator.recorded_store import RecordedStore
+from tests.simulator.simulated_etcd import EtcdSnapshot, SimulatedEtcd
 
 # So short that a watch that was interrupted finds its revision compacted.
 SHORT_HISTORY: Final = HistoryLimits(events_max=50)
@@ -97,7 +97,7 @@ class MemoryBackend(StoreBackend):
         self._history = history
         history.revision = 1
 
-    async def open(self, server: str) -> Store:  # noqa: ARG002
+    async def open(self, server: str) -> Store:
         return RecordedStore(self._store, self._history)
 
     async def release(self, store: Store) -> None:

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from typing import Any, Final
 
-from dralloc.simulator.change_checker import CLAIMS, PODS, ChangeChecker, put, stored_document
-from dralloc.simulator.documents import Document
-from dralloc.simulator.history import CommittedChange
+from tests.simulator.change_checker import CLAIMS, PODS, ChangeChecker, put, stored_document
+from tests.simulator.documents import Document
+from tests.simulator.history import CommittedChange
 
 DeviceKey = tuple[str, str, str]
 PoolKey = tuple[str, str]

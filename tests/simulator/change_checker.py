@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from dralloc.simulator.documents import Document
-from dralloc.simulator.history import CommittedChange
+from tests.simulator.documents import Document
+from tests.simulator.history import CommittedChange
 
 CLAIMS: Final = "/registry/resourceclaims.resource.k8s.io/"
 PODS: Final = "/registry/pods/"

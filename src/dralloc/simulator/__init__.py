@@ -1,1 +1,0 @@
-"""Layer 5: every component in one process, one virtual clock, one seed; faults, and checkers that look on."""
