@@ -29,6 +29,7 @@ from dralloc.api.registry import KINDS, find_in_other_versions, find_kind
 from dralloc.api.schema import MismatchKind, find_mismatches
 from dralloc.api.strategy import AdmissionContext
 from dralloc.primitives.errors import BadRequest
+from dralloc.primitives.removals import removed_kind
 
 
 class Severity(Enum):
@@ -202,6 +203,8 @@ def _unknown_kind(document: Document) -> _Finding:
     if (known := find_in_other_versions(document.api_version, document.kind)) is not None:
         return _Finding(document, Severity.ERROR, known.lacks(document.api_version), steps=("apiVersion",))
     group = document.api_version.rpartition("/")[0]
+    if gone := removed_kind(group, document.kind):
+        return _Finding(document, Severity.WARNING, f"not checked: {gone}", steps=("kind",))
     close = difflib.get_close_matches(document.kind, [kind.kind for kind in KINDS if kind.group == group], n=1)
     if close:
         message = f'there is no kind "{document.kind}" in {document.api_version}, did you mean "{close[0]}"?'

@@ -35,7 +35,7 @@ from dralloc.apiserver.http.statuses import UNAUTHORIZED, no_such_resource, stat
 from dralloc.apiserver.http.url_paths import GroupPath, Path, PlainPath, ResourcePath, VersionPath, parse_path
 from dralloc.apiserver.objects import write_batches
 from dralloc.apiserver.objects.access_control import AccessControl
-from dralloc.apiserver.objects.api_resources import ResourceTable
+from dralloc.apiserver.objects.api_resources import REGISTRY, ResourceTable
 from dralloc.apiserver.objects.background_task import Stoppable
 from dralloc.apiserver.objects.certificate_requests import CertificateIssuer, CertificateRequestCheck, RequestSigner
 from dralloc.apiserver.objects.default_accounts import DefaultAccounts
@@ -63,9 +63,11 @@ from dralloc.apiserver.objects.service_account_tokens import ServiceAccountToken
 from dralloc.apiserver.objects.stored_policy import POLICY_KINDS, StoredPolicy
 from dralloc.apiserver.objects.watch_streams import WatchTable
 from dralloc.apiserver.objects.writer import WriteCheck, Writer
+from dralloc.primitives import removals
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import ApiError, RequestEntityTooLarge, ServiceUnavailable
 from dralloc.primitives.features import FeatureGates
+from dralloc.primitives.removals import removed_kind
 from dralloc.store.errors import StoreError, StoreFull, StoreUnavailable, ValueTooLarge
 from dralloc.store.interface import Store
 
@@ -180,6 +182,7 @@ class ApiServer:
 
     async def start(self) -> None:
         """Create the initial objects and start background tasks."""
+        await self._name_kept_objects()
         for kind, objects in ((NAMESPACE, initial_namespaces()), (PRIORITY_CLASS, system_classes())):
             for name, document in objects:
                 await self._writer.create_initial(kind, name, document)
@@ -194,6 +197,14 @@ class ApiServer:
         self._collector.start()
         self._expiry.start()
         self._ready = True
+
+    async def _name_kept_objects(self) -> None:
+        """Logs which objects of an earlier version stay in the store although their kind is gone."""
+        for name, removal in removals.KINDS.items():
+            page = await self._store.list_prefix(f"{REGISTRY}{name}/", limit=1)
+            if page.records:
+                count = len(page.records) + page.remaining
+                _logger.warning("%d objects are kept in the store and not served: %s", count, removal.told_of(name))
 
     async def stop(self) -> None:
         """End watches and background tasks. The store stays open."""
@@ -346,7 +357,9 @@ class ApiServer:
         return await self._plain.answer(request, path, is_ready=self._ready)
 
     def _nothing_there(self, path: Path) -> HttpResponse:
-        """A `Status` within a served group, a plain 404 elsewhere."""
+        """A `Status` within a served group and for what is gone, a plain 404 elsewhere."""
+        if isinstance(path, ResourcePath) and removed_kind(path.group, path.resource):
+            return status_response(status_of(no_such_resource(path.group, path.resource)))
         if isinstance(path, ResourcePath | VersionPath) and path.group in self._resources.groups:
             return status_response(status_of(no_such_resource()))
         return HttpResponse(status=404, body=b"404 page not found\n", content_type=TEXT)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
+from itertools import takewhile
 from typing import Any, Final, NoReturn
 
 import typer
@@ -21,6 +22,7 @@ from dralloc.cli.command_table import COMMANDS
 from dralloc.cli.output import fail
 from dralloc.cli.program_name import PLUGIN, PRODUCT, as_called, is_plugin, program_name
 from dralloc.cli.shell_completion import set_up_completion
+from dralloc.primitives import removals
 
 # Take manifests with -f and nothing without a dash, as kubectl does.
 WITH_FILES_ONLY: Final = frozenset({"allocate", "apply", "convert"})
@@ -91,6 +93,8 @@ class _Commands(TyperGroup):
         if not is_plugin():
             set_up_completion(ctx, rest)
         ctx.meta[LEADING] = leading
+        if not ctx.resilient_parsing:
+            _tell_removed_option(args)
         path, inner = rest[:1], self.commands.get(rest[0]) if leading and rest else None
         for word in rest[1:]:
             if word not in getattr(inner, "commands", ()):
@@ -114,6 +118,8 @@ class _Commands(TyperGroup):
         # Not while a shell asks how a line could go on.
         if not ctx.resilient_parsing:
             program = program_name()
+            if (removal := removals.COMMANDS.get(name)) is not None:
+                fail(removal.told_of(f"{PRODUCT} {name}"))
             if name in OPTIONS:
                 ctx.fail(f"No such command {name!r}. Did you mean: {program} --{name}")
             if name in OF_KUBECTL:
@@ -126,6 +132,14 @@ class _Commands(TyperGroup):
             if name in WITH_FILES_ONLY and rest and not rest[0].startswith("-"):
                 ctx.fail(f"{name} takes files with -f. Did you mean: {program} {name} -f {shlex.join(rest)}")
         return super().resolve_command(ctx, args)
+
+
+def _tell_removed_option(arguments: list[str]) -> None:
+    """Ends the command if an option of an earlier version is used. What follows `--` is for another program."""
+    for argument in takewhile(lambda each: each != "--", arguments):
+        name = argument.partition("=")[0]
+        if (removal := removals.OPTIONS.get(name)) is not None:
+            fail(removal.told_of(name))
 
 
 def _split_leading_options(arguments: list[str]) -> tuple[list[str], list[str]]:

@@ -18,6 +18,7 @@ from dralloc.client.transport import ClientRequest, Transport
 from dralloc.client.typed_resource import ResourceAddress
 from dralloc.primitives.decoders import UNREADABLE
 from dralloc.primitives.errors import ApiError, NotFound
+from dralloc.primitives.removals import removed_kind
 
 AGGREGATED: Final = {"Accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"}
 
@@ -59,7 +60,7 @@ class Discovery:
         for resource in self.resources:
             if name in resource.words and (not group or group in (resource.group, _version_and_group(resource))):
                 return resource
-        raise UnknownKind(f"the server has no resource {word!r}{self._likely(name)}")
+        raise UnknownKind(removed_kind(group, name) or f"the server has no resource {word!r}{self._likely(name)}")
 
     def category(self, word: str) -> tuple[ServedResource, ...]:
         """Returns the resources of a category, each in its preferred version."""
@@ -72,6 +73,8 @@ class Discovery:
             if resource.kind == kind and resource.api_version == api_version:
                 return resource
         others = [resource.api_version for resource in self.resources if resource.kind == kind]
+        if not others and (gone := removed_kind(api_version.rpartition("/")[0], kind)):
+            raise UnknownKind(gone)
         hint = f"; it has {kind} in {', '.join(others)}" if others else self._likely(kind.lower())
         raise UnknownKind(f"the server has no {kind} in {api_version}{hint}")
 

@@ -1,7 +1,7 @@
 """What earlier versions had and this one does not have: who still asks for it is told in one line since when, and what to use instead.
 
-A name is asked for in four ways: as a command, as an option of a command, as a feature gate, as a kind. Each way has a table, and the
-module that would say "unknown" asks it first.
+Users ask for it as a command, as an option, as a kind or as a subresource. Each has a table here, and the module that would say
+"unknown" looks there first.
 """
 
 from __future__ import annotations
@@ -28,10 +28,17 @@ COMMANDS: Final[Mapping[str, Removal]] = {}
 # By the option's name with its dashes, of whichever command had it: "--audit-log-path".
 OPTIONS: Final[Mapping[str, Removal]] = {}
 
-GATES: Final[Mapping[str, Removal]] = {}
-
-# By resource and group, as in a path of the store: "certificatesigningrequests.certificates.k8s.io".
+# By resource and group, as the keys of the store have them: "certificatesigningrequests.certificates.k8s.io".
 KINDS: Final[Mapping[str, Removal]] = {}
 
 # By resource and subresource: "pods/exec".
 SUBRESOURCES: Final[Mapping[str, Removal]] = {}
+
+
+def removed_kind(group: str, word: str) -> str:
+    """The line about a kind that is gone, by its plural or its singular name in any case, in the group or in any; empty if there was none."""
+    for name, removal in KINDS.items():
+        plural, _, owner = name.partition(".")
+        if group in ("", owner) and word.lower() in (plural, plural.removesuffix("s")):
+            return removal.told_of(name)
+    return ""

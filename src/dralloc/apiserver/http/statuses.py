@@ -12,6 +12,7 @@ import msgspec
 
 from dralloc.apiserver.http.messages import HttpResponse
 from dralloc.cel.library.text_format import go_quoted
+from dralloc.primitives import removals
 from dralloc.primitives.aggregate_errors import joined_errors
 from dralloc.primitives.errors import (
     AlreadyExists,
@@ -67,8 +68,11 @@ def not_found(group: str, resource: str, name: str) -> NotFound:
     return NotFound(f"{_qualified(resource, group)} {go_quoted(name)} not found", details=_about(group, resource, name))
 
 
-def no_such_resource() -> NotFound:
-    return NotFound("the server could not find the requested resource", details=ErrorDetails())
+def no_such_resource(group: str = "", resource: str = "", subresource: str = "") -> NotFound:
+    """Says since when an earlier version's resource or subresource is gone."""
+    removal = removals.SUBRESOURCES.get(f"{resource}/{subresource}")
+    gone = removal.told_of(f"{resource}/{subresource}") if removal else removals.removed_kind(group, resource)
+    return NotFound(gone or "the server could not find the requested resource", details=ErrorDetails())
 
 
 def method_not_allowed() -> MethodNotAllowed:

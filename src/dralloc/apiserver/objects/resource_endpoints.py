@@ -155,7 +155,7 @@ class ResourceEndpoints:
             return self._watch_by_path
         if path.subresource:
             if path.subresource not in kind.subresources:
-                raise no_such_resource()
+                raise no_such_resource(kind.group, kind.plural, path.subresource)
             handlers = self._on_subresource[path.subresource]
         else:
             handlers = self._on_object if path.name else self._on_collection
