@@ -41,7 +41,7 @@ def dralloc(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_a_cluster_goes_on_from_a_data_directory_of_0_1(written: Path) -> None:
-    with cluster_process("--data-dir", str(written)) as cluster, connect(kubeconfig=cluster.kubeconfig) as client:
+    with cluster_process("--data-dir", str(written)) as cluster, connect(cluster.kubeconfig) as client:
         shares = {
             claim.metadata.name[:5]: claim.status.allocation.devices.results[0].device
             for claim in client.list(ResourceClaim)
