@@ -124,7 +124,7 @@ class ApiServer:
         self._description = DescriptionEndpoints(kinds)
         self._gates = gates
         self._accounts = accounts or ServiceAccountTokens(store, clock=clock)
-        self._reviews = Reviews(self._access, (authenticator or Authenticator({}, verifiers=(self._accounts,))).review)
+        self._reviews = Reviews(self._access, (authenticator or Authenticator({}, verifier=self._accounts)).review)
         guards = GuardSet(store, kinds, gates, guards_devices=guards_devices)
         # An order of writes needs the guards.
         self._batch_paths = write_batches.PATHS if guards_devices else frozenset[str]()

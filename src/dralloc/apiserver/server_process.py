@@ -28,7 +28,6 @@ from dralloc.apiserver.http.authentication import (
 from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.apiserver.http.listener_limits import ListenerLimits
 from dralloc.apiserver.http.node_connection import NodeCredentials
-from dralloc.apiserver.http.oidc_tokens import OidcSettings, OidcTokens
 from dralloc.apiserver.http.site_guard import is_loopback
 from dralloc.apiserver.http.static_pages import StaticPages
 from dralloc.apiserver.objects.api_resources import REGISTRY
@@ -87,8 +86,6 @@ class ServerSettings:
     tokens: Mapping[str, User] = field(default_factory=dict)
     # Names this cluster in the tokens of its service accounts.
     service_account_issuer: str = ISSUER
-    # The identity provider whose tokens are accepted.
-    oidc: OidcSettings | None = None
     # Plain http without authentication, for tests.
     insecure_http: bool = False
     gates: FeatureGates = field(default_factory=FeatureGates.defaults)
@@ -146,7 +143,7 @@ async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
             {token: ADMINISTRATOR, **kept, **settings.tokens},
             without_credential=ADMINISTRATOR if settings.insecure_http else None,
             token_file=token_file,
-            verifiers=(accounts, *_provider_tokens(settings, accounts.issuer)),
+            verifier=accounts,
             audiences=(accounts.issuer,),
         )
         server = ApiServer(
@@ -228,12 +225,6 @@ async def _auditor(settings: ServerSettings) -> AsyncIterator[Auditor | None]:
         yield Auditor(policy, log, settings.clock)
     finally:
         await asyncio.to_thread(log.close)
-
-
-def _provider_tokens(settings: ServerSettings, audience: str) -> tuple[OidcTokens, ...]:
-    if settings.oidc is None:
-        return ()
-    return (OidcTokens(settings.oidc, clock=settings.clock, audiences=(audience,)),)
 
 
 async def _renew_certificates(settings: ServerSettings, tls: TlsFiles, write_access: Callable[[], None]) -> None:

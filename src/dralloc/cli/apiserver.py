@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from dralloc.cli.audit_options import LogMaxAge, LogMaxBackup, LogMaxSize, LogPath, PolicyFile, audit_settings
-from dralloc.cli.identity_options import (
-    DEFAULT_ISSUER,
-    ClientId,
-    GroupsClaim,
-    GroupsPrefix,
-    IssuerUrl,
-    ProviderAuthority,
-    ProviderKeys,
-    RequiredClaims,
-    SigningAlgorithms,
-    TokenIssuer,
-    UsernameClaim,
-    UsernamePrefix,
-    oidc_settings,
-)
 from dralloc.cli.options import AcceptLostWrites, Gates, ServedKubeconfig, StoreUrl
 from dralloc.cli.output import fail, in_words, parse_gates, say
 
 if TYPE_CHECKING:
     from dralloc.apiserver.server_process import ServerSettings
+
+DEFAULT_ISSUER: Final = "https://kubernetes.default.svc"
 
 
 def apiserver(
@@ -45,17 +32,14 @@ def apiserver(
     token_file: Annotated[
         Path | None, typer.Option(help='A file with more users; each line has token,user,uid and "groups".')
     ] = None,
-    token_issuer: TokenIssuer = DEFAULT_ISSUER,
-    oidc_issuer_url: IssuerUrl = "",
-    oidc_client_id: ClientId = "",
-    oidc_username_claim: UsernameClaim = "sub",
-    oidc_username_prefix: UsernamePrefix = "",
-    oidc_groups_claim: GroupsClaim = "",
-    oidc_groups_prefix: GroupsPrefix = "",
-    oidc_required_claim: RequiredClaims = None,
-    oidc_signing_algs: SigningAlgorithms = "RS256",
-    oidc_jwks: ProviderKeys = "",
-    oidc_ca_file: ProviderAuthority = None,
+    token_issuer: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            show_default=False,
+            help="The issuer that tokens of service accounts name; default: that of Kubernetes.",
+        ),
+    ] = DEFAULT_ISSUER,
     insecure_http: Annotated[
         bool, typer.Option("--insecure-http", help="Serve plain HTTP without tokens, on loopback only, for tests.")
     ] = False,
@@ -89,18 +73,6 @@ def apiserver(
         kubeconfig=kubeconfig,
         token_file=token_file,
         service_account_issuer=token_issuer,
-        oidc=oidc_settings(
-            oidc_issuer_url,
-            client_id=oidc_client_id,
-            username_claim=oidc_username_claim,
-            username_prefix=oidc_username_prefix,
-            groups_claim=oidc_groups_claim,
-            groups_prefix=oidc_groups_prefix,
-            required_claims=oidc_required_claim or [],
-            algorithms=oidc_signing_algs,
-            jwks=oidc_jwks,
-            authority=oidc_ca_file,
-        ),
         insecure_http=insecure_http,
         gates=gates,
         pages=device_page(),

@@ -26,7 +26,27 @@ class Removal(NamedTuple):
 COMMANDS: Final[Mapping[str, Removal]] = {}
 
 # By the option's name with its dashes, of whichever command had it: "--audit-log-path".
-OPTIONS: Final[Mapping[str, Removal]] = {}
+OPTIONS: Final[Mapping[str, Removal]] = {
+    **{
+        f"--oidc-{name}": Removal(
+            "users of an identity provider, by OpenID Connect",
+            "0.2.0",
+            "give users a token with --token-file, or run kube-apiserver, which has OpenID Connect, with the parts of dralloc on it",
+        )
+        for name in (
+            "issuer-url",
+            "client-id",
+            "username-claim",
+            "username-prefix",
+            "groups-claim",
+            "groups-prefix",
+            "required-claim",
+            "signing-algs",
+            "jwks",
+            "ca-file",
+        )
+    },
+}
 
 # By resource and group, as the keys of the store have them: "certificatesigningrequests.certificates.k8s.io".
 KINDS: Final[Mapping[str, Removal]] = {}

@@ -56,12 +56,12 @@ def test_a_certificate_comes_before_a_token() -> None:
     assert authenticator.user_of(b"Bearer secret", User(name="node")) == User(name="node")
 
 
-def test_a_token_that_is_not_static_is_known_to_a_verifier() -> None:
+def test_a_token_that_is_not_static_is_known_to_the_verifier() -> None:
     class Verifier:
         async def verify(self, token: str, audiences: Sequence[str] = ()) -> VerifiedToken | None:
             return VerifiedToken(User(name=token)) if token.startswith("signed") and not audiences else None
 
-    authenticator = Authenticator({"secret": ANN}, verifiers=(Verifier(),))
+    authenticator = Authenticator({"secret": ANN}, verifier=Verifier())
     assert asyncio.run(authenticator.identify(b"Bearer signed-1")) == User(name="signed-1")
     assert asyncio.run(authenticator.identify(b"Bearer secret")) == ANN
     assert asyncio.run(authenticator.identify(b"Bearer other")) is None
@@ -73,7 +73,7 @@ def test_a_token_that_is_too_long_is_not_read() -> None:
         async def verify(self, token: str, audiences: Sequence[str] = ()) -> VerifiedToken | None:
             return VerifiedToken(User(name="x", groups=tuple(audiences)))
 
-    authenticator = Authenticator({}, verifiers=(Verifier(),))
+    authenticator = Authenticator({}, verifier=Verifier())
     assert asyncio.run(authenticator.identify(b"Bearer " + b"x" * TOKEN_LENGTH_MAX)) is not None
     assert asyncio.run(authenticator.identify(b"Bearer " + b"x" * (TOKEN_LENGTH_MAX + 1))) is None
 
@@ -169,7 +169,7 @@ def test_a_flood_of_wrong_tokens_delays_no_token_that_was_right_before() -> None
     async def main() -> None:
         verifier = Verifier()
         async with api_server() as server:
-            application = ApiApplication(server, Authenticator({}, verifiers=(verifier,)))
+            application = ApiApplication(server, Authenticator({}, verifier=verifier))
             assert await ask(application, "right", 0) == 200
             flood = [asyncio.create_task(ask(application, "wrong", port)) for port in range(1, 60)]
             await asyncio.sleep(0)
@@ -188,7 +188,7 @@ def test_a_client_that_leaves_while_its_token_waits_to_be_verified_is_no_error()
 
     async def main() -> None:
         async with api_server() as server:
-            application = ApiApplication(server, Authenticator({}, verifiers=(Verifier(),)))
+            application = ApiApplication(server, Authenticator({}, verifier=Verifier()))
             control = application.flow_control
             control.use(control.flow_of(ADMINISTRATOR, PriorityLevel.SYSTEM, "other"), TURN_S)
             await application.serve(version_request(IdleConnection(1, is_gone=True), "wrong"))

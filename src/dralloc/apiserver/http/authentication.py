@@ -1,8 +1,8 @@
 """Authentication: who sends a request, proved by a client certificate or a bearer token.
 
-Client certificates come first, then static tokens, then tokens that a verifier knows (service accounts, an identity provider). A
-request without a credential gets 401. In plain-http mode it gets the administrator's identity instead, because kubectl sends no token
-over plain http. A wrong token is refused in every mode.
+Client certificates come first, then static tokens, then those of service accounts. A request without a
+credential gets 401. In plain-http mode it gets the administrator's identity instead, because kubectl sends no token over plain http. A
+wrong token is refused in every mode.
 """
 
 from __future__ import annotations
@@ -90,20 +90,20 @@ class Authenticator:
         *,
         without_credential: User | None = None,
         token_file: TokenFile | None = None,
-        verifiers: Sequence[TokenVerifier] = (),
+        verifier: TokenVerifier | None = None,
         # Names of this server, for which static tokens are meant.
         audiences: Sequence[str] = (),
     ) -> None:
         self._audiences = tuple(audiences)
         self._tokens = tokens
         self._token_file = token_file
-        self._verifiers = verifiers
+        self._verifier = verifier
         self._without_credential = without_credential
         # Looked up by digest, so that the time of a lookup says nothing about the tokens.
         self._users: dict[bytes, User] = {}
         # Caches accepted headers: digests are slow, and a client sends the same header with every request.
         self._known: dict[bytes, User] = {}
-        # Headers that a verifier has accepted, from the one that was used longest ago. Each is verified again: it may be revoked.
+        # Headers that the verifier has accepted, from the one that was used longest ago. Each is verified again: it may be revoked.
         self._proven: dict[bytes, None] = {}
         self._learn()
 
@@ -116,8 +116,8 @@ class Authenticator:
         return self.user_of(authorization, certificate_subject) or await self.verified_user(authorization)
 
     async def verified_user(self, authorization: bytes) -> User | None:
-        """The user of a token that a verifier knows."""
-        if not self._verifiers or (token := _bearer(authorization)) is None:
+        """The user of a token that the verifier knows."""
+        if (token := _bearer(authorization)) is None:
             return None
         verified = await self._verified(token, ())
         self._proven.pop(authorization, None)
@@ -129,11 +129,11 @@ class Authenticator:
         return verified.user
 
     def has_proven(self, authorization: bytes) -> bool:
-        """True if a verifier accepted the token when it was last used."""
+        """True if the verifier accepted the token when it was last used."""
         return authorization in self._proven
 
     def user_of(self, authorization: bytes, certificate_subject: User | None = None) -> User | None:
-        """The user of a certificate or a static token; other tokens are known to verifiers only."""
+        """The user of a certificate or a static token; other tokens are known to the verifier only."""
         if certificate_subject is not None:
             return certificate_subject
         if not authorization:
@@ -158,12 +158,9 @@ class Authenticator:
 
     async def _verified(self, token: str, audiences: Sequence[str]) -> VerifiedToken | None:
         # Reading a long token takes time, and anyone can send one.
-        if len(token) > TOKEN_LENGTH_MAX:
+        if self._verifier is None or len(token) > TOKEN_LENGTH_MAX:
             return None
-        for verifier in self._verifiers:
-            if (verified := await verifier.verify(token, audiences)) is not None:
-                return verified
-        return None
+        return await self._verifier.verify(token, audiences)
 
     def _learn(self) -> None:
         tokens = {**self._tokens, **(self._token_file.users if self._token_file is not None else {})}
