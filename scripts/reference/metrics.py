@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dralloc.apiserver.audit.audit_metrics import AuditMetrics
 from dralloc.apiserver.http.flow_control import FlowControl
 from dralloc.apiserver.http.request_metrics import ServerMetrics
 from dralloc.controllers.metrics import ControllerMetrics
@@ -28,7 +27,6 @@ def component_metrics() -> Sequence[tuple[str, str, Sequence[Metric]]]:
             (
                 *ServerMetrics(watches=lambda: 0, gates=FeatureGates.defaults()).all(),
                 *FlowControl().metrics(),
-                *AuditMetrics().all(),
             ),
         ),
         ("Scheduler", "`dralloc scheduler --metrics-address HOST:PORT`.", (*SchedulerMetrics().all(), gates)),

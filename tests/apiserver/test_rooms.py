@@ -10,7 +10,7 @@ import dralloc.apiserver
 
 ROOT = Path(dralloc.apiserver.__file__).parent
 # A room imports from itself and from those before it. Modules outside of a room come last.
-ROOMS = ("credentials", "http", "audit", "documents", "description", "objects")
+ROOMS = ("credentials", "http", "documents", "description", "objects")
 # What changes the store, by the names of `dralloc.store.interface.Store`.
 STORE_WRITES = {"create", "update", "delete"}
 

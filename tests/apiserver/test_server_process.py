@@ -33,7 +33,6 @@ pytestmark = pytest.mark.slow
 VECTORS = Path(__file__).parents[1] / "vectors"
 # Other tests pass every line to admission; these test the way over HTTP.
 STRIDE = 5
-POLICY = Path(__file__).parents[2] / "deploy" / "audit-policy.yaml"
 
 
 def connect(server: ServerProcess) -> HTTPConnection:
@@ -164,24 +163,6 @@ def test_a_restart_on_a_full_disk_after_a_rotation_publishes_the_authority_later
         disk.remove()
 
 
-# --- the audit log ------------------------------------------------------------------------------------------
-
-
-def test_the_audit_log_has_every_write_when_the_server_has_ended(tmp_path: Path) -> None:
-    options = ("--audit-policy-file", str(POLICY), "--audit-log-path", str(tmp_path / "audit.log"))
-    with server_process(tmp_path, "--insecure-http", *options) as server:
-        for number in range(50):
-            post(server, claim_document(f"c-{number}"))
-        with closing(connect(server)) as connection:
-            connection.request("GET", "/metrics")
-            assert b"apiserver_audit_error_total" in connection.getresponse().read()
-    events = [json.loads(line) for line in (tmp_path / "audit.log").read_text().splitlines()]
-    creates = [event["objectRef"]["name"] for event in events if event["verb"] == "create"]
-    assert creates == [f"c-{number}" for number in range(50)]
-    assert {event["stage"] for event in events} == {"ResponseComplete"}
-    assert {tuple(event["sourceIPs"]) for event in events} == {("127.0.0.1",)}
-
-
 # --- what keeps it from starting ----------------------------------------------------------------------------
 
 
@@ -243,10 +224,6 @@ def test_a_corrupt_database_is_refused(tmp_path: Path) -> None:
         (("--feature-gates", "Nope=true"), "Nope"),
         (("--token-file", "/nowhere/tokens"), "/nowhere/tokens"),
         (("--insecure-http", "--bind", "0.0.0.0"), "plain http"),
-        (("--audit-policy-file", "/nowhere/policy.yaml"), "--audit-log-path"),
-        (("--audit-log-path", "/tmp/audit.log"), "--audit-policy-file"),
-        (("--audit-policy-file", "/nowhere/policy.yaml", "--audit-log-path", "-"), "/nowhere/policy.yaml"),
-        (("--audit-policy-file", str(POLICY), "--audit-log-path", "/nowhere/audit.log"), "/nowhere/audit.log"),
     ],
 )
 def test_invalid_settings_are_refused(tmp_path: Path, options: tuple[str, ...], said: str) -> None:

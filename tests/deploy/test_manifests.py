@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 DRIVERS = sorted(path.parent for path in (ROOT / "examples" / "drivers").glob("*/manifests"))
 # Files of programs, not objects of a cluster; and an object of the Prometheus operator, whose kind is a custom resource.
-NO_OBJECTS = {"kustomization.yaml", "audit-policy.yaml", "alerts.yaml", "prometheus-rule.yaml"}
+NO_OBJECTS = {"kustomization.yaml", "alerts.yaml", "prometheus-rule.yaml"}
 FOLDERS = [DEPLOY, *(driver / "manifests" for driver in DRIVERS)]
 # Templates, and links to the manifests.
 CHART = DEPLOY / "chart"

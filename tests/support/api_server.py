@@ -9,7 +9,6 @@ from typing import Any
 
 from dralloc.access.authorizer import Authorizer
 from dralloc.access.users import ADMINISTRATOR, User
-from dralloc.apiserver.audit.auditor import Auditor
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import Authenticator
 from dralloc.apiserver.http.listener import ListenAddress, listen
@@ -43,7 +42,6 @@ async def api_server(
     guards_devices: bool = True,
     authorizer: Authorizer | None = None,
     enforces_roles: bool = False,
-    auditor: Auditor | None = None,
     extensions: Sequence[ServerExtension] = (),
 ) -> AsyncIterator[ApiServer]:
     """A server without users, in the time of the running loop unless another clock is given."""
@@ -57,7 +55,6 @@ async def api_server(
                 guards_devices=guards_devices,
                 authorizer=authorizer,
                 enforces_roles=enforces_roles,
-                auditor=auditor,
                 extensions=extensions,
             )
         ) as server,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Set
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -17,7 +17,8 @@ from dralloc.access.users import ADMINISTRATOR, AUTHENTICATED, User
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import Authenticator
 from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
-from dralloc.apiserver.server import ApiServer
+from dralloc.apiserver.http.static_pages import StaticPages
+from dralloc.apiserver.server import ApiServer, ServerExtension
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.primitives.clock import Clock
@@ -127,11 +128,18 @@ class GuardedApplication(ApiApplication):
     refused, which has no effects, the user needs the right.
     """
 
-    def __init__(self, server: ApiServer, grants: Mapping[str, frozenset[Grant]], *, proves_need: bool = False) -> None:
+    def __init__(
+        self,
+        server: ApiServer,
+        grants: Mapping[str, frozenset[Grant]],
+        pages: StaticPages | None = None,
+        *,
+        proves_need: bool = False,
+    ) -> None:
         self.server = server
         self._recorded = _RecordingServer(server, grants if proves_need else {})
         users = {name: account_user(name) for name in grants}
-        super().__init__(self._recorded, Authenticator({**users, TOKEN: ADMINISTRATOR}))
+        super().__init__(self._recorded, Authenticator({**users, TOKEN: ADMINISTRATOR}), pages)
         self.used: defaultdict[str, set[Grant]] = defaultdict(set)
         self._grants = grants
         policy = server._policy
@@ -207,11 +215,8 @@ class _RecordingServer:
         finally:
             _trial.reset(before)
 
-    async def refuse(self, request: HttpRequest, error: ApiError) -> HttpResponse:
-        return await self._server.refuse(request, error)
-
-    def refuse_unauthenticated(self, request: HttpRequest) -> HttpResponse:
-        return self._server.refuse_unauthenticated(request)
+    def refuse(self, request: HttpRequest, error: ApiError) -> HttpResponse:
+        return self._server.refuse(request, error)
 
     def end_streams(self) -> None:
         self._server.end_streams()
@@ -228,13 +233,15 @@ async def guarded_server(
     manifests: Mapping[str, Iterable[Document]],
     gates: FeatureGates | None = None,
     *,
+    pages: StaticPages | None = None,
+    extensions: Sequence[ServerExtension] = (),
     proves_need: bool = False,
 ) -> AsyncIterator[GuardedApplication]:
     """A server with the roles of these manifests, by user."""
     documents = {user: tuple(each) for user, each in manifests.items()}
-    async with api_server(clock=clock, enforces_roles=True, gates=gates) as server:
+    async with api_server(clock=clock, enforces_roles=True, gates=gates, extensions=extensions) as server:
         grants = {user: grants_of(user, each) for user, each in documents.items()}
-        application = GuardedApplication(server, grants, proves_need=proves_need)
+        application = GuardedApplication(server, grants, pages, proves_need=proves_need)
         client = AsyncClient(InProcessTransport(application, token=TOKEN))
         await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "dralloc-system"}})
         for each in documents.values():

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import re
+import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,16 @@ import pytest
 import yaml
 
 from dralloc import connect
+from dralloc.assembly.cluster import ClusterSettings, components_on, fleet
 from dralloc.assembly.component_rights import ComponentAccount, component_manifests
-from tests.support.browser import Page
-from tests.support.cluster_process import cluster_process
-from tests.support.rights import Grant, Right, grants_of
+from dralloc.primitives.features import FeatureGates
+from dralloc.scheduler.report.fragmentation_history import FragmentationHistory
+from dralloc.system_clock import SystemClock
+from dralloc.web.explain_endpoint import ExplainEndpoint
+from dralloc.web.page import device_page
+from tests.support.api_server import TOKEN
+from tests.support.browser import Page, browser_page
+from tests.support.rights import grants_of, guarded_server
 from tests.support.server_process import server_process
 from tests.support.web_scene import scene
 from tests.support.web_window import LIVE, window
@@ -90,55 +96,33 @@ def test_what_the_user_may_not_see_is_named_and_the_rest_is_shown(tmp_path: Path
         assert {sent.method for sent in shown.page.sent} == {"GET"}
 
 
-def test_the_page_uses_exactly_its_permissions(tmp_path: Path) -> None:
-    """With the link that `dralloc up` prints; the audit log says what the page asked for."""
-    policy, log = tmp_path / "policy.yaml", tmp_path / "audit.log"
-    policy.write_text("{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: Metadata}]}")
-    account = ComponentAccount.WEB_PAGE
-    granted = grants_of(account.user.name, component_manifests(account))
+def test_the_page_uses_exactly_its_permissions() -> None:
+    user, role = ComponentAccount.WEB_PAGE.user.name, tuple(component_manifests(ComponentAccount.WEB_PAGE))
+    granted = grants_of(user, role)
+    gates, history = FeatureGates.parse("DRAPreemption=true"), FragmentationHistory()
+    nodes = (fleet("gpu", 3), fleet("nic", 2), fleet("mig", 1))
+    settings = ClusterSettings(gates=gates, fleets=nodes, fragmentation=history)
+    served = partial(guarded_server, pages=device_page(), extensions=(ExplainEndpoint(gates, history),))
 
-    async def look(page: Page, link: str) -> None:
-        await page.open(link)
-        await page.until(LIVE)
-        assert await page.run("document.querySelector('.denied')") is None
-        await page.go("#/pods/research/giant")
-        await page.sees("insufficient")
-
-        def has_used_everything() -> bool:
-            return used_by(log, account.user.name)[0] >= granted
-
-        for _ in range(120):
-            if has_used_everything():
-                return
-            await page.run("new Promise((resolve) => setTimeout(resolve, 500))")
-
-    options = ("--audit-policy-file", str(policy), "--audit-log-path", str(log))
-    with cluster_process("--ephemeral", "--nodes", "gpu=3,nic=2,mig=1", *options) as cluster, window() as shown:
-        with connect(cluster.kubeconfig) as client:
+    async def main() -> None:
+        async with (
+            served(SystemClock(), {user: role}, gates) as application,
+            components_on(application, TOKEN, settings) as cluster,
+            browser_page() as page,
+        ):
+            await cluster.components.guard(cluster.nodes_ready.wait())
             for document in scene():
-                client.create(document)
-        found = re.search(r"http\S+/ui/#token=\S+", cluster.said)
-        assert found is not None
-        shown.run(lambda page: look(page, found[0]))
-    used, refused = used_by(log, account.user.name)
-    assert sorted(map(str, granted - used)) == []
-    assert refused == []
+                await cluster.client.create(document)
+            await page.open(f"{await cluster.listen()}/ui/#token={user}")
+            await page.until(LIVE)
+            assert await page.run("document.querySelector('.denied')") is None
+            await page.go("#/pods/research/giant")
+            await page.sees("insufficient")
+            for _ in range(120):
+                if application.used[user] >= granted:
+                    break
+                await asyncio.sleep(0.5)
+        assert sorted(map(str, granted - application.used[user])) == []
+        assert application.refused == {}
 
-
-def used_by(log: Path, user: str) -> tuple[frozenset[Grant], list[str]]:
-    """What the user did, and what it was refused."""
-    used: set[Grant] = set()
-    refused: list[str] = []
-    for line in log.read_text().splitlines():
-        event = json.loads(line)
-        if event["user"].get("username") != user or "objectRef" not in event:
-            continue
-        about = event["objectRef"]
-        right = Right(event["verb"], about.get("apiGroup", ""), about["resource"])
-        # What is read by name is granted by name.
-        is_named = right.verb == "get"
-        namespace = about.get("namespace", "") if is_named and right.resource != "namespaces" else ""
-        used.add(Grant(right, namespace, about.get("name", "") if is_named else ""))
-        if event.get("responseStatus", {}).get("code") == 403:
-            refused.append(event["requestURI"])
-    return frozenset(used), refused
+    asyncio.run(main())

@@ -11,8 +11,6 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from msgspec.structs import replace
-
 from dralloc.access.authorizer import Authorizer
 from dralloc.access.impersonation import Impersonation, ImpersonationRefused
 from dralloc.api import rbac_v1
@@ -22,7 +20,6 @@ from dralloc.api.registry import (
     PRIORITY_CLASS,
     served_kinds,
 )
-from dralloc.apiserver.audit.auditor import Auditor
 from dralloc.apiserver.description.description_endpoints import DescriptionEndpoints
 from dralloc.apiserver.http.access_requests import access_request, refusal
 from dralloc.apiserver.http.authentication import Authenticator
@@ -31,7 +28,7 @@ from dralloc.apiserver.http.messages import TEXT, HttpRequest, HttpResponse
 from dralloc.apiserver.http.node_connection import NodeCredentials
 from dralloc.apiserver.http.paced_log import PacedLog
 from dralloc.apiserver.http.request_metrics import ServerMetrics
-from dralloc.apiserver.http.statuses import UNAUTHORIZED, no_such_resource, status_of, status_response
+from dralloc.apiserver.http.statuses import no_such_resource, status_of, status_response
 from dralloc.apiserver.http.url_paths import GroupPath, Path, PlainPath, ResourcePath, VersionPath, parse_path
 from dralloc.apiserver.objects import write_batches
 from dralloc.apiserver.objects.access_control import AccessControl
@@ -105,7 +102,6 @@ class ApiServer:
         enforces_roles: bool = False,
         accounts: ServiceAccountTokens | None = None,
         authenticator: Authenticator | None = None,
-        auditor: Auditor | None = None,
         extensions: Sequence[ServerExtension] = (),
         authority: pathlib.Path | None = None,
         node_credentials: NodeCredentials | None = None,
@@ -115,7 +111,6 @@ class ApiServer:
         self._store_failures = PacedLog("requests that the store refused")
         self._policy = StoredPolicy(store) if enforces_roles else None
         self._access = AccessControl(store, authorizer, self._policy)
-        self._auditor = auditor
         self._impersonation = Impersonation(self._access.decide_again)
         self._extensions = {extension.prefix.strip("/"): extension for extension in extensions}
         kinds = served_kinds(gates)
@@ -222,14 +217,11 @@ class ApiServer:
         started = time.perf_counter()
         path = parse_path(request.path)
         about = path if isinstance(path, ResourcePath) and self._is_served(path) else None
-        audited = self._auditor.begin(request, path) if self._auditor is not None else None
         self.metrics.in_flight += 1
         try:
             response = await self._answer(request, path)
         finally:
             self.metrics.in_flight -= 1
-        if audited is not None:
-            await audited.end(response)
         await convert(response, request)
         verb = _verb(request, about)
         self.metrics.observe(
@@ -246,26 +238,14 @@ class ApiServer:
         resource = self._resources.find(path.group, path.version, path.resource)
         return resource is not None and (not path.subresource or path.subresource in resource.kind.subresources)
 
-    async def refuse(self, request: HttpRequest, error: ApiError) -> HttpResponse:
-        """The response to a request that is not handled: there are too many, its body is too large, another site sent it.
-
-        Its body is not read, not even for the audit log.
-        """
+    def refuse(self, request: HttpRequest, error: ApiError) -> HttpResponse:
+        """The response to a request that is not handled: there are too many, its body is too large, another site sent it."""
         path, response = parse_path(request.path), status_response(status_of(error))
-        unread = replace(request, body=b"")
-        if self._auditor is not None and (audited := self._auditor.begin(unread, path)) is not None:
-            await audited.end(response)
         about = path if isinstance(path, ResourcePath) and self._is_served(path) else None
         self.metrics.observe(
             _verb(request, about), about, dry_run="dryRun" in request.query, code=response.status, seconds=None
         )
         return response
-
-    def refuse_unauthenticated(self, request: HttpRequest) -> HttpResponse:
-        """The response to a request without a valid credential."""
-        if self._auditor is not None:
-            self._auditor.unauthenticated(request)
-        return status_response(UNAUTHORIZED)
 
     async def _answer(self, request: HttpRequest, path: Path) -> HttpResponse:
         try:
@@ -321,12 +301,12 @@ class ApiServer:
             user = self._impersonation.impersonated(wanted, asked)
         except ImpersonationRefused as refused:
             raise refusal(refused.asked, refused.decision) from None
-        request.impersonator, request.user = request.user, user
+        request.user = user
 
     async def _authorize(self, request: HttpRequest, path: Path) -> None:
         """Refuse what the user may not do, before anything says whether the object exists."""
         asked = access_request(request, path)
-        decision = request.decision = await self._access.decide(asked)
+        decision = await self._access.decide(asked)
         if not decision.allowed:
             raise refusal(asked, decision)
 

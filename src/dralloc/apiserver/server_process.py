@@ -12,9 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dralloc.access.users import ADMINISTRATOR, User
-from dralloc.apiserver.audit.audit_log import AuditLog, LogRotation
-from dralloc.apiserver.audit.audit_policy import load_policy
-from dralloc.apiserver.audit.auditor import Auditor
 from dralloc.apiserver.credentials.kubeconfig import UnusableKubeconfig, write_kubeconfig
 from dralloc.apiserver.credentials.signing_keys import SigningKeys
 from dralloc.apiserver.http.application import ApiApplication
@@ -61,15 +58,6 @@ class BadServerSettings(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditSettings:
-    """Which requests are logged, and where."""
-
-    policy_file: Path
-    log_path: Path
-    rotation: LogRotation = field(default_factory=LogRotation)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
     data_dir: Path
     bind: str = "127.0.0.1"
@@ -93,7 +81,6 @@ class ServerSettings:
     # For browsers: `dralloc.web.page.device_page()`.
     pages: StaticPages | None = None
     extensions: tuple[ServerExtension, ...] = ()
-    audit: AuditSettings | None = None
     clock: Clock = field(default_factory=SystemClock)
 
     @property
@@ -128,14 +115,11 @@ async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
     kept = {kept_token(settings.data_dir / name): user for name, user in settings.kept_tokens.items()}
     token_file = TokenFile(settings.token_file) if settings.token_file is not None else None
     tls = None if settings.insecure_http else _certificates(settings)
-    async with (
-        _auditor(settings) as auditor,
-        await open_store(
-            settings.store_url,
-            accept_lost_writes=settings.accept_lost_writes,
-            memory=settings.data_dir / ETCD_MEMORY_FILE,
-        ) as store,
-    ):
+    async with await open_store(
+        settings.store_url,
+        accept_lost_writes=settings.accept_lost_writes,
+        memory=settings.data_dir / ETCD_MEMORY_FILE,
+    ) as store:
         await _check_origin(store)
         keys = SigningKeys(settings.data_dir / "service-accounts", retain=LIFETIME_MAX)
         accounts = ServiceAccountTokens(store, keys, clock=settings.clock, issuer=settings.service_account_issuer)
@@ -153,14 +137,11 @@ async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
             enforces_roles=True,
             accounts=accounts,
             authenticator=authenticator,
-            auditor=auditor,
             extensions=settings.extensions,
             authority=tls.authority if tls else None,
             node_credentials=NodeCredentials(tls.client_certificate, tls.client_key) if tls else None,
             signer=_signer(settings) if tls else None,
         )
-        if auditor is not None:
-            server.metrics.include(auditor.metrics.all)
         application = ApiApplication(server, authenticator, settings.pages)
         with application.flow_control.starting_server():
             await server.start()
@@ -207,24 +188,6 @@ async def _listening(
             if renewing is not None:
                 renewing.cancel()
                 await asyncio.gather(renewing, return_exceptions=True)
-
-
-@asynccontextmanager
-async def _auditor(settings: ServerSettings) -> AsyncIterator[Auditor | None]:
-    """Writes the audit log inside the block, if there is one."""
-    if (audit := settings.audit) is None:
-        yield None
-        return
-    policy = load_policy(audit.policy_file)
-    log = AuditLog(audit.log_path, settings.clock, audit.rotation)
-    try:
-        log.open()
-    except OSError as error:
-        raise BadServerSettings(f"cannot write the audit log {audit.log_path}: {error.strerror}") from None
-    try:
-        yield Auditor(policy, log, settings.clock)
-    finally:
-        await asyncio.to_thread(log.close)
 
 
 async def _renew_certificates(settings: ServerSettings, tls: TlsFiles, write_access: Callable[[], None]) -> None:

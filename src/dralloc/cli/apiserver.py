@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from dralloc.cli.audit_options import LogMaxAge, LogMaxBackup, LogMaxSize, LogPath, PolicyFile, audit_settings
 from dralloc.cli.options import AcceptLostWrites, Gates, ServedKubeconfig, StoreUrl
 from dralloc.cli.output import fail, in_words, parse_gates, say
 
@@ -43,11 +42,6 @@ def apiserver(
     insecure_http: Annotated[
         bool, typer.Option("--insecure-http", help="Serve plain HTTP without tokens, on loopback only, for tests.")
     ] = False,
-    audit_policy_file: PolicyFile = None,
-    audit_log_path: LogPath = None,
-    audit_log_maxsize: LogMaxSize = 100,
-    audit_log_maxbackup: LogMaxBackup = 10,
-    audit_log_maxage: LogMaxAge = 0,
 ) -> None:
     """Serve the Kubernetes API for devices and claims.
 
@@ -77,9 +71,6 @@ def apiserver(
         gates=gates,
         pages=device_page(),
         extensions=(ExplainEndpoint(gates),),
-        audit=audit_settings(
-            audit_policy_file, audit_log_path, audit_log_maxsize, audit_log_maxbackup, audit_log_maxage
-        ),
     )
     _serve(settings)
 
@@ -90,7 +81,6 @@ def _serve(settings: ServerSettings) -> None:
 
     import uvloop
 
-    from dralloc.apiserver.audit.audit_policy import BadAuditPolicy
     from dralloc.apiserver.credentials.kubeconfig import UnusableKubeconfig
     from dralloc.apiserver.http.authentication import BadTokenFile
     from dralloc.apiserver.server_process import BadServerSettings
@@ -102,7 +92,7 @@ def _serve(settings: ServerSettings) -> None:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve_until_told(settings))
-    except (BadAuditPolicy, BadServerSettings, BadTokenFile, StoreError) as error:
+    except (BadServerSettings, BadTokenFile, StoreError) as error:
         fail(str(error))
     except UnusableKubeconfig as error:
         fail(f"{error}; choose another path with --kubeconfig")

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
 
-from dralloc.cli.audit_options import LogMaxAge, LogMaxBackup, LogMaxSize, LogPath, PolicyFile, audit_settings
 from dralloc.cli.options import AcceptLostWrites, Gates, ServedKubeconfig, StoreUrl, Strategy
 from dralloc.cli.output import fail, parse_gates, say
 from dralloc.cli.program_name import program_name
@@ -75,11 +74,6 @@ def up(
     ] = False,
     strategy: Strategy = None,
     feature_gates: Gates = "",
-    audit_policy_file: PolicyFile = None,
-    audit_log_path: LogPath = None,
-    audit_log_maxsize: LogMaxSize = 100,
-    audit_log_maxbackup: LogMaxBackup = 10,
-    audit_log_maxage: LogMaxAge = 0,
 ) -> None:
     """Start a cluster on this machine: API server, scheduler, controllers, simulated nodes with devices, a web page.
 
@@ -109,7 +103,6 @@ def up(
         fail("--nodes and --no-nodes exclude each other")
     _check_exposure(bind, tls=tls, token_file=token_file)
     gates = parse_gates(feature_gates, on="DRAPreemption=true")
-    audit = audit_settings(audit_policy_file, audit_log_path, audit_log_maxsize, audit_log_maxbackup, audit_log_maxage)
     with _directory(data_dir, ephemeral) as directory:
         from dralloc.apiserver.server_process import ServerSettings
         from dralloc.assembly.cluster import ClusterSettings
@@ -147,7 +140,6 @@ def up(
             extensions=(ExplainEndpoint(gates, history),),
             kept_tokens={PAGE_TOKEN_FILE: ComponentAccount.WEB_PAGE.user},
             tokens=apart.users() if apart is not None else {},
-            audit=audit,
         )
         _run(Start(server, cluster, apart, chosen, started))
 
@@ -269,7 +261,6 @@ def _run(start: Start) -> None:
 
     import uvloop
 
-    from dralloc.apiserver.audit.audit_policy import BadAuditPolicy
     from dralloc.apiserver.credentials.kubeconfig import UnusableKubeconfig
     from dralloc.apiserver.http.authentication import BadTokenFile
     from dralloc.apiserver.server_process import BadServerSettings
@@ -281,7 +272,7 @@ def _run(start: Start) -> None:
             runner.run(_until_told(start))
     except StoreInUse:
         _fail_in_use(start.server)
-    except (BadAuditPolicy, BadServerSettings, BadTokenFile, StoreError, ComponentDied) as error:
+    except (BadServerSettings, BadTokenFile, StoreError, ComponentDied) as error:
         fail(str(error))
     except UnusableKubeconfig as error:
         fail(f"{error}; choose another path with --kubeconfig")

@@ -46,6 +46,14 @@ OPTIONS: Final[Mapping[str, Removal]] = {
             "ca-file",
         )
     },
+    **{
+        f"--audit-{name}": Removal(
+            "the audit log",
+            "0.2.0",
+            "watch objects and events, or run kube-apiserver, which has an audit log, with the parts of dralloc on it",
+        )
+        for name in ("policy-file", "log-path", "log-maxsize", "log-maxbackup", "log-maxage")
+    },
 }
 
 # By resource and group, as the keys of the store have them: "certificatesigningrequests.certificates.k8s.io".

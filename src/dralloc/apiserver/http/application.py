@@ -24,7 +24,7 @@ from dralloc.apiserver.http.priority_levels import PriorityLevel, priority_level
 from dralloc.apiserver.http.request_metrics import ServerMetrics
 from dralloc.apiserver.http.site_guard import check_same_site
 from dralloc.apiserver.http.static_pages import StaticPages
-from dralloc.apiserver.http.statuses import status_of, status_response
+from dralloc.apiserver.http.statuses import UNAUTHORIZED, status_of, status_response
 from dralloc.primitives import errors
 
 Tunnel = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -40,9 +40,7 @@ class RequestHandler(Protocol):
 
     async def handle(self, request: HttpRequest) -> HttpResponse: ...
 
-    async def refuse(self, request: HttpRequest, error: errors.ApiError) -> HttpResponse: ...
-
-    def refuse_unauthenticated(self, request: HttpRequest) -> HttpResponse: ...
+    def refuse(self, request: HttpRequest, error: errors.ApiError) -> HttpResponse: ...
 
     def end_streams(self) -> None: ...
 
@@ -80,29 +78,28 @@ class ApiApplication:
             dict(exchange.headers),
             exchange.connection.client,
         )
-        source_ip = client[0] if client is not None else ""
         if self._checks_site:
             try:
                 check_same_site(headers)
             except errors.Forbidden as error:
-                refused = HttpRequest(method, path, {}, headers, b"", ANONYMOUS, source_ip=source_ip)
-                return await _respond_early(exchange, await self._server.refuse(refused, error))
+                refused = HttpRequest(method, path, {}, headers, b"", ANONYMOUS)
+                return await _respond_early(exchange, self._server.refuse(refused, error))
         if self._pages is not None and (page := self._pages.answer(method, path, headers)) is not None:
             return await exchange.respond(page)
         authorization = headers.get(b"authorization", b"")
         user = self._authenticator.user_of(authorization, exchange.user)
         query = parse_query(exchange.query)
-        request = HttpRequest(method, path, query, headers, b"", user or ANONYMOUS, source_ip=source_ip)
+        request = HttpRequest(method, path, query, headers, b"", user or ANONYMOUS)
         request.raw_query = exchange.query
         if user is None:
             try:
                 user = await self._verified_user(authorization, exchange)
             except errors.TooManyRequests as error:
-                return await _respond_early(exchange, await self._server.refuse(request, error))
+                return await _respond_early(exchange, self._server.refuse(request, error))
             except ClientGone as gone:
                 return await exchange.respond(status_response(status_of(gone)))
             if user is None:
-                return await exchange.respond(self._server.refuse_unauthenticated(request))
+                return await exchange.respond(status_response(UNAUTHORIZED))
             request.user = user
         level = priority_level(method, path, exchange.query, user)
         flow = self.flow_control.flow_of(user, level, client, f"{method} {path}", exchange.connection)
@@ -110,7 +107,7 @@ class ApiApplication:
         try:
             request.body = b"" if method == "GET" else await self._bodies.read(exchange, headers, user.name)
         except errors.ApiError as error:
-            return await _respond_early(exchange, await self._server.refuse(request, error))
+            return await _respond_early(exchange, self._server.refuse(request, error))
         try:
             response = await self._respond(request, flow, exchange)
         finally:
@@ -149,7 +146,7 @@ class ApiApplication:
                 raise self.flow_control.reject(flow, "too-many-watches")
             await flow.enter()
         except errors.ApiError as error:
-            return await self._server.refuse(request, error)
+            return self._server.refuse(request, error)
         if is_upgrade:
             request.upgrade = tuple(exchange.headers)
         request.impersonation = impersonation_headers(exchange.headers)
@@ -188,7 +185,7 @@ class ApiApplication:
         authorization = headers.get(b"authorization", b"")
         user = self._authenticator.user_of(authorization) or await self._authenticator.verified_user(authorization)
         if user is None:
-            return self._server.refuse_unauthenticated(HttpRequest(method, path, query, headers, b"", ANONYMOUS))
+            return status_response(UNAUTHORIZED)
         return await self.answer_as(user, method, path, query, headers, body)
 
     def acting_as(self, user: User) -> UserApplication:
@@ -207,7 +204,7 @@ class ApiApplication:
         """The response to a request of this user."""
         request = HttpRequest(method, path, query, headers, body, user)
         if len(body) > BODY_BYTES_MAX:
-            return await self._server.refuse(request, too_large())
+            return self._server.refuse(request, too_large())
         request.impersonation = impersonation_headers(headers.items())
         return await self._server.handle(request)
 

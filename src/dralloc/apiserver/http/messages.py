@@ -12,7 +12,6 @@ from urllib.parse import parse_qsl
 
 from msgspec import Struct
 
-from dralloc.access.authorizer import Decision
 from dralloc.access.users import User
 from dralloc.primitives.text_cache import cached_by_text
 
@@ -32,12 +31,6 @@ class HttpRequest(Struct, gc=False):
     user: User
     # The headers that ask to serve the request as another user; empty for almost all requests.
     impersonation: tuple[tuple[bytes, bytes], ...] = ()
-    # The authenticated user, if it impersonates `user`.
-    impersonator: User | None = None
-    # The client's address; empty for clients in this process.
-    source_ip: str = ""
-    # Set as soon as the request is authorized or refused.
-    decision: Decision | None = None
     # All parameters, also repeated ones; empty for clients in this process.
     raw_query: bytes = b""
     # All headers of a request for an upgrade, also repeated ones; other requests have none here.

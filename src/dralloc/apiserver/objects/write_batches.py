@@ -3,7 +3,7 @@
     {"requests": [{"method": "PATCH", "path": "/api/…", "query": {…}, "contentType": "…", "body": {…}}, {…, "after": [0]}, …]}
     {"responses": [{"status": 200, "body": {…}}, …]}
 
-Each write is a request of its own: authorized, audited, admitted, guarded and stored as if it had come alone, with a response of its
+Each write is a request of its own: authorized, admitted, guarded and stored as if it had come alone, with a response of its
 own. They run at the same time, so their order is not defined, and one that fails does not stop the others, except those that are to
 run `after` it: a write begins when those that it names have succeeded, and gets 424 if one has failed. A binding begins already when the
 statuses of claims that it names are queued in the store, so that one commit stores all of them: it is stored after them, or not at all.
@@ -186,8 +186,6 @@ class _RunningBatch:
             headers,
             bytes(write.body),
             self._batch.user,
-            impersonator=self._batch.impersonator,
-            source_ip=self._batch.source_ip,
             on_queued=on_queued,
             follows=follows,
         )

@@ -1,1 +1,0 @@
-"""The audit log: who did what, at the level that a policy file chooses."""
