@@ -161,7 +161,6 @@ KINDS = [
     ("events.k8s.io/v1", "Event"),
     ("authentication.k8s.io/v1", "TokenReview"),
     ("authorization.k8s.io/v1", "SubjectAccessReview"),
-    ("certificates.k8s.io/v1", "CertificateSigningRequest"),
     ("autoscaling/v1", "HorizontalPodAutoscaler"),
     ("v1", "Status"),
 ]

@@ -27,7 +27,7 @@ from dralloc.primitives.errors import BadRequest, Invalid
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.gate_metric import gate_metric, gates_in
 from dralloc.primitives.metrics import exposition
-from tests.support.api_thread import ApiThread, api_thread, refused
+from tests.support.api_thread import ApiThread, Said, api_thread, refused
 from tests.support.faulty_cluster import GONE_UID, checkpoints, claim_document, create, slice_document
 
 FORBIDDEN = refused(403, "Forbidden", 'User "jane" cannot do this')
@@ -136,6 +136,22 @@ def test_a_check_that_may_not_look_says_so_and_fails(cluster: ApiThread) -> None
         0,
         f"nothing found: 1 check on the cluster {cluster.url}; a fault that may pass counts after 10m (--older-than)\n",
     )
+
+
+@pytest.mark.slow
+def test_a_request_for_a_certificate_that_waits_is_found(cluster: ApiThread, tmp_path: Path) -> None:
+    """On a server that has such requests, as kube-apiserver does; also in a dump, which does not keep their content."""
+    metadata = {"name": "undecided", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    waiting = {"metadata": metadata, "spec": {"signerName": "kubernetes.io/kube-apiserver-client", "request": "jane"}}
+    cluster.answers["/apis/certificates.k8s.io/v1/certificatesigningrequests"] = Said(200, {"items": [waiting]})
+    where, dump = ("--kubeconfig", str(cluster.kubeconfig)), str(tmp_path / "dump.json")
+    made = CliRunner().invoke(app, ["dump", "-o", dump, *where])
+    assert made.exit_code == 0, made.output
+    assert "jane" not in Path(dump).read_text()
+    for source in (where, ("-f", dump)):
+        (finding,) = answer(*source, "--check", "certificate")["checks"][0]["findings"]
+        assert (finding["subject"], finding["severity"]) == ("certificatesigningrequest undecided", "warning")
+        assert finding["commands"] == ["kubectl certificate approve undecided"]
 
 
 @pytest.mark.slow

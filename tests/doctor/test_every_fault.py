@@ -180,7 +180,6 @@ def _finds_every_fault(patient: Patient) -> None:
         ("double-booking", "example.com/gpu and driver gpu.example.com on both", "error"),
         ("certificate", "certificate of the server", "warning"),
         ("certificate", "certificate of the client", "warning"),
-        ("certificate", "certificatesigningrequest undecided", "warning"),
         ("feature-gates", f"feature gate {GATE}", "error"),
     }
     assert {check for check, _, _ in found} == set(CHECKS) - {"broad-taint-rule"}, "each check finds its fault"

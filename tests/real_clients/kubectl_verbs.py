@@ -149,8 +149,6 @@ VERBS = (
         stdin="from stdin\n",
     ),
     # --- the cluster ---
-    _verb("certificate approve", "certificate approve {ns}-ann", "approved"),
-    _verb("certificate deny", "certificate deny {ns}-bob", "denied"),
     _verb("cordon", "cordon {node}", "cordoned"),
     _verb("drain", "drain {node} --ignore-daemonsets --force --pod-selector=drained=yes", "pod/away evicted"),
     _verb("uncordon", "uncordon {node}", "uncordoned"),
@@ -166,6 +164,7 @@ VERBS = (
     _verb("debug node", "debug node/{node} --image=busybox -- true", "", since=20),
     # --- what this server has not ---
     _verb("top node", "top node", "Metrics API not available", code=1),
+    _verb("certificate approve", "certificate approve any", "the server doesn't have a resource type", code=1),
     _verb("top pod", "top pod", "Metrics API not available", code=1),
     # --- the client's own ---
     _verb("config view", "config view", "clusters"),

@@ -5,7 +5,6 @@ DRALLOC_KUBECTL names further programs (paths with `:` between them) to run the 
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import re
@@ -20,10 +19,6 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from tests.real_clients.kubectl_verbs import VERBS, Verb
 from tests.support.child_process import child_process
@@ -43,14 +38,6 @@ def programs() -> dict[str, str]:
         found["machine"] = machine
     further = [path for path in os.environ.get("DRALLOC_KUBECTL", "").split(":") if path]
     return {**found, **{f"further-{number}": path for number, path in enumerate(further)}}
-
-
-def certificate_request(user: str) -> str:
-    """A signing request for a client certificate, in base64."""
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, user)])
-    key = ec.generate_private_key(ec.SECP256R1())
-    made = x509.CertificateSigningRequestBuilder().subject_name(name).sign(key, hashes.SHA256())
-    return base64.b64encode(made.public_bytes(serialization.Encoding.PEM)).decode()
 
 
 POD = """
@@ -97,13 +84,6 @@ apiVersion: v1
 kind: Service
 metadata: {{name: svc}}
 spec: {{ports: [{{port: 80, protocol: TCP, targetPort: 80}}], selector: {{a: b}}}}
----
-"""
-SIGNING_REQUEST = """
-apiVersion: certificates.k8s.io/v1
-kind: CertificateSigningRequest
-metadata: {name: NAME}
-spec: {request: REQUEST, signerName: kubernetes.io/kube-apiserver-client, usages: [client auth]}
 ---
 """
 CONFIG_MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: from-file}\ndata: {a: b}\n"
@@ -190,12 +170,8 @@ def scene(request: pytest.FixtureRequest, cluster: ServerProcess, tmp_path_facto
     (directory / "kustomization.yaml").write_text("resources: [configmap.yaml]\n")
     (directory / "role.yaml").write_text(ROLE.replace("NAMESPACE", namespace))
     scene.must("create", "namespace", namespace)
-    requests = "".join(
-        SIGNING_REQUEST.replace("NAME", f"{namespace}-{user}").replace("REQUEST", certificate_request(user))
-        for user in ("ann", "bob")
-    )
     pods = POD.replace("NAME", "web").replace("DRAINED", "no") + POD.replace("NAME", "away").replace("DRAINED", "yes")
-    scene.must("apply", "-f", "-", stdin=pods + OBJECTS + requests)
+    scene.must("apply", "-f", "-", stdin=pods + OBJECTS)
     scene.must("wait", "--for=condition=Ready", "pod/web", "pod/away", "--timeout=60s")
     roll_out(scene)
     return scene

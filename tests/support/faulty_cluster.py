@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import os
-from base64 import b64encode
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import yaml
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.api.resource_v1 import ResourceClaim
@@ -161,7 +156,6 @@ def fill(client: Client) -> None:
         create(client, document)
     for name in ("deleted", "deleted-foreign", "deleted-in-use"):
         client.delete(ResourceClaim, name, namespace="default")
-    create(client, certificate_request())
 
 
 def create(client: Client, document: dict[str, Any]) -> str:
@@ -172,22 +166,6 @@ def create(client: Client, document: dict[str, Any]) -> str:
     if status:
         client.replace_status({**document, "status": status})
     return uid
-
-
-def certificate_request(name: str = "undecided") -> dict[str, Any]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "jane")])
-    made = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
-    return {
-        "apiVersion": "certificates.k8s.io/v1",
-        "kind": "CertificateSigningRequest",
-        "metadata": {"name": name},
-        "spec": {
-            "signerName": "kubernetes.io/kube-apiserver-client",
-            "usages": ["client auth"],
-            "request": b64encode(made.public_bytes(serialization.Encoding.PEM)).decode(),
-        },
-    }
 
 
 def checkpoints(directory: Path) -> tuple[Path, Path]:

@@ -26,7 +26,6 @@ _SHARED: Final[Mapping[tuple[str, str], frozenset[str]]] = {
     ("", "endpoints"): frozenset({"get"}),
     ("", "events"): frozenset({"create", "update", "patch"}),
     ("events.k8s.io", "events"): frozenset({"create", "update", "patch"}),
-    ("certificates.k8s.io", "certificatesigningrequests"): _READS | {"create"},
     ("certificates.k8s.io", "clustertrustbundles"): _READS,
     ("storage.k8s.io", "csidrivers"): _READS,
     ("node.k8s.io", "runtimeclasses"): _READS,

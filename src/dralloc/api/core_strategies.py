@@ -66,7 +66,6 @@ class UnstructuredStrategy(StatusStrategy[UnstructuredObject]):
 
     rules: ClassVar[Rules[Any]]
     has_generation: ClassVar[bool] = False
-    spec_is_fixed: ClassVar[bool] = False
     defaults: ClassVar[Rows] = ()
 
     def default(self, obj: UnstructuredObject) -> UnstructuredObject:
@@ -91,8 +90,6 @@ class UnstructuredStrategy(StatusStrategy[UnstructuredObject]):
     def prepare_update(self, new: UnstructuredObject, old: UnstructuredObject) -> UnstructuredObject:
         if self.rules.status is not None:
             new = with_members(new, status=old.content.get("status"))
-        if self.spec_is_fixed:
-            new = with_members(new, spec=old.content.get("spec"))
         if not self.has_generation:
             return new
         return with_generation(new, old.metadata.generation + (new.content.get("spec") != old.content.get("spec")))

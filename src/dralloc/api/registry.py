@@ -329,4 +329,3 @@ def _known_kind(api_version: str, kind: str) -> Kind:
 
 
 POD_DISRUPTION_BUDGET: Final = _known_kind("policy/v1", "PodDisruptionBudget")
-CERTIFICATE_SIGNING_REQUEST: Final = _known_kind("certificates.k8s.io/v1", "CertificateSigningRequest")

@@ -27,8 +27,6 @@ class StoredKind(NamedTuple):
     # Changes of the spec are counted.
     has_generation: bool = False
     version: str = "v1"
-    # An update changes no spec.
-    spec_is_fixed: bool = False
     # Other versions, and how their objects differ.
     also: Mapping[str, MemberForms] = {}
     # Besides the status.
@@ -117,14 +115,6 @@ STORED_KINDS: Final = (
     ),
     StoredKind("node.k8s.io", "RuntimeClass", ("handler", "overhead", "scheduling"), namespaced=False),
     StoredKind("discovery.k8s.io", "EndpointSlice", ("addressType", "endpoints", "ports")),
-    StoredKind(
-        "certificates.k8s.io",
-        "CertificateSigningRequest",
-        namespaced=False,
-        short_names=("csr",),
-        subresources=("approval",),
-        spec_is_fixed=True,
-    ),
     StoredKind("networking.k8s.io", "Ingress", short_names=("ing",), has_generation=True),
     StoredKind("networking.k8s.io", "IngressClass", _SPEC, namespaced=False, has_generation=True),
     StoredKind("networking.k8s.io", "NetworkPolicy", _SPEC, short_names=("netpol",), has_generation=True),
@@ -164,7 +154,6 @@ def strategy_of(row: StoredKind) -> type[UnstructuredStrategy]:
     members = {
         "rules": rules,
         "has_generation": row.has_generation,
-        "spec_is_fixed": row.spec_is_fixed,
         "defaults": DEFAULTS.get((row.group, row.kind), ()),
         "initial_status": lambda *_: dict(row.initial_status),
     }

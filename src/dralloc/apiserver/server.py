@@ -14,12 +14,7 @@ from typing import Protocol
 from dralloc.access.authorizer import Authorizer
 from dralloc.access.impersonation import Impersonation, ImpersonationRefused
 from dralloc.api import rbac_v1
-from dralloc.api.registry import (
-    CERTIFICATE_SIGNING_REQUEST,
-    NAMESPACE,
-    PRIORITY_CLASS,
-    served_kinds,
-)
+from dralloc.api.registry import NAMESPACE, PRIORITY_CLASS, served_kinds
 from dralloc.apiserver.description.description_endpoints import DescriptionEndpoints
 from dralloc.apiserver.http.access_requests import access_request, refusal
 from dralloc.apiserver.http.authentication import Authenticator
@@ -34,7 +29,6 @@ from dralloc.apiserver.objects import write_batches
 from dralloc.apiserver.objects.access_control import AccessControl
 from dralloc.apiserver.objects.api_resources import REGISTRY, ResourceTable
 from dralloc.apiserver.objects.background_task import Stoppable
-from dralloc.apiserver.objects.certificate_requests import CertificateIssuer, CertificateRequestCheck, RequestSigner
 from dralloc.apiserver.objects.default_accounts import DefaultAccounts
 from dralloc.apiserver.objects.deleter import Deleter
 from dralloc.apiserver.objects.disruption_budgets import DisruptionBudgets
@@ -105,7 +99,6 @@ class ApiServer:
         extensions: Sequence[ServerExtension] = (),
         authority: pathlib.Path | None = None,
         node_credentials: NodeCredentials | None = None,
-        signer: RequestSigner | None = None,
     ) -> None:
         self._store = store
         self._store_failures = PacedLog("requests that the store refused")
@@ -137,7 +130,6 @@ class ApiServer:
         policy = self._policy
         self._aggregator = RoleAggregator(policy, self._writer, self._resources) if policy is not None else None
         self._default_accounts = DefaultAccounts(store, self._writer)
-        self._issuer = CertificateIssuer(store, self._writer, clock, signer) if signer is not None else None
         deleter = Deleter(self._writer, clock)
         self._collector = GarbageCollector(store, self._writer, deleter)
         self._expiry = EventExpiry(store, clock, deleter)
@@ -145,7 +137,6 @@ class ApiServer:
         self._background: tuple[Stoppable, ...] = (
             *((self._aggregator,) if self._aggregator is not None else ()),
             *(self._default_accounts, self._collector, self._expiry, self._settings),
-            *((self._issuer,) if self._issuer is not None else ()),
             *(self._access, guards),
         )
         budgets = DisruptionBudgets(store, self._writer, clock)
@@ -168,12 +159,10 @@ class ApiServer:
 
     def _write_checks(self) -> dict[str, WriteCheck]:
         """By kind."""
-        requests = CertificateRequestCheck(self._access.decide_again)
-        checks: dict[str, WriteCheck] = {CERTIFICATE_SIGNING_REQUEST.kind: requests}
-        if self._policy is not None:
-            escalation = EscalationCheck(self._policy, self._access.decide_again)
-            checks |= dict.fromkeys((kind.kind for kind in POLICY_KINDS), escalation)
-        return checks
+        if self._policy is None:
+            return {}
+        escalation = EscalationCheck(self._policy, self._access.decide_again)
+        return dict.fromkeys((kind.kind for kind in POLICY_KINDS), escalation)
 
     async def start(self) -> None:
         """Create the initial objects and start background tasks."""
@@ -187,8 +176,6 @@ class ApiServer:
             await self._default_accounts.start()
             await self._policy.ready()
             await self._settings.start()
-        if self._issuer is not None:
-            await self._issuer.start()
         self._collector.start()
         self._expiry.start()
         self._ready = True

@@ -28,7 +28,6 @@ from dralloc.apiserver.http.node_connection import NodeCredentials
 from dralloc.apiserver.http.site_guard import is_loopback
 from dralloc.apiserver.http.static_pages import StaticPages
 from dralloc.apiserver.objects.api_resources import REGISTRY
-from dralloc.apiserver.objects.certificate_requests import RequestSigner
 from dralloc.apiserver.objects.service_account_tokens import ISSUER, LIFETIME_MAX, ServiceAccountTokens
 from dralloc.apiserver.objects.stored_form import HEAD
 from dralloc.apiserver.server import ApiServer, ServerExtension
@@ -140,7 +139,6 @@ async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
             extensions=settings.extensions,
             authority=tls.authority if tls else None,
             node_credentials=NodeCredentials(tls.client_certificate, tls.client_key) if tls else None,
-            signer=_signer(settings) if tls else None,
         )
         application = ApiApplication(server, authenticator, settings.pages)
         with application.flow_control.starting_server():
@@ -230,13 +228,6 @@ def _certificates(settings: ServerSettings) -> TlsFiles:
         return ensure_certificates(settings.data_dir / "tls", usable, settings.clock.now())
     except UnusableCertificates as error:
         raise BadServerSettings(str(error)) from None
-
-
-def _signer(settings: ServerSettings) -> RequestSigner:
-    # Slow to import, and not needed without TLS.
-    from dralloc.apiserver.credentials.certificate_signer import CertificateSigner
-
-    return CertificateSigner(settings.data_dir / "tls", settings.clock.now)
 
 
 def _reachable(url: str) -> str:

@@ -57,7 +57,13 @@ OPTIONS: Final[Mapping[str, Removal]] = {
 }
 
 # By resource and group, as the keys of the store have them: "certificatesigningrequests.certificates.k8s.io".
-KINDS: Final[Mapping[str, Removal]] = {}
+KINDS: Final[Mapping[str, Removal]] = {
+    "certificatesigningrequests.certificates.k8s.io": Removal(
+        "CertificateSigningRequest: client certificates that the server signed on request",
+        "0.2.0",
+        "give users a token with --token-file, sign with the key in DIR/tls/ca.key, or run kube-apiserver with the parts of dralloc on it",
+    ),
+}
 
 # By resource and subresource: "pods/exec".
 SUBRESOURCES: Final[Mapping[str, Removal]] = {}

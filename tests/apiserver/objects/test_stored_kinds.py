@@ -8,7 +8,7 @@ import pytest
 
 from dralloc.api.kind import Kind
 from dralloc.api.protobuf_schema import message_name, messages
-from dralloc.api.registry import CERTIFICATE_SIGNING_REQUEST, KINDS
+from dralloc.api.registry import KINDS
 from dralloc.api.stored_kinds import STORED_KINDS
 from tests.support.local_api import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, PODS, LocalApi, pod_document, with_api
 
@@ -27,11 +27,7 @@ def test_every_row_is_served() -> None:
     assert len(STORED) == len(STORED_KINDS)
 
 
-# Its own tests: the server judges what is in it.
-OF_ANY_CONTENT = [kind for kind in STORED if kind is not CERTIFICATE_SIGNING_REQUEST]
-
-
-@pytest.mark.parametrize("kind", OF_ANY_CONTENT, ids=lambda kind: kind.resource)
+@pytest.mark.parametrize("kind", STORED, ids=lambda kind: kind.resource)
 def test_an_object_is_created_changed_watched_and_deleted(kind: Kind) -> None:
     @with_api
     async def main(api: LocalApi) -> None:

@@ -45,7 +45,6 @@ class Subresource:
 _PROXIED: Final = ("create", "delete", "get", "patch", "update")
 
 SUBRESOURCES: Final[Mapping[str, Subresource]] = {
-    "approval": Subresource(("get", "patch", "update")),
     "attach": Subresource(("create", "get"), "PodAttachOptions", "", "v1"),
     "binding": Subresource(("create",), "Binding", "", "v1"),
     "ephemeralcontainers": Subresource(("get", "patch", "update")),

@@ -173,30 +173,6 @@ def _scaled_object(autoscaler: Document, _: datetime) -> Cell:
     return f"{target.get('kind')}/{target.get('name')}"
 
 
-def _request_condition(request: Document, _: datetime) -> Cell:
-    types = {each.get("type") for each in at(request, "status", "conditions") or ()}
-    words = ["Approved"] if "Approved" in types else ["Denied"] if "Denied" in types else []
-    words += ["Failed"] if "Failed" in types else []
-    words += ["Issued"] if at(request, "status", "certificate") else []
-    return ",".join(words) or "Pending"
-
-
-def _requested_duration(request: Document, _: datetime) -> Cell:
-    seconds = at(request, "spec", "expirationSeconds")
-    if seconds is None:
-        return NONE
-    days, hours, minutes = seconds // 86400, seconds // 3600, seconds // 60
-    return (
-        f"{days}d"
-        if days and not seconds % 86400
-        else f"{hours}h"
-        if hours
-        else f"{minutes}m"
-        if minutes
-        else f"{seconds}s"
-    )
-
-
 def _last_schedule(job: Document, now: datetime) -> Cell:
     last = at(job, "status", "lastScheduleTime")
     return time_since(last, now) if last else NONE
@@ -406,12 +382,4 @@ STORED_COLUMNS: Final[Mapping[tuple[str, str], tuple[Column, ...]]] = {
         _text("Capacity", "capacity", absent=_UNSET),
     ),
     ("node.k8s.io", "RuntimeClass"): (NAME, _text("Handler", "handler"), AGE),
-    ("certificates.k8s.io", "CertificateSigningRequest"): (
-        NAME,
-        AGE,
-        _text("SignerName", "spec", "signerName", absent=NONE),
-        _text("Requestor", "spec", "username"),
-        Column("RequestedDuration", _requested_duration),
-        Column("Condition", _request_condition),
-    ),
 }

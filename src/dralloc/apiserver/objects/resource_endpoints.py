@@ -14,7 +14,7 @@ from dralloc.access.node_restriction import CREATE, DELETE
 from dralloc.access.users import node_of
 from dralloc.api.authentication_v1 import TokenRequest
 from dralloc.api.codec import encode
-from dralloc.api.registry import CERTIFICATE_SIGNING_REQUEST, NAMESPACE, POD
+from dralloc.api.registry import NAMESPACE, POD
 from dralloc.apiserver.description.tables import partial_metadata
 from dralloc.apiserver.documents.server_side_apply import manager_of_user_agent
 from dralloc.apiserver.http.access_requests import access_request, verb_of_method
@@ -41,7 +41,6 @@ from dralloc.apiserver.http.url_paths import ResourcePath
 from dralloc.apiserver.http.warning_headers import warning_headers
 from dralloc.apiserver.objects.access_control import AccessControl
 from dralloc.apiserver.objects.api_resources import ApiResource, key_of
-from dralloc.apiserver.objects.certificate_requests import with_requester
 from dralloc.apiserver.objects.deleter import Deleter
 from dralloc.apiserver.objects.deletion_rules import read_delete_options
 from dralloc.apiserver.objects.namespaces import finalized
@@ -191,8 +190,6 @@ class ResourceEndpoints:
     async def _create(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
         options = write_options(request.query, "CreateOptions")
         sent = await read_sent(request, resource, options.field_validation)
-        if resource.kind is CERTIFICATE_SIGNING_REQUEST:
-            sent = with_requester(sent, request.user)
         return await _written(
             request, resource, await self._writer.create(_target(request, resource, path, options), sent)
         )

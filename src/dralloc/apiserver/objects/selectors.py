@@ -361,7 +361,6 @@ _FIELDS: Final[Mapping[tuple[str, str], Mapping[str, FieldGetter]]] = {
     },
     ("apps", "ReplicaSet"): {**_METADATA_FIELDS, "status.replicas": _at("status", "replicas", absent="0")},
     ("", "ReplicationController"): {**_METADATA_FIELDS, "status.replicas": _at("status", "replicas", absent="0")},
-    ("certificates.k8s.io", "CertificateSigningRequest"): _plain("spec.signerName"),
     ("certificates.k8s.io", "PodCertificateRequest"): _plain("spec.signerName", "spec.podName", "spec.nodeName"),
     ("", "Secret"): _plain("type"),
     ("", "Service"): _plain("spec.clusterIP", "spec.type"),

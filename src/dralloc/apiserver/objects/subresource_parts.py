@@ -1,4 +1,4 @@
-"""Subresources that show a part of a stored object, and write only that part: scale, approval, ephemeral containers.
+"""Subresources that show a part of a stored object, and write only that part: scale, ephemeral containers.
 
 A client reads and writes the part as a document; every write of it is admitted as a write of the object.
 """
@@ -92,16 +92,6 @@ def _with_ephemeral_containers(pod: Document, sent: Document) -> Document:
     return {**pod, "metadata": _preconditions(pod, sent), "spec": spec}
 
 
-# --- approval ---------------------------------------------------------------------------------------------------
-
-
-def _with_conditions(request: Document, sent: Document) -> Document:
-    status = {name: value for name, value in (request.get("status") or {}).items() if name != "conditions"}
-    if conditions := member(sent, "status").get("conditions"):
-        status["conditions"] = conditions
-    return {**request, "metadata": _preconditions(request, sent), "status": status}
-
-
 def _preconditions(stored: Document, sent: Document) -> dict[str, Any]:
     """The stored metadata, with the UID and the revision that the client expects, if it states them."""
     stated = {name: value for name in ("uid", "resourceVersion") if (value := member(sent, "metadata").get(name))}
@@ -111,5 +101,4 @@ def _preconditions(stored: Document, sent: Document) -> dict[str, Any]:
 PARTS: Final[Mapping[str, SubresourcePart]] = {
     "scale": SubresourcePart(_scale_of, _scaled),
     "ephemeralcontainers": SubresourcePart(_same, _with_ephemeral_containers, "ephemeralcontainers"),
-    "approval": SubresourcePart(_same, _with_conditions, "status"),
 }

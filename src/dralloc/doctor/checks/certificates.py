@@ -12,21 +12,31 @@ from dralloc.doctor.cluster_facts import ClusterFacts, Fact, span
 from dralloc.doctor.shell import kubectl
 from dralloc.whatif.side_facts import CertificateDates, CertificateRequest
 
-# Asks for a new certificate for the key and the name of the current user, with that user's own rights.
-_RENEW_CLIENT: Final = """\
+_READ_CLIENT: Final = """\
 kubectl config view --minify --raw -o jsonpath='{.users[0].user.client-key-data}' | base64 -d > client.key
 kubectl config view --minify --raw -o jsonpath='{.users[0].user.client-certificate-data}' | base64 -d > client.crt
-openssl x509 -x509toreq -in client.crt -signkey client.key -out client.csr
+openssl x509 -x509toreq -in client.crt -signkey client.key -out client.csr"""
+_WRITE_CLIENT: Final = """\
+kubectl config set-credentials "$(kubectl config view --minify -o jsonpath='{.users[0].name}')" \\
+  --client-certificate=client.crt --client-key=client.key --embed-certs"""
+# Asks for a new certificate for the key and the name of the current user, with that user's own rights.
+_RENEW_CLIENT: Final = f"""\
+{_READ_CLIENT}
 kubectl create -f - <<END
-{"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": {"name": "renew-client"},
- "spec": {"signerName": "kubernetes.io/kube-apiserver-client", "usages": ["client auth"], "request": "$(base64 -w0 < client.csr)"}}
+{{"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": {{"name": "renew-client"}},
+ "spec": {{"signerName": "kubernetes.io/kube-apiserver-client", "usages": ["client auth"], "request": "$(base64 -w0 < client.csr)"}}}}
 END
 kubectl certificate approve renew-client
-until kubectl get csr renew-client -o jsonpath='{.status.certificate}' | grep -q .; do sleep 1; done
-kubectl get csr renew-client -o jsonpath='{.status.certificate}' | base64 -d > client.crt
-kubectl config set-credentials "$(kubectl config view --minify -o jsonpath='{.users[0].name}')" \\
-  --client-certificate=client.crt --client-key=client.key --embed-certs
+until kubectl get csr renew-client -o jsonpath='{{.status.certificate}}' | grep -q .; do sleep 1; done
+kubectl get csr renew-client -o jsonpath='{{.status.certificate}}' | base64 -d > client.crt
+{_WRITE_CLIENT}
 kubectl delete csr renew-client"""
+# Our own server signs nothing on request.
+_SIGN_CLIENT: Final = f"""\
+{_READ_CLIENT}
+TLS="${{DATA_DIR:-$HOME/.dralloc}}/tls"
+openssl x509 -req -in client.csr -CA "$TLS/ca.crt" -CAkey "$TLS/ca.key" -set_serial "0x$(openssl rand -hex 16)" -days 365 -out client.crt
+{_WRITE_CLIENT}"""
 
 
 def _look(facts: ClusterFacts) -> Iterator[Observation]:
@@ -96,6 +106,8 @@ def _renewal(facts: ClusterFacts, dates: CertificateDates, *, is_early: bool) ->
                 "each certificate expires:",
                 ("kubeadm certs check-expiration",),
             )
+        case "client" if is_ours:
+            return f"{clock}On the machine of the server, with its data directory and your kubeconfig:", (_SIGN_CLIENT,)
         case _:
             return (
                 f"{clock}Before it expires, a user who may approve requests renews it with the commands. Afterwards, get a new kubeconfig from "
