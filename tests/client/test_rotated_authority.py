@@ -13,12 +13,7 @@ import pytest
 import yaml
 
 from dralloc.api.core_v1 import Node
-from dralloc.apiserver.credentials.certificates import (
-    ensure_certificates,
-    retire_authorities,
-    rotate_authority,
-    rotate_server_certificate,
-)
+from dralloc.apiserver.credentials.certificates import ensure_certificates
 from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.http_transport import HttpTransport
@@ -40,12 +35,13 @@ BY_CERTIFICATE = {"client-certificate": CERTIFICATE, "client-key": KEY}
 async def client_of_an_earlier_authority(directory: Path, user: dict[str, str]) -> AsyncIterator[HttpTransport]:
     """A client that has read its kubeconfig, and the files that this names, before the authority of its server was replaced."""
     now = datetime.now(UTC)
-    files = ensure_certificates(directory / "tls", [], now)
+    ensure_certificates(directory / "tls", [], now)
     give(directory, "ca.crt", CERTIFICATE, KEY)
     port = free_port()
     client = HttpTransport(read_kubeconfig(kubeconfig(directory, f"https://127.0.0.1:{port}", user)))
-    for step in (rotate_authority, rotate_server_certificate, retire_authorities):
-        step(directory / "tls", now)
+    for file in (directory / "tls").iterdir():
+        file.unlink()
+    files = ensure_certificates(directory / "tls", [], now)
     try:
         async with api_application() as application, listen(application, ListenAddress(port=port, tls=files)):
             yield client

@@ -37,7 +37,6 @@ ELSEWHERE = {
     "plugins_registry/my-reg.sock": "a driver that runs: tests/cli/test_driver_test.py",
     "dralloc bench": "tests/cli/test_bench.py",
     "--metrics scheduler=http": "a scheduler of its own: tests/doctor/test_doctor_command.py",
-    "dralloc rotate": "a server with certificates: tests/cli/test_rotate.py",
 }
 # Replacements that make an example smaller or shorter.
 INSTEAD = {

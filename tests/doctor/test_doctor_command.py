@@ -265,7 +265,7 @@ def tls_server(directory: Path, now: datetime) -> Iterator[str]:
 
 @pytest.mark.parametrize(
     ("made", "message"),
-    [(timedelta(days=-400), "expired 20"), (timedelta(days=2), "is not valid before 20")],
+    [(timedelta(days=-4000), "expired 20"), (timedelta(days=2), "is not valid before 20")],
     ids=["expired", "not valid yet"],
 )
 def test_a_server_whose_certificate_is_not_valid_gets_a_finding_and_not_a_refusal(
@@ -281,7 +281,7 @@ def test_a_server_whose_certificate_is_not_valid_gets_a_finding_and_not_a_refusa
     (finding, *_) = by_check["certificate"]["findings"]
     assert (finding["subject"], finding["severity"]) == ("certificate of the server", "error")
     assert finding["message"].startswith(message)
-    assert finding["commands"] == ['dralloc rotate server --data-dir "${DATA_DIR:-$HOME/.dralloc}"']
+    assert finding["commands"] == ['mv "${DATA_DIR:-$HOME/.dralloc}/tls" "${DATA_DIR:-$HOME/.dralloc}/tls.$(date +%s)"']
     assert "so that nothing can be asked" in by_check["leaked-claim"]["unchecked"][0]
 
 

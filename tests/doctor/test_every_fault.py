@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from dralloc.apiserver.credentials.certificates import ensure_certificates
+from dralloc.apiserver.credentials.certificates import AUTHORITY_LIFETIME, ensure_certificates
 from dralloc.cli.main import app
 from dralloc.client.blocking_client import connect
 from dralloc.doctor.examination import CHECKS
@@ -92,14 +92,11 @@ class Patient:
 def patient(tmp_path: Path) -> Iterator[Patient]:
     directory = tmp_path
     data = directory / "data"
-    # The server replaces a certificate at its start that expires within 30 days.
-    ensure_certificates(data / "tls", (), datetime.now(UTC) - timedelta(days=333))
     node, claims = checkpoints(directory)
     with server_process(data) as server:
         with connect(server.kubeconfig) as client:
             fill(client)
             client.create(_published(GATE))
-            # The server signs no certificate for the group system:masters, as Kubernetes.
             client.create(OPERATORS)
         other = user_kubeconfig(server.kubeconfig, data, "jane", "operators", file="jane")
         programs = kubectl_directory(directory)
@@ -108,7 +105,7 @@ def patient(tmp_path: Path) -> Iterator[Patient]:
             directory,
             server.kubeconfig,
             other,
-            ("--checkpoint", str(node), "--checkpoint", str(claims), "--expires-within", "40d"),
+            ("--checkpoint", str(node), "--checkpoint", str(claims)),
             {
                 **os.environ,
                 "PATH": path,
@@ -154,6 +151,22 @@ def test_every_fault_is_found_and_mended(patient: Patient) -> None:
     assert said.stdout.splitlines()[-1].startswith("nothing found: 9 checks on the cluster https://127.0.0.1:")
 
 
+def test_an_authority_that_ends_soon_is_replaced_as_the_advice_says(tmp_path: Path) -> None:
+    ensure_certificates(tmp_path / "tls", (), datetime.now(UTC) - AUTHORITY_LIFETIME + timedelta(days=20))
+    with server_process(tmp_path) as server:
+        said = CliRunner().invoke(app, ["doctor", "--kubeconfig", str(server.kubeconfig), "-o", "json"])
+    (check,) = (each for each in json.loads(said.stdout)["checks"] if each["id"] == "certificate")
+    assert [each["subject"] for each in check["findings"]] == [
+        "certificate of the server",
+        "certificate of the authority",
+    ]
+    ((command,),) = {tuple(each["commands"]) for each in check["findings"]}
+    subprocess.run(["bash", "-c", command], env={**os.environ, "DATA_DIR": str(tmp_path)}, check=True)
+    with server_process(tmp_path) as server:
+        said = CliRunner().invoke(app, ["doctor", "--kubeconfig", str(server.kubeconfig)])
+    assert "nothing found" in said.stdout
+
+
 def _finds_every_fault(patient: Patient) -> None:
     """Live and from a dump, and nothing else."""
     live = patient.live(code=1)
@@ -178,7 +191,6 @@ def _finds_every_fault(patient: Patient) -> None:
         ("dead-driver", "driver gpu.example.com on node quiet", "warning"),
         ("incomplete-pool", "pool both of driver dpu.example.net", "error"),
         ("double-booking", "example.com/gpu and driver gpu.example.com on both", "error"),
-        ("certificate", "certificate of the server", "warning"),
         ("certificate", "certificate of the client", "warning"),
         ("feature-gates", f"feature gate {GATE}", "error"),
     }
@@ -215,8 +227,7 @@ def _mends(patient: Patient, check: str) -> None:
         for each in answer["findings"]:
             for command in each["commands"]:
                 _run(patient, command, lambda: not keys_of(patient.live("--check", check)))
-        # What is left is new: a claim that a pod used may now wait for its finalizer. A server sees within a second that its certificate
-        # was replaced.
+        # What is left is new: a claim that a pod used may now wait for its finalizer.
         _wait_until(partial(_are_gone, before, patient, check))
     assert keys_of(patient.live("--check", check, code=0)) == set()
 

@@ -44,7 +44,7 @@ from dralloc.apiserver.objects.pod_connections import PodConnections
 from dralloc.apiserver.objects.pod_priorities import system_classes
 from dralloc.apiserver.objects.pod_subresources import PodSubresources
 from dralloc.apiserver.objects.policy_bootstrap import bootstrap_policy
-from dralloc.apiserver.objects.published_settings import PublishedSettings
+from dralloc.apiserver.objects.published_settings import publish_settings
 from dralloc.apiserver.objects.reader import Reader
 from dralloc.apiserver.objects.resource_endpoints import ResourceEndpoints
 from dralloc.apiserver.objects.response_forms import convert
@@ -133,10 +133,10 @@ class ApiServer:
         deleter = Deleter(self._writer, clock)
         self._collector = GarbageCollector(store, self._writer, deleter)
         self._expiry = EventExpiry(store, clock, deleter)
-        self._settings = PublishedSettings(self._writer, authority)
+        self._authority = authority
         self._background: tuple[Stoppable, ...] = (
             *((self._aggregator,) if self._aggregator is not None else ()),
-            *(self._default_accounts, self._collector, self._expiry, self._settings),
+            *(self._default_accounts, self._collector, self._expiry),
             *(self._access, guards),
         )
         budgets = DisruptionBudgets(store, self._writer, clock)
@@ -175,7 +175,7 @@ class ApiServer:
             await self._aggregator.start()
             await self._default_accounts.start()
             await self._policy.ready()
-            await self._settings.start()
+            await publish_settings(self._writer, self._authority)
         self._collector.start()
         self._expiry.start()
         self._ready = True

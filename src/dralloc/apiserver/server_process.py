@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dralloc.access.users import ADMINISTRATOR, User
-from dralloc.apiserver.credentials.kubeconfig import UnusableKubeconfig, write_kubeconfig
+from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
 from dralloc.apiserver.credentials.signing_keys import SigningKeys
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import (
@@ -28,7 +27,7 @@ from dralloc.apiserver.http.node_connection import NodeCredentials
 from dralloc.apiserver.http.site_guard import is_loopback
 from dralloc.apiserver.http.static_pages import StaticPages
 from dralloc.apiserver.objects.api_resources import REGISTRY
-from dralloc.apiserver.objects.service_account_tokens import ISSUER, LIFETIME_MAX, ServiceAccountTokens
+from dralloc.apiserver.objects.service_account_tokens import ISSUER, ServiceAccountTokens
 from dralloc.apiserver.objects.stored_form import HEAD
 from dralloc.apiserver.server import ApiServer, ServerExtension
 from dralloc.primitives.clock import Clock
@@ -45,9 +44,6 @@ STORE_FILE: Final = "state.db"
 # Only with a store in etcd.
 ETCD_MEMORY_FILE: Final = "etcd-seen.json"
 
-
-# How often the server looks whether its certificates must be renewed.
-RENEWAL_CHECK_S: Final = 3600.0
 
 _logger = logging.getLogger(__name__)
 
@@ -120,7 +116,7 @@ async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
         memory=settings.data_dir / ETCD_MEMORY_FILE,
     ) as store:
         await _check_origin(store)
-        keys = SigningKeys(settings.data_dir / "service-accounts", retain=LIFETIME_MAX)
+        keys = SigningKeys(settings.data_dir / "service-accounts")
         accounts = ServiceAccountTokens(store, keys, clock=settings.clock, issuer=settings.service_account_issuer)
         authenticator = Authenticator(
             {token: ADMINISTRATOR, **kept, **settings.tokens},
@@ -167,40 +163,15 @@ async def _check_origin(store: Store) -> None:
 async def _listening(
     settings: ServerSettings, server: ApiServer, application: ApiApplication, tls: TlsFiles | None, token: str
 ) -> AsyncIterator[RunningServer]:
-    """Answers on the network inside the block, with a kubeconfig for it; certificates are renewed."""
+    """Answers on the network inside the block, with a kubeconfig for it."""
     async with listen(application, ListenAddress(settings.bind, settings.port, tls, settings.limits)) as url:
-
-        def write_access() -> None:
-            write_kubeconfig(
-                settings.kubeconfig_path,
-                server=_reachable(url),
-                authority_pem=tls.authority_pem if tls else None,
-                token=token,
-            )
-
-        write_access()
-        renewing = asyncio.create_task(_renew_certificates(settings, tls, write_access)) if tls else None
-        try:
-            yield RunningServer(url, _reachable(url), tls.authority if tls else None, token, application, server)
-        finally:
-            if renewing is not None:
-                renewing.cancel()
-                await asyncio.gather(renewing, return_exceptions=True)
-
-
-async def _renew_certificates(settings: ServerSettings, tls: TlsFiles, write_access: Callable[[], None]) -> None:
-    """Renew certificates in time; the listener reads the new files. The kubeconfig gets what clients must trust."""
-    known = tls.authority_pem
-    while True:
-        await asyncio.sleep(RENEWAL_CHECK_S)
-        try:
-            # In a thread: another process may hold the directory for long.
-            trusted = (await asyncio.to_thread(_certificates, settings)).authority_pem
-            if trusted != known:
-                write_access()
-                known = trusted
-        except (OSError, ValueError, UnusableKubeconfig) as error:
-            _logger.error("cannot renew the certificates: %s", error)
+        write_kubeconfig(
+            settings.kubeconfig_path,
+            server=_reachable(url),
+            authority_pem=tls.authority_pem if tls else None,
+            token=token,
+        )
+        yield RunningServer(url, _reachable(url), tls.authority if tls else None, token, application, server)
 
 
 def _warn_of_a_missing_store(settings: ServerSettings) -> None:
@@ -217,7 +188,6 @@ def _warn_of_a_missing_store(settings: ServerSettings) -> None:
 
 def _certificates(settings: ServerSettings) -> TlsFiles:
     # Slow to import, and not needed without TLS.
-    from dralloc.apiserver.credentials.certificate_authorities import UnusableCertificates
     from dralloc.apiserver.credentials.certificates import ensure_certificates
 
     names = [settings.bind]
@@ -226,7 +196,8 @@ def _certificates(settings: ServerSettings) -> TlsFiles:
     usable = [name for name in names if name not in ("", "0.0.0.0", "::")]
     try:
         return ensure_certificates(settings.data_dir / "tls", usable, settings.clock.now())
-    except UnusableCertificates as error:
+    except ValueError as error:
+        # Also one of the library: certificates have no time before 1950.
         raise BadServerSettings(str(error)) from None
 
 

@@ -71,9 +71,7 @@ class ComponentsApart:
 def _connection(server: str, token: str, authority: Path | None) -> ConnectionConfig:
     if authority is None:
         return ConnectionConfig(server=server, token=token)
-    # The authority may be replaced while the components work.
-    renew = partial(_connection, server, token, authority)
-    return ConnectionConfig(server=server, token=token, authority_pem=authority.read_text(), renew=renew)
+    return ConnectionConfig(server=server, token=token, authority_pem=authority.read_text())
 
 
 async def _metrics_of(child: ChildProcess[ComponentState]) -> Iterable[Metric]:

@@ -24,7 +24,6 @@ COMMANDS: Final = {
     "scheduler": Entry("scheduler", "scheduler", RUN),
     "controllers": Entry("controllers", "controllers", RUN),
     "node": Entry("node", "node", RUN),
-    "rotate": Entry("rotate", "app", RUN),
     "explain": Entry("explain", "explain", ASK),
     "top": Entry("top", "app", ASK),
     "doctor": Entry("doctor", "doctor", ASK),

@@ -23,7 +23,13 @@ class Removal(NamedTuple):
 
 
 # By the name of the command, as it is typed: "rotate", "top devices".
-COMMANDS: Final[Mapping[str, Removal]] = {}
+COMMANDS: Final[Mapping[str, Removal]] = {
+    "rotate": Removal(
+        "new certificates, authorities and signing keys for a running server",
+        "0.2.0",
+        "stop the server, move DIR/tls or DIR/service-accounts away, start it again, and give clients the new DIR/tls/ca.crt",
+    ),
+}
 
 # By the option's name with its dashes, of whichever command had it: "--audit-log-path".
 OPTIONS: Final[Mapping[str, Removal]] = {

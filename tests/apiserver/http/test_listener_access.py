@@ -5,19 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from dralloc.apiserver.credentials.certificates import (
-    retire_authorities,
-    rotate_authority,
-    rotate_server_certificate,
-)
 from dralloc.apiserver.server_process import BadServerSettings, ServerSettings, run_server
-from tests.apiserver.http.listener_site import Site, Streams, closed, running, send
+from tests.apiserver.http.listener_site import running, send
 from tests.support.client_certificates import client_certificate
 from tests.support.local_api import CLAIMS, claim_document
 
@@ -62,41 +55,6 @@ def test_a_client_certificate_of_the_servers_authority_is_a_user(tmp_path: Path)
                 streams[1].close()
 
     asyncio.run(main())
-
-
-@pytest.mark.slow
-def test_a_retired_authority_ends_the_connections_of_its_clients(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with running(tmp_path, plain=False) as site:
-            directory = tmp_path / "tls"
-            token = f"Bearer {site.server.token}"
-            trusting = ssl.create_default_context(cafile=str(directory / "ca.crt"))
-            by_token = await site.connect(trusting)
-            assert (await send(by_token, "GET", CLAIMS, authorization=token))[0] == 200
-            trusting.load_cert_chain(*client_certificate(tmp_path, directory, "system:node:n1", "system:nodes"))
-            by_certificate = await site.connect(trusting)
-            assert (await send(by_certificate, "GET", "/version"))[0] == 200
-            now = datetime.now(UTC)
-            rotate_authority(directory, now)
-            rotate_server_certificate(directory, now)
-            newer = ssl.create_default_context(cafile=str(directory / "ca.crt"))
-            newer.load_cert_chain(*client_certificate(tmp_path, directory, "system:node:n2", "system:nodes"))
-            with_new_certificate = await until_answered(site, newer)
-            assert retire_authorities(directory, datetime.now(UTC)) == 1
-            await closed(by_certificate[0])
-            assert (await send(by_token, "GET", CLAIMS, authorization=token))[0] == 200
-            assert (await send(with_new_certificate, "GET", "/version"))[0] == 200
-
-    asyncio.run(main())
-
-
-async def until_answered(site: Site, context: ssl.SSLContext) -> Streams:
-    """A connection with an answer, when the server has read its new certificates; the test's time limit bounds this."""
-    while True:
-        with suppress(ssl.SSLError, ConnectionError, asyncio.IncompleteReadError):
-            streams = await site.connect(context)
-            await send(streams, "GET", "/version")
-            return streams
 
 
 def test_plain_http_is_limited_to_loopback(tmp_path: Path) -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import jwt
 import pytest
 
-from dralloc.apiserver.credentials.signing_keys import ROTATE_AFTER, SigningKeys
+from dralloc.apiserver.credentials.signing_keys import SigningKeys
 from dralloc.apiserver.objects.service_account_tokens import ISSUER, LIFETIME_MAX, ServiceAccountTokens
 from dralloc.apiserver.server import ApiServer
 from dralloc.primitives.features import FeatureGates
@@ -43,7 +44,7 @@ class Site:
 @asynccontextmanager
 async def site(directory: Path | None = None) -> AsyncIterator[Site]:
     clock = FixedClock()
-    keys = SigningKeys(directory, retain=LIFETIME_MAX)
+    keys = SigningKeys(directory)
     async with MemoryStore() as store:
         tokens = ServiceAccountTokens(store, keys, clock=clock)
         server = ApiServer(store, clock=clock, gates=FeatureGates.defaults(), accounts=tokens)
@@ -162,11 +163,11 @@ def test_forged_tokens_are_refused() -> None:
     async def main() -> None:
         async with site() as here:
             token = await here.token()
-            key = here.keys.current(here.clock.time)
+            key = here.keys.current()
             claims = jwt.decode(token, options={"verify_signature": False})
             head, body, signature = token.split(".")
             flipped = ("A" if signature[5] != "A" else "B").join((signature[:5], signature[6:]))
-            other = SigningKeys(None, retain=LIFETIME_MAX).current(here.clock.time)
+            other = SigningKeys().current()
             secret = key.jwk()["x"]
             for forged in (
                 f"{head}.{body}.{flipped}",
@@ -188,39 +189,26 @@ def test_forged_tokens_are_refused() -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("server", ["the same", "started again"])
-def test_a_key_that_a_clock_ahead_has_made_is_replaced(tmp_path: Path, server: str) -> None:
-    """Its tokens hold: they were issued. It would sign for years, also after a rotation."""
-    now = datetime(2026, 1, 1, tzinfo=UTC)
-    keys = SigningKeys(tmp_path, retain=LIFETIME_MAX)
-    ahead = keys.current(now + timedelta(days=3650))
-    if server == "started again":
-        keys = SigningKeys(tmp_path, retain=LIFETIME_MAX)
-    signs = keys.current(now)
-    assert signs.id != ahead.id
-    assert keys.find(ahead.id) is not None
-    rotated = keys.rotate(now + timedelta(hours=1))
-    assert keys.current(now + timedelta(hours=1)).id == rotated.id
-    assert keys.current(now + timedelta(hours=2)).id == rotated.id
+def test_the_key_of_a_directory_is_made_once(tmp_path: Path) -> None:
+    first = SigningKeys(tmp_path).current()
+    again = SigningKeys(tmp_path)
+    assert (again.current().id, list(again.all())) == (first.id, [first.id])
+    assert all(path.stat().st_mode & 0o77 == 0 for path in tmp_path.iterdir())
 
 
-def test_keys_rotate_and_old_tokens_hold_until_they_expire(tmp_path: Path) -> None:
+def test_of_the_keys_of_an_earlier_release_the_newest_signs_and_all_verify(tmp_path: Path) -> None:
+    """It replaced its key every month, and on demand."""
+
     async def main() -> None:
         async with site(tmp_path) as here:
-            token = await here.token(expirationSeconds=2**32)
-            first = here.keys.current(here.clock.time).id
-            here.clock.time += timedelta(seconds=1)
-            here.keys.rotate(here.clock.time)
-            assert await here.holds(token)
-            assert len(here.tokens.public_keys()["keys"]) == 2
-            # Another server on the same directory.
-            assert SigningKeys(tmp_path, retain=LIFETIME_MAX).find(first) is not None
-            here.clock.time += ROTATE_AFTER + timedelta(days=1)
-            renewed = here.keys.current(here.clock.time)
-            assert first not in here.keys.all()
-            assert renewed.id not in (first,)
-            assert not await here.holds(token)
-            assert all(path.stat().st_mode & 0o77 == 0 for path in tmp_path.iterdir())
+            claims = jwt.decode(await here.token(), options={"verify_signature": False})
+            newest, earlier = here.keys.current(), SigningKeys(tmp_path / "earlier").current()
+            path = tmp_path / f"{earlier.id}.pem"
+            (tmp_path / "earlier" / path.name).rename(path)
+            os.utime(path, (0, 0))
+            assert await here.holds(jwt.encode(claims, earlier.private, algorithm="ES256", headers={"kid": earlier.id}))
+            for keys in (here.keys, SigningKeys(tmp_path)):
+                assert (keys.current().id, set(keys.all())) == (newest.id, {newest.id, earlier.id})
 
     asyncio.run(main())
 

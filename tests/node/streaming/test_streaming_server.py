@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from dralloc.api.codec import decode, encode
-from dralloc.apiserver.credentials.certificates import (
-    TlsFiles,
-    ensure_certificates,
-    retire_authorities,
-    rotate_authority,
-    rotate_server_certificate,
-)
+from dralloc.apiserver.credentials.certificates import TlsFiles, ensure_certificates
 from dralloc.apiserver.http.node_connection import NodeAddress, NodeCredentials, ask_node
 from dralloc.kubelet.cdi_registry import CdiRegistry
 from dralloc.node.pod_view import NodePod
@@ -124,54 +117,6 @@ def test_a_client_without_a_certificate_of_the_cluster_gets_nothing(tmp_path: Pa
             with pytest.raises((OSError, asyncio.IncompleteReadError)):
                 await reader.readexactly(1)
             writer.transport.abort()
-
-    asyncio.run(main())
-
-
-def test_a_replaced_authority_counts_for_the_next_connection(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        async with scene(tmp_path) as node:
-            assert await node.get("/healthz") == b"ok"
-            earlier = NodeCredentials(tmp_path / "earlier.crt", tmp_path / "earlier.key")
-            earlier.certificate.write_bytes(node.files.client_certificate.read_bytes())
-            earlier.key.write_bytes(node.files.client_key.read_bytes())
-            for step in (rotate_authority, rotate_server_certificate, retire_authorities):
-                step(tmp_path / "tls", SystemClock().now())
-            assert await node.get("/healthz") == b"ok"
-            with pytest.raises(ServiceUnavailable):
-                await node.get("/healthz", earlier)
-            node.files.authority.write_text("damaged")
-            assert await node.get("/healthz") == b"ok"
-            assert "cannot be read again" in caplog.text
-
-    asyncio.run(main())
-
-
-def ask_again(
-    context: ssl.SSLContext, port: int, session: ssl.SSLSession | None
-) -> tuple[bytes, ssl.SSLSession | None]:
-    """The answer to a request on a connection that resumes the session, and the session of this connection."""
-    with (
-        socket.create_connection(("127.0.0.1", port), timeout=10) as plain,
-        context.wrap_socket(plain, session=session) as connection,
-    ):
-        connection.sendall(b"GET /healthz HTTP/1.1\r\n\r\n")
-        return connection.recv(1024), connection.session
-
-
-def test_a_retired_authority_is_not_trusted_in_sessions_of_earlier_connections(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with scene(tmp_path) as node:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-            context.load_cert_chain(node.files.client_certificate, node.files.client_key)
-            answer, session = await asyncio.to_thread(ask_again, context, node.address.port, None)
-            assert answer.endswith(b"ok")
-            for step in (rotate_authority, rotate_server_certificate, retire_authorities):
-                step(tmp_path / "tls", SystemClock().now())
-            with suppress(OSError):
-                answer, _ = await asyncio.to_thread(ask_again, context, node.address.port, session)
-                assert answer == b""
 
     asyncio.run(main())
 

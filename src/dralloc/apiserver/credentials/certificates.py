@@ -1,53 +1,52 @@
-"""The server's own TLS certificates, created at the first start.
+"""The server's own TLS certificates, in the data directory: an authority, and the certificates that it signs.
 
-A certificate is renewed when it does not cover the served address, is about to expire, or is not valid yet. A renewal keeps the
-authority, because clients may know only that one, until the authority itself ends soon. No certificate outlives the authority that
-signed it.
+The authority is made at the first start, and nothing replaces it: clients know it. A start renews what it has signed if others would not
+accept that, as after a new address. While the server runs, nothing is renewed.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import logging
+import re
+import secrets
+import ssl
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from dralloc.access.users import ADMINS
-from dralloc.apiserver.credentials.certificate_authorities import (
-    BACKDATE,
-    Authority,
-    AuthorityFiles,
-    UnusableCertificates,
-    key_pem,
-    key_usage,
-    unsigned_certificate,
-    write_public,
-)
 from dralloc.apiserver.credentials.private_file import write_private
-from dralloc.atomic_files import locked_directory
+from dralloc.atomic_files import locked_directory, write_atomically
 
-SERVER_LIFETIME: Final = timedelta(days=365)
-RENEW_BEFORE: Final = timedelta(days=30)
-# X.509 has no earlier time.
-EARLIEST: Final = datetime(1950, 1, 1, tzinfo=UTC) + BACKDATE
+AUTHORITY_LIFETIME: Final = timedelta(days=3650)
+# Starts warn from so long before the end of what they show to clients.
+WARN_BEFORE: Final = timedelta(days=365)
+# Tolerates clients whose clock is behind.
+BACKDATE: Final = timedelta(hours=1)
 
 # The name by which nodes recognize an API server; as in clusters that kubeadm makes.
 KUBELET_CLIENT: Final = "kube-apiserver-kubelet-client"
 # Names and addresses that every certificate covers.
 LOCAL_NAMES: Final = ("localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 
+_KEY: Final = re.compile(
+    rb"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:(?!-----BEGIN ).)+?-----END [A-Z ]*PRIVATE KEY-----", re.DOTALL
+)
 
 _logger = logging.getLogger(__name__)
+
+
+class UnusableCertificates(ValueError):
+    """Certificates in the data directory that this server cannot serve with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,217 +68,221 @@ class TlsFiles:
 def ensure_certificates(directory: Path, host_names: Sequence[str], now: datetime) -> TlsFiles:
     """Certificates that cover the host names: the existing ones, or new ones; raises UnusableCertificates."""
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    files = _files(directory)
-    with _changing(directory, now):
-        authorities = AuthorityFiles(directory)
+    names = ("ca.crt", "server.crt", "server.key", "kubelet-client.crt", "kubelet-client.key")
+    files = TlsFiles(*(directory / name for name in names))
+    # Servers with a common directory may start at the same time.
+    with locked_directory(directory):
+        authorities = _Authorities(files.authority, directory / "ca.key")
         authorities.ensure(now)
-        names = tuple(dict.fromkeys((*LOCAL_NAMES, *host_names)))
-        server = _Certificate(files.certificate, files.key)
-        if not server.is_good(authorities.read(), now, names):
-            _make_server_certificate(server, server.renewing(authorities, now), names, now)
-        client = _Certificate(files.client_certificate, files.client_key)
-        if not client.is_good(authorities.read(), now):
-            _make_client_certificate(client, client.renewing(authorities, now), now)
-        _warn_of_lost_key(server.read(), authorities, files)
+        covered = tuple(dict.fromkeys((*LOCAL_NAMES, *host_names)))
+        server = _Leaf(files.certificate, files.key, _SERVER, covered)
+        client = _Leaf(files.client_certificate, files.client_key, _CLIENT)
+        end = min(leaf.ensure(authorities, now) for leaf in (server, client))
+    if end - now < WARN_BEFORE:
+        _logger.warning(
+            "certificates in %s end on %s: before that, %s", directory, f"{end:%Y-%m-%d}", authorities.replacement
+        )
     return files
 
 
-def rotate_server_certificate(directory: Path, now: datetime) -> None:
-    """New keys and certificates for the same names, also for connections to nodes, signed by the newest authority."""
-    files = _existing_files(directory)
-    server = _Certificate(files.certificate, files.key)
-    with _changing(directory, now):
-        newest = AuthorityFiles(directory).newest(now)
-        _make_server_certificate(server, newest, server.names(), now)
-        _make_client_certificate(_Certificate(files.client_certificate, files.client_key), newest, now)
-
-
-def rotate_authority(directory: Path, now: datetime) -> None:
-    """A new authority that clients trust beside the earlier ones. The server certificate stays that of the earlier one."""
-    _existing_files(directory)
-    authorities = AuthorityFiles(directory)
-    with _changing(directory, now):
-        authorities.add(now, earlier=authorities.read())
-
-
-def retire_authorities(directory: Path, now: datetime) -> int:
-    """Trust the newest authority only; returns how many others were trusted. Its clients must know it by now."""
-    files = _existing_files(directory)
-    authorities = AuthorityFiles(directory)
-    with _changing(directory, now):
-        newest = authorities.newest(now)
-        if not newest.has_signed(_Certificate(files.certificate, files.key).read()):
-            raise UnusableCertificates(
-                f"{files.certificate} is signed by an earlier authority: replace it first, with `dralloc rotate server`"
-            )
-        return authorities.retire(newest)
-
-
-def signing_authority(directory: Path, now: datetime) -> Authority:
-    """The newest authority that can sign now; raises UnusableCertificates."""
-    _existing_files(directory)
-    return AuthorityFiles(directory).signing(now)
+# --- the authority ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class _Certificate:
-    """A certificate of the server and its key, as files."""
+class _Authority:
+    """A certificate that clients trust, and its key if the server has it."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey | None
+
+    @property
+    def end(self) -> datetime:
+        return self.certificate.not_valid_after_utc
+
+    def has_signed(self, certificate: x509.Certificate) -> bool:
+        try:
+            certificate.verify_directly_issued_by(self.certificate)
+        except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+            return False
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Authorities:
+    """What clients trust, and the keys. Earlier releases could replace an authority: all in the file are trusted, the newest is first."""
 
     path: Path
     key_path: Path
 
-    def read(self) -> x509.Certificate:
-        """Raises UnusableCertificates."""
+    def ensure(self, now: datetime) -> None:
+        """Make an authority if there is none; raises UnusableCertificates."""
+        if not self.path.exists():
+            key = ec.generate_private_key(ec.SECP256R1())
+            # A key without a certificate stays behind the new one: its certificate may be restored later. The key comes first, because
+            # a certificate without its key would be trusted for nothing.
+            earlier = self.key_path.read_bytes() if self.key_path.exists() else b""
+            write_atomically(self.key_path, _key_pem(key).encode() + earlier)
+            _write_public(self.path, _self_signed(key, now))
+        elif not self.valid(now):
+            raise UnusableCertificates(
+                f"{self.path} has no certificate authority that is valid now, at {now:%Y-%m-%d %H:%M} UTC: set the clock of this machine, or "
+                f"{self.replacement}"
+            )
+
+    def valid(self, now: datetime) -> list[_Authority]:
+        """Those that are valid now; raises UnusableCertificates."""
+        content = self.path.read_bytes()
         try:
-            return x509.load_pem_x509_certificate(_ascii(self.path))
+            trusted = x509.load_pem_x509_certificates(content)
         except ValueError:
-            raise self._damaged("is not a certificate") from None
+            trusted = []
+        # Clients stumble over other bytes, such as the mark of UTF-16.
+        if not trusted or len(trusted) < content.count(b"-----BEGIN CERTIFICATE-----") or not content.isascii():
+            raise UnusableCertificates(
+                f"{self.path} has a certificate that cannot be read, none, or bytes that are not ASCII: "
+                "restore it from a backup, or remove the damaged part"
+            )
+        keys = list(self._keys())
+        return [
+            _Authority(each, next((key for key in keys if _fits(key, each)), None))
+            for each in trusted
+            if each.not_valid_before_utc <= now < each.not_valid_after_utc
+        ]
 
-    def names(self) -> tuple[str, ...]:
-        """The names and addresses that it covers; raises UnusableCertificates."""
-        certificate = self.read()
+    @property
+    def replacement(self) -> str:
+        """How an operator replaces the authority."""
+        return f"move {self.path.parent} away, start the server again, which makes a new authority, and give {self.path} to every client"
+
+    def _keys(self) -> Iterator[ec.EllipticCurvePrivateKey]:
+        """Those that can be used; others are of no concern as long as nothing must be signed."""
         try:
-            covered = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        except (ValueError, x509.ExtensionNotFound):
-            raise self._damaged("has no names that can be read") from None
-        return tuple(str(name.value) for name in covered)
-
-    def is_good(self, authorities: Sequence[Authority], now: datetime, names: Sequence[str] = ()) -> bool:
-        """True if others accept the certificate now and for some time, under any of the names."""
-        try:
-            certificate = self.read()
-            is_covered = not names or {*map(_general_name, names)} <= {*map(_general_name, self.names())}
-        except (OSError, UnusableCertificates):
-            return False
-        signer = _signer(certificate, authorities)
-        if signer is None or not signer.is_valid(now, remaining=RENEW_BEFORE):
-            return False
-        is_current = certificate.not_valid_before_utc <= now and certificate.not_valid_after_utc - now > RENEW_BEFORE
-        return is_current and is_covered and _has_key(certificate, self.key_path)
-
-    def renewing(self, authorities: AuthorityFiles, now: datetime) -> Authority:
-        """The authority that signs the next certificate: the present one, otherwise the earliest one, which most clients know."""
-        trusted = authorities.read()
-        usable = [each for each in trusted if each.key is not None and each.is_valid(now, remaining=RENEW_BEFORE)]
-        try:
-            present = _signer(self.read(), usable)
-        except (OSError, UnusableCertificates):
-            present = None
-        return present or (usable[-1] if usable else authorities.signing(now))
-
-    def write(self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
-        write_private(self.key_path, key_pem(key))
-        write_public(self.path, [certificate])
-
-    def _damaged(self, how: str) -> UnusableCertificates:
-        return UnusableCertificates(
-            f"{self.path} {how}: move it away and start the server again, which makes a new one"
-        )
+            content = self.key_path.read_bytes()
+        except OSError:
+            return
+        for pem in _KEY.findall(content):
+            try:
+                key = serialization.load_pem_private_key(pem, password=None)
+            except (ValueError, TypeError, UnsupportedAlgorithm):
+                continue
+            if isinstance(key, ec.EllipticCurvePrivateKey):
+                yield key
 
 
-@contextmanager
-def _changing(directory: Path, now: datetime) -> Iterator[None]:
-    """The files may be changed inside the block: by one process at a time, and at a time that certificates can have."""
-    if now < EARLIEST:
-        raise UnusableCertificates(
-            f"certificates begin in {EARLIEST.year} or later, and the clock of this machine says {now:%Y-%m-%d}: set it"
-        )
-    with locked_directory(directory):
-        yield
-
-
-def _ascii(path: Path) -> bytes:
-    """The content of a PEM file; raises ValueError for other bytes, which TLS libraries stumble over."""
-    content = path.read_bytes()
-    if not content.isascii():
-        raise ValueError("bytes that are not ASCII")
-    return content
-
-
-def _files(directory: Path) -> TlsFiles:
-    return TlsFiles(
-        AuthorityFiles(directory).certificates,
-        directory / "server.crt",
-        directory / "server.key",
-        directory / "kubelet-client.crt",
-        directory / "kubelet-client.key",
+def _self_signed(key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certificate:
+    # Each authority has a name of its own: a chain is found by names.
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"dralloc-ca-{now:%Y%m%d}-{secrets.token_hex(4)}")])
+    return (
+        _unsigned(name, name, key.public_key(), now, now + AUTHORITY_LIFETIME)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(sign_certificates=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
     )
 
 
-def _existing_files(directory: Path) -> TlsFiles:
-    files = _files(directory)
-    for path in (files.authority, files.certificate, files.key, AuthorityFiles(directory).keys):
-        if not path.exists():
-            raise UnusableCertificates(f"{path} does not exist: start the server once, or choose its --data-dir")
-    return files
+def _fits(key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> bool:
+    try:
+        return key.public_key() == certificate.public_key()
+    except (ValueError, UnsupportedAlgorithm):
+        return False
 
 
-def _signer(certificate: x509.Certificate, authorities: Sequence[Authority]) -> Authority | None:
-    return next((authority for authority in authorities if authority.has_signed(certificate)), None)
+# --- what it signs ----------------------------------------------------------------------------------------------
 
 
-def _warn_of_lost_key(certificate: x509.Certificate, authorities: AuthorityFiles, files: TlsFiles) -> None:
-    signer = _signer(certificate, authorities.read())
-    if signer is not None and signer.key is None:
-        _logger.warning(
-            "%s has no key of the authority that signed %s: restore it from a backup, or give %s to every client before %s, "
-            "when the server gets a certificate of another authority",
-            *(authorities.keys, files.certificate, files.authority),
-            f"{certificate.not_valid_after_utc - RENEW_BEFORE:%Y-%m-%d}",
-        )
+@dataclass(frozen=True, slots=True)
+class _Purpose:
+    """Whom a certificate names, and what for."""
+
+    subject: x509.Name
+    usage: x509.ObjectIdentifier
 
 
-def _make_server_certificate(server: _Certificate, authority: Authority, names: Sequence[str], now: datetime) -> None:
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "dralloc-apiserver")])
-    covered = x509.SubjectAlternativeName([_general_name(name) for name in names])
-    server.write(_signed(authority, subject, key, now, ExtendedKeyUsageOID.SERVER_AUTH, covered), key)
-
-
-def _make_client_certificate(client: _Certificate, authority: Authority, now: datetime) -> None:
-    """The certificate by which this server identifies itself to nodes. A kubelet may ask this server for its rights."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name(
+_SERVER: Final = _Purpose(
+    x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "dralloc-apiserver")]), ExtendedKeyUsageOID.SERVER_AUTH
+)
+# By it, this server identifies itself to nodes. A kubelet may ask this server for its rights.
+_CLIENT: Final = _Purpose(
+    x509.Name(
         [
             x509.NameAttribute(NameOID.ORGANIZATION_NAME, ADMINS),
             x509.NameAttribute(NameOID.COMMON_NAME, KUBELET_CLIENT),
         ]
-    )
-    client.write(_signed(authority, subject, key, now, ExtendedKeyUsageOID.CLIENT_AUTH), key)
+    ),
+    ExtendedKeyUsageOID.CLIENT_AUTH,
+)
 
 
-def _signed(
-    authority: Authority,
-    subject: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
-    now: datetime,
-    usage: x509.ObjectIdentifier,
-    *extensions: x509.ExtensionType,
-) -> x509.Certificate:
-    """A certificate for the key, signed by the authority."""
-    assert authority.key is not None
-    issuer = authority.certificate
-    end = min(now + SERVER_LIFETIME, issuer.not_valid_after_utc)
-    certificate = unsigned_certificate(subject, issuer.subject, key.public_key(), now, end)
-    for extension in extensions:
-        certificate = certificate.add_extension(extension, critical=False)
-    signer_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
-    return (
-        certificate.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(key_usage(sign_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
-        .add_extension(signer_id, critical=False)
-        .sign(authority.key, hashes.SHA256())
-    )
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """A certificate of the server and its key, as files."""
+
+    path: Path
+    key_path: Path
+    purpose: _Purpose
+    names: tuple[str, ...] = ()
+
+    def ensure(self, authorities: _Authorities, now: datetime) -> datetime:
+        """Renew the certificate if others would not accept it to the end of its authority. Returns its end; raises UnusableCertificates."""
+        valid = authorities.valid(now)
+        present = self._accepted(valid, now)
+        # Of several authorities, most clients know the earliest.
+        signing = next((each for each in reversed(valid) if each.key is not None), None)
+        if present is None and signing is None:
+            raise UnusableCertificates(
+                f"{self.path} must be renewed, and {authorities.key_path} has no key that can be used for that: restore it from a backup, or "
+                f"{authorities.replacement}"
+            )
+        if signing is not None and (present is None or present.not_valid_after_utc < signing.end):
+            try:
+                present = self._write(signing, now)
+            except OSError as error:
+                # A full disk must not prevent a restart.
+                if present is None:
+                    raise
+                _logger.warning("%s is not renewed: %s", self.path, error)
+        assert present is not None, "without a certificate, one is made"
+        return present.not_valid_after_utc
+
+    def _accepted(self, valid: Sequence[_Authority], now: datetime) -> x509.Certificate | None:
+        """The certificate, if others accept it now, under all names, and its key fits: a renewal may have ended between the two."""
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.path, self.key_path, password="")
+            present = x509.load_pem_x509_certificate(self.path.read_bytes())
+            covered = _names_of(present)
+        except (OSError, ValueError):
+            return None
+        is_current = present.not_valid_before_utc <= now < present.not_valid_after_utc
+        is_signed = any(each.has_signed(present) for each in valid)
+        return present if is_current and is_signed and covered.issuperset(map(_general_name, self.names)) else None
+
+    def _write(self, signing: _Authority, now: datetime) -> x509.Certificate:
+        """A new certificate, signed by the authority. It lasts as long as that: nobody renews it while the server runs, perhaps for years."""
+        assert signing.key is not None
+        key = ec.generate_private_key(ec.SECP256R1())
+        unsigned = _unsigned(self.purpose.subject, signing.certificate.subject, key.public_key(), now, signing.end)
+        if self.names:
+            names = x509.SubjectAlternativeName([_general_name(name) for name in self.names])
+            unsigned = unsigned.add_extension(names, critical=False)
+        signer_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.key.public_key())
+        made = (
+            unsigned.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_key_usage(sign_certificates=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([self.purpose.usage]), critical=False)
+            .add_extension(signer_id, critical=False)
+            .sign(signing.key, hashes.SHA256())
+        )
+        write_private(self.key_path, _key_pem(key))
+        _write_public(self.path, made)
+        return made
 
 
-def _has_key(certificate: x509.Certificate, path: Path) -> bool:
-    """False for the key of another certificate, as after a renewal that was interrupted, and for a damaged one."""
+def _names_of(certificate: x509.Certificate) -> set[x509.GeneralName]:
     try:
-        key = serialization.load_pem_private_key(_ascii(path), password=None)
-        return key.public_key() == certificate.public_key()
-    except (OSError, ValueError, TypeError, UnsupportedAlgorithm):
-        return False
+        return set(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+    except x509.ExtensionNotFound:
+        return set()
 
 
 def _general_name(name: str) -> x509.GeneralName:
@@ -287,3 +290,39 @@ def _general_name(name: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
         return x509.DNSName(name)
+
+
+# --- both -------------------------------------------------------------------------------------------------------
+
+
+def _unsigned(
+    subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, now: datetime, end: datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder(issuer, subject, public_key, x509.random_serial_number())
+        .not_valid_before(now - BACKDATE)
+        .not_valid_after(end)
+    )
+
+
+def _key_usage(*, sign_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=sign_certificates,
+        crl_sign=sign_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> str:
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return pem.decode("ascii")
+
+
+def _write_public(path: Path, certificate: x509.Certificate) -> None:
+    write_atomically(path, certificate.public_bytes(serialization.Encoding.PEM), mode=0o644)

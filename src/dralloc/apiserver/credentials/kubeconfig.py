@@ -42,24 +42,6 @@ def write_kubeconfig(path: Path, *, server: str, authority_pem: bytes | None, to
         raise _unusable(path, error.strerror or str(error)) from error
 
 
-def update_trust(path: Path, authority_pem: bytes) -> bool:
-    """Replace the certificate authorities of the server's cluster in the file; false if the file has no such cluster."""
-    target = Path(os.path.realpath(path))
-    if not target.exists():
-        return False
-    document = _read(path, target.read_bytes())
-    clusters = [each for each in document.get("clusters") or () if each["name"] == CONTEXT]
-    if not clusters:
-        return False
-    for each in clusters:
-        each["cluster"]["certificate-authority-data"] = b64encode(authority_pem).decode("ascii")
-    try:
-        write_private(target, _text(document), like=target.stat())
-    except OSError as error:
-        raise _unusable(path, error.strerror or str(error)) from error
-    return True
-
-
 def _entries(server: str, authority_pem: bytes | None, token: str) -> dict[str, dict[str, Any]]:
     cluster = {"server": server}
     if authority_pem is not None:

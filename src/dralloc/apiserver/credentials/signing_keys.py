@@ -1,17 +1,15 @@
-"""The keys that sign the tokens of service accounts, kept in the data directory.
+"""The key that signs the tokens of service accounts, kept in the data directory.
 
-The newest key signs; older ones still verify until every token that they signed has expired. A key that another process adds or
-removes counts as soon as the directory is read again.
+It is made when the first token is issued, and nothing replaces it. Earlier releases did: of several keys in the directory the newest
+signs, and all verify. Without its file, a key counts no more, and neither do its tokens: so an operator revokes them.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -23,10 +21,6 @@ if TYPE_CHECKING:
 
 ALGORITHM: Final = "ES256"
 _KEY_ID: Final = re.compile(r"[0-9a-f]{32}")
-# A signing key is replaced after this time.
-ROTATE_AFTER: Final = timedelta(days=30)
-# By so much the clocks of servers with a common directory may differ.
-SKEW: Final = timedelta(minutes=5)
 
 _logger = logging.getLogger(__name__)
 
@@ -35,7 +29,8 @@ _logger = logging.getLogger(__name__)
 class SigningKey:
     id: str
     private: EllipticCurvePrivateKey
-    created: datetime
+    # When its file was written.
+    written: float = 0.0
 
     @property
     def public(self) -> EllipticCurvePublicKey:
@@ -50,40 +45,16 @@ class SigningKey:
 
 
 class SigningKeys:
-    """The keys of a directory; without one, a key that lives as long as this object. `retain` is how long a token may live."""
+    """The keys of a directory, which servers may share; without one, a key that lives as long as this object."""
 
-    def __init__(self, directory: Path | None, *, retain: timedelta) -> None:
+    def __init__(self, directory: Path | None = None) -> None:
         self._directory = directory
-        self._retain = retain
         self._keys: dict[str, SigningKey] = {}
 
-    def current(self, now: datetime) -> SigningKey:
-        """The key that signs now; made if there is none or the newest one is old.
-
-        A key that a clock which was ahead has made only verifies: it would sign, and could not be replaced, until that time.
-        """
+    def current(self) -> SigningKey:
+        """The key that signs; made if there is none."""
         self._read()
-        made = (key for key in self._keys.values() if key.created <= now + SKEW)
-        newest = max(made, key=lambda key: key.created, default=None)
-        if newest is None or now - newest.created > ROTATE_AFTER:
-            newest = self.rotate(now)
-        return newest
-
-    def rotate(self, now: datetime) -> SigningKey:
-        """A new key that signs from now on. Keys whose tokens have all expired are removed."""
-        self._read()
-        newest = max((key.created for key in self._keys.values() if key.created <= now + SKEW), default=None)
-        if newest is not None:
-            for key in [key for key in self._keys.values() if key.created < newest and newest + self._retain < now]:
-                self._remove(key)
-        key = _new_key(now)
-        self._keys[key.id] = key
-        if self._directory is not None:
-            self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            path = self._directory / f"{key.id}.pem"
-            write_private(path, _pem(key.private))
-            os.utime(path, (now.timestamp(), now.timestamp()))
-        return key
+        return max(self._keys.values(), key=lambda key: key.written, default=None) or self._make()
 
     def find(self, key_id: str) -> SigningKey | None:
         """The key with this ID, as long as its file exists."""
@@ -111,18 +82,19 @@ class SigningKeys:
             if key_id not in self._keys and (key := _load(path)) is not None:
                 self._keys[key_id] = key
 
-    def _remove(self, key: SigningKey) -> None:
-        del self._keys[key.id]
+    def _make(self) -> SigningKey:
+        # Slow to import, and most servers of tests issue no tokens.
+        from cryptography.hazmat.primitives.asymmetric import ec
+
+        private = ec.generate_private_key(ec.SECP256R1())
+        key = SigningKey(_key_id(private), private)
         if self._directory is not None:
-            (self._directory / f"{key.id}.pem").unlink(missing_ok=True)
-
-
-def _new_key(now: datetime) -> SigningKey:
-    # Slow to import, and most servers of tests issue no tokens.
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    private = ec.generate_private_key(ec.SECP256R1())
-    return SigningKey(_key_id(private), private, now)
+            path = self._directory / f"{key.id}.pem"
+            self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_private(path, _pem(private))
+            key = replace(key, written=path.stat().st_mtime)
+        self._keys[key.id] = key
+        return key
 
 
 def _load(path: Path) -> SigningKey | None:
@@ -132,7 +104,7 @@ def _load(path: Path) -> SigningKey | None:
 
     try:
         private = serialization.load_pem_private_key(path.read_bytes(), password=None)
-        created = datetime.fromtimestamp(path.stat().st_mtime).astimezone()
+        written = path.stat().st_mtime
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as error:
@@ -141,7 +113,7 @@ def _load(path: Path) -> SigningKey | None:
     if not isinstance(private, ec.EllipticCurvePrivateKey) or _key_id(private) != path.stem:
         _logger.error("%s is not used as a key of tokens: it is not named by its ID", path)
         return None
-    return SigningKey(path.stem, private, created)
+    return SigningKey(path.stem, private, written)
 
 
 def _key_id(private: EllipticCurvePrivateKey) -> str:

@@ -8,14 +8,13 @@ import logging
 import socket
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
 from dralloc.access.users import User
 from dralloc.apiserver.credentials.certificate_user import user_of_certificate
-from dralloc.apiserver.credentials.tls_context import is_issued_by
 from dralloc.apiserver.http.body_reader import DRAIN_TIME_MAX_S, DRAINED_BYTES_MAX
 from dralloc.apiserver.http.connection_gate import ConnectionGate
 from dralloc.apiserver.http.exchange import Exchange
@@ -124,12 +123,6 @@ class LimitedConnection(asyncio.Protocol):
         self._on_gone: Callable[[], None] | None = None
 
     # --- for the listener -------------------------------------------------------------------------------------
-
-    def end_unless_issued_by(self, authorities: Collection[bytes]) -> None:
-        """Disconnect a client whose certificate none of the authorities has issued, whatever it is doing."""
-        connection = self._transport.get_extra_info("ssl_object")
-        if self._user is not None and not is_issued_by(connection.getpeercert(binary_form=True), authorities):
-            self._transport.abort()
 
     def shut_down(self) -> None:
         """Close the connection, after the response that it waits for."""

@@ -16,7 +16,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from dralloc.apiserver.credentials.tls_context import ServedTls
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.connection_gate import ConnectionGate
 from dralloc.apiserver.http.handshake_turns import HandshakeTurns
@@ -30,9 +29,6 @@ if TYPE_CHECKING:
 
 # Connections that are accepted in one turn of the loop.
 ACCEPTED_PER_TURN: Final = 8
-# Certificates that are checked in one turn of the loop when an authority is retired.
-CHECKED_PER_TURN: Final = 16
-AUTHORITIES_EVERY_S: Final = 1.0
 # How often the end of requests is looked for when the server stops.
 ENDED_EVERY_S: Final = 0.02
 # Files that are not connections: the store, logs, libraries.
@@ -79,7 +75,7 @@ class _Listener:
     def __init__(self, app: ApiApplication, endpoint: ListenAddress, listener: socket.socket) -> None:
         self._listener = listener
         self._is_stopping = False
-        self._tls = ServedTls(endpoint.tls) if endpoint.tls is not None else None
+        self._tls = _tls_context(endpoint.tls) if endpoint.tls is not None else None
         self._limits = limits = endpoint.limits
         self._log = PacedLog("shed connections")
         self._gate = ConnectionGate(
@@ -91,7 +87,6 @@ class _Listener:
         self._host = ConnectionHost(app.serve, self._gate, stalled, limits)
         self._handshakes = HandshakeTurns()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._checking: asyncio.Task[None] | None = None
 
     def count_connections(self) -> int:
         return len(self._gate)
@@ -99,17 +94,12 @@ class _Listener:
     def start(self) -> None:
         self._listener.listen(BACKLOG)
         self._accept_from(self._listener)
-        if self._tls is not None:
-            self._checking = asyncio.create_task(self._check_authorities(self._tls))
 
     async def stop(self) -> None:
         """Accept no more, and wait until requests in flight are answered."""
         self._is_stopping = True
         asyncio.get_running_loop().remove_reader(self._listener)
         self._listener.close()
-        if self._checking is not None:
-            self._checking.cancel()
-            await asyncio.gather(self._checking, return_exceptions=True)
         self._gate.close_silent()
         for connection in tuple(self._host.open):
             connection.shut_down()
@@ -125,18 +115,6 @@ class _Listener:
                 task.cancel()
             for connection in tuple(self._host.open):
                 connection.abort()
-
-    async def _check_authorities(self, tls: ServedTls) -> None:
-        """End the connections of clients whose certificates a retired authority has issued."""
-        known = tls.authorities()
-        while True:
-            await asyncio.sleep(AUTHORITIES_EVERY_S)
-            before, known = known, tls.authorities()
-            if before - known:
-                for number, connection in enumerate(tuple(self._host.open)):
-                    connection.end_unless_issued_by(known)
-                    if number % CHECKED_PER_TURN == 0:
-                        await asyncio.sleep(0)
 
     def _accept_from(self, listener: socket.socket) -> None:
         if not self._is_stopping:
@@ -182,7 +160,7 @@ class _Listener:
         """Make the TLS handshake, if there is one, and hand the connection to its protocol."""
         if self._tls is not None and not await self._may_begin(connection, address):
             return
-        tls = self._tls.current() if self._tls is not None else None
+        tls = self._tls
         handshake = {} if tls is None else {"ssl_handshake_timeout": self._limits.handshake_time_max_s}
 
         loop = asyncio.get_running_loop()
@@ -218,6 +196,15 @@ class _Listener:
                 self._log.count("closed in the TLS handshake")
         self._gate.leave(connection)
         connection.close_now()
+
+
+def _tls_context(files: TlsFiles) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.certificate, files.key)
+    context.load_verify_locations(files.authority)
+    # Clients without a certificate bring a token.
+    context.verify_mode = ssl.CERT_OPTIONAL
+    return context
 
 
 def _bind(endpoint: ListenAddress) -> socket.socket:

@@ -39,7 +39,7 @@ from dralloc.store.records import Record
 ISSUER: Final = "https://kubernetes.default.svc"
 LIFETIME_S: Final = 3600
 LIFETIME_MIN_S: Final = 600
-# Longer requests are shortened to this, so that a replaced signing key need not be kept for years.
+# Longer requests are shortened to this: a token that others have seen ends.
 LIFETIME_MAX: Final = timedelta(days=7)
 VERIFIED_MAX: Final = 1024
 # A pod that is being deleted can use its token until this long after its grace period.
@@ -71,7 +71,7 @@ class ServiceAccountTokens:
         new_id: Callable[[], str] = random_uid,
     ) -> None:
         self._store = store
-        self._keys = keys or SigningKeys(None, retain=LIFETIME_MAX)
+        self._keys = keys or SigningKeys()
         self._clock = clock
         self._new_id = new_id
         self.issuer = issuer
@@ -112,15 +112,15 @@ class ServiceAccountTokens:
                 "boundObjectRef": spec.bound_object_ref,
             },
             "status": {
-                "token": self._signed(claims, now),
+                "token": self._signed(claims),
                 "expirationTimestamp": print_timestamp(datetime.fromtimestamp(claims["exp"], UTC)),
             },
         }
 
-    def _signed(self, claims: Document, now: datetime) -> str:
+    def _signed(self, claims: Document) -> str:
         import jwt
 
-        key = self._keys.current(now)
+        key = self._keys.current()
         return jwt.encode(claims, key.private, algorithm=ALGORITHM, headers={"kid": key.id})
 
     async def _bound_objects(self, namespace: str, account: str, reference: BoundObjectReference | None) -> Document:
@@ -245,7 +245,7 @@ class ServiceAccountTokens:
         }
 
     def public_keys(self) -> Document:
-        self._keys.current(self._clock.now())
+        self._keys.current()
         return {"keys": [key.jwk() for key in self._keys.all().values()]}
 
 

@@ -12,6 +12,8 @@ from dralloc.doctor.cluster_facts import ClusterFacts, Fact, span
 from dralloc.doctor.shell import kubectl
 from dralloc.whatif.side_facts import CertificateDates, CertificateRequest
 
+# Where our own server keeps its certificates.
+_TLS: Final = "${DATA_DIR:-$HOME/.dralloc}/tls"
 _READ_CLIENT: Final = """\
 kubectl config view --minify --raw -o jsonpath='{.users[0].user.client-key-data}' | base64 -d > client.key
 kubectl config view --minify --raw -o jsonpath='{.users[0].user.client-certificate-data}' | base64 -d > client.crt
@@ -34,7 +36,7 @@ kubectl delete csr renew-client"""
 # Our own server signs nothing on request.
 _SIGN_CLIENT: Final = f"""\
 {_READ_CLIENT}
-TLS="${{DATA_DIR:-$HOME/.dralloc}}/tls"
+TLS="{_TLS}"
 openssl x509 -req -in client.csr -CA "$TLS/ca.crt" -CAkey "$TLS/ca.key" -set_serial "0x$(openssl rand -hex 16)" -days 365 -out client.crt
 {_WRITE_CLIENT}"""
 
@@ -86,14 +88,11 @@ def _renewal(facts: ClusterFacts, dates: CertificateDates, *, is_early: bool) ->
     # An unreachable server does not tell its release; its certificate does.
     is_ours = "dralloc" in facts.objects.server_version or "dralloc" in dates.subject
     match dates.holder:
-        case "server" if is_ours:
-            return f"{clock}On the machine of the server, with its data directory:", (
-                'dralloc rotate server --data-dir "${DATA_DIR:-$HOME/.dralloc}"',
-            )
-        case "authority" if is_ours:
+        case "server" | "authority" if is_ours:
             return (
-                f"{clock}On the machine of the server. The command prints the steps that follow; every client needs the new ca.crt.",
-                ('dralloc rotate authority --data-dir "${DATA_DIR:-$HOME/.dralloc}"',),
+                f"{clock}Start the server again: it renews its certificate to the end of its authority. If that ends, too, stop the server, move its "
+                "certificates away with the command, start it again, which makes a new authority, and give every client the new ca.crt.",
+                (f'mv "{_TLS}" "{_TLS}.$(date +%s)"',),
             )
         case "server":
             return (
