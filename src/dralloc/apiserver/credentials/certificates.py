@@ -258,7 +258,7 @@ class _Leaf:
         return present if is_current and is_signed and covered.issuperset(map(_general_name, self.names)) else None
 
     def _write(self, signing: _Authority, now: datetime) -> x509.Certificate:
-        """A new certificate, signed by the authority. It lasts as long as that: nobody renews it while the server runs, perhaps for years."""
+        """A new certificate, signed by the authority. It lasts as long as that: the server may run for years, and does not renew it meanwhile."""
         assert signing.key is not None
         key = ec.generate_private_key(ec.SECP256R1())
         unsigned = _unsigned(self.purpose.subject, signing.certificate.subject, key.public_key(), now, signing.end)
