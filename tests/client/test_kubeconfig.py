@@ -20,7 +20,7 @@ from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.known_resources import resource_for
-from dralloc.client.kubeconfig import BadKubeconfig, find_authority, find_connection, read_kubeconfig
+from dralloc.client.kubeconfig import BadKubeconfig, find_connection, read_kubeconfig
 from dralloc.primitives.errors import Unauthorized
 from tests.support.api_server import TOKEN, api_application
 
@@ -60,19 +60,6 @@ def test_a_rotated_token_is_reloaded_when_the_old_one_is_rejected(tmp_path: Path
     asyncio.run(scenario())
 
 
-def test_the_authority_is_found_without_running_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = kubeconfig(tmp_path / "config", exec_user("", args=["-c", "raise SystemExit(3)"]))
-    assert find_authority(path) == ""
-    document = yaml.safe_load(path.read_text())
-    document["clusters"][0]["cluster"]["certificate-authority"] = "ca.crt"
-    path.write_text(yaml.safe_dump(document))
-    (tmp_path / "ca.crt").write_text("PEM\n")
-    monkeypatch.setenv("KUBECONFIG", str(path))
-    assert find_authority() == "PEM"
-    with pytest.raises(BadKubeconfig, match="no context named 'y'"):
-        find_authority(context="y")
-
-
 def with_authority(path: Path, **cluster: str) -> Path:
     document = yaml.safe_load(kubeconfig(path, {"token": "t"}, "https://127.0.0.1:1").read_text())
     document["clusters"][0]["cluster"].update(cluster)
@@ -105,7 +92,6 @@ def test_what_certificates_have_besides_is_no_matter(tmp_path: Path, before: byt
     context = read_kubeconfig(path).ssl_context()
     assert isinstance(context, ssl.SSLContext)
     assert len(context.get_ca_certs()) == 1
-    assert authority.read_text().strip() in find_authority(path)
 
 
 def exec_user(printed: str, **members: Any) -> dict[str, Any]:

@@ -98,6 +98,6 @@ def test_the_command_line_is_command_and_arguments_with_references_replaced() ->
 
 
 def test_unsupported_parts_of_a_pod_are_named() -> None:
-    made = pod(livenessProbe={"exec": {}}, volumeMounts=[{"name": "v"}], resources={"limits": {"cpu": "1"}})
-    assert unsupported_parts(made) == ("main.volumeMounts", "main.livenessProbe", "main.resources.limits")
+    made = pod(tty=True, livenessProbe={"exec": {}}, volumeMounts=[{"name": "v"}], resources={"limits": {"cpu": "1"}})
+    assert unsupported_parts(made) == ("main.tty", "main.volumeMounts", "main.livenessProbe", "main.resources.limits")
     assert unsupported_parts(pod()) == ()

@@ -16,7 +16,6 @@ class Verb:
     command: str
     prints: str = ""
     code: int = 0
-    stdin: str = ""
     # The first kubectl 1.x that has the command, and asks for a version of the kind that Kubernetes 1.37 still has.
     since: int = 0
 
@@ -132,22 +131,10 @@ VERBS = (
     _verb("rollout restart", "rollout restart deployment/dep", "restarted"),
     _verb("rollout pause", "rollout pause deployment/dep", "paused"),
     _verb("rollout resume", "rollout resume deployment/dep", "resumed"),
-    # --- connections to pods ---
+    # --- logs of pods ---
     _verb("logs", "logs web", "started"),
     _verb("logs options", "logs web --tail=1 --timestamps --since=1h --limit-bytes=1000", "Z started"),
     _verb("logs -l", "logs -l app=web", "started"),
-    _verb("exec", "exec web -- sh -c echo_$HOSTNAME", "web"),
-    _verb("exec -i", "exec -i web -- cat", "from stdin", stdin="from stdin"),
-    _verb("exec, exit code", "exec web -- sh -c exit_3", "exit code 3", code=3),
-    _verb("cp to a pod", "cp {directory}/configmap.yaml web:{directory}/copied.yaml"),
-    _verb("cp from a pod", "cp web:{directory}/copied.yaml {directory}/back.yaml"),
-    _verb("attach", "attach -i web", "got ended", stdin="end\n"),
-    _verb(
-        "run -i",
-        "run piped --rm -i --quiet --image=none --restart=Never --command -- cat",
-        "from stdin",
-        stdin="from stdin\n",
-    ),
     # --- the cluster ---
     _verb("cordon", "cordon {node}", "cordoned"),
     _verb("drain", "drain {node} --ignore-daemonsets --force --pod-selector=drained=yes", "pod/away evicted"),
@@ -163,6 +150,9 @@ VERBS = (
     _verb("debug --copy-to", "debug web --image=busybox --copy-to=copy -c debugger -- sleep 1", since=20),
     _verb("debug node", "debug node/{node} --image=busybox -- true", "", since=20),
     # --- what this server has not ---
+    _verb("exec", "exec web -- true", "pods/exec (commands", code=1),
+    _verb("attach", "attach web", "pods/attach (input", code=1),
+    _verb("port-forward", "port-forward web 80", "pods/portforward (ports", code=1),
     _verb("top node", "top node", "Metrics API not available", code=1),
     _verb("certificate approve", "certificate approve any", "the server doesn't have a resource type", code=1),
     _verb("top pod", "top pod", "Metrics API not available", code=1),

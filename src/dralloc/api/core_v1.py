@@ -15,7 +15,7 @@ from dralloc.api.meta_v1 import ApiObject, Condition
 from dralloc.api.wire import Int32, Time, Wire, printed
 from dralloc.primitives.quantity import Quantity
 
-# On a Node: the SHA-256 of the certificate with which it serves logs and commands.
+# On a Node: the SHA-256 of the certificate with which it serves logs.
 STREAMING_CERTIFICATE: Final = "dralloc.io/streaming-certificate"
 
 

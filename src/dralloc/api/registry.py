@@ -145,11 +145,11 @@ def _core_kind(
     )
 
 
-# Answered by the pod's node.
-POD_CONNECTIONS: Final = ("attach", "exec", "log", "portforward")
-POD_SUBRESOURCES: Final = ("binding", "ephemeralcontainers", "eviction", "status", *POD_CONNECTIONS)
-
-POD: Final = _core_kind(core_strategies.PodStrategy, subresources=POD_SUBRESOURCES, short_names=("po",))
+POD: Final = _core_kind(
+    core_strategies.PodStrategy,
+    subresources=("binding", "ephemeralcontainers", "eviction", "log", "status"),
+    short_names=("po",),
+)
 NODE: Final = _core_kind(core_strategies.NodeStrategy, subresources=("status",), short_names=("no",))
 NAMESPACE: Final = _core_kind(
     core_strategies.NamespaceStrategy, subresources=("finalize", "status"), short_names=("ns",)

@@ -20,7 +20,6 @@ from dralloc.apiserver.http.access_requests import access_request, refusal
 from dralloc.apiserver.http.authentication import Authenticator
 from dralloc.apiserver.http.impersonation_headers import wanted_user
 from dralloc.apiserver.http.messages import TEXT, HttpRequest, HttpResponse
-from dralloc.apiserver.http.node_connection import NodeCredentials
 from dralloc.apiserver.http.paced_log import PacedLog
 from dralloc.apiserver.http.request_metrics import ServerMetrics
 from dralloc.apiserver.http.statuses import no_such_resource, status_of, status_response
@@ -40,7 +39,7 @@ from dralloc.apiserver.objects.namespaces import Namespaces, initial_namespaces
 from dralloc.apiserver.objects.node_restriction import NodeRestriction
 from dralloc.apiserver.objects.object_admission import ObjectAdmission, random_uid
 from dralloc.apiserver.objects.plain_endpoints import PlainEndpoints
-from dralloc.apiserver.objects.pod_connections import PodConnections
+from dralloc.apiserver.objects.pod_logs import NodeCredentials, PodLogs
 from dralloc.apiserver.objects.pod_priorities import system_classes
 from dralloc.apiserver.objects.pod_subresources import PodSubresources
 from dralloc.apiserver.objects.policy_bootstrap import bootstrap_policy
@@ -148,9 +147,8 @@ class ApiServer:
             pods=PodSubresources(
                 self._writer, deleter, budgets, clock, guards.uses.hold_binding if guards_devices else None
             ),
-            connections=PodConnections(store, node_credentials),
+            logs=PodLogs(store, node_credentials),
             nodes=nodes,
-            access=self._access,
             accounts=self._accounts,
         )
         self.metrics = ServerMetrics(watches=self._watches.__len__, gates=gates)

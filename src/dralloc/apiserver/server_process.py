@@ -23,10 +23,10 @@ from dralloc.apiserver.http.authentication import (
 )
 from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.apiserver.http.listener_limits import ListenerLimits
-from dralloc.apiserver.http.node_connection import NodeCredentials
 from dralloc.apiserver.http.site_guard import is_loopback
 from dralloc.apiserver.http.static_pages import StaticPages
 from dralloc.apiserver.objects.api_resources import REGISTRY
+from dralloc.apiserver.objects.pod_logs import NodeCredentials
 from dralloc.apiserver.objects.service_account_tokens import ISSUER, ServiceAccountTokens
 from dralloc.apiserver.objects.stored_form import HEAD
 from dralloc.apiserver.server import ApiServer, ServerExtension

@@ -6,7 +6,6 @@ import socket
 from collections.abc import Iterable
 from dataclasses import replace
 from enum import Enum
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -57,12 +56,7 @@ def node(
         list[Path] | None, typer.Option(help="A directory of CDI files of drivers; may be given several times.")
     ] = None,
     host_ip: Annotated[str, typer.Option(help="The address of the node and of its pods.")] = "127.0.0.1",
-    port: Annotated[
-        int,
-        typer.Option(
-            help="The port of the server for logs, exec, attach and port-forward; 0: a free one.", min=0, max=65535
-        ),
-    ] = 0,
+    port: Annotated[int, typer.Option(help="The port of the server for logs; 0: a free one.", min=0, max=65535)] = 0,
     call_timeout: Annotated[
         float, typer.Option(metavar="SECONDS", help="The timeout of a call to a driver.", min=0.1)
     ] = 45.0,
@@ -114,7 +108,6 @@ def node(
     dralloc node --fake 500 --profile gpu
     """
     from dralloc.cli.server_connection import find_server
-    from dralloc.client.kubeconfig import find_authority
     from dralloc.node.timings import DEFAULT_TIMINGS
 
     gates = parse_gates(feature_gates)
@@ -138,7 +131,7 @@ def node(
         keeps_containers=keep_containers,
         cdi_directories=tuple(cdi_dir or CDI_DIRECTORIES),
         timings=replace(timings, call_s=call_timeout, unprepare_s=unprepare_timeout),
-        read_authority=partial(find_authority, kubeconfig, context=context) if connection.authority_pem else None,
+        authority=connection.authority_pem,
         port=port,
         gates=gates,
     )

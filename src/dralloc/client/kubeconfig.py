@@ -71,17 +71,6 @@ def find_connection(kubeconfig: str | Path | None = None, *, context: str | None
     return read_kubeconfig(*_kubeconfig_files(kubeconfig), context=context)
 
 
-def find_authority(kubeconfig: str | Path | None = None, *, context: str | None = None) -> str:
-    """The certificates, in PEM, that `find_connection` would trust now; empty for those of the system. Runs no program for credentials."""
-    if _is_in_cluster(kubeconfig):
-        return _pem_text((SERVICE_ACCOUNT / "ca.crt").read_bytes())
-    paths = _kubeconfig_files(kubeconfig)
-    with _explained(paths):
-        files = [(path, _read(path)) for path in paths]
-        cluster, cluster_file = _named(files, "cluster", _context_in(files, context)["cluster"])
-        return _pem(cluster, "certificate-authority", cluster_file) or ""
-
-
 def context_names(kubeconfig: str | Path | None = None) -> list[str]:
     """The names of the contexts that `find_connection` could be asked for."""
     entries = (entry for path in _kubeconfig_files(kubeconfig) for entry in _read(path).get("contexts") or ())

@@ -66,9 +66,9 @@ class AgentSettings:
     runs_processes: bool = True
     keeps_containers: bool = False
     cdi_directories: tuple[Path, ...] = CDI_DIRECTORIES
-    # Reads the certificates, in PEM, that sign those of API servers. Without it, no logs and commands are served.
-    read_authority: Callable[[], str] | None = None
-    # Of the streaming server; 0 is a free one.
+    # The certificates, in PEM, that sign those of API servers. Without them, no logs are served.
+    authority: str | None = None
+    # Of the log server; 0 is a free one.
     port: int = 0
     timings: Timings = DEFAULT_TIMINGS
     gates: FeatureGates = field(default_factory=FeatureGates.defaults)
@@ -138,7 +138,7 @@ class Agent:
         informer: Informer[NodePod] = Informer()
         is_registered = False
         try:
-            async with self._streaming(informer) as shape, asyncio.TaskGroup() as tasks:
+            async with self._serving_logs(informer) as shape, asyncio.TaskGroup() as tasks:
                 self._heartbeat = NodeHeartbeat(self._calls, shape, self._clock, timings)
                 tasks.create_task(self._events.run())
                 failure = f"cannot register node {name}"
@@ -165,26 +165,21 @@ class Agent:
             await self._close()
 
     @asynccontextmanager
-    async def _streaming(self, informer: Informer[NodePod]) -> AsyncIterator[NodeShape]:
-        """Serve logs and commands of containers inside the block; yields the node with the port of the server."""
+    async def _serving_logs(self, informer: Informer[NodePod]) -> AsyncIterator[NodeShape]:
+        """Serve the logs of containers inside the block; yields the node with the port of the server."""
         settings, shape = self._settings, self._settings.shape
-        if not isinstance(self._runtime, ProcessRuntime) or settings.read_authority is None:
+        if not isinstance(self._runtime, ProcessRuntime) or settings.authority is None:
             yield shape
             return
         # Slow to import, and not needed for simulated pods.
-        from dralloc.node.streaming.server_identity import make_identity
-        from dralloc.node.streaming.streaming_server import StreamingServer
-        from dralloc.node.streaming.streaming_tls import StreamingTls
+        from dralloc.node.log_server import LogServer, make_identity
 
-        def find_pod(namespace: str, name: str) -> NodePod | None:
-            return informer.get(name, namespace)
-
-        host = shape.host_ip or "127.0.0.1"
-        identity = make_identity(settings.directory / "pki", shape.name, host)
-        server = StreamingServer(self._runtime, find_pod, self._clock)
-        async with server.listen(host, settings.port, StreamingTls(identity, settings.read_authority)) as port:
+        identity = make_identity(settings.directory / "pki", shape.name)
+        server = LogServer(self._runtime, lambda namespace, name: informer.get(name, namespace), self._clock)
+        tls = identity.context(settings.authority)
+        async with server.listen(shape.host_ip or "127.0.0.1", settings.port, tls) as port:
             annotations = {**shape.annotations, STREAMING_CERTIFICATE: identity.fingerprint}
-            yield replace(shape, annotations=annotations, streaming_port=port)
+            yield replace(shape, annotations=annotations, log_port=port)
 
     async def _reconcile(self) -> None:
         """Unprepare the claims of deleted pods: periodically, and when a driver registers that may be needed for it."""

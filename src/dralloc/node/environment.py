@@ -87,6 +87,8 @@ def unsupported_parts(pod: NodePod) -> Sequence[str]:
     asked: dict[str, None] = {}
     for container in pod.spec.all_containers:
         parts = {
+            "stdin": container.stdin,
+            "tty": container.tty,
             "envFrom": container.env_from,
             "volumeMounts": container.volume_mounts,
             "volumeDevices": container.volume_devices,

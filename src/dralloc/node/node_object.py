@@ -21,8 +21,8 @@ class NodeShape:
     annotations: Mapping[str, str] = field(default_factory=dict)
     capacity: Mapping[str, str] = field(default_factory=dict)
     host_ip: str = ""
-    # Where the node serves logs and commands; 0 if it does not.
-    streaming_port: int = 0
+    # Where the node serves logs; 0 if it does not.
+    log_port: int = 0
 
 
 def this_machine(name: str, host_ip: str) -> NodeShape:
@@ -62,8 +62,8 @@ def node_status(shape: NodeShape, now: datetime, since: datetime, *, is_ready: b
             }
         ],
     }
-    if shape.streaming_port:
-        status["daemonEndpoints"] = {"kubeletEndpoint": {"Port": shape.streaming_port}}
+    if shape.log_port:
+        status["daemonEndpoints"] = {"kubeletEndpoint": {"Port": shape.log_port}}
     if shape.host_ip:
         status["addresses"] = [
             {"type": "InternalIP", "address": shape.host_ip},

@@ -23,11 +23,10 @@ class NodeContainer(Container):
     command: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
     working_dir: str = ""
-    stdin: bool = False
-    stdin_once: bool = False
-    tty: bool = False
     env: tuple[EnvVar, ...] = ()
     # Not supported; only their presence is read.
+    stdin: bool = False
+    tty: bool = False
     env_from: tuple[Any, ...] = ()
     volume_mounts: tuple[Any, ...] = ()
     volume_devices: tuple[Any, ...] = ()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pty
 import shutil
 import signal
 import subprocess
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from dralloc.kubelet.cdi_registry import BadDevices, CdiRegistry
-from dralloc.node.child_process import POLL_INTERVAL_S, exit_code
+from dralloc.node.container_logs import ContainerLog, note_size, times_path
 from dralloc.node.environment import (
     BadEnvironment,
     command_line,
@@ -31,14 +30,13 @@ from dralloc.node.environment import (
 from dralloc.node.pod_plan import Exit
 from dralloc.node.pod_view import NodePod
 from dralloc.node.runtime import CannotStart, Launch, RuntimeListener
-from dralloc.node.streaming.container_logs import ContainerLog, note_size, times_path
-from dralloc.node.streaming.descriptors import read_some
 from dralloc.primitives.clock import Clock
 
 MARKER: Final = "DRALLOC_CONTAINER"
 # How often the sizes of logs are noted, which gives their lines a time.
 NOTE_INTERVAL_S: Final = 0.25
 LOST_CODE: Final = 137
+POLL_INTERVAL_S: Final = 0.2
 
 
 @dataclass(slots=True, eq=False)
@@ -48,18 +46,12 @@ class _Process:
     pid: int
     started_at: datetime
     child: subprocess.Popen[bytes] | None
+    log: Path
     watch: asyncio.Task[None] | None = None
     killer: asyncio.TimerHandle | None = None
     kills_at: float | None = None
-    log: Path | None = None
     # The size of the log that was noted last.
     log_noted: int = -1
-    # Of a container with stdin: where its input is written; with tty, the terminal, where its output is read, too.
-    stdin: int | None = None
-    is_terminal: bool = False
-    # The first client's input is all that there is.
-    takes_input_once: bool = False
-    output: asyncio.Task[None] | None = None
 
     def send(self, number: int) -> None:
         with suppress(ProcessLookupError, PermissionError):
@@ -96,7 +88,6 @@ class ProcessRuntime:
             self._end_group(self._left.pop(key))
         command, environment = self._prepare(launch)
         home = self._pod_directory(launch.pod.metadata.uid)
-        streams = ContainerStreams(stdin=launch.container.stdin, tty=launch.container.tty)
         try:
             home.mkdir(parents=True, exist_ok=True)
             log = self._log_path(*key)
@@ -108,22 +99,15 @@ class ProcessRuntime:
                     command,
                     env={**environment, MARKER: f"{self._root}:{':'.join(key)}"},
                     cwd=launch.container.working_dir or home,
-                    stdin=streams.stdin,
-                    stdout=streams.output if streams.is_terminal else output,
-                    stderr=streams.output if streams.is_terminal else output,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
                     start_new_session=True,
                 )
         except (OSError, ValueError) as error:
-            streams.close()
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise CannotStart("RunContainerError", f"cannot run {command[0]}: {reason}") from None
-        streams.close_theirs()
-        process = self._processes[key] = _Process(child.pid, self._clock.now(), child, log=log)
-        process.stdin = streams.ours if streams.ours >= 0 else None
-        process.is_terminal = streams.is_terminal
-        process.takes_input_once = launch.container.stdin_once
-        if streams.is_terminal:
-            process.output = asyncio.create_task(_record_output(streams.ours, log))
+        process = self._processes[key] = _Process(child.pid, self._clock.now(), child, log)
         self._note_logs()
         self._get_listener().container_started(*key, process.started_at)
         process.watch = asyncio.create_task(self._watch_child(key, process, child))
@@ -133,7 +117,7 @@ class ProcessRuntime:
         pid = self._left.pop(key, None)
         if pid is None:
             return False
-        process = self._processes[key] = _Process(pid, started_at, None, log=self._log_path(*key))
+        process = self._processes[key] = _Process(pid, started_at, None, self._log_path(*key))
         process.watch = asyncio.create_task(self._watch_adopted(key, process))
         return True
 
@@ -168,7 +152,7 @@ class ProcessRuntime:
                 self._end_group(pid)
                 del self._left[key]
 
-    # --- Logs and streams -------------------------------------------------------------------------------------
+    # --- Logs -------------------------------------------------------------------------------------------------
 
     def log(self, pod_uid: str, container: str, *, previous: bool = False) -> ContainerLog:
         """The log of the container's last run, or of the one before."""
@@ -180,21 +164,6 @@ class ProcessRuntime:
     def has_log(self, pod_uid: str, container: str, *, previous: bool = False) -> bool:
         path = self._log_path(pod_uid, container)
         return (_previous(path) if previous else path).exists()
-
-    def running(self, pod_uid: str, container: str) -> RunningContainer | None:
-        """What is needed to run commands beside the container; None if it does not run."""
-        process = self._processes.get((pod_uid, container))
-        if process is None:
-            return None
-        terminal = process.stdin if process.is_terminal else None
-        return RunningContainer(process.pid, process.stdin, terminal)
-
-    def input_ended(self, pod_uid: str, container: str) -> None:
-        """A client has no more input; a container that takes input once sees its end."""
-        process = self._processes.get((pod_uid, container))
-        if process is not None and process.takes_input_once and not process.is_terminal and process.stdin is not None:
-            os.close(process.stdin)
-            process.stdin = None
 
     def _log_path(self, pod_uid: str, container: str) -> Path:
         return self._pod_directory(pod_uid) / f"{container}.log"
@@ -217,9 +186,8 @@ class ProcessRuntime:
             await asyncio.sleep(NOTE_INTERVAL_S)
 
     def _note_log(self, process: _Process) -> None:
-        if process.log is not None:
-            with suppress(OSError):
-                process.log_noted = note_size(process.log, process.log_noted, self._clock.now().timestamp())
+        with suppress(OSError):
+            process.log_noted = note_size(process.log, process.log_noted, self._clock.now().timestamp())
 
     async def close(self, *, keep: bool) -> None:
         """Stop watching; kill all containers unless they are kept for the next agent."""
@@ -254,7 +222,7 @@ class ProcessRuntime:
         return command, environment
 
     async def _watch_child(self, key: tuple[str, str], process: _Process, child: subprocess.Popen[bytes]) -> None:
-        code = await exit_code(child)
+        code = await _exit_code(child)
         # A signal is reported as shells do.
         self._ended(key, process, 128 - code if code < 0 else code)
 
@@ -270,8 +238,6 @@ class ProcessRuntime:
         # Child processes do not outlive the container.
         process.send(signal.SIGKILL)
         self._note_log(process)
-        if process.stdin is not None and process.output is None:
-            os.close(process.stdin)
         if self._processes.get(key) is process:
             del self._processes[key]
         exit = Exit(code=code, started_at=process.started_at, finished_at=self._clock.now())
@@ -289,58 +255,21 @@ class ProcessRuntime:
         return self._listener
 
 
-@dataclass(frozen=True, slots=True)
-class RunningContainer:
-    """A container that runs; without input it has no `stdin`, without a terminal no `terminal`."""
-
-    pid: int
-    stdin: int | None
-    terminal: int | None
-
-    def environment(self) -> dict[str, str]:
-        """The variables that it was started with; raises OSError."""
-        parts = Path(f"/proc/{self.pid}/environ").read_bytes().split(b"\0")
-        pairs = (os.fsdecode(part).partition("=") for part in parts if b"=" in part)
-        # A command beside the container is not the container.
-        return {name: value for name, _, value in pairs if name != MARKER}
-
-    def directory(self) -> str:
-        return os.readlink(f"/proc/{self.pid}/cwd")
-
-
-class ContainerStreams:
-    """The ends of a container's input and terminal: `stdin` and `output` are the container's, `ours` is the agent's."""
-
-    def __init__(self, *, stdin: bool, tty: bool) -> None:
-        self.ours = -1
-        self.is_terminal = tty
-        self.stdin = self.output = subprocess.DEVNULL
-        if tty:
-            self.ours, self.output = pty.openpty()
-            self.stdin = self.output
-        elif stdin:
-            self.stdin, self.ours = os.pipe()
-        if self.ours >= 0:
-            os.set_blocking(self.ours, False)
-
-    def close_theirs(self) -> None:
-        if self.stdin >= 0:
-            os.close(self.stdin)
-
-    def close(self) -> None:
-        self.close_theirs()
-        if self.ours >= 0:
-            os.close(self.ours)
-
-
-async def _record_output(terminal: int, log: Path) -> None:
-    """Write the output of a terminal to the log, to its end."""
+async def _exit_code(child: subprocess.Popen[bytes]) -> int:
+    """The exit code of the child, or the negative number of the signal that killed it."""
+    if not hasattr(os, "pidfd_open"):
+        while child.poll() is None:
+            await asyncio.sleep(POLL_INTERVAL_S)
+        return child.wait()
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    descriptor = os.pidfd_open(child.pid)
+    loop.add_reader(descriptor, ended.set)
     try:
-        with log.open("ab", buffering=0) as file:
-            while piece := await read_some(terminal):
-                file.write(piece)
+        await ended.wait()
     finally:
-        os.close(terminal)
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+    return child.wait()
 
 
 def _previous(log: Path) -> Path:

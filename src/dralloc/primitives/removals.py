@@ -71,8 +71,15 @@ KINDS: Final[Mapping[str, Removal]] = {
     ),
 }
 
+_REAL: Final = "run the pod on a cluster with a container runtime, such as one of kind"
 # By resource and subresource: "pods/exec".
-SUBRESOURCES: Final[Mapping[str, Removal]] = {}
+SUBRESOURCES: Final[Mapping[str, Removal]] = {
+    "pods/attach": Removal(
+        "input and output of a container", "0.2.0", f"read its output with kubectl logs, or {_REAL}"
+    ),
+    "pods/exec": Removal("commands in containers, also for kubectl cp", "0.2.0", _REAL),
+    "pods/portforward": Removal("ports of pods", "0.2.0", f"connect to the port on the node itself, or {_REAL}"),
+}
 
 
 def removed_kind(group: str, word: str) -> str:

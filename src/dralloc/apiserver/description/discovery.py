@@ -42,18 +42,12 @@ class Subresource:
     version: str = ""
 
 
-_PROXIED: Final = ("create", "delete", "get", "patch", "update")
-
 SUBRESOURCES: Final[Mapping[str, Subresource]] = {
-    "attach": Subresource(("create", "get"), "PodAttachOptions", "", "v1"),
     "binding": Subresource(("create",), "Binding", "", "v1"),
     "ephemeralcontainers": Subresource(("get", "patch", "update")),
     "eviction": Subresource(("create",), "Eviction", "policy", "v1"),
-    "exec": Subresource(("create", "get"), "PodExecOptions", "", "v1"),
     "finalize": Subresource(("update",)),
     "log": Subresource(("get",)),
-    "portforward": Subresource(("create", "get"), "PodPortForwardOptions", "", "v1"),
-    "proxy": Subresource(_PROXIED, "PodProxyOptions", "", "v1"),
     "scale": Subresource(("get", "patch", "update"), "Scale", "autoscaling", "v1"),
     "status": Subresource(("get", "patch", "update")),
     "token": Subresource(("create",), "TokenRequest", "authentication.k8s.io", "v1"),

@@ -17,7 +17,7 @@ from dralloc.api.codec import encode
 from dralloc.api.registry import NAMESPACE, POD
 from dralloc.apiserver.description.tables import partial_metadata
 from dralloc.apiserver.documents.server_side_apply import manager_of_user_agent
-from dralloc.apiserver.http.access_requests import access_request, verb_of_method
+from dralloc.apiserver.http.access_requests import verb_of_method
 from dralloc.apiserver.http.field_terms import escape_value
 from dralloc.apiserver.http.flow_control import compute_patiently, give_way
 from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
@@ -30,7 +30,6 @@ from dralloc.apiserver.http.query_options import (
     write_options,
 )
 from dralloc.apiserver.http.statuses import (
-    forbidden,
     method_not_allowed,
     no_such_resource,
     not_found,
@@ -39,7 +38,6 @@ from dralloc.apiserver.http.statuses import (
 )
 from dralloc.apiserver.http.url_paths import ResourcePath
 from dralloc.apiserver.http.warning_headers import warning_headers
-from dralloc.apiserver.objects.access_control import AccessControl
 from dralloc.apiserver.objects.api_resources import ApiResource, key_of
 from dralloc.apiserver.objects.deleter import Deleter
 from dralloc.apiserver.objects.deletion_rules import read_delete_options
@@ -47,7 +45,7 @@ from dralloc.apiserver.objects.namespaces import finalized
 from dralloc.apiserver.objects.node_restriction import NodeRestriction
 from dralloc.apiserver.objects.object_admission import ObjectChange
 from dralloc.apiserver.objects.patch_requests import APPLY_PATCH, DocumentPatch, patch_object, read_patch
-from dralloc.apiserver.objects.pod_connections import PodConnections
+from dralloc.apiserver.objects.pod_logs import PodLogs
 from dralloc.apiserver.objects.pod_subresources import PodSubresources
 from dralloc.apiserver.objects.reader import Collection, Reader, select
 from dralloc.apiserver.objects.record_lists import in_pieces, list_records
@@ -81,9 +79,6 @@ _ANSWERED_BY_STATUS: Final = frozenset(
     }
 )
 
-# Subresources of pods that upgrade the connection.
-_STREAMS: Final = ("exec", "attach", "portforward")
-
 Handler = Callable[[HttpRequest, ApiResource, ResourcePath], Awaitable[HttpResponse]]
 
 BINDING: Final = ("v1", "Binding")
@@ -101,9 +96,8 @@ class ResourceEndpoints:
         writer: Writer,
         deleter: Deleter,
         pods: PodSubresources,
-        connections: PodConnections,
+        logs: PodLogs,
         nodes: NodeRestriction,
-        access: AccessControl,
         accounts: ServiceAccountTokens,
     ) -> None:
         self._store = store
@@ -111,9 +105,8 @@ class ResourceEndpoints:
         self._writer = writer
         self._deleter = deleter
         self._pods = pods
-        self._connections = connections
+        self._logs = logs
         self._nodes = nodes
-        self._access = access
         self._accounts = accounts
         self._on_collection: Mapping[str, Handler] = {
             "GET": self._list_or_watch,
@@ -126,7 +119,6 @@ class ResourceEndpoints:
             "PATCH": self._patch,
             "DELETE": self._delete,
         }
-        stream: Mapping[str, Handler] = {"GET": self._connect, "POST": self._connect}
         part: Mapping[str, Handler] = {"GET": self._get_part, "PUT": self._update_part, "PATCH": self._patch_part}
         self._on_subresource: Mapping[str, Mapping[str, Handler]] = {
             "status": {"GET": self._get, "PUT": self._update, "PATCH": self._patch},
@@ -135,7 +127,6 @@ class ResourceEndpoints:
             "finalize": {"PUT": self._finalize},
             "token": {"POST": self._issue_token},
             "log": {"GET": self._log},
-            **dict.fromkeys(_STREAMS, stream),
             **dict.fromkeys(PARTS, part),
         }
 
@@ -331,24 +322,14 @@ class ResourceEndpoints:
         await self._pods.evict(path.namespace, path.name, eviction, uid=uid, dry_run=options.dry_run)
         return status_response(success_status(201))
 
-    async def _connect(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
-        """A stream to and from a pod."""
-        if request.method == "GET":
-            # A stream can also be opened by GET, and must not need a lesser right than by POST.
-            asked = structs.replace(access_request(request, path), verb="create")
-            decision = await self._access.decide(asked)
-            if not decision.allowed:
-                raise forbidden(resource.group, resource.plural, path.name, decision.reason)
-        return await self._connections.stream(request, path)
-
     async def _refuse_proxy(self, _: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
-        """Requests are not passed on to pods; `port-forward` is the way there."""
+        """Requests are not passed on to pods."""
         if await self._store.get(key_of(POD, path.namespace, path.name)) is None:
             raise not_found(resource.group, resource.plural, path.name)
         raise no_such_resource()
 
     async def _log(self, request: HttpRequest, _: ApiResource, path: ResourcePath) -> HttpResponse:
-        return await self._connections.log(request, path)
+        return await self._logs.log(request, path)
 
     async def _issue_token(self, request: HttpRequest, _: ApiResource, path: ResourcePath) -> HttpResponse:
         asked = await read_unstored(request, TokenRequest)

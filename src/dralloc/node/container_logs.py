@@ -15,9 +15,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from dralloc.api.timestamps import BadTimestamp, parse_timestamp
-from dralloc.node.streaming.node_request import BadNodeRequest, NodeRequest
-
 POLL_S: Final = 0.1
 PIECE_BYTES: Final = 64 * 1024
 # A line that is longer is sent in pieces.
@@ -33,38 +30,6 @@ class LogOptions:
     limit_bytes: int | None = None
     # Seconds since the epoch.
     since: float | None = None
-
-
-def read_options(request: NodeRequest, now: datetime) -> LogOptions:
-    """The options in a request; raises BadNodeRequest."""
-    since = None
-    if seconds := request.parameter("sinceSeconds"):
-        since = now.timestamp() - _number(seconds)
-    elif moment := request.parameter("sinceTime"):
-        try:
-            since = parse_timestamp(moment).timestamp()
-        except BadTimestamp:
-            raise BadNodeRequest(400, f"sinceTime: {moment!r} is not a time") from None
-    if request.parameter("stream") not in ("", "All"):
-        raise BadNodeRequest(400, "the output of a process is one stream: only stream=All is served")
-    return LogOptions(
-        follow=request.is_set("follow"),
-        timestamps=request.is_set("timestamps"),
-        tail_lines=_optional(request.parameter("tailLines")),
-        limit_bytes=_optional(request.parameter("limitBytes")),
-        since=since,
-    )
-
-
-def _optional(text: str) -> int | None:
-    return _number(text) if text else None
-
-
-def _number(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise BadNodeRequest(400, f"{text!r} is not a whole number") from None
 
 
 def times_path(log: Path) -> Path:
@@ -106,11 +71,6 @@ class ContainerLog:
                     left -= len(shown)
                     if left <= 0:
                         return
-
-    async def follow_from_now(self) -> AsyncGenerator[bytes, None]:
-        with self._path.open("rb") as file:
-            async for piece in self._pieces(file, file.seek(0, os.SEEK_END), follow=True):
-                yield piece
 
     async def _pieces(self, file: BinaryIO, start: int, *, follow: bool) -> AsyncGenerator[bytes, None]:
         """The bytes from the offset on; following ends with the container."""

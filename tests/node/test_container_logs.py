@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.node.streaming.container_logs import ContainerLog, LogOptions, note_size
+from dralloc.node.container_logs import ContainerLog, LogOptions, note_size
 
 NOW = datetime(2026, 1, 1, 12, 0, 10, tzinfo=UTC)
 START = NOW.timestamp() - 10

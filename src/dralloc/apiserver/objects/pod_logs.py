@@ -1,93 +1,89 @@
-"""Connections to pods: logs, exec, attach and port-forward, answered by the streaming server of the pod's node.
+"""The logs of pods, which the API server reads from the log server of the pod's node.
 
-Requests are translated to the paths that a kubelet serves, so that real kubelets answer them, too.
+Requests are translated to the path that a kubelet serves, so that real kubelets answer them, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import asyncio
+import ssl
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
-from urllib.parse import parse_qsl, quote, urlencode
 
 from dralloc.api.core_v1 import STREAMING_CERTIFICATE
 from dralloc.api.registry import NODE, POD
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.http.messages import TEXT, HttpRequest, HttpResponse
-from dralloc.apiserver.http.node_connection import NodeAddress, NodeCredentials, ask_node
 from dralloc.apiserver.http.statuses import invalid, not_found
 from dralloc.apiserver.http.url_paths import ResourcePath
 from dralloc.apiserver.objects.api_resources import key_of
 from dralloc.apiserver.objects.stored_form import read_document
-from dralloc.primitives.errors import BadRequest, NotFound
+from dralloc.primitives.errors import ApiError, BadRequest, Forbidden, NotFound, ServiceUnavailable, Unauthorized
 from dralloc.primitives.field_errors import FieldError, FieldPath, forbidden
 from dralloc.primitives.field_errors import invalid as invalid_field
 from dralloc.store.interface import Store
 
+CONNECT_TIMEOUT_S: Final = 10.0
+ANSWER_TIMEOUT_S: Final = 30.0
+ERROR_BYTES_MAX: Final = 16 * 1024
 # The order in which addresses of a node are tried.
 _ADDRESS_TYPES: Final = ("InternalIP", "InternalDNS", "Hostname", "ExternalIP", "ExternalDNS")
-_DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
-# Headers that belong to an upgrade; everything else concerns this server only.
-_UPGRADE_HEADERS: Final = frozenset(
-    {
-        b"connection",
-        b"upgrade",
-        b"x-stream-protocol-version",
-        b"sec-websocket-key",
-        b"sec-websocket-version",
-        b"sec-websocket-protocol",
-        b"sec-websocket-extensions",
-        b"sec-websocket-accept",
-    }
-)
-# Kubernetes' names of parameters, and the kubelet's.
-_STREAMS: Final = {"stdin": "input", "stdout": "output", "stderr": "error", "tty": "tty"}
 _LOG_FLAGS: Final = ("follow", "previous", "timestamps")
 _LOG_MINIMA: Final = {"tailLines": 0, "limitBytes": 1, "sinceSeconds": 1}
 _TRUE: Final = frozenset({"1", "true", "t", "True", "TRUE", "T"})
+_ERRORS: Final[dict[int, type[ApiError]]] = {400: BadRequest, 401: Unauthorized, 403: Forbidden, 404: NotFound}
 
 
-class PodConnections:
-    """Answers the subresources of pods that their node serves. Without credentials, no node is connected to."""
+@dataclass(frozen=True, slots=True)
+class NodeAddress:
+    """Where a node's log server listens. `fingerprint` is the SHA-256 of its certificate, if the node publishes it."""
+
+    node: str
+    host: str
+    port: int
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCredentials:
+    """The certificate by which nodes recognize this server."""
+
+    certificate: Path
+    key: Path
+
+    def context(self) -> ssl.SSLContext:
+        """The files are read again for each connection, because they are renewed."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        # A kubelet signs its own certificate unless it is told otherwise; nodes of this project publish theirs.
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.load_cert_chain(self.certificate, self.key)
+        return context
+
+
+class PodLogs:
+    """Answers requests for logs. Without credentials, no node is connected to."""
 
     def __init__(self, store: Store, credentials: NodeCredentials | None = None) -> None:
         self._store = store
         self._credentials = credentials
 
     async def log(self, request: HttpRequest, path: ResourcePath) -> HttpResponse:
-        pod = await self._pod(path)
-        container = _container(pod, request.query.get("container", ""), what="log")
-        options = dict(_log_options(request.query))
-        node = _node_name(pod)
-        if not node:
-            return HttpResponse(content_type=TEXT)
-        target = f"/containerLogs/{path.namespace}/{path.name}/{container}?{urlencode(options)}"
-        credentials, address = await self._way(pod, node)
-        answer = await ask_node(credentials, address, "GET", target)
-        return HttpResponse(stream=answer.body(), content_type=TEXT)
-
-    async def stream(self, request: HttpRequest, path: ResourcePath) -> HttpResponse:
-        """Upgrade the connection for exec, attach or port-forward."""
-        pod = await self._pod(path)
-        node = _node_name(pod)
-        if not node:
-            raise BadRequest(f"pod {path.name} does not have a host assigned")
-        target = _stream_target(pod, path, request.raw_query)
-        if not request.upgrade:
-            raise BadRequest("you must specify at least 1 upgrade header: Upgrade: websocket, or Upgrade: SPDY/3.1")
-        credentials, address = await self._way(pod, node)
-        headers = [header for header in request.upgrade if header[0] in _UPGRADE_HEADERS]
-        answer = await ask_node(credentials, address, request.method, target, headers)
-        if answer.status != 101:
-            answer.writer.close()
-            raise BadRequest(f"node {node} did not upgrade the connection")
-        confirmed = tuple(header for header in answer.headers if header[0] in _UPGRADE_HEADERS)
-        return HttpResponse(101, headers=confirmed, tunnel=answer.tunnel)
-
-    async def _pod(self, path: ResourcePath) -> Document:
         record = await self._store.get(key_of(POD, path.namespace, path.name))
         if record is None:
             raise not_found("", "pods", path.name)
-        return read_document(record.value)
+        pod = read_document(record.value)
+        container = _container(pod, request.query.get("container", ""))
+        options = dict(_log_options(request.query))
+        node = str((pod.get("spec") or {}).get("nodeName") or "")
+        if not node:
+            return HttpResponse(content_type=TEXT)
+        credentials, address = await self._way(pod, node)
+        log = read_log(credentials, address, f"/containerLogs/{path.namespace}/{path.name}/{container}", options)
+        await anext(log)
+        return HttpResponse(stream=log, content_type=TEXT)
 
     async def _way(self, pod: Document, name: str) -> tuple[NodeCredentials, NodeAddress]:
         record = await self._store.get(key_of(NODE, "", name))
@@ -96,11 +92,9 @@ class PodConnections:
         address = _address_of(name, read_document(record.value))
         if address is None:
             # Agents serve them only to an API server that can prove who it is.
-            other = (
-                "its agent has no streaming server" if self._credentials is not None else "this API server has no TLS"
-            )
+            other = "its agent has no log server" if self._credentials is not None else "this API server has no TLS"
             raise BadRequest(
-                f"pod {pod['metadata']['name']} is on node {name}, which serves neither logs nor commands: its pods are simulated, or {other}. "
+                f"pod {pod['metadata']['name']} is on node {name}, which serves no logs: its pods are simulated, or {other}. "
                 "Use `dralloc apiserver` without --insecure-http, and a node of `dralloc node` without --fake, where containers are processes"
             )
         if self._credentials is None:
@@ -108,6 +102,51 @@ class PodConnections:
                 "this API server has no certificate for connections to nodes: start `dralloc apiserver` without --insecure-http"
             )
         return self._credentials, address
+
+
+async def read_log(
+    credentials: NodeCredentials, address: NodeAddress, path: str, options: Mapping[str, Any]
+) -> AsyncGenerator[bytes, None]:
+    """The answer of a node, after an empty piece as soon as it begins; before that, raises ApiError if the node cannot be reached
+    or refuses.
+    """
+    # Slow to import, and needed for nothing else.
+    import aiohttp
+    from yarl import URL
+
+    begins = False
+    try:
+        url = URL.build(scheme="https", host=address.host, port=address.port, path=path, query=options)
+        pinned = aiohttp.Fingerprint(bytes.fromhex(address.fingerprint)) if address.fingerprint else True
+        async with AsyncExitStack() as stack:
+            connector, limits = aiohttp.TCPConnector(ssl=pinned), aiohttp.ClientTimeout(connect=CONNECT_TIMEOUT_S)
+            session = await stack.enter_async_context(aiohttp.ClientSession(connector=connector, timeout=limits))
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                sent = session.get(url, ssl=credentials.context(), allow_redirects=False)
+                answer = await stack.enter_async_context(sent)
+                if answer.status != 200:
+                    raise _refusal(address, answer.status, await answer.content.read(ERROR_BYTES_MAX))
+            begins = True
+            yield b""
+            async for piece in answer.content.iter_any():
+                yield piece
+    except aiohttp.ServerFingerprintMismatch:
+        raise _unreachable(address, "the certificate there is not the one that the node publishes") from None
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        # A node that ends ends its logs.
+        if not begins:
+            raise _unreachable(address, getattr(error, "strerror", "") or str(error) or "no answer in time") from None
+
+
+def _refusal(address: NodeAddress, status: int, body: bytes) -> ApiError:
+    text = " ".join(body.decode(errors="replace").split()) or f"node {address.node} answered with status {status}"
+    return _ERRORS.get(status, ApiError)(text)
+
+
+def _unreachable(address: NodeAddress, why: str) -> ApiError:
+    return ServiceUnavailable(
+        f"cannot connect to node {address.node} at {address.host}:{address.port}: {why}; check that its agent runs"
+    )
 
 
 def _address_of(name: str, node: Document) -> NodeAddress | None:
@@ -121,11 +160,7 @@ def _address_of(name: str, node: Document) -> NodeAddress | None:
     return NodeAddress(name, host, port, annotations.get(STREAMING_CERTIFICATE, ""))
 
 
-def _node_name(pod: Document) -> str:
-    return str((pod.get("spec") or {}).get("nodeName") or "")
-
-
-def _container(pod: Document, wanted: str, *, what: str) -> str:
+def _container(pod: Document, wanted: str) -> str:
     """The container that the request is for; raises BadRequest if the pod has none of the name, or several and none is named."""
     spec, name = pod.get("spec") or {}, pod["metadata"]["name"]
     kinds = ("containers", "initContainers", "ephemeralContainers")
@@ -137,9 +172,6 @@ def _container(pod: Document, wanted: str, *, what: str) -> str:
     regular = [container["name"] for container in spec.get("containers") or ()]
     if len(regular) == 1:
         return str(regular[0])
-    default = (pod["metadata"].get("annotations") or {}).get(_DEFAULT_CONTAINER)
-    if default in regular and what != "log":
-        return str(default)
     raise BadRequest(
         f"a container name must be specified for pod {name}, choose one of: [{' '.join(map(str, regular))}]"
     )
@@ -173,21 +205,3 @@ def _whole(name: str, text: str) -> int:
         return int(text)
     except ValueError:
         raise BadRequest(f"{name}: {text!r} is not a whole number") from None
-
-
-def _stream_target(pod: Document, path: ResourcePath, raw_query: bytes) -> str:
-    given = parse_qsl(raw_query.decode("latin-1"), keep_blank_values=True)
-    values = dict(reversed(given))
-    if path.subresource == "portforward":
-        ports = [("port", port) for name, listed in given if name == "ports" for port in listed.split(",")]
-        return f"/portForward/{path.namespace}/{path.name}?{urlencode(ports)}"
-    container = _container(pod, values.get("container", ""), what=path.subresource)
-    wanted = [(theirs, "1") for ours, theirs in _STREAMS.items() if values.get(ours, "") in _TRUE]
-    if not any(theirs in ("input", "output", "error") for theirs, _ in wanted):
-        raise BadRequest("you must specify at least one of stdin, stdout, stderr")
-    if path.subresource == "exec":
-        command = [(name, word) for name, word in given if name == "command"]
-        if not command:
-            raise BadRequest("you must specify a command")
-        wanted += command
-    return f"/{path.subresource}/{path.namespace}/{path.name}/{quote(container)}?{urlencode(wanted)}"
