@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from dralloc.apiserver.http.exchange import Exchange
@@ -33,9 +32,6 @@ class IdleConnection:
 
     def listen(self, *, on_writable: Callable[[], None] | None, on_gone: Callable[[], None] | None) -> None:
         """Nothing changes."""
-
-    def take_over(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        raise AssertionError("the request is no upgrade")
 
     def end_exchange(self, exchange: Exchange) -> None:
         """There is no other request."""

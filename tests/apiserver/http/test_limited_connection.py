@@ -112,14 +112,9 @@ CASES = (
         (b"100 Continue",),
     ),
     Case(
-        "an upgrade of a path that has none",
-        (request(b"GET /healthz HTTP/1.1", b"connection: upgrade", b"upgrade: websocket"),),
-        (b"200 OK", CLOSE),
-    ),
-    Case(
-        "an upgrade to a protocol that is not spoken",
+        "a request for an upgrade is an ordinary one",
         (
-            request(b"GET /healthz HTTP/1.1", b"connection: upgrade", b"upgrade: h2c"),
+            request(b"GET /healthz HTTP/1.1", b"connection: upgrade", b"upgrade: websocket"),
             request(b"GET /livez HTTP/1.1", CLOSE),
         ),
         (b"200 OK", b"ok", b"200 OK", CLOSE),

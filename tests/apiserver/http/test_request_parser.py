@@ -130,8 +130,8 @@ def test_a_head_in_pieces_after_a_large_body_is_not_too_large() -> None:
     assert len(requests.bodies) == 2
 
 
-@pytest.mark.parametrize("upgrade", [b"h2c", b"h2c, x", b"TLS/1.0"])
-def test_an_upgrade_to_an_unknown_protocol_is_an_ordinary_request(upgrade: bytes) -> None:
+@pytest.mark.parametrize("upgrade", [b"h2c", b"h2c, x", b"TLS/1.0", b"websocket", b"SPDY/3.1"])
+def test_a_request_for_an_upgrade_is_an_ordinary_request(upgrade: bytes) -> None:
     headers = (b"connection: upgrade\r\n", b"upgrade: %b\r\n" % upgrade, LENGTH)
     requests, refusal = read(post(*headers, body=BODY) + get())
     assert not refusal

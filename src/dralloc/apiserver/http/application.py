@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from dralloc.access.users import ANONYMOUS, User
 from dralloc.apiserver.http.authentication import Authenticator
 from dralloc.apiserver.http.body_reader import BODY_BYTES_MAX, BodyReader, drain, too_large
-from dralloc.apiserver.http.exchange import ClientConnection, Exchange
+from dralloc.apiserver.http.exchange import Exchange
 from dralloc.apiserver.http.flow_control import (
     ClientGone,
     FlowControl,
@@ -26,8 +26,6 @@ from dralloc.apiserver.http.site_guard import check_same_site
 from dralloc.apiserver.http.static_pages import StaticPages
 from dralloc.apiserver.http.statuses import UNAUTHORIZED, status_of, status_response
 from dralloc.primitives import errors
-
-Tunnel = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 # Watches that one user may have open.
 WATCHES_OF_USER_MAX: Final = 8192
@@ -56,7 +54,6 @@ class ApiApplication:
         self._pages = pages
         self._bodies = BodyReader()
         self._watches: Counter[str] = Counter()
-        self._tunnels: set[asyncio.Task[None]] = set()
         self.flow_control = FlowControl()
         server.metrics.include(self.flow_control.metrics)
 
@@ -65,10 +62,8 @@ class ApiApplication:
         return self._server.metrics
 
     def end_streams(self) -> None:
-        """End every watch without an error, so that its client starts a new one, and every connection to a pod."""
+        """End every watch without an error, so that its client starts a new one."""
         self._server.end_streams()
-        for task in self._tunnels:
-            task.cancel()
 
     async def serve(self, exchange: Exchange) -> None:
         """Answer the request of an exchange."""
@@ -90,7 +85,6 @@ class ApiApplication:
         user = self._authenticator.user_of(authorization, exchange.user)
         query = parse_query(exchange.query)
         request = HttpRequest(method, path, query, headers, b"", user or ANONYMOUS)
-        request.raw_query = exchange.query
         if user is None:
             try:
                 user = await self._verified_user(authorization, exchange)
@@ -113,12 +107,8 @@ class ApiApplication:
         finally:
             if request.body:
                 self._bodies.release(user.name, len(request.body))
-        if response.tunnel is not None:
-            with self._counted(user):
-                return await self._tunnel(response, response.tunnel, exchange.connection)
         if response.stream is None:
-            # After a request for an upgrade, the parser expects no other request.
-            return await exchange.respond(response, closes=b"upgrade" in headers)
+            return await exchange.respond(response)
         with self._counted(user):
             if response.push is not None:
                 await response.stream.aclose()
@@ -140,15 +130,12 @@ class ApiApplication:
 
     async def _respond(self, request: HttpRequest, flow: RequestFlow, exchange: Exchange) -> HttpResponse:
         """The response to a complete request, when it is its turn."""
-        is_upgrade = b"upgrade" in request.headers
         try:
-            if ("watch" in request.query or is_upgrade) and self._watches[request.user.name] >= WATCHES_OF_USER_MAX:
+            if "watch" in request.query and self._watches[request.user.name] >= WATCHES_OF_USER_MAX:
                 raise self.flow_control.reject(flow, "too-many-watches")
             await flow.enter()
         except errors.ApiError as error:
             return self._server.refuse(request, error)
-        if is_upgrade:
-            request.upgrade = tuple(exchange.headers)
         request.impersonation = impersonation_headers(exchange.headers)
         try:
             return await flow.metered(self._server.handle(request))
@@ -165,18 +152,6 @@ class ApiApplication:
             self._watches[user.name] -= 1
             if not self._watches[user.name]:
                 del self._watches[user.name]
-
-    async def _tunnel(self, response: HttpResponse, tunnel: Tunnel, connection: ClientConnection) -> None:
-        """Confirm an upgrade, and leave the connection to its protocol until it or the server ends."""
-        task = asyncio.create_task(_switch_protocols(response, tunnel, connection))
-        self._tunnels.add(task)
-        try:
-            await asyncio.wait((task,))
-        finally:
-            self._tunnels.discard(task)
-            task.cancel()
-        if not task.cancelled() and (error := task.exception()) is not None:
-            raise error
 
     async def answer(
         self, method: str, path: str, query: Mapping[str, str], headers: Mapping[bytes, bytes], body: bytes
@@ -220,14 +195,6 @@ class UserApplication:
         self, method: str, path: str, query: Mapping[str, str], headers: Mapping[bytes, bytes], body: bytes
     ) -> HttpResponse:
         return await self._application.answer_as(self._user, method, path, query, headers, body)
-
-
-async def _switch_protocols(response: HttpResponse, tunnel: Tunnel, connection: ClientConnection) -> None:
-    """Confirm an upgrade, and leave the connection to its protocol."""
-    reader, writer = connection.take_over()
-    lines = [b"HTTP/1.1 101 Switching Protocols", *(b"%b: %b" % header for header in response.headers)]
-    writer.write(b"\r\n".join([*lines, b"", b""]))
-    await tunnel(reader, writer)
 
 
 async def _respond_early(exchange: Exchange, response: HttpResponse) -> None:

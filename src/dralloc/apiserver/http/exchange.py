@@ -60,8 +60,6 @@ class ClientConnection(Protocol):
 
     def listen(self, *, on_writable: Callable[[], None] | None, on_gone: Callable[[], None] | None) -> None: ...
 
-    def take_over(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]: ...
-
     def end_exchange(self, exchange: Exchange) -> None:
         """The response is complete."""
         ...
@@ -150,7 +148,7 @@ class Exchange:
         return piece, not self._has_arrived
 
     def disconnect(self) -> None:
-        """The client is gone, or the connection has another use: nothing more is received or sent."""
+        """The client is gone: nothing more is received or sent."""
         self.is_over = True
         self._wake()
 

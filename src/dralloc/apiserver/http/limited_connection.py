@@ -67,18 +67,6 @@ class ConnectionHost:
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
 
-class _UpgradedConnection(asyncio.StreamReaderProtocol):
-    """The rest of a connection whose request was an upgrade."""
-
-    def __init__(self, reader: asyncio.StreamReader, request: LimitedConnection) -> None:
-        super().__init__(reader)
-        self._request = request
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self._request.connection_lost(exc)
-
-
 class _Pause(Enum):
     """Why a connection is not read: what was read waits for its answer; what arrives takes long to parse."""
 
@@ -179,18 +167,6 @@ class LimitedConnection(asyncio.Protocol):
         self._on_writable, self._on_gone = on_writable, on_gone
         if self.is_gone and on_gone is not None:
             on_gone()
-
-    def take_over(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """The bare connection, for the protocol of an upgrade. This protocol handles no more bytes of it."""
-        if self._answered is not None:
-            self._answered.disconnect()
-        reader = asyncio.StreamReader(loop=self._loop)
-        protocol = _UpgradedConnection(reader, self)
-        self._transport.set_protocol(protocol)
-        protocol.connection_made(self._transport)
-        self.take_turn()
-        self.resume_reading()
-        return reader, asyncio.StreamWriter(self._transport, protocol, reader, self._loop)
 
     def end_exchange(self, exchange: Exchange) -> None:
         if self._answered is not exchange:

@@ -5,7 +5,6 @@ The network side (`application`) and in-process clients use the same pair, so bo
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from typing import Final, Protocol
 from urllib.parse import parse_qsl
@@ -31,10 +30,6 @@ class HttpRequest(Struct, gc=False):
     user: User
     # The headers that ask to serve the request as another user; empty for almost all requests.
     impersonation: tuple[tuple[bytes, bytes], ...] = ()
-    # All parameters, also repeated ones; empty for clients in this process.
-    raw_query: bytes = b""
-    # All headers of a request for an upgrade, also repeated ones; other requests have none here.
-    upgrade: tuple[tuple[bytes, bytes], ...] = ()
     # Of a change that others wait for: called when those that follow the queue with this number are stored after it, or not at all.
     on_queued: Callable[[int], None] | None = None
     # The numbers of the queues that the change follows (see `Store.update`).
@@ -87,8 +82,6 @@ class HttpResponse(Struct):
     headers: tuple[tuple[bytes, bytes], ...] = ()
     stream: AsyncGenerator[bytes, None] | None = None
     push: Callable[[Sink], Awaitable[None]] | None = None
-    # Takes over the client's connection after status 101; returns when it is closed.
-    tunnel: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]] | None = None
 
 
 def parse_query(query: bytes) -> dict[str, str]:

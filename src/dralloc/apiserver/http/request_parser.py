@@ -1,7 +1,7 @@
 """Reads requests from the bytes of a connection: llhttp's parser, with bounds and with rules of RFC 9112 that it leaves to others.
 
-Trailers are dropped: no header of the API may be one, and a proxy that removes headers of its clients may let trailers pass. A request to
-upgrade the connection to a protocol that is not spoken here is an ordinary request (RFC 9110, 7.8).
+Trailers are dropped: no header of the API may be one, and a proxy that removes headers of its clients may let trailers pass. No other
+protocol is spoken here, so a request to upgrade the connection is an ordinary request (RFC 9110, 7.8).
 """
 
 from __future__ import annotations
@@ -30,8 +30,6 @@ _METHODS: Final = tuple(f"{name} ".encode() for name in ("GET", "PUT", "POST", "
 _METHOD: Final = re.compile(rb"([A-Z]{1,32}) /")
 # Known to the parser, and without a meaning for it or for the API.
 _STAND_IN: Final = b"UNLINK"
-# What a connection can be upgraded to, for a command in a container.
-_UPGRADES: Final = frozenset({b"websocket", b"spdy/3.1"})
 # A colon, a space and the end of the line.
 _BYTES_OF_LINE: Final = 4
 
@@ -69,7 +67,9 @@ class RequestParser:
     def __init__(self, receiver: RequestReceiver, head_bytes_max: int) -> None:
         self._receiver = receiver
         self._head_bytes_max = head_bytes_max
-        self._parser = self._new_parser()
+        self._parser = httptools.HttpRequestParser(self)
+        # Answer the first of several requests even if it closes the connection.
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
         # False between requests, and in the body.
         self.in_head = True
         self._between_requests = True
@@ -125,7 +125,7 @@ class RequestParser:
             self._coding = value.lower()
         elif name == b"expect" and value.lower() == b"100-continue":
             self._expects_continue = True
-        elif name == b"upgrade" and _UPGRADES.isdisjoint(part.strip() for part in value.lower().split(b",")):
+        elif name == b"upgrade":
             self._ignores_upgrade = True
             return
         self._headers.append((name, value))
@@ -172,20 +172,13 @@ class RequestParser:
 
     # --- what the parser does not do --------------------------------------------------------------------------
 
-    def _new_parser(self) -> httptools.HttpRequestParser:
-        parser = httptools.HttpRequestParser(self)
-        # Answer the first of several requests even if it closes the connection.
-        parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        return parser
-
     def _feed(self, data: bytes) -> None:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            # Other upgrades are decided after their request is authorized; most are refused there.
+            # The parser leaves what follows such a head to the other protocol.
             if head := self._plain_head:
                 self._plain_head = b""
-                self._parser = self._new_parser()
                 self._feed(head + data[upgrade.args[0] :])
 
     def _with_known_method(self, data: bytes) -> bytes:
