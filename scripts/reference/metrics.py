@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dralloc.apiserver.http.flow_control import FlowControl
 from dralloc.apiserver.http.request_metrics import ServerMetrics
 from dralloc.controllers.metrics import ControllerMetrics
 from dralloc.driver.metrics import DriverMetrics
@@ -24,10 +23,7 @@ def component_metrics() -> Sequence[tuple[str, str, Sequence[Metric]]]:
         (
             "API server",
             "`/metrics` of the server, for authenticated clients.",
-            (
-                *ServerMetrics(watches=lambda: 0, gates=FeatureGates.defaults()).all(),
-                *FlowControl().metrics(),
-            ),
+            (*ServerMetrics(watches=lambda: 0, gates=FeatureGates.defaults()).all(),),
         ),
         ("Scheduler", "`dralloc scheduler --metrics-address HOST:PORT`.", (*SchedulerMetrics().all(), gates)),
         ("Controllers", "`dralloc controllers --metrics-address HOST:PORT`.", (*ControllerMetrics().all(), gates)),

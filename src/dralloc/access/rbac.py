@@ -67,16 +67,15 @@ class RbacAuthorizer:
         # By namespace (empty: cluster scope) and name of the subject.
         self._users: dict[str, dict[str, _Subject]] = {"": {}}
         self._groups: dict[str, dict[str, _Subject]] = {"": {}}
-        # Replaced, not cleared, when the policy changes: a decision that another thread has begun may still store into the old one.
         self._remembered: dict[tuple[object, ...], Decision | _ByName] = {}
         for item in objects:
             self.put(item)
 
-    def put(self, item: Role | RoleBinding, grants: RoleGrants | None = None) -> None:
-        """Add a role or binding, or replace the one with the same name. `grants` are those of the role, if they were indexed before."""
+    def put(self, item: Role | RoleBinding) -> None:
+        """Add a role or binding, or replace the one with the same name."""
         key = _key(item)
         if isinstance(item, Role):
-            self._roles[key] = grants or RoleGrants(item.rules)
+            self._roles[key] = RoleGrants(item.rules)
         else:
             self._remove_binding(key)
             self._bindings[key] = binding = _Binding(item, key[0])
@@ -249,8 +248,8 @@ class _Subject:
 
 
 class RoleGrants:
-    """The rules of one role. They are indexed once, when they are first asked for, or before: a role can name as many resources as
-    fit into a request, and the policy changes more often than each role.
+    """The rules of one role. They are indexed once, when they are first asked for: a role can name as many resources as fit into a
+    request, and the policy changes more often than each role.
     """
 
     __slots__ = ("_by_resource", "on_paths", "rules")
@@ -259,13 +258,6 @@ class RoleGrants:
         self.rules = rules
         self.on_paths = tuple(rule for rule in rules if rule.non_resource_urls)
         self._by_resource: dict[str, Sequence[ResourceRule]] | None = None
-
-    @classmethod
-    def indexed(cls, role: Role) -> RoleGrants:
-        """Takes long for a large role. It can be called in a thread."""
-        grants = cls(role.rules)
-        grants._by_resource = index_by_resource(role.rules)
-        return grants
 
     @property
     def by_resource(self) -> Mapping[str, Sequence[ResourceRule]]:

@@ -16,7 +16,6 @@ import msgspec
 from msgspec import Raw, Struct, inspect
 
 from dralloc.api.json_reader import read_json
-from dralloc.api.large_json import PIECE_BYTES, decode_large
 from dralloc.api.nesting_limit import LEVELS_MAX, is_nested_too_deeply
 from dralloc.api.positions import SourceError
 from dralloc.api.schema import MismatchKind, SchemaMismatch, find_mismatches, find_unknown_fields, told
@@ -47,8 +46,7 @@ def decode(body: bytes, wire_type: type[T]) -> T:
         if not body.isascii():
             # Raw values are not parsed, so their text is checked here.
             body.decode()
-        is_large = len(body) > PIECE_BYTES
-        decoded: T = decode_large(body, wire_type, _decoder) if is_large else _decoder(wire_type).decode(body)
+        decoded: T = _decoder(wire_type).decode(body)
     except msgspec.ValidationError as error:
         # Null decodes directly where a field allows it; everywhere else it equals absent.
         return _decode_without_nulls(body, wire_type, error)
@@ -59,8 +57,6 @@ def decode(body: bytes, wire_type: type[T]) -> T:
 
 def decode_again(body: bytes, wire_type: type[T]) -> T:
     """Returns the object in JSON whose depth and text were checked before: it was decoded as another type, or this program encoded it."""
-    if len(body) > PIECE_BYTES:
-        return decode(body, wire_type)
     try:
         decoded: T = _decoder(wire_type).decode(body)
     except UNREADABLE:
@@ -71,7 +67,7 @@ def decode_again(body: bytes, wire_type: type[T]) -> T:
 
 def decode_tree(body: bytes) -> dict[str, Any]:
     """Returns the JSON object as plain values; raises `msgspec.MsgspecError`."""
-    return decode_large(body, dict[str, Any], _decoder)  # type: ignore[no-any-return]
+    return _decoder(dict[str, Any]).decode(body)  # type: ignore[no-any-return]
 
 
 def convert(members: Mapping[str, Any], wire_type: type[T]) -> T:

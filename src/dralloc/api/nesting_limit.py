@@ -11,8 +11,6 @@ from typing import Final
 
 LEVELS_MAX: Final = 250
 
-# Bytes that are looked at in one step; between steps, other threads run.
-_STEP: Final = 1 << 16
 # Opening brackets count 2 and closing ones 0, so that the depth after n brackets is their sum minus n.
 _WEIGHTS: Final = bytes.maketrans(b"[]{}", b"\2\0\2\0")
 _ALL_BUT_BRACKETS: Final = bytes(sorted(set(range(256)) - set(b"[]{}")))
@@ -28,14 +26,8 @@ def is_nested_too_deeply(body: bytes) -> bool:
 
 def _is_deep(brackets: bytes) -> bool:
     levels, brackets = _peel(brackets)
-    depth = 0
     weights = brackets.translate(_WEIGHTS).lstrip(b"\0")
-    for start in range(0, len(weights), _STEP):
-        step = weights[start : start + _STEP]
-        if depth + max(map(sub, accumulate(step), count(1))) > LEVELS_MAX - levels:
-            return True
-        depth += sum(step) - len(step)
-    return False
+    return max(map(sub, accumulate(weights), count(1)), default=0) > LEVELS_MAX - levels
 
 
 def _peel(brackets: bytes) -> tuple[int, bytes]:
@@ -54,10 +46,4 @@ def _brackets_outside_strings(body: bytes) -> bytes:
     if b"\\" in body:
         # Escaped quotes do not end a string.
         body = body.replace(b"\\\\", b"").replace(b'\\"', b"")
-    outside: list[bytes] = []
-    in_string = False
-    for start in range(0, len(body), _STEP):
-        pieces = body[start : start + _STEP].split(b'"')
-        outside.append(b"".join(pieces[in_string::2]).translate(None, _ALL_BUT_BRACKETS))
-        in_string ^= len(pieces) % 2 == 0
-    return b"".join(outside)
+    return b"".join(body.split(b'"')[::2]).translate(None, _ALL_BUT_BRACKETS)

@@ -20,7 +20,6 @@ from dralloc.apiserver.http.access_requests import access_request, refusal
 from dralloc.apiserver.http.authentication import Authenticator
 from dralloc.apiserver.http.impersonation_headers import wanted_user
 from dralloc.apiserver.http.messages import TEXT, HttpRequest, HttpResponse
-from dralloc.apiserver.http.paced_log import PacedLog
 from dralloc.apiserver.http.request_metrics import ServerMetrics
 from dralloc.apiserver.http.statuses import no_such_resource, status_of, status_response
 from dralloc.apiserver.http.url_paths import GroupPath, Path, PlainPath, ResourcePath, VersionPath, parse_path
@@ -100,7 +99,6 @@ class ApiServer:
         node_credentials: NodeCredentials | None = None,
     ) -> None:
         self._store = store
-        self._store_failures = PacedLog("requests that the store refused")
         self._policy = StoredPolicy(store) if enforces_roles else None
         self._access = AccessControl(store, authorizer, self._policy)
         self._impersonation = Impersonation(self._access.decide_again)
@@ -263,7 +261,7 @@ class ApiServer:
             case ValueTooLarge():
                 return RequestEntityTooLarge(f"the object is too large for the store: {error}")
             case StoreFull() | StoreUnavailable():
-                self._store_failures.count(str(error))
+                _logger.warning("the store refused a request: %s", error)
                 return ServiceUnavailable(f"the store is unavailable: {error}")
             case _:
                 _logger.error("the store failed", exc_info=error)

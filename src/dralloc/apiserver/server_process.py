@@ -137,8 +137,7 @@ async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
             node_credentials=NodeCredentials(tls.client_certificate, tls.client_key) if tls else None,
         )
         application = ApiApplication(server, authenticator, settings.pages)
-        with application.flow_control.starting_server():
-            await server.start()
+        await server.start()
         try:
             async with _listening(settings, server, application, tls, token) as running:
                 yield running

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import stat
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from dralloc.access.users import ADMINISTRATOR, User
-from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import (
     TOKEN_LENGTH_MAX,
     Authenticator,
@@ -21,10 +19,6 @@ from dralloc.apiserver.http.authentication import (
     administrator_token,
     load_token_file,
 )
-from dralloc.apiserver.http.flow_control import TURN_S
-from dralloc.apiserver.http.priority_levels import PriorityLevel
-from tests.support.api_server import api_server
-from tests.support.idle_connection import IdleConnection, version_request
 
 ANN = User(name="ann", groups=("devs",))
 
@@ -146,51 +140,3 @@ def test_a_token_file_that_was_cut_off_or_edited_is_refused(tmp_path: Path, cont
 @pytest.mark.parametrize("header", [b"Bearer ", b"Bearer", b"bearer \t ", b""])
 def test_a_header_without_a_token_is_nobody(header: bytes) -> None:
     assert Authenticator({"": ADMINISTRATOR}).user_of(header) is None
-
-
-def test_a_flood_of_wrong_tokens_delays_no_token_that_was_right_before() -> None:
-    class Verifier:
-        def __init__(self) -> None:
-            self.verified: list[str] = []
-
-        async def verify(self, token: str, audiences: Sequence[str] = ()) -> VerifiedToken | None:
-            # As long as a turn of the loop.
-            end = time.thread_time() + TURN_S
-            while time.thread_time() < end:
-                continue
-            self.verified.append(token)
-            return VerifiedToken(ADMINISTRATOR) if token == "right" else None
-
-    async def ask(application: ApiApplication, token: str, port: int) -> int:
-        connection = IdleConnection(port)
-        await application.serve(version_request(connection, token))
-        return int(connection.written.split()[1])
-
-    async def main() -> None:
-        verifier = Verifier()
-        async with api_server() as server:
-            application = ApiApplication(server, Authenticator({}, verifier=verifier))
-            assert await ask(application, "right", 0) == 200
-            flood = [asyncio.create_task(ask(application, "wrong", port)) for port in range(1, 60)]
-            await asyncio.sleep(0)
-            assert await ask(application, "right", 0) == 200
-            assert verifier.verified.count("wrong") < 20
-            # 429 on a machine that is so busy that some wait too long.
-            assert {401} <= set(await asyncio.gather(*flood)) <= {401, 429}
-
-    asyncio.run(main())
-
-
-def test_a_client_that_leaves_while_its_token_waits_to_be_verified_is_no_error() -> None:
-    class Verifier:
-        async def verify(self, token: str, audiences: Sequence[str] = ()) -> VerifiedToken | None:
-            raise AssertionError("the client does not wait for the answer")
-
-    async def main() -> None:
-        async with api_server() as server:
-            application = ApiApplication(server, Authenticator({}, verifier=Verifier()))
-            control = application.flow_control
-            control.use(control.flow_of(ADMINISTRATOR, PriorityLevel.SYSTEM, "other"), TURN_S)
-            await application.serve(version_request(IdleConnection(1, is_gone=True), "wrong"))
-
-    asyncio.run(main())

@@ -16,11 +16,10 @@ from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import Authenticator
 from dralloc.apiserver.http.connection_gate import ConnectionGate
 from dralloc.apiserver.http.exchange import Exchange
-from dralloc.apiserver.http.limited_connection import ClientSocket, ConnectionHost, LimitedConnection
+from dralloc.apiserver.http.limited_connection import ConnectionHost, LimitedConnection
 from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.apiserver.http.listener_limits import ListenerLimits
 from dralloc.apiserver.http.messages import HttpResponse
-from dralloc.apiserver.http.stalled_readers import StalledReaders
 from tests.support.api_server import api_server
 
 HOST = b"host: localhost\r\n"
@@ -203,9 +202,8 @@ async def with_client(serve: Serve, act: Callable[[LimitedConnection, socket.soc
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = socket.create_connection(listener.getsockname())
         ours, _ = listener.accept()
-    gate = ConnectionGate(connections_max=10, silent_max=10, report=errors.append)
-    host = ConnectionHost(serve, gate, StalledReaders(1 << 20, errors.append), ListenerLimits())
-    _, connection = await loop.create_connection(lambda: LimitedConnection(host, ClientSocket(ours)), sock=ours)
+    host = ConnectionHost(serve, ConnectionGate(10), ListenerLimits())
+    _, connection = await loop.create_connection(lambda: LimitedConnection(host, ours), sock=ours)
     client.send(request(b"GET / HTTP/1.1"))
     async with asyncio.timeout(30):
         await act(connection, client)
@@ -277,22 +275,3 @@ def test_a_header_that_would_be_two_is_not_sent() -> None:
     heard = all_heard(serve)
     assert heard.startswith(b"HTTP/1.1 500 ")
     assert b"set-cookie" not in heard
-
-
-def test_a_connection_is_not_closed_for_others_between_two_requests_of_which_both_have_arrived() -> None:
-    hosts: list[ConnectionHost] = []
-    closed: list[bool] = []
-
-    async def serve(exchange: Exchange) -> None:
-        closed.append(hosts[0].gate.make_room())
-        await exchange.respond(HttpResponse())
-
-    async def act(connection: LimitedConnection, client: socket.socket) -> None:
-        hosts.append(connection._host)
-        client.send(request(b"GET / HTTP/1.1") * 3)
-        while len(closed) < 4:
-            await asyncio.sleep(0.001)
-        client.close()
-
-    assert run(with_client(serve, act)) == []
-    assert closed == [False] * 4

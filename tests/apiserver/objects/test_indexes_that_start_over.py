@@ -25,7 +25,6 @@ from dralloc.api.registry import (
 )
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.api.unstructured_object import read_unstructured
-from dralloc.apiserver.http.flow_control import SIZE_INLINE_MAX, FlowControl
 from dralloc.apiserver.objects.api_resources import key_of
 from dralloc.apiserver.objects.claim_use_guard import ClaimInUse, ClaimUseGuard
 from dralloc.apiserver.objects.device_guard import DeviceGuard
@@ -78,13 +77,9 @@ class ChangedStore:
 
 @asynccontextmanager
 async def changed_store() -> AsyncIterator[ChangedStore]:
-    """With a server that serves others meanwhile: its indexes learn in pieces."""
-    control = FlowControl()
     changed = ChangedStore()
     async with changed.store:
-        with control.starting_server():
-            yield changed
-    control.close()
+        yield changed
 
 
 async def steps_until(done: Awaitable[Any]) -> AsyncIterator[None]:
@@ -163,7 +158,7 @@ def of(stored: tuple[str, dict[str, Any]]) -> ResourceClaim:
 
 async def allocate(guard: DeviceGuard, name: str, device: str) -> Hold:
     new = allocated(name, device)
-    hold = await guard.hold(new[0], of(new), of(free(name)), 0)
+    hold = await guard.hold(new[0], of(new), of(free(name)))
     assert hold is not None, "the claim has devices"
     return hold
 
@@ -223,7 +218,7 @@ def test_the_claim_of_a_bound_pod_is_not_deallocated_while_the_guard_learns_agai
 
             async def deallocate(name: str) -> Any:
                 before = allocated(name, "gpu", name)
-                return await guard.hold(before[0], of(free(name)), of(before), 0)
+                return await guard.hold(before[0], of(free(name)), of(before))
 
             (await deallocate("p")).release()
             await changed.put(*bound("first"))
@@ -239,10 +234,9 @@ GPU = "example.com/gpu"
 
 
 def asking(number: int) -> tuple[str, dict[str, Any]]:
-    """A pod that asks for an extended resource. Some are so large that they are read in a thread."""
+    """A pod that asks for an extended resource."""
     name, limits = f"p-{number}", {"requests": {GPU: "1"}, "limits": {GPU: "1"}}
-    note = "x" * (SIZE_INLINE_MAX if number % 300 == 0 else 1)
-    document = pod(name, namespace="default", uid=name, annotations={"note": note})
+    document = pod(name, namespace="default", uid=name)
     containers = [{**each, "resources": limits} for each in document["spec"]["containers"]]
     return key_of(POD, "default", name), {**document, "spec": {**document["spec"], "containers": containers}}
 
@@ -274,7 +268,7 @@ def test_the_claims_of_pods_are_not_charged_before_their_pods(when: str) -> None
             async def create(number: int) -> Any:
                 key, document = asking(number)
                 new = read_unstructured(json.dumps(document).encode(), view_type=Pod)
-                return await guards.quotas[POD.resource].hold(key, new, None, 0)
+                return await guards.quotas[POD.resource].hold(key, new, None)
 
             if when != "before the guard begins":
                 (await create(0)).release()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -14,11 +13,7 @@ from typing import Any, cast
 import grpc.aio
 import pytest
 
-from dralloc.access.users import ADMINISTRATOR
-from dralloc.apiserver.http.flow_control import SIZE_INLINE_MAX, FlowControl, begin
-from dralloc.apiserver.http.priority_levels import PriorityLevel
-from dralloc.apiserver.objects.record_lists import RECORDS_PER_READ
-from dralloc.apiserver.objects.store_view import RecordReader, StoreView
+from dralloc.apiserver.objects.store_view import StoreView
 from dralloc.store.errors import StoreUnavailable
 from dralloc.store.etcd import EtcdStore
 from dralloc.store.etcd_api import EtcdAddress, EtcdApi
@@ -38,11 +33,10 @@ HISTORY_MAX = 600
 
 
 class Keys:
-    """The keys in the order in which they became known, and those whose records were read in a thread."""
+    """The keys in the order in which they became known."""
 
     def __init__(self) -> None:
         self.known: list[str] = []
-        self.ahead: list[str] = []
 
     def learn(self, record: Record) -> None:
         self.known.append(record.key)
@@ -50,37 +44,8 @@ class Keys:
     def apply(self, event: StoreEvent) -> None:
         self.known.append(event.key)
 
-    def read_ahead(self, record: Record) -> None:
-        assert threading.current_thread() is not threading.main_thread()
-        self.ahead.append(record.key)
-
     def replace(self, earlier: Keys, revision: int, *, is_restored: bool) -> None:
         pass
-
-
-class Connection:
-    is_gone = False
-
-
-def test_a_view_goes_on_without_the_client_whose_request_started_it() -> None:
-    async def main() -> None:
-        async with MemoryStore() as store:
-            # More than are read at once, so that other tasks run in between.
-            for number in range(RECORDS_PER_READ + 1):
-                await store.create(f"{PREFIX}{number}", b"{}")
-            connection = Connection()
-            begin(FlowControl().flow_of(ADMINISTRATOR, PriorityLevel.SYSTEM, None, connection=connection))
-            view = StoreView(store, (PREFIX,), Keys)
-            view.start()
-            connection.is_gone = True
-            await view.ready()
-            await store.create(f"{PREFIX}later", b"{}")
-            await view.ready()
-            assert len(view.index.known) == RECORDS_PER_READ + 2
-            assert not view.index.ahead
-            await view.stop()
-
-    asyncio.run(main())
 
 
 class SlowKeys(Keys):
@@ -102,14 +67,10 @@ class SlowKeys(Keys):
 
 @asynccontextmanager
 async def following(store: Store, make: Callable[[], Keys]) -> AsyncIterator[StoreView[Keys]]:
-    """A view of a server with clients."""
-    control = FlowControl()
     view = StoreView(store, (PREFIX,), make)
-    with control.starting_server():
-        view.start()
+    view.start()
     yield view
     await view.stop()
-    control.close()
 
 
 async def until_ready(view: StoreView[Keys]) -> AsyncIterator[Keys]:
@@ -125,10 +86,9 @@ def test_the_first_records_are_learned_in_pieces() -> None:
         async with MemoryStore() as store, following(store, SlowKeys) as view:
             written = [f"{PREFIX}{number:03}" for number in range(200)]
             for key in written:
-                await store.create(key, bytes(SIZE_INLINE_MAX + 1 if key.endswith("050") else 10))
+                await store.create(key, bytes(2000))
             with longest_step() as longest:
                 assert {tuple(index.known) async for index in until_ready(view)} == {(), tuple(written)}
-            assert view.index.ahead == [f"{PREFIX}050"]
             assert longest.seconds < 0.05
 
     asyncio.run(main())
@@ -143,13 +103,13 @@ def test_a_view_that_fell_behind_shows_one_state_until_it_has_learned_the_next()
             await view.ready()
             # More than the store keeps changes, in one step of the loop; and again while the view learns, in many steps.
             for number in range(HISTORY_MAX):
-                await store.create(f"{PREFIX}{number:04}", bytes(SIZE_INLINE_MAX + 1 if number == 50 else 10))
+                await store.create(f"{PREFIX}{number:04}", bytes(2000))
             shown, later = set[tuple[str, ...]](), iter(range(HISTORY_MAX, 2 * HISTORY_MAX))
             with longest_step() as longest:
                 async for index in until_ready(view):
                     shown.add(tuple(index.known))
                     for number in islice(later, 50):
-                        await store.create(f"{PREFIX}{number:04}", b"")
+                        await store.create(f"{PREFIX}{number:04}", bytes(2000))
             assert not set(later)
             await view.ready()
             assert min(shown, key=len) == (f"{PREFIX}first",)
@@ -159,47 +119,9 @@ def test_a_view_that_fell_behind_shows_one_state_until_it_has_learned_the_next()
                 f"{PREFIX}first",
                 *(f"{PREFIX}{number:04}" for number in range(2 * HISTORY_MAX)),
             }
-            assert view.index.ahead == [f"{PREFIX}0050"]
             assert longest.seconds < 0.05
 
     asyncio.run(main())
-
-
-def test_large_records_are_read_in_a_thread_and_applied_in_order() -> None:
-    async def main() -> None:
-        async with MemoryStore() as store, following(store, Keys) as view:
-            await view.ready()
-            keys = view.index
-            written = [f"{PREFIX}{number}" for number in range(9)]
-            for number, key in enumerate(written):
-                record = await store.create(key, bytes(SIZE_INLINE_MAX + 1 if number % 3 == 1 else 10))
-            await view.ready()
-            assert view.revision == record.revision
-            assert keys.known == written
-            assert keys.ahead == written[1::3]
-            # What is being read when the view ends is not applied any more.
-            await store.create(f"{PREFIX}last", bytes(SIZE_INLINE_MAX + 1))
-            await view.stop()
-            assert keys.known == written
-
-    asyncio.run(main())
-
-
-def test_what_was_read_ahead_is_read_once() -> None:
-    read: list[int] = []
-
-    def size(record: Record) -> int:
-        read.append(record.revision)
-        return len(record.value)
-
-    reader = RecordReader(size)
-    first, second = (Record(key="/a", value=bytes(revision), revision=revision) for revision in (1, 2))
-    reader.read_ahead(first)
-    assert (reader(first), reader(first), reader(second)) == (1, 1, 2)
-    assert read == [1, 1, 2]
-    # A record that was read ahead and not needed is no answer for another one.
-    reader.read_ahead(first)
-    assert reader(second) == 2
 
 
 class Overtaken(EtcdStore):

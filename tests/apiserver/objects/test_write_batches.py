@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections import Counter
 from random import Random
 from typing import Any, Final
 
-import msgspec
 import pytest
 
 from dralloc.access.access_request import AccessRequest
 from dralloc.access.authorizer import ALLOWED, NO_OPINION, Administrators, AuthorizerChain, Decision
-from dralloc.access.users import ADMINISTRATOR, User
-from dralloc.apiserver.http import flow_control
-from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
-from dralloc.apiserver.http.priority_levels import PriorityLevel
-from dralloc.apiserver.objects.write_batches import answer
+from dralloc.access.users import User
 from dralloc.store.records import Record
 from dralloc.store.sqlite import SqliteStore
 from dralloc.testing.virtual_time import run_virtual
@@ -312,31 +305,3 @@ async def test_a_claim_that_is_being_deleted_is_not_allocated_with_a_finalizer(a
     refused = await refusal(api.patch(f"{CLAIMS}/c/status", allocation(finalizers=["example.com/kept", PROTECTION])))
     assert (refused.code, [field for _, field in refused.causes]) == (422, ["metadata.finalizers"])
     assert (await api.call("GET", f"{RESOURCE}/namespaces/default/resourceclaims/c")).code == 200
-
-
-def test_a_turn_of_the_loop_has_a_few_writes_of_a_batch() -> None:
-    """Each takes half a turn here, so a third one waits for the next."""
-
-    async def main() -> Counter[int]:
-        turns, in_turns = [0], Counter[int]()
-
-        def count_turns() -> None:
-            turns[0] += 1
-            asyncio.get_running_loop().call_soon(count_turns)
-
-        async def handle(_: HttpRequest) -> HttpResponse:
-            end = time.thread_time() + flow_control.TURN_S / 2
-            while time.thread_time() < end:
-                pass
-            in_turns[turns[0]] += 1
-            return HttpResponse()
-
-        flow_control.begin(flow_control.FlowControl().flow_of(ADMINISTRATOR, PriorityLevel.GLOBAL_DEFAULT, 0))
-        count_turns()
-        body = msgspec.json.encode({"requests": [write("PATCH", f"{CLAIMS}/c", {})] * 24})
-        await answer(HttpRequest("POST", BATCH, {}, {}, body, ADMINISTRATOR), handle)
-        return in_turns
-
-    in_turns = asyncio.run(main())
-    assert in_turns.total() == 24
-    assert max(in_turns.values()) <= 3, in_turns

@@ -27,13 +27,6 @@ def apply_merge_patch(document: Document, patch: Json) -> Document:
     return _merge(document, patch)
 
 
-def copied_bytes_max(operations: Json) -> int:
-    """The most that the operations may copy within a document: a short patch can double a list again and again."""
-    steps = operations if isinstance(operations, list) else ()
-    copies = any(isinstance(step, dict) and step.get("op") == "copy" for step in steps)
-    return COPIED_BYTES_MAX if copies else 0
-
-
 @refuses_deep_nesting
 def apply_json_patch(document: Document, operations: Json) -> Document:
     """The document after all operations; if one fails, none takes effect."""
@@ -119,7 +112,6 @@ class _Draft:
         return self._copied(self.read(path))
 
     def _copied(self, value: Json) -> Json:
-        """In Python, so that other threads get turns; encoding and decoding would hold them up for the whole value."""
         if isinstance(value, dict):
             self._count_copy(sum(map(len, value)) + 4 * len(value) + 2)
             return {name: self._copied(member) for name, member in value.items()}

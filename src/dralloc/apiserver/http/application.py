@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
-from contextlib import aclosing, contextmanager
-from typing import Final, Protocol
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from typing import Protocol
 
 from dralloc.access.users import ANONYMOUS, User
 from dralloc.apiserver.http.authentication import Authenticator
-from dralloc.apiserver.http.body_reader import BODY_BYTES_MAX, BodyReader, drain, too_large
+from dralloc.apiserver.http.body_reader import BODY_BYTES_MAX, drain, read_body, too_large
 from dralloc.apiserver.http.exchange import Exchange
-from dralloc.apiserver.http.flow_control import (
-    ClientGone,
-    FlowControl,
-    RequestFlow,
-    begin,
-)
 from dralloc.apiserver.http.impersonation_headers import impersonation_headers
 from dralloc.apiserver.http.messages import HttpRequest, HttpResponse, Sink, parse_query
-from dralloc.apiserver.http.priority_levels import PriorityLevel, priority_level
+from dralloc.apiserver.http.request_limits import RequestLimits
 from dralloc.apiserver.http.request_metrics import ServerMetrics
 from dralloc.apiserver.http.site_guard import check_same_site
 from dralloc.apiserver.http.static_pages import StaticPages
-from dralloc.apiserver.http.statuses import UNAUTHORIZED, status_of, status_response
+from dralloc.apiserver.http.statuses import UNAUTHORIZED, status_response
 from dralloc.primitives import errors
-
-# Watches that one user may have open.
-WATCHES_OF_USER_MAX: Final = 8192
 
 
 class RequestHandler(Protocol):
@@ -52,10 +42,7 @@ class ApiApplication:
         # Credentials prove that a request is meant for this server; without them, a browser may send one for another site.
         self._checks_site = not authenticator.needs_credential
         self._pages = pages
-        self._bodies = BodyReader()
-        self._watches: Counter[str] = Counter()
-        self.flow_control = FlowControl()
-        server.metrics.include(self.flow_control.metrics)
+        self._limits = RequestLimits()
 
     @property
     def metrics(self) -> ServerMetrics:
@@ -67,12 +54,7 @@ class ApiApplication:
 
     async def serve(self, exchange: Exchange) -> None:
         """Answer the request of an exchange."""
-        method, path, headers, client = (
-            exchange.method,
-            exchange.path,
-            dict(exchange.headers),
-            exchange.connection.client,
-        )
+        method, path, headers = exchange.method, exchange.path, dict(exchange.headers)
         if self._checks_site:
             try:
                 check_same_site(headers)
@@ -86,72 +68,29 @@ class ApiApplication:
         query = parse_query(exchange.query)
         request = HttpRequest(method, path, query, headers, b"", user or ANONYMOUS)
         if user is None:
-            try:
-                user = await self._verified_user(authorization, exchange)
-            except errors.TooManyRequests as error:
-                return await _respond_early(exchange, self._server.refuse(request, error))
-            except ClientGone as gone:
-                return await exchange.respond(status_response(status_of(gone)))
+            user = await self._authenticator.verified_user(authorization)
             if user is None:
                 return await exchange.respond(status_response(UNAUTHORIZED))
             request.user = user
-        level = priority_level(method, path, exchange.query, user)
-        flow = self.flow_control.flow_of(user, level, client, f"{method} {path}", exchange.connection)
-        begin(flow)
         try:
-            request.body = b"" if method == "GET" else await self._bodies.read(exchange, headers, user.name)
-        except errors.ApiError as error:
+            self._limits.enter(path, user.name)
+        except errors.TooManyRequests as error:
             return await _respond_early(exchange, self._server.refuse(request, error))
         try:
-            response = await self._respond(request, flow, exchange)
+            try:
+                request.body = b"" if method == "GET" else await read_body(exchange, headers)
+            except errors.ApiError as error:
+                return await _respond_early(exchange, self._server.refuse(request, error))
+            request.impersonation = impersonation_headers(exchange.headers)
+            response = await self._server.handle(request)
         finally:
-            if request.body:
-                self._bodies.release(user.name, len(request.body))
+            self._limits.leave(user.name)
         if response.stream is None:
             return await exchange.respond(response)
-        with self._counted(user):
-            if response.push is not None:
-                await response.stream.aclose()
-                await _push_stream(exchange, response, response.push)
-            else:
-                await _send_stream(exchange, response, response.stream, flow)
-        return None
-
-    async def _verified_user(self, authorization: bytes, exchange: Exchange) -> User | None:
-        """The user of a token that must be verified. Tokens that were not right before wait their turn, as anonymous requests do:
-        anyone can send one, and to verify it takes longer than many requests.
-        """
-        if self._authenticator.has_proven(authorization):
-            return await self._authenticator.verified_user(authorization)
-        connection, request = exchange.connection, f"{exchange.method} {exchange.path}"
-        flow = self.flow_control.flow_of(ANONYMOUS, PriorityLevel.CATCH_ALL, connection.client, request, connection)
-        await flow.enter()
-        return await flow.metered(self._authenticator.verified_user(authorization))
-
-    async def _respond(self, request: HttpRequest, flow: RequestFlow, exchange: Exchange) -> HttpResponse:
-        """The response to a complete request, when it is its turn."""
-        try:
-            if "watch" in request.query and self._watches[request.user.name] >= WATCHES_OF_USER_MAX:
-                raise self.flow_control.reject(flow, "too-many-watches")
-            await flow.enter()
-        except errors.ApiError as error:
-            return self._server.refuse(request, error)
-        request.impersonation = impersonation_headers(exchange.headers)
-        try:
-            return await flow.metered(self._server.handle(request))
-        except ClientGone as gone:
-            return status_response(status_of(gone))
-
-    @contextmanager
-    def _counted(self, user: User) -> Iterator[None]:
-        """Counts a stream of the user inside the block."""
-        self._watches[user.name] += 1
-        try:
-            yield
-        finally:
-            self._watches[user.name] -= 1
-            if not self._watches[user.name]:
-                del self._watches[user.name]
+        if response.push is not None:
+            await response.stream.aclose()
+            return await _push_stream(exchange, response, response.push)
+        return await _send_stream(exchange, response, response.stream)
 
     async def answer(
         self, method: str, path: str, query: Mapping[str, str], headers: Mapping[bytes, bytes], body: bytes
@@ -198,29 +137,28 @@ class UserApplication:
 
 
 async def _respond_early(exchange: Exchange, response: HttpResponse) -> None:
-    """Send a response before the request is complete, and close the connection when its client has stopped sending."""
+    """Send a response, perhaps before the request is complete; then close the connection when its client has stopped sending."""
+    if exchange.has_arrived:
+        return await exchange.respond(response)
     await exchange.respond_early(response)
     await drain(exchange)
     exchange.end()
+    return None
 
 
 async def _push_stream(exchange: Exchange, response: HttpResponse, push: Callable[[Sink], Awaitable[None]]) -> None:
     await exchange.begin(response)
     try:
         await push(exchange)
-    except ClientGone:
-        return
     finally:
         exchange.listen(on_writable=None, on_gone=None)
     exchange.end()
 
 
-async def _send_stream(
-    exchange: Exchange, response: HttpResponse, stream: AsyncGenerator[bytes, None], flow: RequestFlow
-) -> None:
+async def _send_stream(exchange: Exchange, response: HttpResponse, stream: AsyncGenerator[bytes, None]) -> None:
     """Send the stream until it ends or the client disconnects."""
     await exchange.begin(response)
-    sending = asyncio.ensure_future(_send_pieces(exchange, stream, flow))
+    sending = asyncio.ensure_future(_send_pieces(exchange, stream))
 
     def stop() -> None:
         sending.cancel()
@@ -233,13 +171,14 @@ async def _send_stream(
         sending.cancel()
         await asyncio.gather(sending, return_exceptions=True)
     error = None if sending.cancelled() else sending.exception()
-    if error is not None and not isinstance(error, ClientGone):
+    if error is not None:
         raise error
     exchange.end()
 
 
-async def _send_pieces(exchange: Exchange, stream: AsyncGenerator[bytes, None], flow: RequestFlow) -> None:
+async def _send_pieces(exchange: Exchange, stream: AsyncGenerator[bytes, None]) -> None:
     async with aclosing(stream):
-        while (piece := await flow.metered(anext(stream, None))) is not None:
-            await flow.metered(exchange.send(piece))
-            await flow.next_turn()
+        async for piece in stream:
+            await exchange.send(piece)
+            # Between the pieces of a long list, other requests are answered.
+            await asyncio.sleep(0)

@@ -103,8 +103,6 @@ class Authenticator:
         self._users: dict[bytes, User] = {}
         # Caches accepted headers: digests are slow, and a client sends the same header with every request.
         self._known: dict[bytes, User] = {}
-        # Headers that the verifier has accepted, from the one that was used longest ago. Each is verified again: it may be revoked.
-        self._proven: dict[bytes, None] = {}
         self._learn()
 
     @property
@@ -120,17 +118,7 @@ class Authenticator:
         if (token := _bearer(authorization)) is None:
             return None
         verified = await self._verified(token, ())
-        self._proven.pop(authorization, None)
-        if verified is None:
-            return None
-        self._proven[authorization] = None
-        if len(self._proven) > KNOWN_MAX:
-            del self._proven[next(iter(self._proven))]
-        return verified.user
-
-    def has_proven(self, authorization: bytes) -> bool:
-        """True if the verifier accepted the token when it was last used."""
-        return authorization in self._proven
+        return verified.user if verified is not None else None
 
     def user_of(self, authorization: bytes, certificate_subject: User | None = None) -> User | None:
         """The user of a certificate or a static token; other tokens are known to the verifier only."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import socket
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Final
 
 from dralloc.access.users import User
@@ -20,10 +18,8 @@ from dralloc.apiserver.http.connection_gate import ConnectionGate
 from dralloc.apiserver.http.exchange import Exchange
 from dralloc.apiserver.http.listener_limits import WAITING_BYTES_MAX, ListenerLimits
 from dralloc.apiserver.http.messages import TEXT, HttpResponse
-from dralloc.apiserver.http.reading_turns import ReadingTurns
 from dralloc.apiserver.http.refusals import TOO_MANY, HttpRefusal, NotARequest
 from dralloc.apiserver.http.request_parser import RequestHead, RequestParser
-from dralloc.apiserver.http.stalled_readers import StalledReaders
 
 # Requests that a client may send on one connection before it reads the response to the first.
 PIPELINED_MAX: Final = 64
@@ -37,41 +33,16 @@ _INTERNAL_ERROR: Final = HttpResponse(500, b"Internal Server Error\n", TEXT)
 _logger = logging.getLogger(__name__)
 
 
-class ClientSocket:
-    """An accepted socket; its transport owns it once there is one."""
-
-    __slots__ = ("is_closed", "socket")
-
-    def __init__(self, accepted: socket.socket) -> None:
-        self.socket = accepted
-        self.is_closed = False
-
-    def close_now(self) -> None:
-        # The transport reads the end of the stream and closes the file.
-        self.is_closed = True
-        with contextlib.suppress(OSError):
-            self.socket.shutdown(socket.SHUT_RDWR)
-
-
 @dataclass(slots=True, eq=False)
 class ConnectionHost:
     """What the connections of a listener share."""
 
     serve: Callable[[Exchange], Awaitable[None]]
     gate: ConnectionGate
-    stalled: StalledReaders
     limits: ListenerLimits
-    turns: ReadingTurns = field(default_factory=ReadingTurns)
     open: set[LimitedConnection] = field(default_factory=set)
     # Requests that are answered; they may outlive their connection.
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
-
-
-class _Pause(Enum):
-    """Why a connection is not read: what was read waits for its answer; what arrives takes long to parse."""
-
-    EXCHANGE = 1
-    TURN = 2
 
 
 class LimitedConnection(asyncio.Protocol):
@@ -83,9 +54,9 @@ class LimitedConnection(asyncio.Protocol):
 
     _transport: asyncio.Transport
 
-    def __init__(self, host: ConnectionHost, connection: ClientSocket) -> None:
+    def __init__(self, host: ConnectionHost, accepted: socket.socket) -> None:
         self._host = host
-        self._connection = connection
+        self._accepted = accepted
         self._loop = asyncio.get_running_loop()
         self._parser = RequestParser(self, host.limits.head_bytes_max)
         self.client: tuple[str, int] | None = None
@@ -101,8 +72,8 @@ class LimitedConnection(asyncio.Protocol):
         self._keep_alive: asyncio.TimerHandle | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
-        # Why nothing more is read.
-        self._pauses: set[_Pause] = set()
+        # Nothing more is read: what was read waits for its answer.
+        self._is_reading_paused = False
         self._writable: asyncio.Future[None] | None = None
         self._user: User | None = None
         # A connection may last longer than the certificate that opened it.
@@ -140,28 +111,14 @@ class LimitedConnection(asyncio.Protocol):
             self._transport.write(piece)
 
     def pause_reading(self) -> None:
-        self._pause(_Pause.EXCHANGE)
+        if not self._is_reading_paused and not self._transport.is_closing():
+            self._is_reading_paused = True
+            self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        self._resume(_Pause.EXCHANGE)
-
-    def wait_for_turn(self) -> None:
-        self._pause(_Pause.TURN)
-
-    def take_turn(self) -> None:
-        self._resume(_Pause.TURN)
-
-    def _pause(self, reason: _Pause) -> None:
-        if reason not in self._pauses and not self._transport.is_closing():
-            if not self._pauses:
-                self._transport.pause_reading()
-            self._pauses.add(reason)
-
-    def _resume(self, reason: _Pause) -> None:
-        if reason in self._pauses and not self._transport.is_closing():
-            self._pauses.remove(reason)
-            if not self._pauses:
-                self._transport.resume_reading()
+        if self._is_reading_paused and not self._transport.is_closing():
+            self._is_reading_paused = False
+            self._transport.resume_reading()
 
     def listen(self, *, on_writable: Callable[[], None] | None, on_gone: Callable[[], None] | None) -> None:
         self._on_writable, self._on_gone = on_writable, on_gone
@@ -175,8 +132,6 @@ class LimitedConnection(asyncio.Protocol):
         if self._transport.is_closing():
             return
         self.resume_reading()
-        if not self._pipeline:
-            self._host.gate.end_request(self._connection)
         self._idle_since_s = self._loop.time()
         if self._keep_alive is None:
             self._keep_alive = self._loop.call_later(KEEP_ALIVE_S, self._end_idle)
@@ -204,7 +159,7 @@ class LimitedConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self.is_gone = True
         self._host.open.discard(self)
-        self._host.gate.leave(self._connection)
+        self._host.gate.leave(self._accepted)
         self._expect_nothing()
         if self._keep_alive is not None:
             self._keep_alive.cancel()
@@ -220,26 +175,22 @@ class LimitedConnection(asyncio.Protocol):
         if self._refusal is not None or self._transport.is_closing():
             self._dropped += len(data)
             return
-        started = time.perf_counter()
         try:
             self._parser.feed(data)
         except NotARequest as error:
             self._refuse(error.refusal)
             return
-        self._host.turns.charge(self, time.perf_counter() - started)
         self._answer_next()
         if self._parser.in_head and self._deadline is None and not self._transport.is_closing():
             self._expect_head()
 
     def pause_writing(self) -> None:
-        self._host.stalled.add(self._transport)
         self._stalled = self._loop.call_later(self._host.limits.stalled_reader_s, self._transport.abort)
 
     def resume_writing(self) -> None:
         if self._stalled is not None:
             self._stalled.cancel()
             self._stalled = None
-            self._host.stalled.remove(self._transport)
         if self._writable is not None:
             self._writable.set_result(None)
             self._writable = None
@@ -252,7 +203,6 @@ class LimitedConnection(asyncio.Protocol):
         if len(self._pipeline) >= PIPELINED_MAX:
             raise NotARequest(TOO_MANY)
         self._expect_nothing()
-        self._host.gate.start_request(self._connection)
         user = self._user if self._user is not None and time.time() < self._user_until else None
         self._arriving = exchange = Exchange(self, head, user=user)
         if self._answered is not None or self._pipeline:
@@ -343,7 +293,7 @@ class LimitedConnection(asyncio.Protocol):
         self._deadline = self._loop.call_later(self._host.limits.head_time_max_s, self._end_head)
 
     def _end_head(self) -> None:
-        if self._pauses:
+        if self._is_reading_paused:
             # It is not the client that is slow.
             self._expect_head()
         else:

@@ -1,4 +1,4 @@
-"""The listener: accepts connections and makes TLS handshakes, with limits that protect other clients from a bad one.
+"""The listener: accepts connections and makes TLS handshakes, within limits.
 
 `limited_connection` reads requests from a connection, `application` answers them and bounds bodies.
 """
@@ -18,17 +18,16 @@ from typing import TYPE_CHECKING, Final
 
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.connection_gate import ConnectionGate
-from dralloc.apiserver.http.handshake_turns import HandshakeTurns
-from dralloc.apiserver.http.limited_connection import ClientSocket, ConnectionHost, LimitedConnection
+from dralloc.apiserver.http.limited_connection import ConnectionHost, LimitedConnection
 from dralloc.apiserver.http.listener_limits import ListenerLimits
-from dralloc.apiserver.http.paced_log import PacedLog
-from dralloc.apiserver.http.stalled_readers import StalledReaders
 
 if TYPE_CHECKING:
     from dralloc.apiserver.credentials.certificates import TlsFiles
 
 # Connections that are accepted in one turn of the loop.
 ACCEPTED_PER_TURN: Final = 8
+# Clients stay in the queue of the operating system for so long if a connection cannot be accepted.
+ACCEPT_AGAIN_S: Final = 1.0
 # How often the end of requests is looked for when the server stops.
 ENDED_EVERY_S: Final = 0.02
 # Files that are not connections: the store, logs, libraries.
@@ -66,7 +65,6 @@ async def listen(app: ApiApplication, endpoint: ListenAddress) -> AsyncIterator[
     finally:
         app.end_streams()
         await server.stop()
-        app.flow_control.close()
 
 
 class _Listener:
@@ -77,15 +75,9 @@ class _Listener:
         self._is_stopping = False
         self._tls = _tls_context(endpoint.tls) if endpoint.tls is not None else None
         self._limits = limits = endpoint.limits
-        self._log = PacedLog("shed connections")
-        self._gate = ConnectionGate(
-            connections_max=min(limits.connections_max, _raise_file_limit() - OTHER_FILES),
-            silent_max=limits.silent_max,
-            report=self._log.count,
-        )
-        stalled = StalledReaders(limits.unread_bytes_max, self._log.count)
-        self._host = ConnectionHost(app.serve, self._gate, stalled, limits)
-        self._handshakes = HandshakeTurns()
+        self._gate = ConnectionGate(min(limits.connections_max, _raise_file_limit() - OTHER_FILES))
+        self._host = ConnectionHost(app.serve, self._gate, limits)
+        # Handshakes in progress.
         self._tasks: set[asyncio.Task[None]] = set()
 
     def count_connections(self) -> int:
@@ -100,7 +92,8 @@ class _Listener:
         self._is_stopping = True
         asyncio.get_running_loop().remove_reader(self._listener)
         self._listener.close()
-        self._gate.close_silent()
+        for handshake in tuple(self._tasks):
+            handshake.cancel()
         for connection in tuple(self._host.open):
             connection.shut_down()
         try:
@@ -121,81 +114,58 @@ class _Listener:
             asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
     def _accept(self, listener: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
         for _ in range(ACCEPTED_PER_TURN):
-            if not self._gate.may_accept(loop.time()):
-                return self._pause(listener)
             try:
                 accepted, address = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return None
+                return
             except OSError as error:
                 # Too many open files: this process or the machine has no more.
-                self._log.count(f"not accepted: {error.strerror}")
-                self._gate.make_room()
-                return self._pause(listener)
+                _logger.warning("connections are not accepted: %s", error.strerror)
+                loop = asyncio.get_running_loop()
+                loop.remove_reader(listener)
+                loop.call_later(ACCEPT_AGAIN_S, self._accept_from, listener)
+                return
             self._start(accepted, str(address[0]) if isinstance(address, tuple) else "")
-        return None
-
-    def _pause(self, listener: socket.socket) -> None:
-        """Leave clients in the queue of the operating system for a moment."""
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(listener)
-        loop.call_later(0.02, self._accept_from, listener)
 
     def _start(self, accepted: socket.socket, address: str) -> None:
         accepted.setblocking(False)
-        connection = ClientSocket(accepted)
-        if not self._gate.admit(connection, asyncio.get_running_loop().time(), address):
+        if refusal := self._gate.admit(accepted, address):
+            _logger.warning("connection of %s refused: %s", address, refusal)
             if self._tls is None:
                 with contextlib.suppress(OSError):
                     accepted.send(_TOO_MANY)
             accepted.close()
             return
-        task = asyncio.get_running_loop().create_task(self._connect(connection, address))
+        task = asyncio.get_running_loop().create_task(self._connect(accepted, address))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _connect(self, connection: ClientSocket, address: str) -> None:
+    async def _connect(self, accepted: socket.socket, address: str) -> None:
         """Make the TLS handshake, if there is one, and hand the connection to its protocol."""
-        if self._tls is not None and not await self._may_begin(connection, address):
-            return
         tls = self._tls
         handshake = {} if tls is None else {"ssl_handshake_timeout": self._limits.handshake_time_max_s}
 
         loop = asyncio.get_running_loop()
         try:
             await loop.connect_accepted_socket(
-                lambda: LimitedConnection(self._host, connection), connection.socket, ssl=tls, **handshake
+                lambda: LimitedConnection(self._host, accepted), accepted, ssl=tls, **handshake
             )
         except (OSError, asyncio.CancelledError) as error:
-            self._end_handshake(connection, error)
+            _log_handshake(address, error)
+            self._gate.leave(accepted)
+            # The transport reads the end of the stream and closes the file.
+            with contextlib.suppress(OSError):
+                accepted.shutdown(socket.SHUT_RDWR)
 
-    async def _may_begin(self, connection: ClientSocket, address: str) -> bool:
-        """Wait for the client's first bytes, and for a turn; False if it is closed instead."""
-        try:
-            async with asyncio.timeout(self._limits.handshake_time_max_s):
-                await self._handshakes.wait(connection.socket, address)
-        except (OSError, asyncio.CancelledError) as error:
-            self._end_handshake(connection, error)
-        else:
-            if not connection.is_closed:
-                return True
-            self._gate.leave(connection)
-        # It has no transport that would close it.
-        connection.socket.close()
-        return False
 
-    def _end_handshake(self, connection: ClientSocket, error: BaseException) -> None:
-        # A client that leaves is not shed: a driver was killed, or a command interrupted.
-        if not connection.is_closed and not isinstance(error, (asyncio.CancelledError, ConnectionResetError)):
-            if isinstance(error, ssl.SSLCertVerificationError):
-                # The client is not told: the event loop sends no TLS alerts.
-                self._log.count(f"client certificate not accepted, {error.verify_message}")
-            else:
-                self._log.count("closed in the TLS handshake")
-        self._gate.leave(connection)
-        connection.close_now()
+def _log_handshake(address: str, error: BaseException) -> None:
+    """Tell why a handshake failed. A client that leaves is no failure: a driver was killed, or a command interrupted."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        # The client is not told: the event loop sends no TLS alerts.
+        _logger.warning("client certificate of %s not accepted, %s", address, error.verify_message)
+    elif not isinstance(error, (asyncio.CancelledError, ConnectionResetError)):
+        _logger.warning("connection of %s closed in the TLS handshake", address)
 
 
 def _tls_context(files: TlsFiles) -> ssl.SSLContext:

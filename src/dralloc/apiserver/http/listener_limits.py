@@ -1,4 +1,4 @@
-"""The limits of the listener: what one client may use before others would notice."""
+"""The limits of the listener: what one client may use."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ STALLED_READER_S: Final = 60.0
 # What waits for one client before it counts as one that does not read, and gets no more. The default is 512 KiB with TLS, which
 # thousands of watches may each use.
 WAITING_BYTES_MAX: Final = 64 * 1024
-# Responses that clients have not read yet, of all clients together; the client that stalled first is disconnected.
-UNREAD_BYTES_MAX: Final = 256 * 1024 * 1024
 CONNECTIONS_MAX: Final = 16_384
-# Connections that may be without a complete request before the oldest of them are closed.
-SILENT_MAX: Final = 8192
 HANDSHAKE_TIME_MAX_S: Final = 10.0
 
 
@@ -25,9 +21,7 @@ class ListenerLimits:
     """What clients may use before they are refused or disconnected."""
 
     connections_max: int = CONNECTIONS_MAX
-    silent_max: int = SILENT_MAX
     handshake_time_max_s: float = HANDSHAKE_TIME_MAX_S
-    unread_bytes_max: int = UNREAD_BYTES_MAX
     head_bytes_max: int = HEAD_BYTES_MAX
     head_time_max_s: float = HEAD_TIME_MAX_S
     stalled_reader_s: float = STALLED_READER_S

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 from dralloc.access.access_request import AccessRequest
@@ -27,7 +26,6 @@ class AccessControl:
     def __init__(self, store: Store, authorizer: Authorizer | None = None, policy: StoredPolicy | None = None) -> None:
         self._relations = StoredRelations(store)
         self._policy = policy
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._authorizer = authorizer or AuthorizerChain(
             (Administrators(), NodeAuthorizer(self._relations), policy or _EveryoneElse())
         )
@@ -38,19 +36,11 @@ class AccessControl:
         return self._authorizer.decide(asked)
 
     def decide_again(self, asked: AccessRequest) -> Decision:
-        """A further decision for a request after `ready` or `decide`. Threads that compute for the event loop may call it."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            # The indexes change in the event loop, so they are read there.
-            assert self._loop is not None, "the request was authorized before"
-            return asyncio.run_coroutine_threadsafe(self.decide(asked), self._loop).result()
+        """A further decision for a request after `ready` or `decide`."""
         return self._authorizer.decide(asked)
 
     async def ready(self, asked: AccessRequest) -> None:
         """Wait until decisions on such requests see every change that the store has delivered."""
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()
         if node_of(asked.user) is not None:
             await self._relations.ready(asked.resource)
 

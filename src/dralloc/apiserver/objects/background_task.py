@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-from dralloc.apiserver.http.flow_control import leave_request
-
 
 class Stoppable(Protocol):
     """What has tasks of its own."""
@@ -22,15 +20,10 @@ class BackgroundTask:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run_for_server(), name=self._name)
+        self._task = asyncio.create_task(self._run(), name=self._name)
 
     async def stop(self) -> None:
         """Cancels the task and waits until it has ended. Does nothing if it was not started."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-
-    async def _run_for_server(self) -> None:
-        # A request may have started it, which ends earlier.
-        leave_request()
-        await self._run()

@@ -28,7 +28,6 @@ from dralloc.api.pod_claims import (
 )
 from dralloc.api.registry import NODE, POD, RESOURCE_CLAIM
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.apiserver.http.flow_control import Pace, compute, give_way
 from dralloc.apiserver.http.statuses import conflict
 from dralloc.apiserver.objects.api_resources import key_of, name_of, prefix_of
 from dralloc.apiserver.objects.stored_form import REMEMBERED_BYTES_MAX, read_metadata
@@ -94,7 +93,7 @@ class ClaimUseGuard:
         self._released: Counter[str] = Counter()
         self._leaving: Counter[tuple[str, str]] = Counter()
 
-    async def hold(self, key: str, new: ApiObject, old: ApiObject | None, size: int) -> Hold | None:  # noqa: ARG002
+    async def hold(self, key: str, new: ApiObject, old: ApiObject | None) -> Hold | None:
         """Hold a deallocation, or the removal of pods and groups from `reservedFor`."""
         assert isinstance(new, ResourceClaim), "the guard of claims"
         if not isinstance(old, ResourceClaim) or old.status.allocation is None:
@@ -121,9 +120,7 @@ class ClaimUseGuard:
 
     async def hold_binding(self, key: str, pod: bytes, *, by_scheduler: bool) -> Hold | None:
         """Hold the binding of the pod, which has its node already; refuse a scheduler's if its claims cannot be used there."""
-        use = None
-        if _may_use_claims(pod):
-            use = await compute(len(pod), _use_of_binding, pod, by_scheduler=by_scheduler)
+        use = _use_of_binding(pod, by_scheduler=by_scheduler) if _may_use_claims(pod) else None
         if use is None:
             return None
         await self._view.ready()
@@ -152,14 +149,7 @@ class ClaimUseGuard:
                 raise _not_bindable(use.pod, f"its reservation of claim {name_of(claim_key)} is being removed")
 
     async def _check_all_usable(self, use: PodUse) -> list[Record]:
-        records: list[Record] = []
-        pace = Pace()
-        for claim_key, is_own in use.claims:
-            records.append(await self._check_usable(use.pod, claim_key, is_own))
-            if pace.is_over():
-                await give_way()
-                pace = Pace()
-        return records
+        return [await self._check_usable(use.pod, claim_key, is_own) for claim_key, is_own in use.claims]
 
     async def _check_usable(self, pod: BoundPod, claim_key: str, is_own: bool) -> Record:
         """The claim, which may be allocated by a write that is queued."""

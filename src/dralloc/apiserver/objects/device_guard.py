@@ -20,7 +20,7 @@ from dralloc.api.resource_v1 import DeviceRequestAllocationResult as Result
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.apiserver.http.statuses import conflict
 from dralloc.apiserver.objects.api_resources import name_of, namespace_of, prefix_of
-from dralloc.apiserver.objects.store_view import RecordIndex, RecordReader, StoreView
+from dralloc.apiserver.objects.store_view import RecordIndex, StoreView
 from dralloc.apiserver.objects.write_guards import GuardedView, GuardLedger, Hold
 from dralloc.devices import overcommit
 from dralloc.devices.device_usage import FREE, DeviceUsage, counted_results
@@ -50,7 +50,7 @@ class DeviceGuard:
             store, prefix_of(RESOURCE_CLAIM), _DevicesInUse, fence="devices"
         )
 
-    async def hold(self, key: str, new: ApiObject, old: ApiObject | None, size: int) -> Hold | None:  # noqa: ARG002
+    async def hold(self, key: str, new: ApiObject, old: ApiObject | None) -> Hold | None:
         assert isinstance(new, ResourceClaim), "the guard of claims"
         if old is None or not isinstance(old, ResourceClaim) or old.status.allocation is not None:
             return None
@@ -156,7 +156,6 @@ class _Slices(RecordIndex):
         self._pools: defaultdict[PoolId, dict[str, PublishedSlice]] = defaultdict(dict)
         self._with_counters = with_counters
         self._with_shares = with_shares
-        self._read = self._reader = RecordReader(_read_slice)
 
     def of_pool(self, pool: PoolId) -> Collection[PublishedSlice]:
         return self._pools[pool].values() if pool in self._pools else ()
@@ -179,16 +178,12 @@ class _Slices(RecordIndex):
             if not self._pools[before.pool_id]:
                 del self._pools[before.pool_id]
         if record is not None:
-            now = self._by_key[key] = self._read(record)
+            now = self._by_key[key] = PublishedSlice.of(decode_again(record.value, ResourceSlice))
             self._pools[now.pool_id][key] = now
             if now.has_counters:
                 self._with_counters.add(now.pool_id.driver)
             if any(device.is_shareable for device in now.devices.values()):
                 self._with_shares.add(now.pool_id.driver)
-
-
-def _read_slice(record: Record) -> PublishedSlice:
-    return PublishedSlice.of(decode_again(record.value, ResourceSlice))
 
 
 def _insufficient(what: str, requested: int, excess: overcommit.Overcommit, model: Quantity) -> str:

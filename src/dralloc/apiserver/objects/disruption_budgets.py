@@ -16,7 +16,6 @@ from dralloc.api.policy_v1 import PodDisruptionBudget, budgets_of
 from dralloc.api.registry import POD_DISRUPTION_BUDGET
 from dralloc.api.timestamps import print_timestamp
 from dralloc.apiserver.documents.json_documents import Document
-from dralloc.apiserver.http.flow_control import compute
 from dralloc.apiserver.objects.api_resources import prefix_of
 from dralloc.apiserver.objects.record_lists import read_all
 from dralloc.apiserver.objects.stored_form import read_document
@@ -42,10 +41,10 @@ class DisruptionBudgets:
 
         False if the eviction needs none: no budget protects the pod as it is.
         """
-        typed = await compute(len(pod.value), lambda: convert(read_document(pod.value), Pod))
+        typed = convert(read_document(pod.value), Pod)
         prefix = prefix_of(POD_DISRUPTION_BUDGET, typed.metadata.namespace)
         records, _ = await read_all(self._store, prefix)
-        found = await compute(sum(len(record.value) for record in records), _budgets_of, records, typed)
+        found = _budgets_of(records, typed)
         if len(found) > 1:
             raise ApiError(
                 "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."

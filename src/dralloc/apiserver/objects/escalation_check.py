@@ -13,20 +13,16 @@ from msgspec.structs import replace
 from dralloc.access.access_request import AccessRequest
 from dralloc.access.authorizer import Decision
 from dralloc.access.escalation import FULL_AUTHORITY, count_parts, escalation_refusal, uncovered_parts
-from dralloc.access.rbac import RulesOfUser
 from dralloc.access.users import ADMINS
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
 from dralloc.api.rbac_v1 import GROUP, ClusterRole, PolicyRule, Role, RoleBinding, RoleRef
 from dralloc.api.unstructured_object import UnstructuredObject, view
-from dralloc.apiserver.http.flow_control import compute
 from dralloc.apiserver.http.statuses import forbidden, not_found
 from dralloc.apiserver.objects.request_bodies import SentObject
 from dralloc.apiserver.objects.stored_policy import StoredPolicy
 from dralloc.apiserver.objects.write_target import WriteTarget
 from dralloc.primitives.errors import ApiError, BadRequest
 
-# To compare a part, or to index a rule, takes a few microseconds.
-COMPARISON_WORK: Final = 16
 # More than any role has; a comparison takes up to a second.
 PARTS_MAX: Final = 100_000
 
@@ -44,34 +40,34 @@ class EscalationCheck:
         self._policy = policy
         self._decide = decide
 
-    async def check(self, target: WriteTarget, sent: SentObject, old: ApiObject | None, work: int) -> None:
+    async def check(self, target: WriteTarget, sent: SentObject, old: ApiObject | None) -> None:
         """Raises `Forbidden` or, for a binding to a missing role, `NotFound`. `old` has its revision."""
         if ADMINS in target.user.groups:
             return
         await self._policy.ready()
-        item, before, needs_rights = await compute(work, _compare, target, sent.object, old)
+        item, before, needs_rights = _compare(target, sent.object, old)
         if not needs_rights:
             return
         if isinstance(item, RoleBinding):
-            await self._check_binding(target, item)
+            self._check_binding(target, item)
         else:
-            await self._check_role(target, item, before)
+            self._check_role(target, item, before)
 
-    async def _check_role(self, target: WriteTarget, role: Role, before: Role | RoleBinding | None) -> None:
+    def _check_role(self, target: WriteTarget, role: Role, before: Role | RoleBinding | None) -> None:
         if self._may(target, "escalate", target.kind.plural, GROUP, target.name):
             return
-        await self._check_rules(target, role, role.rules)
+        self._check_rules(target, role, role.rules)
         if _aggregates(role) or _aggregates(before):
             held = self._policy.rules_of(target.user, target.namespace)
-            if await compute(_work(held, FULL_AUTHORITY), uncovered_parts, held.rules, FULL_AUTHORITY):
+            if uncovered_parts(held.rules, FULL_AUTHORITY):
                 raise forbidden(GROUP, target.kind.plural, role.metadata.name, _AGGREGATION)
 
-    async def _check_binding(self, target: WriteTarget, binding: RoleBinding) -> None:
+    def _check_binding(self, target: WriteTarget, binding: RoleBinding) -> None:
         ref = binding.role_ref
         resource = {"Role": "roles", "ClusterRole": "clusterroles"}.get(ref.kind)
         if resource is not None and self._may(target, "bind", resource, ref.api_group or GROUP, ref.name):
             return
-        await self._check_rules(target, binding, self._rules_of_role(target, ref))
+        self._check_rules(target, binding, self._rules_of_role(target, ref))
 
     def _rules_of_role(self, target: WriteTarget, ref: RoleRef) -> tuple[PolicyRule, ...]:
         if ref.kind not in ("Role", "ClusterRole"):
@@ -86,12 +82,11 @@ class EscalationCheck:
             raise not_found(GROUP, target.kind.plural, ref.name)
         return rules
 
-    async def _check_rules(self, target: WriteTarget, item: ApiObject, wanted: Sequence[PolicyRule]) -> None:
+    def _check_rules(self, target: WriteTarget, item: ApiObject, wanted: Sequence[PolicyRule]) -> None:
         held = self._policy.rules_of(target.user, target.namespace)
         if (parts := count_parts(wanted)) > PARTS_MAX:
             raise forbidden(GROUP, target.kind.plural, item.metadata.name, _TOO_MANY_PARTS.format(parts))
-        work = _work(held, wanted)
-        if why := await compute(work, escalation_refusal, target.user, held, wanted, target.kind.plural):
+        if why := escalation_refusal(target.user, held, wanted, target.kind.plural):
             raise forbidden(GROUP, target.kind.plural, item.metadata.name, why)
 
     def _may(self, target: WriteTarget, verb: str, resource: str, group: str, name: str) -> bool:
@@ -99,11 +94,6 @@ class EscalationCheck:
             user=target.user, verb=verb, group=group, resource=resource, namespace=target.namespace, name=name
         )
         return self._decide(asked).allowed
-
-
-def _work(held: RulesOfUser, wanted: Sequence[PolicyRule]) -> int:
-    """The work of a comparison (see `compute`)."""
-    return COMPARISON_WORK * (len(held.rules) + count_parts(wanted))
 
 
 def _compare(

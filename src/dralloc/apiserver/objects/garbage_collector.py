@@ -19,7 +19,6 @@ from dralloc.api.kind import Kind
 from dralloc.api.meta_v1 import ObjectMeta, OwnerReference
 from dralloc.api.registry import KINDS, NAMESPACE, find_kind
 from dralloc.apiserver.documents.json_documents import Document
-from dralloc.apiserver.http.flow_control import Pace, give_way
 from dralloc.apiserver.objects.api_resources import key_of, name_of, namespace_of, prefix_of
 from dralloc.apiserver.objects.background_task import BackgroundTask
 from dralloc.apiserver.objects.deleter import Deleter
@@ -32,7 +31,7 @@ from dralloc.apiserver.objects.deletion_rules import (
 from dralloc.apiserver.objects.dependents import DependentIndex, OwnerId
 from dralloc.apiserver.objects.namespaces import without_content_finalizer
 from dralloc.apiserver.objects.record_lists import read_all
-from dralloc.apiserver.objects.store_view import RecordReader, StoreView
+from dralloc.apiserver.objects.store_view import StoreView
 from dralloc.apiserver.objects.stored_form import read_metadata
 from dralloc.apiserver.objects.writer import Writer
 from dralloc.primitives.errors import ApiError, Conflict, NotFound
@@ -151,13 +150,7 @@ class GarbageCollector:
 
     async def _follow_owners(self, kind: Kind, record: Record, metadata: ObjectMeta) -> None:
         """Delete an object without owners left; otherwise remove references to owners that are gone or wait for it."""
-        states: list[_Owner] = []
-        pace = Pace()
-        for reference in metadata.owner_references:
-            states.append(await self._state_of(reference, metadata.namespace))
-            if pace.is_over():
-                await give_way()
-                pace = Pace()
+        states = [await self._state_of(reference, metadata.namespace) for reference in metadata.owner_references]
         if _Owner.ALIVE in states:
             gone = {
                 reference.uid
@@ -264,7 +257,6 @@ class _OwnerIndex:
     def __init__(self, collector: GarbageCollector) -> None:
         self.dependents = DependentIndex()
         self._collector = collector
-        self._read = RecordReader(_owners_of)
         # What may be due as soon as all owners are known; `None` from then on.
         self._due_first: dict[str, None] | None = {}
 
@@ -279,16 +271,13 @@ class _OwnerIndex:
                 self._note_due(self.dependents.of(removed))
             self._collector.note_removed(event.key)
 
-    def read_ahead(self, record: Record) -> None:
-        self._read.read_ahead(record)
-
     def replace(self, earlier: Self, revision: int, *, is_restored: bool) -> None:  # noqa: ARG002
         due, self._due_first = self._due_first or {}, None
         self._collector.start_over(due)
 
     def _put(self, key: str, record: Record | None) -> None:
         """Set the owners of an object. What may be due: the object, and owners that waited for it."""
-        owners = self._read(record) if record is not None else None
+        owners = _owners_of(record) if record is not None else None
         if waited_for := self.dependents.put(key, owners or ()):
             self._note_due(owner.key for owner in waited_for)
         if owners is not None:

@@ -10,7 +10,7 @@ from msgspec import Raw, Struct, field
 from dralloc.api.pod_references import MIRROR_POD, referred_objects
 from dralloc.api.registry import POD, RESOURCE_SLICE
 from dralloc.apiserver.objects.api_resources import name_of, namespace_of, prefix_of
-from dralloc.apiserver.objects.store_view import RecordIndex, RecordReader, StoreView
+from dralloc.apiserver.objects.store_view import RecordIndex, StoreView
 from dralloc.store.interface import Store
 from dralloc.store.records import Record
 
@@ -95,7 +95,6 @@ class _BoundPods(RecordIndex):
         self.nodes: dict[_Object, dict[str, int]] = {}
         # With the fingerprint of the pod.
         self._of_pod: dict[str, tuple[int, _BoundPod]] = {}
-        self._read = self._reader = RecordReader(_bound_pod)
 
     def _put(self, key: str, record: Record | None) -> None:
         known_as, before = self._of_pod.get(key, (0, None))
@@ -108,7 +107,7 @@ class _BoundPods(RecordIndex):
             self._forget(before)
         # Most pods without a node are recognized before they are decoded.
         if record is not None and parts is not None and b'"nodeName"' in bytes(parts.spec):
-            now = self._read(record)
+            now = _bound_pod(record)
             if now is not None:
                 self._of_pod[key] = fingerprint, now
                 for each in now.objects:

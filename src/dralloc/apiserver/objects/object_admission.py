@@ -48,8 +48,6 @@ class ObjectChange(Struct, frozen=True, kw_only=True, gc=False):
     repeatable: bool = False
     # The new object has its final managedFields.
     settles_owners: bool = False
-    # Of what the client sent, as a measure of the work.
-    size: int = 0
 
 
 class AdmittedObject(Struct, frozen=True, gc=False):

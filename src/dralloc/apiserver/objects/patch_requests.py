@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 from dralloc.api.kind import Kind
 from dralloc.apiserver.documents.json_documents import Document, Json
-from dralloc.apiserver.documents.json_patch import apply_json_patch, apply_merge_patch, copied_bytes_max
+from dralloc.apiserver.documents.json_patch import apply_json_patch, apply_merge_patch
 from dralloc.apiserver.documents.merge_rules import merge_rule
 from dralloc.apiserver.documents.server_side_apply import apply
 from dralloc.apiserver.documents.strategic_merge import apply_strategic_merge_patch
-from dralloc.apiserver.http.flow_control import compute
 from dralloc.apiserver.http.messages import HttpRequest
 from dralloc.apiserver.http.query_options import WriteOptions
 from dralloc.apiserver.http.statuses import conflict, unreadable_body, wrong_name
@@ -22,8 +21,6 @@ from dralloc.apiserver.objects.request_bodies import (
     decode_document,
     member,
     read_json,
-    work_of_yaml,
-    work_on,
     yaml_to_json,
 )
 from dralloc.apiserver.objects.write_target import WriteTarget
@@ -43,41 +40,31 @@ _APPLY_ATTEMPTS_MAX: Final = 5
 async def patch_object(writer: Writer, target: WriteTarget, request: HttpRequest, options: WriteOptions) -> Written:
     """Patch an object; an apply creates it if it does not exist."""
     if request.media_type == APPLY_PATCH:
-        # YAML takes twenty times as long as JSON, and merging by owners four times as long as a plain write.
-        body = await compute(work_of_yaml(request.body), yaml_to_json, request.body)
-        applied = await compute(len(body), read_json, body)
-        return await _apply(writer, target, applied, options, 4 * work_on(body, target.kind))
-    patch = await read_patch(request, target.kind)
+        applied = read_json(yaml_to_json(request.body))
+        return await _apply(writer, target, applied, options)
+    patched = read_patch(request, target.kind)
 
     def make(record: Record) -> SentObject:
         live = target.resource.presentation.document(record.value, record.revision)
-        return decode_document(patch.apply_to(live), target.resource, options.field_validation)
+        return decode_document(patched(live), target.resource, options.field_validation)
 
-    return await writer.change(target, ObjectChange(make=make, repeatable=True, size=2 * patch.size))
-
-
-class DocumentPatch(NamedTuple):
-    """A patch that was read, and the size of what it works on besides the document."""
-
-    apply_to: Callable[[Document], Document]
-    size: int
+    return await writer.change(target, ObjectChange(make=make, repeatable=True))
 
 
-async def read_patch(request: HttpRequest, kind: Kind) -> DocumentPatch:
-    """The request's patch, which is not an apply, of a document of the kind."""
+def read_patch(request: HttpRequest, kind: Kind) -> Callable[[Document], Document]:
+    """The request's patch, which is not an apply, as a function of a document of the kind."""
     if request.media_type not in PATCHES or request.media_type == APPLY_PATCH:
         raise unreadable_body(PATCHES)
-    patch = await compute(len(request.body), read_json, request.body)
-    size = work_on(request.body, kind)
+    patch = read_json(request.body)
     if request.media_type == JSON_PATCH:
-        return DocumentPatch(lambda live: apply_json_patch(live, patch), size + copied_bytes_max(patch))
+        return lambda live: apply_json_patch(live, patch)
     if request.media_type == MERGE_PATCH:
-        return DocumentPatch(lambda live: apply_merge_patch(live, patch), size)
+        return lambda live: apply_merge_patch(live, patch)
     rule = merge_rule(kind.group, kind.kind)
-    return DocumentPatch(lambda live: apply_strategic_merge_patch(live, patch, rule), size)
+    return lambda live: apply_strategic_merge_patch(live, patch, rule)
 
 
-async def _apply(writer: Writer, target: WriteTarget, applied: Json, options: WriteOptions, size: int) -> Written:
+async def _apply(writer: Writer, target: WriteTarget, applied: Json, options: WriteOptions) -> Written:
     if not isinstance(applied, dict):
         raise BadRequest("an apply patch must be an object")
     name = member(applied, "metadata").get("name")
@@ -88,29 +75,27 @@ async def _apply(writer: Writer, target: WriteTarget, applied: Json, options: Wr
     # A concurrent create or delete between the two attempts leads to another round.
     for _ in range(_APPLY_ATTEMPTS_MAX):
         try:
-            return await writer.change(target, _applied_change(target, merged, size))
+            return await writer.change(target, _applied_change(target, merged))
         except NotFound:
             if target.subresource:
                 raise
         try:
-            return await writer.create(target, await compute(size, merged, None), settles_owners=True)
+            return await writer.create(target, merged(None), settles_owners=True)
         except AlreadyExists:
             continue
     raise conflict(target.kind.group, target.kind.plural, target.name)
 
 
-def applied_change(
-    writer: Writer, target: WriteTarget, applied: Document, options: WriteOptions, size: int
-) -> ObjectChange:
-    """The change that an apply of about so many bytes makes of an object that exists."""
-    return _applied_change(target, _merger(writer, target, applied, options), size)
+def applied_change(writer: Writer, target: WriteTarget, applied: Document, options: WriteOptions) -> ObjectChange:
+    """The change that an apply makes of an object that exists."""
+    return _applied_change(target, _merger(writer, target, applied, options))
 
 
-def _applied_change(target: WriteTarget, merged: Callable[[Document | None], SentObject], size: int) -> ObjectChange:
+def _applied_change(target: WriteTarget, merged: Callable[[Document | None], SentObject]) -> ObjectChange:
     def make(record: Record) -> SentObject:
         return merged(target.resource.presentation.document(record.value, record.revision))
 
-    return ObjectChange(make=make, repeatable=True, settles_owners=True, size=size)
+    return ObjectChange(make=make, repeatable=True, settles_owners=True)
 
 
 def _merger(

@@ -8,7 +8,6 @@ from typing import Final
 from dralloc.api.codec import encode
 from dralloc.apiserver.description.description_endpoints import DescriptionEndpoints
 from dralloc.apiserver.documents.json_documents import Document
-from dralloc.apiserver.http.flow_control import compute
 from dralloc.apiserver.http.messages import JSON, TEXT, HttpRequest, HttpResponse
 from dralloc.apiserver.http.request_metrics import ServerMetrics
 from dralloc.apiserver.http.task_stacks import task_stacks
@@ -21,9 +20,6 @@ from dralloc.store.interface import Store
 # The server is not ready if the store takes longer than this.
 STORE_ANSWERS_WITHIN_S: Final = 2.0
 JWK_SET: Final = "application/jwk-set+json"
-
-# More than any body: descriptions are always made in a thread.
-DESCRIPTION_WORK: Final = 16 * 1024 * 1024
 
 
 class PlainEndpoints:
@@ -56,9 +52,6 @@ class PlainEndpoints:
                 return _with_media_type(request, JSON, self._accounts.openid_configuration())
             case "/openid/v1/jwks":
                 return _with_media_type(request, JWK_SET, self._accounts.public_keys())
-        if path.startswith("/openapi/"):
-            # Made when it is first asked for, which takes half a second.
-            return await compute(DESCRIPTION_WORK, self._description.plain, request, path)
         return self._description.plain(request, path)
 
     def _store_failure(self) -> str:

@@ -66,7 +66,7 @@ class PodPriorities:
         given = given_by(found)
         return {**given, "priorityClassName": found.metadata.name} if found.metadata.name else given
 
-    async def hold(self, key: str, new: ApiObject, old: ApiObject | None, size: int) -> Hold | None:  # noqa: ARG002
+    async def hold(self, key: str, new: ApiObject, old: ApiObject | None) -> Hold | None:  # noqa: ARG002
         assert isinstance(new, UnstructuredObject), "classes are modelled in part"
         if not view(new, PriorityClass).global_default:
             return None

@@ -10,7 +10,6 @@ from typing import Protocol
 from dralloc.api.registry import POD
 from dralloc.api.timestamps import print_timestamp
 from dralloc.apiserver.documents.json_documents import Document
-from dralloc.apiserver.http.flow_control import compute
 from dralloc.apiserver.http.statuses import conflict, invalid, wrong_name
 from dralloc.apiserver.objects.api_resources import key_of
 from dralloc.apiserver.objects.deleter import Deleter
@@ -72,8 +71,7 @@ class PodSubresources:
             record = await self._writer.store.get(key)
             if record is not None and options.uid is None:
                 # What its budget allows is not allowed for the next pod of this name.
-                found = await compute(len(record.value), read_metadata, record.value)
-                options = replace(options, uid=found.uid)
+                options = replace(options, uid=read_metadata(record.value).uid)
             if record is None or await self._budgets.use(record, dry_run=options.dry_run):
                 await self._deleter.delete(POD, key, options)
                 return

@@ -34,10 +34,9 @@ from dralloc.api.registry import POD, RESOURCE_QUOTA
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.api.unstructured_object import UnstructuredObject, view
 from dralloc.apiserver.documents.json_documents import Document
-from dralloc.apiserver.http.flow_control import compute
 from dralloc.apiserver.http.statuses import forbidden
 from dralloc.apiserver.objects.api_resources import key_of, name_of, namespace_of, prefix_of
-from dralloc.apiserver.objects.store_view import RecordIndex, RecordReader, StoreView
+from dralloc.apiserver.objects.store_view import RecordIndex, StoreView
 from dralloc.apiserver.objects.stored_form import from_stored
 from dralloc.apiserver.objects.write_guards import GuardedView, GuardLedger, Hold, Holds, all_ready
 from dralloc.primitives.errors import NotFound
@@ -75,7 +74,7 @@ class QuotaGuard:
         """The objects of both guards are charged together under the names that they have in common."""
         self._other, other._other = other, self
 
-    async def hold(self, key: str, new: ApiObject, old: ApiObject | None, size: int) -> Hold | None:
+    async def hold(self, key: str, new: ApiObject, old: ApiObject | None) -> Hold | None:
         # Updates change no charge: the charged fields of all kinds are immutable.
         if old is not None:
             return None
@@ -87,7 +86,7 @@ class QuotaGuard:
             return None
         await self._classes.ready()
         # What a claim is charged depends on its pod, and is found out when both are up to date.
-        charge = await compute(size, self._charge_of_pod, new) if self._kind is POD else None
+        charge = self._charge_of_pod(new) if self._kind is POD else None
         usage = await self._ready_usage(namespace)
         # As they are now: quotas come and go meanwhile.
         quotas = self._limits.index.by_namespace.get(namespace, {})
@@ -265,7 +264,6 @@ class QuotaLimits(RecordIndex):
     def __init__(self) -> None:
         self.by_namespace: defaultdict[str, dict[str, Limits]] = defaultdict(dict)
         self._names: dict[str, KeysView[str]] = {}
-        self._read = self._reader = RecordReader(_hard_limits)
 
     def names(self, namespace: str) -> KeysView[str]:
         """What the quotas of the namespace limit."""
@@ -280,13 +278,9 @@ class QuotaLimits(RecordIndex):
         self._names.pop(namespace, None)
         limits.pop(name_of(key), None)
         if record is not None:
-            limits[name_of(key)] = self._read(record)
+            limits[name_of(key)] = decode_again(record.value, ResourceQuota).spec.hard
         if not limits:
             del self.by_namespace[namespace]
-
-
-def _hard_limits(record: Record) -> Limits:
-    return decode_again(record.value, ResourceQuota).spec.hard
 
 
 class ExtendedResourceNames(RecordIndex):

@@ -19,7 +19,6 @@ from dralloc.apiserver.description.tables import (
     table_of,
 )
 from dralloc.apiserver.documents.json_documents import Document
-from dralloc.apiserver.http.flow_control import compute, compute_patiently
 from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
 from dralloc.apiserver.http.negotiation import Form, form_of_objects, wants_protobuf
 from dralloc.apiserver.http.query_options import ListOptions, list_options, revision_of
@@ -34,7 +33,6 @@ from dralloc.apiserver.objects.record_lists import (
     wait_for_revision,
 )
 from dralloc.apiserver.objects.selectors import (
-    SELECTOR_WORK,
     FieldQuery,
     LabelQuery,
     parse_field_selector,
@@ -90,15 +88,13 @@ class Reader:
             raise not_found(kind.group, kind.plural, name)
         form, include = _form(request)
         render = self._renderer(resource, form, include)
-        work = 0 if _copies(resource, form) else len(record.value)
-        body = await compute(work, render, record.value, record.revision)
-        return HttpResponse(body=body, headers=resource.deprecation)
+        return HttpResponse(body=render(record.value, record.revision), headers=resource.deprecation)
 
     # --- lists ----------------------------------------------------------------------------------------------
 
     async def list(self, request: HttpRequest, collection: Collection) -> HttpResponse:
         options = list_options(request.query)
-        prefix, selection = await select(collection, options)
+        prefix, selection = select(collection, options)
         listing = await list_records(self._store, prefix, selection, options)
         resource = collection.resource
         form, include = _form(request)
@@ -107,7 +103,7 @@ class Reader:
         work = 1 if parts.copies else 8
         pieces = list(in_pieces(listing.records, lambda record: work * (200 + len(record.value))))
         if len(pieces) <= 1:
-            return HttpResponse(body=await parts.whole(listing.records), headers=resource.deprecation)
+            return HttpResponse(body=parts.whole(listing.records), headers=resource.deprecation)
         return HttpResponse(stream=parts.stream(pieces), headers=resource.deprecation)
 
     def _list_parts(self, resource: ApiResource, listing: RecordList, form: Form, include: IncludeObject) -> _ListParts:
@@ -139,7 +135,7 @@ class Reader:
 
     async def watch(self, request: HttpRequest, collection: Collection) -> HttpResponse:
         options = list_options(request.query)
-        prefix, selection = await select(collection, options)
+        prefix, selection = select(collection, options)
         after_revision = revision_of(options.resource_version)
         stated = options.send_initial_events
         watch = WatchRequest(
@@ -150,7 +146,6 @@ class Reader:
             initial_bookmark=bool(stated) and options.allow_bookmarks,
             bookmarks=options.allow_bookmarks,
             timeout_s=options.timeout_s,
-            user=request.user.name,
         )
         frames = self._frames_of(collection.resource, request)
         return HttpResponse(
@@ -205,29 +200,23 @@ class _ListParts:
     # Items are shown as they are stored.
     copies: bool = False
 
-    async def whole(self, records: Sequence[Record]) -> bytes:
-        return self.head + await self._items(records) + b"]}"
+    def whole(self, records: Sequence[Record]) -> bytes:
+        return self.head + self._items(records) + b"]}"
 
     async def stream(self, pieces: Sequence[Sequence[Record]]) -> AsyncGenerator[bytes, None]:
         """A long list in pieces; each is rendered when the client has taken the one before."""
         before = self.head
         for records in pieces:
-            yield before + await self._items(records)
+            yield before + self._items(records)
             before = b","
         yield b"]}"
 
-    async def _items(self, records: Sequence[Record]) -> bytes:
-        work = 0 if self.copies else sum(len(record.value) for record in records)
-        return b",".join(await compute_patiently(work, self.show, records))
+    def _items(self, records: Sequence[Record]) -> bytes:
+        return b",".join(self.show(records))
 
 
-async def select(collection: Collection, options: ListOptions) -> tuple[str, Selection]:
+def select(collection: Collection, options: ListOptions) -> tuple[str, Selection]:
     """The key prefix and the selection of a list or watch."""
-    length = len(options.label_selector) + len(options.field_selector)
-    return await compute(SELECTOR_WORK * length, _select, collection, options)
-
-
-def _select(collection: Collection, options: ListOptions) -> tuple[str, Selection]:
     kind, namespace = collection.kind, collection.namespace
     labels = parse_label_selector(options.label_selector)
     fields = parse_field_selector(options.field_selector, kind.group, kind.kind)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from dralloc.apiserver.http.flow_control import SIZE_INLINE_MAX, Pace, compute, give_way
 from dralloc.apiserver.http.query_options import EXACT, ListOptions, revision_of
 from dralloc.apiserver.http.statuses import expired, version_too_large
 from dralloc.primitives.errors import BadRequest
@@ -122,7 +121,7 @@ async def read_all(
         token = page.next
         if token is None:
             return records, page.revision
-        await give_way()
+        await asyncio.sleep(0)
 
 
 async def _plain(store: Store, prefix: str, token: PageToken | None, revision: int | None, limit: int) -> RecordList:
@@ -138,20 +137,20 @@ async def _selected(
     found: list[Record] = []
     while True:
         page = await store.list_prefix(prefix, revision=revision, limit=RECORDS_PER_READ, page=token)
-        pace = Pace()
+        size = 0
         for place, record in enumerate(page.records):
-            is_large = len(record.value) > SIZE_INLINE_MAX
-            if await compute(len(record.value), selection.matches, record) if is_large else selection.matches(record):
+            if selection.matches(record):
                 found.append(record)
                 if len(found) == limit:
                     return RecordList(found, page.revision, _token_after(prefix, page, place))
-            if pace.is_over():
-                await give_way()
-                pace = Pace()
+            size += len(record.value)
+            if size > PIECE_BYTES:
+                await asyncio.sleep(0)
+                size = 0
         token = page.next
         if token is None:
             return RecordList(found, page.revision)
-        await give_way()
+        await asyncio.sleep(0)
 
 
 def _token_after(prefix: str, page: Page, place: int) -> PageToken | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
@@ -11,9 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from dralloc.api.codec import DecodeError, decode, decode_again, encode, find_stray_fields
-from dralloc.api.kind import Kind
 from dralloc.api.kind_codec import read_object_and_tree, whole_type
-from dralloc.api.large_json import decode_large
 from dralloc.api.message_types import message_type
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.nesting_limit import LEVELS_MAX, is_nested_too_deeply
@@ -22,7 +19,6 @@ from dralloc.api.protobuf_reader import protobuf_to_json
 from dralloc.api.schema import SchemaMismatch, find_unknown_fields, told
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.http.body_reader import BODY_BYTES_MAX
-from dralloc.apiserver.http.flow_control import compute
 from dralloc.apiserver.http.messages import JSON, PROTOBUF, HttpRequest
 from dralloc.apiserver.http.query_options import IGNORE, STRICT
 from dralloc.apiserver.http.statuses import unreadable_body
@@ -37,10 +33,6 @@ READABLE: Final = (JSON, YAML, PROTOBUF)
 # Of what was sent in another form.
 CONVERTED_BYTES_MAX: Final = 2 * BODY_BYTES_MAX
 
-KINDS_WITH_EXPRESSIONS: Final = frozenset({"DeviceClass", "ResourceClaim", "ResourceClaimTemplate"})
-# The functions that take them; letters that are escaped may be any.
-_PATTERNS: Final = re.compile(rb"matches|find|\\u")
-
 _TREES: Final = msgspec.json.Decoder()
 
 
@@ -52,27 +44,9 @@ class SentObject(Struct, frozen=True, gc=False):
     warnings: tuple[str, ...] = ()
 
 
-async def read_sent(request: HttpRequest, resource: ApiResource, field_validation: str) -> SentObject:
+def read_sent(request: HttpRequest, resource: ApiResource, field_validation: str) -> SentObject:
     """The object in a request's body, in the version of its URL."""
-    return await compute(work_of(request), lambda: decode_object(json_of(request), resource, field_validation))
-
-
-def work_of(request: HttpRequest) -> int:
-    """The size of the body, multiplied if it takes longer to read than JSON of that size."""
-    if request.media_type == YAML:
-        return work_of_yaml(request.body)
-    return len(request.body) * (1 if request.media_type in ("", JSON) else 20)
-
-
-def work_of_yaml(body: bytes) -> int:
-    """The size of JSON that takes about as long to read. Aliases stand for more than can be seen here."""
-    return BODY_BYTES_MAX if b"*" in body and b"&" in body else 20 * len(body)
-
-
-def work_on(body: bytes, kind: Kind) -> int:
-    """The size of what was sent of an object, or more if it may have regular expressions: one of a few letters can take 40 ms."""
-    has_patterns = kind.kind in KINDS_WITH_EXPRESSIONS and _PATTERNS.search(body) is not None
-    return BODY_BYTES_MAX if has_patterns else len(body)
+    return decode_object(json_of(request), resource, field_validation)
 
 
 def json_of(request: HttpRequest) -> bytes:
@@ -165,12 +139,12 @@ def read_json(body: bytes) -> Any:
     if is_nested_too_deeply(body):
         raise BadRequest(f"the body is nested more than {LEVELS_MAX} levels deep")
     try:
-        return decode_large(body.lstrip(), Any, lambda _: _TREES)
+        return _TREES.decode(body.lstrip())
     except UNREADABLE as error:
         raise BadRequest(f"the body is not JSON: {error}") from None
 
 
-async def read_document(request: HttpRequest, api_version: str = "", kind: str = "") -> Document:
+def read_document(request: HttpRequest, api_version: str = "", kind: str = "") -> Document:
     """The document in a body of a kind that is not stored, such as a binding; with the types that Kubernetes gives the kind."""
 
     def read() -> Any:
@@ -181,7 +155,7 @@ async def read_document(request: HttpRequest, api_version: str = "", kind: str =
         return document
 
     try:
-        document = await compute(work_of(request), read)
+        document = read()
     except DecodeError as error:
         raise BadRequest(f"the body cannot be handled as a {kind}: {error}") from None
     if not isinstance(document, dict):
@@ -189,10 +163,10 @@ async def read_document(request: HttpRequest, api_version: str = "", kind: str =
     return document
 
 
-async def read_unstored(request: HttpRequest, wire_type: type[UnstoredT]) -> UnstoredT:
+def read_unstored(request: HttpRequest, wire_type: type[UnstoredT]) -> UnstoredT:
     """The object in a body of a kind that is answered and not stored, such as a review."""
     try:
-        return await compute(work_of(request), lambda: decode(json_of(request) or b"{}", wire_type))
+        return decode(json_of(request) or b"{}", wire_type)
     except DecodeError as error:
         raise BadRequest(f"the body cannot be handled as a {wire_type.__name__}: {error}") from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -16,10 +17,10 @@ from dralloc.api.authentication_v1 import TokenRequest
 from dralloc.api.codec import encode
 from dralloc.api.registry import NAMESPACE, POD
 from dralloc.apiserver.description.tables import partial_metadata
+from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.documents.server_side_apply import manager_of_user_agent
 from dralloc.apiserver.http.access_requests import verb_of_method
 from dralloc.apiserver.http.field_terms import escape_value
-from dralloc.apiserver.http.flow_control import compute_patiently, give_way
 from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
 from dralloc.apiserver.http.negotiation import wants_metadata
 from dralloc.apiserver.http.query_options import (
@@ -44,7 +45,7 @@ from dralloc.apiserver.objects.deletion_rules import read_delete_options
 from dralloc.apiserver.objects.namespaces import finalized
 from dralloc.apiserver.objects.node_restriction import NodeRestriction
 from dralloc.apiserver.objects.object_admission import ObjectChange
-from dralloc.apiserver.objects.patch_requests import APPLY_PATCH, DocumentPatch, patch_object, read_patch
+from dralloc.apiserver.objects.patch_requests import APPLY_PATCH, patch_object, read_patch
 from dralloc.apiserver.objects.pod_logs import PodLogs
 from dralloc.apiserver.objects.pod_subresources import PodSubresources
 from dralloc.apiserver.objects.reader import Collection, Reader, select
@@ -57,7 +58,6 @@ from dralloc.apiserver.objects.request_bodies import (
     read_document,
     read_sent,
     read_unstored,
-    work_on,
 )
 from dralloc.apiserver.objects.service_account_tokens import ServiceAccountTokens
 from dralloc.apiserver.objects.stored_form import from_stored, read_metadata
@@ -180,14 +180,12 @@ class ResourceEndpoints:
 
     async def _create(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
         options = write_options(request.query, "CreateOptions")
-        sent = await read_sent(request, resource, options.field_validation)
-        return await _written(
-            request, resource, await self._writer.create(_target(request, resource, path, options), sent)
-        )
+        sent = read_sent(request, resource, options.field_validation)
+        return _written(request, resource, await self._writer.create(_target(request, resource, path, options), sent))
 
     async def _update(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
         options = write_options(request.query, "UpdateOptions")
-        sent = await read_sent(request, resource, options.field_validation)
+        sent = read_sent(request, resource, options.field_validation)
         metadata = sent.object.metadata
         if not metadata.name:
             raise BadRequest(
@@ -197,9 +195,9 @@ class ResourceEndpoints:
         creates = resource.kind.created_by_update and not metadata.uid
         if creates and await self._store.get(target.key) is None:
             with suppress(AlreadyExists):
-                return await _written(request, resource, await self._writer.create(target, sent))
-        change = ObjectChange(make=replacement(request, resource, sent), size=work_on(sent.body, resource.kind))
-        return await _written(request, resource, await self._writer.change(target, change))
+                return _written(request, resource, await self._writer.create(target, sent))
+        change = ObjectChange(make=replacement(request, resource, sent))
+        return _written(request, resource, await self._writer.change(target, change))
 
     async def _patch(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
         applies = request.media_type == APPLY_PATCH
@@ -207,7 +205,7 @@ class ResourceEndpoints:
         if applies:
             require_field_manager(options)
         target = _target(request, resource, path, options)
-        return await _written(request, resource, await patch_object(self._writer, target, request, options))
+        return _written(request, resource, await patch_object(self._writer, target, request, options))
 
     # --- parts of objects -----------------------------------------------------------------------------------
 
@@ -215,18 +213,16 @@ class ResourceEndpoints:
         record = await self._store.get(key_of(resource.kind, path.namespace, path.name))
         if record is None:
             raise not_found(resource.group, resource.plural, path.name)
-        return HttpResponse(body=await _shown_part(resource, path, record.value, record.revision))
+        return HttpResponse(body=_shown_part(resource, path, record.value, record.revision))
 
     async def _update_part(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
         options = write_options(request.query, "UpdateOptions")
-        sent = await read_document(request)
-        return await self._write_part(
-            request, resource, path, options, DocumentPatch(lambda _: sent, len(request.body))
-        )
+        sent = read_document(request)
+        return await self._write_part(request, resource, path, options, lambda _: sent)
 
     async def _patch_part(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
         options = write_options(request.query, "PatchOptions")
-        patch = await read_patch(request, resource.kind)
+        patch = read_patch(request, resource.kind)
         return await self._write_part(request, resource, path, options, patch)
 
     async def _write_part(
@@ -235,7 +231,7 @@ class ResourceEndpoints:
         resource: ApiResource,
         path: ResourcePath,
         options: WriteOptions,
-        patch: DocumentPatch,
+        patch: Callable[[Document], Document],
     ) -> HttpResponse:
         """Write what the patch makes of the part that is stored."""
         part = PARTS[path.subresource]
@@ -243,28 +239,28 @@ class ResourceEndpoints:
 
         def make(record: Record) -> SentObject:
             stored = resource.presentation.document(record.value, record.revision)
-            merged = part.merge(stored, patch.apply_to(part.show(stored)))
+            merged = part.merge(stored, patch(part.show(stored)))
             return decode_document(merged, resource, options.field_validation)
 
-        change = ObjectChange(make=make, repeatable=request.method == "PATCH", size=patch.size)
+        change = ObjectChange(make=make, repeatable=request.method == "PATCH")
         written = await self._writer.change(target, change)
-        return HttpResponse(body=await _shown_part(resource, path, written.stored, written.revision))
+        return HttpResponse(body=_shown_part(resource, path, written.stored, written.revision))
 
     # --- deletions ------------------------------------------------------------------------------------------
 
     async def _delete(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
-        options = read_delete_options(await read_document(request), request.query)
+        options = read_delete_options(read_document(request), request.query)
         key = key_of(resource.kind, path.namespace, path.name)
         if node_of(request.user) is not None and (record := await self._store.get(key)) is not None:
             self._check_deletion_by_node(request, resource, path, record)
             # An object that takes the name after the check is not deleted.
             options = replace(options, uid=options.uid or read_metadata(record.value).uid)
-        return await _deleted(resource, path, await self._deleter.delete(resource.kind, key, options))
+        return _deleted(resource, path, await self._deleter.delete(resource.kind, key, options))
 
     async def _delete_collection(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
-        options = read_delete_options(await read_document(request), request.query)
+        options = read_delete_options(read_document(request), request.query)
         listed = list_options({name: value for name, value in request.query.items() if name != "dryRun"})
-        prefix, selection = await select(Collection(resource, path.namespace), listed)
+        prefix, selection = select(Collection(resource, path.namespace), listed)
         listing = await list_records(self._store, prefix, selection, listed)
         records = listing.records
         if node_of(request.user) is not None:
@@ -273,12 +269,12 @@ class ResourceEndpoints:
             for piece in in_pieces(records, lambda record: len(record.value)):
                 for record in piece:
                     self._check_deletion_by_node(request, resource, path, record)
-                await give_way()
+                await asyncio.sleep(0)
         deleted = await self._deleter.delete_all(resource.kind, records, options)
         shown: list[bytes] = []
         for gone in in_pieces(deleted, lambda written: len(written.stored)):
             shown += [resource.presentation.item(written.stored, written.revision) for written in gone]
-            await give_way()
+            await asyncio.sleep(0)
         items = b",".join(shown)
         head = f'{{"kind":"{resource.kind.list_kind}","apiVersion":"{resource.api_version}"'
         metadata = f'"metadata":{{"resourceVersion":"{listing.revision}"}}'
@@ -300,7 +296,7 @@ class ResourceEndpoints:
 
     async def bind_by_body(self, request: HttpRequest, namespace: str) -> HttpResponse:
         """Handle a binding that names its pod in the body."""
-        binding = await read_document(request, *BINDING)
+        binding = read_document(request, *BINDING)
         name = member(binding, "metadata").get("name")
         if not isinstance(name, str) or not name:
             raise BadRequest("metadata.name of a binding must name its pod")
@@ -312,13 +308,13 @@ class ResourceEndpoints:
     async def _bound(self, request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         self._nodes.check_write(request.user, CREATE, POD, subresource="binding", namespace=namespace, name=name)
         options = write_options(request.query, "CreateOptions")
-        binding = await read_document(request, *BINDING)
+        binding = read_document(request, *BINDING)
         await self._pods.bind(namespace, name, binding, dry_run=options.dry_run, follows=request.follows)
         return status_response(success_status(201))
 
     async def _evict(self, request: HttpRequest, _: ApiResource, path: ResourcePath) -> HttpResponse:
         uid = await self._nodes.check_eviction(request.user, path.namespace, path.name)
-        options, eviction = write_options(request.query, "CreateOptions"), await read_document(request, *EVICTION)
+        options, eviction = write_options(request.query, "CreateOptions"), read_document(request, *EVICTION)
         await self._pods.evict(path.namespace, path.name, eviction, uid=uid, dry_run=options.dry_run)
         return status_response(success_status(201))
 
@@ -332,13 +328,13 @@ class ResourceEndpoints:
         return await self._logs.log(request, path)
 
     async def _issue_token(self, request: HttpRequest, _: ApiResource, path: ResourcePath) -> HttpResponse:
-        asked = await read_unstored(request, TokenRequest)
+        asked = read_unstored(request, TokenRequest)
         await self._nodes.check_token_request(request.user, path.namespace, path.name, asked.spec)
         return HttpResponse(201, encode(await self._accounts.issue(path.namespace, path.name, asked)))
 
     async def _finalize(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
         """Set the finalizers in a namespace's spec."""
-        document = await read_document(request)
+        document = read_document(request)
         stated, finalizers = member(document, "metadata"), member(document, "spec").get("finalizers") or []
         if not isinstance(finalizers, list) or not all(isinstance(name, str) for name in finalizers):
             raise BadRequest("spec.finalizers must be a list of strings")
@@ -347,7 +343,7 @@ class ResourceEndpoints:
         written = await self._writer.edit(
             NAMESPACE, key, lambda found: finalized(found, stated, finalizers), dry_run=options.dry_run
         )
-        return await _written(request, resource, written)
+        return _written(request, resource, written)
 
 
 def _target(request: HttpRequest, resource: ApiResource, path: ResourcePath, options: WriteOptions) -> WriteTarget:
@@ -365,17 +361,15 @@ def _target(request: HttpRequest, resource: ApiResource, path: ResourcePath, opt
     )
 
 
-async def _shown_part(resource: ApiResource, path: ResourcePath, stored: bytes, revision: int) -> bytes:
+def _shown_part(resource: ApiResource, path: ResourcePath, stored: bytes, revision: int) -> bytes:
     """The part of a stored object that a subresource shows."""
-    show, document = PARTS[path.subresource].show, resource.presentation.document
-    return await compute_patiently(len(stored), lambda: encode(show(document(stored, revision))))
+    return encode(PARTS[path.subresource].show(resource.presentation.document(stored, revision)))
 
 
-async def _written(request: HttpRequest, resource: ApiResource, written: Written) -> HttpResponse:
-    body, warnings = await _shown(resource, written), written.warnings
+def _written(request: HttpRequest, resource: ApiResource, written: Written) -> HttpResponse:
+    body, warnings = _shown(resource, written), written.warnings
     if wants_metadata(request.header(b"accept")):
-        whole = body
-        body = await compute_patiently(len(whole), lambda: encode(partial_metadata(msgspec.json.decode(whole))))
+        body = encode(partial_metadata(msgspec.json.decode(body)))
     if resource.deprecation_warning:
         warnings = (resource.deprecation_warning, *warnings)
     if resource.kind.kept_only:
@@ -383,7 +377,7 @@ async def _written(request: HttpRequest, resource: ApiResource, written: Written
     return HttpResponse(201 if written.created else 200, body, headers=warning_headers(warnings) if warnings else ())
 
 
-async def _deleted(resource: ApiResource, path: ResourcePath, deleted: Written) -> HttpResponse:
+def _deleted(resource: ApiResource, path: ResourcePath, deleted: Written) -> HttpResponse:
     if deleted.removed and (resource.group, resource.version, resource.plural) in _ANSWERED_BY_STATUS:
         details = ErrorDetails(
             name=path.name, group=resource.group, kind=resource.plural, uid=read_metadata(deleted.stored).uid
@@ -391,11 +385,10 @@ async def _deleted(resource: ApiResource, path: ResourcePath, deleted: Written) 
         response = status_response(success_status(details=details))
         response.headers = resource.deprecation
         return response
-    return HttpResponse(body=await _shown(resource, deleted), headers=resource.deprecation)
+    return HttpResponse(body=_shown(resource, deleted), headers=resource.deprecation)
 
 
-async def _shown(resource: ApiResource, written: Written) -> bytes:
-    work = 0 if resource.presentation.copies else len(written.stored)
+def _shown(resource: ApiResource, written: Written) -> bytes:
     if not written.revision:
-        return await compute_patiently(work, resource.presentation.unstored, written.stored)
-    return await compute_patiently(work, resource.presentation.object, written.stored, written.revision)
+        return resource.presentation.unstored(written.stored)
+    return resource.presentation.object(written.stored, written.revision)

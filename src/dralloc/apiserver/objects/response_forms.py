@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dralloc.api.protobuf_writer import UnencodableValue, has_message, to_protobuf
-from dralloc.apiserver.http.flow_control import compute
+import asyncio
+
+from dralloc.api.protobuf_writer import UnencodableValue, content_pieces, has_message, in_envelope
 from dralloc.apiserver.http.messages import JSON, PROTOBUF, HttpRequest, HttpResponse
 from dralloc.apiserver.http.negotiation import YAML, wants_protobuf, wants_yaml
 from dralloc.apiserver.objects.stored_form import read_document
@@ -13,19 +14,18 @@ async def convert(response: HttpResponse, request: HttpRequest) -> None:
     """Convert the body to what the request accepts; most accept JSON."""
     accept = request.headers.get(b"accept", b"")
     if b"yaml" in accept and wants_yaml(request.header(b"accept")):
-        await _convert_to_yaml(response)
+        _convert_to_yaml(response)
     elif b"protobuf" in accept and wants_protobuf(request.header(b"accept")):
         await _convert_to_protobuf(response)
 
 
-async def _convert_to_yaml(response: HttpResponse) -> None:
+def _convert_to_yaml(response: HttpResponse) -> None:
     """Convert the body to YAML. Streams stay JSON."""
     if response.content_type == JSON and response.stream is None:
         # Slow to import, and few clients ask for YAML.
         from dralloc.api.yaml_writer import write_yaml
 
-        body = response.body
-        response.body = await compute(20 * len(body), lambda: write_yaml(read_document(body)).encode())
+        response.body = write_yaml(read_document(response.body)).encode()
         response.content_type = YAML
 
 
@@ -37,17 +37,22 @@ async def _convert_to_protobuf(response: HttpResponse) -> None:
         # A long list: a message needs its length before its content.
         response.body = b"".join([piece async for piece in response.stream])
         response.stream = None
-    body = response.body
-    made = await compute(20 * len(body), _protobuf_of, body)
+    made = await _protobuf_of(response.body)
     if made is not None:
         response.body, response.content_type = made, PROTOBUF
 
 
-def _protobuf_of(body: bytes) -> bytes | None:
+async def _protobuf_of(body: bytes) -> bytes | None:
     document = read_document(body)
     if not has_message(document.get("apiVersion", ""), document.get("kind", "")):
         return None
+    content: list[bytes] = []
     try:
-        return to_protobuf(document)
+        for piece in content_pieces(document):
+            content.append(piece)
+            # Thousands of objects take half a second, and other requests are answered meanwhile.
+            if len(content) > 1:
+                await asyncio.sleep(0)
     except UnencodableValue:
         return None
+    return in_envelope(document, content)

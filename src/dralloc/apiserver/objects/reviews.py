@@ -21,19 +21,15 @@ from dralloc.api.review_kinds import REVIEW_KINDS, ReviewKind
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.http.authentication import VerifiedToken
 from dralloc.apiserver.http.field_terms import read_field_terms
-from dralloc.apiserver.http.flow_control import compute
 from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
 from dralloc.apiserver.http.statuses import invalid, method_not_allowed, no_such_resource
 from dralloc.apiserver.http.url_paths import ResourcePath
 from dralloc.apiserver.objects.request_bodies import read_unstored
-from dralloc.apiserver.objects.selectors import SELECTOR_WORK, LabelOperator, parse_label_selector
+from dralloc.apiserver.objects.selectors import LabelOperator, parse_label_selector
 from dralloc.primitives import names
 from dralloc.primitives.errors import BadRequest
 from dralloc.primitives.field_errors import FieldError, FieldPath, required
 from dralloc.primitives.field_errors import invalid as invalid_value
-
-# About as many bytes as a rule has in an answer.
-RULE_SIZE: Final = 100
 
 _SPEC: Final = FieldPath.of("spec")
 _ATTRIBUTES: Final = _SPEC.child("resourceAttributes")
@@ -94,16 +90,16 @@ class Reviews:
         if request.method != "POST" or (kind.namespaced and not path.namespace):
             raise method_not_allowed()
         document = {"kind": kind.kind, "apiVersion": kind.api_version, **await review(request, path)}
-        return HttpResponse(201, await compute(len(request.body), encode, document))
+        return HttpResponse(201, encode(document))
 
     # --- identities -----------------------------------------------------------------------------------------
 
     async def _self_subject_review(self, request: HttpRequest, _: ResourcePath) -> Document:
-        await read_unstored(request, authentication_v1.SelfSubjectReview)
+        read_unstored(request, authentication_v1.SelfSubjectReview)
         return {"metadata": {}, "status": {"userInfo": _user_document(request.user)}}
 
     async def _token_review(self, request: HttpRequest, _: ResourcePath) -> Document:
-        spec = (await read_unstored(request, authentication_v1.TokenReview)).spec
+        spec = (read_unstored(request, authentication_v1.TokenReview)).spec
         if not spec.token:
             raise BadRequest("token is required for TokenReview in authentication")
         verified = await self._verify_token(spec.token, spec.audiences)
@@ -117,17 +113,17 @@ class Reviews:
     # --- access ---------------------------------------------------------------------------------------------
 
     async def _self_subject_access_review(self, request: HttpRequest, _: ResourcePath) -> Document:
-        review = await read_unstored(request, authorization_v1.SubjectAccessReview)
+        review = read_unstored(request, authorization_v1.SubjectAccessReview)
         _refuse(_faults_of_spec(review.spec), _faults_of_metadata(review.metadata))
-        return await self._reviewed(request, review, lambda: request.user)
+        return await self._reviewed(review, request.user)
 
     async def _subject_access_review(self, request: HttpRequest, _: ResourcePath) -> Document:
-        review = await read_unstored(request, authorization_v1.SubjectAccessReview)
+        review = read_unstored(request, authorization_v1.SubjectAccessReview)
         _refuse(_faults_of_spec(review.spec), _faults_of_user(review.spec), _faults_of_metadata(review.metadata))
-        return await self._reviewed(request, review, lambda: _user_of(review.spec))
+        return await self._reviewed(review, _user_of(review.spec))
 
     async def _local_subject_access_review(self, request: HttpRequest, path: ResourcePath) -> Document:
-        review = await read_unstored(request, authorization_v1.SubjectAccessReview)
+        review = read_unstored(request, authorization_v1.SubjectAccessReview)
         # A namespace that the body does not state is that of the URL.
         if not review.metadata.namespace:
             review = replace(review, metadata=replace(review.metadata, namespace=path.namespace))
@@ -139,21 +135,17 @@ class Reviews:
             _faults_of_metadata(review.metadata),
             _faults_of_local(review.spec, path.namespace),
         )
-        return await self._reviewed(request, review, lambda: _user_of(review.spec))
+        return await self._reviewed(review, _user_of(review.spec))
 
     async def _self_subject_rules_review(self, request: HttpRequest, _: ResourcePath) -> Document:
-        review = await read_unstored(request, authorization_v1.SelfSubjectRulesReview)
+        review = read_unstored(request, authorization_v1.SelfSubjectRulesReview)
         if not review.spec.namespace:
             raise BadRequest("no namespace on request")
         rules = await self._access.rules_of(request.user, review.spec.namespace)
-        size = RULE_SIZE * (len(rules.resource_rules) + len(rules.non_resource_rules))
-        return {"metadata": {}, "spec": review.spec, "status": await compute(size, _rules_status, rules)}
+        return {"metadata": {}, "spec": review.spec, "status": _rules_status(rules)}
 
-    async def _reviewed(
-        self, request: HttpRequest, review: authorization_v1.SubjectAccessReview, user: Callable[[], User]
-    ) -> Document:
-        work = len(request.body) + SELECTOR_WORK * _length_of_selectors(review.spec)
-        asked, unread = await compute(work, lambda: _asked(user(), review.spec))
+    async def _reviewed(self, review: authorization_v1.SubjectAccessReview, user: User) -> Document:
+        asked, unread = _asked(user, review.spec)
         decision = await self._access.decide(asked)
         status: Document = {"allowed": decision.allowed}
         if decision.opinion is Opinion.DENY:
@@ -286,12 +278,6 @@ def _asked(user: User, spec: authorization_v1.SubjectAccessReviewSpec) -> tuple[
         if faults
     ]
     return _resource_request(user, attributes, fields, labels), unread
-
-
-def _length_of_selectors(spec: authorization_v1.SubjectAccessReviewSpec) -> int:
-    attributes = spec.resource_attributes or ResourceAttributes()
-    selectors = (attributes.field_selector, attributes.label_selector)
-    return sum(len(selector.raw_selector) for selector in selectors if selector is not None)
 
 
 def _resource_request(

@@ -11,7 +11,6 @@ from dralloc.access.users import ADMINS, User
 from dralloc.api.rbac_v1 import ClusterRole, PolicyRule, rules_as_json
 from dralloc.api.registry import CLUSTER_ROLE
 from dralloc.apiserver.documents.json_documents import Document
-from dralloc.apiserver.http.flow_control import compute
 from dralloc.apiserver.http.query_options import WriteOptions
 from dralloc.apiserver.objects.api_resources import ResourceTable
 from dralloc.apiserver.objects.change_loop import ChangeLoop
@@ -23,8 +22,6 @@ from dralloc.primitives.errors import ApiError, NotFound
 
 MANAGER: Final = "clusterrole-aggregation-controller"
 CONTROLLER: Final = User(name=f"system:serviceaccount:kube-system:{MANAGER}", groups=(ADMINS,))
-# The work that a rule makes when roles are compared and written (see `compute`).
-RULE_WORK: Final = 100
 
 _logger = logging.getLogger(__name__)
 
@@ -51,11 +48,10 @@ class RoleAggregator:
     async def _aggregate(self) -> None:
         """Write the rules of all roles that aggregate."""
         roles = self._policy.cluster_roles
-        work = RULE_WORK * sum(1 + len(role.rules) for role in roles)
         for role in roles:
             if role.aggregation_rule is None:
                 continue
-            rules = await compute(work, _changed_rules, role, roles)
+            rules = _changed_rules(role, roles)
             if rules is None:
                 continue
             try:
@@ -71,10 +67,9 @@ class RoleAggregator:
             resource=self._resource, user=CONTROLLER, name=role.metadata.name, manager=MANAGER, manager_named=True
         )
         applied: Document = {"apiVersion": self._resource.api_version, "kind": CLUSTER_ROLE.kind}
-        size = RULE_WORK * len(rules)
         if rules:
-            applied["rules"] = await compute(size, rules_as_json, rules)
-        change = applied_change(self._writer, target, applied, WriteOptions(force=True), size)
+            applied["rules"] = rules_as_json(rules)
+        change = applied_change(self._writer, target, applied, WriteOptions(force=True))
         await self._writer.change(target, change)
 
 

@@ -4,8 +4,7 @@ A view reads the records once, then applies every change in order. If it falls b
 starts over with another index, which takes the place of the earlier one when it has learned everything: all users of the index of a
 view see the state of one revision, and `ready` waits until that is new enough.
 
-Records are learned in pieces, and what an index needs of a large object is read in a thread, while the changes after it wait: each index
-decodes objects for itself, and all of them would hold the event loop.
+Records are learned in pieces, so that requests are answered meanwhile.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
-from functools import partial
 from os.path import commonpath
-from typing import Any, Final, Generic, Protocol, Self, TypeGuard, TypeVar
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
-from dralloc.apiserver.http.flow_control import SIZE_INLINE_MAX, Pace, RequestFlow, current_flow, give_way
 from dralloc.apiserver.objects.background_task import BackgroundTask
-from dralloc.apiserver.objects.record_lists import read_all
+from dralloc.apiserver.objects.record_lists import in_pieces, read_all
 from dralloc.store.errors import Compacted, StoreClosed, StoreError, StoreUnavailable, WatcherTooSlow
 from dralloc.store.interface import Store, Watch
 from dralloc.store.records import Record, StoreEvent
 
 RETRY_S: Final = 1.0
 READY_TIMEOUT_S: Final = 30.0
+# Changes that are applied before requests are answered again.
+CHANGES_PER_STEP: Final = 50
 
 T = TypeVar("T")
 
@@ -43,9 +42,6 @@ class DerivedIndex(Protocol):
     def apply(self, event: StoreEvent) -> None:
         """Apply the next change."""
 
-    def read_ahead(self, record: Record) -> None:
-        """Read the next record, which is large. Called in a thread."""
-
     def replace(self, earlier: Self, revision: int, *, is_restored: bool) -> None:
         """Take the place of the earlier index: this one has every change up to the revision. If the store was restored from a backup,
         nothing that the earlier one knows, however new, is of the store's history.
@@ -53,23 +49,6 @@ class DerivedIndex(Protocol):
 
 
 IndexT = TypeVar("IndexT", bound=DerivedIndex)
-
-
-class RecordReader(Generic[T]):
-    """Reads what an index needs of a record, unless it was read ahead."""
-
-    __slots__ = ("_ahead", "_read")
-
-    def __init__(self, read: Callable[[Record], T]) -> None:
-        self._read = read
-        self._ahead: tuple[Record, T] | None = None
-
-    def read_ahead(self, record: Record) -> None:
-        self._ahead = record, self._read(record)
-
-    def __call__(self, record: Record) -> T:
-        ahead, self._ahead = self._ahead, None
-        return ahead[1] if ahead is not None and ahead[0] is record else self._read(record)
 
 
 class StoreView(Generic[IndexT]):
@@ -102,8 +81,6 @@ class StoreView(Generic[IndexT]):
         # Changes that were taken from the watch and are not applied yet, because the first one waits until it can be.
         self._taken: deque[StoreEvent] = deque()
         self._preparing: asyncio.Task[None] | None = None
-        # Without requests from other processes, as in tests and simulations, there are no threads.
-        self._flow: RequestFlow | None = None
         # Set while there is a watch, and when the task has ended.
         self._watching = asyncio.Event()
         self._task = BackgroundTask(self._run, name=f"view of {self._name}")
@@ -111,8 +88,6 @@ class StoreView(Generic[IndexT]):
 
     def start(self) -> None:
         self._is_started = True
-        flow = current_flow()
-        self._flow = flow.control.of_server if flow is not None else None
         self._task.start()
 
     async def ready(self, revision: int | None = None) -> None:
@@ -228,27 +203,24 @@ class StoreView(Generic[IndexT]):
         """Make an index of the records, in pieces: there may be hundreds of thousands. What changes meanwhile is applied before it
         replaces the earlier one; it is taken at once, because the store keeps changes for a while only.
         """
-        index, changes, pace = self._make(), deque[StoreEvent](), Pace()
+        index, changes = self._make(), deque[StoreEvent]()
         if self._follows is not None:
             await self._follows.ready(revision)
-        for record in records:
-            if self._leaves_loop(record):
-                await self._read_in_thread(index, record)
-            index.learn(record)
-            if pace.is_over():
-                changes.extend(self._chosen(watch.take()))
-                await give_way()
-                pace = Pace()
+        for piece in in_pieces(records, _work_of):
+            for record in piece:
+                index.learn(record)
+            await asyncio.sleep(0)
+            changes.extend(self._chosen(watch.take()))
         while changes:
-            event = changes.popleft()
-            if self._must_wait(event):
-                await self._prepare(index, event)
-            index.apply(event)
-            revision = event.revision
-            if pace.is_over():
+            for _ in range(min(len(changes), CHANGES_PER_STEP)):
+                event = changes.popleft()
+                if self._follows is not None:
+                    await self._follows.ready(event.revision)
+                index.apply(event)
+                revision = event.revision
+            if changes:
+                await asyncio.sleep(0)
                 changes.extend(self._chosen(watch.take()))
-                await give_way()
-                pace = Pace()
         index.replace(self.index, revision, is_restored=self._is_restored)
         self.index, self.revision, self._is_restored = index, revision, False
 
@@ -259,12 +231,12 @@ class StoreView(Generic[IndexT]):
             self._apply_taken()
 
     def _apply_taken(self, *, is_prepared: bool = False) -> None:
-        """Apply what was taken, up to a change that must wait. `is_prepared`: the first one has waited."""
-        taken = self._taken
+        """Apply what was taken, up to a change that the followed view does not have yet. `is_prepared`: the first one has waited."""
+        taken, follows = self._taken, self._follows
         while taken:
             event = taken[0]
-            if not is_prepared and self._must_wait(event):
-                self._preparing = asyncio.create_task(self._apply_after(self._prepare(self.index, event), taken))
+            if not is_prepared and follows is not None and not follows._has(event.revision):
+                self._preparing = asyncio.create_task(self._apply_after(follows.ready(event.revision), taken))
                 return
             is_prepared = False
             taken.popleft()
@@ -273,7 +245,7 @@ class StoreView(Generic[IndexT]):
 
     async def _apply_after(self, prepared: Awaitable[None], taken: deque[StoreEvent]) -> None:
         try:
-            # An error comes again when the record is applied.
+            # Without the followed view, the change is applied as it is.
             await asyncio.gather(prepared, return_exceptions=True)
         finally:
             self._preparing = None
@@ -288,44 +260,24 @@ class StoreView(Generic[IndexT]):
             return events
         return (event for event in events if event.key.startswith(self._prefixes))
 
-    def _must_wait(self, event: StoreEvent) -> bool:
-        """True if the view that this one follows is behind, or the record is to be read in a thread."""
-        is_followed = self._follows is None or self._follows._has(event.revision)
-        return not is_followed or self._leaves_loop(event.record)
-
-    async def _prepare(self, index: IndexT, event: StoreEvent) -> None:
-        if self._follows is not None:
-            await self._follows.ready(event.revision)
-        if self._leaves_loop(event.record):
-            await self._read_in_thread(index, event.record)
-
-    def _leaves_loop(self, record: Record | None) -> TypeGuard[Record]:
-        return self._flow is not None and record is not None and len(record.value) > SIZE_INLINE_MAX
-
-    def _read_in_thread(self, index: IndexT, record: Record) -> Awaitable[None]:
-        assert self._flow is not None, "the record leaves the loop"
-        return self._flow.compute_patiently(partial(index.read_ahead, record))
-
     def _note_reached(self, revision: int) -> None:
         if not self._taken and revision > self.revision:
             self.revision = revision
 
 
+def _work_of(record: Record) -> int:
+    """As much as to copy so many bytes."""
+    return 8 * (200 + len(record.value))
+
+
 class RecordIndex(ABC):
     """An index whose entries depend on one record each."""
-
-    # For an index that needs much of a record.
-    _reader: RecordReader[Any] | None = None
 
     def learn(self, record: Record) -> None:
         self._put(record.key, record)
 
     def apply(self, event: StoreEvent) -> None:
         self._put(event.key, event.record)
-
-    def read_ahead(self, record: Record) -> None:
-        if self._reader is not None:
-            self._reader.read_ahead(record)
 
     def replace(self, earlier: Self, revision: int, *, is_restored: bool) -> None:  # noqa: B027
         """Nothing is kept of the earlier one."""

@@ -7,15 +7,14 @@ from typing import Final, Self
 
 from dralloc.access.access_request import AccessRequest
 from dralloc.access.authorizer import Decision
-from dralloc.access.rbac import RbacAuthorizer, RoleGrants, RulesOfUser
+from dralloc.access.rbac import RbacAuthorizer, RulesOfUser
 from dralloc.access.users import User
 from dralloc.api.codec import decode_again
 from dralloc.api.kind import Kind
 from dralloc.api.rbac_v1 import ClusterRole, Role, RoleBinding
 from dralloc.api.registry import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING
-from dralloc.apiserver.http.flow_control import SIZE_INLINE_MAX
 from dralloc.apiserver.objects.api_resources import prefix_of
-from dralloc.apiserver.objects.store_view import RecordIndex, RecordReader, StoreView
+from dralloc.apiserver.objects.store_view import RecordIndex, StoreView
 from dralloc.store.interface import Store
 from dralloc.store.records import Record
 
@@ -70,7 +69,6 @@ class _PolicyIndex(RecordIndex):
         self.rbac = RbacAuthorizer()
         self.objects: dict[str, Role | RoleBinding] = {}
         self._cluster_roles_changed = cluster_roles_changed
-        self._read = self._reader = RecordReader(_read)
 
     def replace(self, earlier: Self, revision: int, *, is_restored: bool) -> None:
         super().replace(earlier, revision, is_restored=is_restored)
@@ -79,9 +77,8 @@ class _PolicyIndex(RecordIndex):
     def _put(self, key: str, record: Record | None) -> None:
         before = self.objects.pop(key, None)
         if record is not None:
-            item, grants = self._read(record)
-            self.objects[key] = item
-            self.rbac.put(item, grants)
+            item = self.objects[key] = _read(record)
+            self.rbac.put(item)
         elif before is not None:
             self.rbac.remove(before)
         if _kind_of(key) is CLUSTER_ROLE:
@@ -92,14 +89,10 @@ def _kind_of(key: str) -> Kind:
     return _KINDS["/".join(key.split("/", 3)[:3]) + "/"]
 
 
-def _read(record: Record) -> tuple[Role | RoleBinding, RoleGrants | None]:
-    """Only the fields that decisions need: a role can have as many rules as fit into a request. A large one is indexed at once,
-    because it is read in a thread.
-    """
+def _read(record: Record) -> Role | RoleBinding:
+    """Only the fields that decisions need: a role can have as many rules as fit into a request."""
     kind = _kind_of(record.key)
     assert kind.view is not None, "roles are modelled in part"
     item = decode_again(record.value, kind.view)
     assert isinstance(item, Role | RoleBinding), "the view of a role or binding"
-    if isinstance(item, Role) and len(record.value) > SIZE_INLINE_MAX:
-        return item, RoleGrants.indexed(item)
-    return item, None
+    return item

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Final
@@ -26,10 +25,7 @@ DELETED: Final = b"DELETED"
 
 
 class Frames(ABC):
-    """The events of all watches of one form (such as a version, or its table) and encoding; each is rendered once.
-
-    Large events are rendered by threads, unless to render is only to copy.
-    """
+    """The events of all watches of one form (such as a version, or its table) and encoding; each is rendered once."""
 
     content_type: ClassVar[str]
 
@@ -37,7 +33,6 @@ class Frames(ABC):
         self, render: Callable[[bytes, int], bytes], bookmark: Callable[[int, bool], bytes], *, copies: bool = False
     ) -> None:
         self.copies = copies
-        self._lock = threading.Lock()
         self._render = render
         self._bookmark = bookmark
         self._made: dict[tuple[int, bytes], bytes] = {}
@@ -48,11 +43,10 @@ class Frames(ABC):
         frame = self._made.get((revision, type_))
         if frame is None:
             frame = self._unshared(type_, stored, revision)
-            with self._lock:
-                self._bytes += len(frame) - len(self._made.pop((revision, type_), b""))
-                self._made[(revision, type_)] = frame
-                while self._bytes > FRAMES_BYTES_MAX:
-                    self._bytes -= len(self._made.pop(next(iter(self._made))))
+            self._bytes += len(frame)
+            self._made[(revision, type_)] = frame
+            while self._bytes > FRAMES_BYTES_MAX:
+                self._bytes -= len(self._made.pop(next(iter(self._made))))
         return frame
 
     def first(self, record: Record, selection: Selection) -> bytes:
@@ -73,10 +67,9 @@ class Frames(ABC):
         piece = self._pieces.get(key)
         if piece is None:
             piece = _tell(events, selection, self)
-            with self._lock:
-                self._pieces[key] = piece
-                if len(self._pieces) > PIECES_KEPT:
-                    del self._pieces[next(iter(self._pieces))]
+            self._pieces[key] = piece
+            if len(self._pieces) > PIECES_KEPT:
+                del self._pieces[next(iter(self._pieces))]
         return piece
 
     def bookmark(self, revision: int, *, initial_events_end: bool = False) -> bytes:

@@ -8,27 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Sequence
+from collections import deque
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Final
 
-from dralloc.apiserver.http.fair_queue import FairQueue
-from dralloc.apiserver.http.flow_control import (
-    SIZE_INLINE_MAX,
-    STEP_S,
-    Pace,
-    RequestFlow,
-    compute_patiently,
-    current_flow,
-    give_way,
-    metered,
-    next_turn,
-)
 from dralloc.apiserver.http.messages import Sink
 from dralloc.apiserver.http.statuses import expired, version_too_large
-from dralloc.apiserver.objects.record_lists import PIECE_BYTES, Selection, in_pieces, wait_for_revision
+from dralloc.apiserver.objects.record_lists import Selection, in_pieces, wait_for_revision
 from dralloc.apiserver.objects.watch_frames import Frames
 from dralloc.primitives.errors import ResourceVersionTooLarge
 from dralloc.store.errors import Compacted, FutureRevision, StoreError, StoreUnavailable, WatcherTooSlow
@@ -38,6 +27,8 @@ from dralloc.store.records import StoreEvent
 BOOKMARK_EVERY_S: Final = 60.0
 TIMEOUT_MIN_S: Final = 1800
 EVENTS_PER_PIECE: Final = 500
+# Events are delivered for so long in each turn of the loop; requests are answered in between.
+DELIVERY_S: Final = 0.004
 # What is pushed to a client before it has read what was pushed last: the memory that a client which does not read can use.
 EVENTS_PER_PUSH: Final = 100
 PUSH_BYTES: Final = 64 * 1024
@@ -55,8 +46,6 @@ class WatchRequest:
     initial_bookmark: bool = False
     bookmarks: bool = False
     timeout_s: int | None = None
-    # Users share the time for delivery.
-    user: str = ""
 
 
 class WatchTable:
@@ -92,9 +81,10 @@ class WatchTable:
         """Send the events of a watch to a sink: what all watches cost together is one loop over those that may write."""
         opened: list[Watch] = []
         async with aclosing(self._open_watch(request, frames, opened)) as pieces:
-            while (piece := await metered(anext(pieces, None))) is not None:
-                await metered(sink.send(piece))
-                await next_turn()
+            async for piece in pieces:
+                await sink.send(piece)
+                # Between the pieces of a long list, other requests are answered.
+                await asyncio.sleep(0)
         for watch in opened:
             try:
                 await _Delivery(watch, request, frames, sink, self._fan_out).run()
@@ -143,24 +133,15 @@ class WatchTable:
     async def _initial_state(self, request: WatchRequest, frames: Frames) -> AsyncGenerator[tuple[bytes, int], None]:
         """The current objects in pieces, each with its revision."""
         token: PageToken | None = None
+        # Decoding and converting takes several times as long as copying.
+        work = 1 if frames.copies and request.selection.everything else 8
         while True:
             page = await self._store.list_prefix(request.prefix, limit=EVENTS_PER_PIECE, page=token)
-            told: list[bytes] = []
-            size, pace = 0, Pace()
-            for record in page.records:
-                work = 0 if frames.copies and request.selection.everything else len(record.value)
-                told.append(await compute_patiently(work, frames.first, record, request.selection))
-                size += len(told[-1])
-                if size >= PIECE_BYTES or pace.is_over():
-                    yield b"".join(told), page.revision
-                    await give_way()
-                    told, size, pace = [], 0, Pace()
-            if size:
-                yield b"".join(told), page.revision
+            for records in in_pieces(page.records, lambda record: work * len(record.value)):
+                yield b"".join([frames.first(record, request.selection) for record in records]), page.revision
             token = page.next
             if token is None:
                 break
-            await give_way()
         end = frames.bookmark(page.revision, initial_events_end=True) if request.initial_bookmark else b""
         yield end, page.revision
 
@@ -193,25 +174,19 @@ class _FanOut:
     """Delivers events to watches whose clients read, for a few milliseconds in each turn of the loop."""
 
     def __init__(self) -> None:
-        self._ready: FairQueue[_Delivery] = FairQueue()
+        self._ready: deque[_Delivery] = deque()
 
-    def add(self, delivery: _Delivery, user: str) -> None:
+    def add(self, delivery: _Delivery) -> None:
         if not self._ready:
             asyncio.get_running_loop().call_soon(self._deliver)
-        self._ready.push((user,), delivery)
+        self._ready.append(delivery)
 
     def _deliver(self) -> None:
-        now = perf_counter()
-        end = now + STEP_S
-        while self._ready and now < end:
-            path, delivery = self._ready.pop()
-            delivery.deliver()
-            before, now = now, perf_counter()
-            self._ready.charge(path, now - before)
+        end = perf_counter() + DELIVERY_S
+        while self._ready and perf_counter() < end:
+            self._ready.popleft().deliver()
         if self._ready:
             asyncio.get_running_loop().call_soon(self._deliver)
-        else:
-            self._ready.forget()
 
 
 class _Delivery:
@@ -223,10 +198,7 @@ class _Delivery:
         self._frames = frames
         self._sink = sink
         self._fan_out = fan_out
-        self._flow = current_flow()
-        # Also while a thread renders events, so that nothing overtakes them.
         self._is_queued = False
-        self._rendering: asyncio.Task[None] | None = None
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> None:
@@ -244,8 +216,6 @@ class _Delivery:
                 self._send_bookmark()
         finally:
             timer.cancel()
-            if self._rendering is not None:
-                self._rendering.cancel()
 
     def deliver(self) -> None:
         """Send what is there, at most one piece."""
@@ -259,38 +229,14 @@ class _Delivery:
             return self._end()
         except StoreError:
             return self._end()
-        if self._flow is not None and self._takes_long(events):
-            self._is_queued = True
-            self._rendering = asyncio.create_task(self._render(events, self._flow))
-            return None
         if events and (piece := self._frames.piece(events, self._request.selection)):
             self._sink.push(piece)
         return self._wake() if self._watch.has_more else None
 
-    def _takes_long(self, events: Sequence[StoreEvent]) -> bool:
-        """True if a large object is among the events. It is the last one: what is taken at once ends with it."""
-        if not events or (self._frames.copies and self._request.selection.everything):
-            return False
-        return _weight(events[-1]) > SIZE_INLINE_MAX
-
-    async def _render(self, events: Sequence[StoreEvent], flow: RequestFlow) -> None:
-        try:
-            piece = await flow.compute_patiently(lambda: self._frames.piece(events, self._request.selection))
-        except BaseException:
-            self._end()
-            raise
-        finally:
-            self._rendering = None
-        self._is_queued = False
-        if piece and not self._ended.done():
-            self._sink.push(piece)
-        # Changes of the meantime, such as the end of the watch, have queued nothing.
-        self._wake()
-
     def _wake(self) -> None:
         if not self._is_queued and not self._sink.is_paused and not self._ended.done():
             self._is_queued = True
-            self._fan_out.add(self, self._request.user)
+            self._fan_out.add(self)
 
     def _end_in_time(self) -> None:
         if self._request.bookmarks:
@@ -298,8 +244,7 @@ class _Delivery:
         self._end()
 
     def _send_bookmark(self) -> None:
-        # The revision counts events that a thread renders.
-        if not self._ended.done() and not self._sink.is_paused and self._rendering is None:
+        if not self._ended.done() and not self._sink.is_paused:
             self._sink.push(self._frames.bookmark(self._watch.revision))
 
     def _end(self) -> None:

@@ -30,7 +30,6 @@ from dralloc.api.dralloc_v1 import (
     WriteBatch,
 )
 from dralloc.api.registry import RESOURCE_CLAIM
-from dralloc.apiserver.http.flow_control import compute, metered, next_turn
 from dralloc.apiserver.http.messages import JSON, HttpRequest, HttpResponse
 from dralloc.apiserver.http.statuses import status_of, status_response
 from dralloc.apiserver.http.url_paths import ResourcePath, parse_path
@@ -73,7 +72,7 @@ async def answer(request: HttpRequest, handle: HandleRequest) -> HttpResponse:
     if request.query:
         # A client that asks for a dry run must not be answered with writes.
         raise BadRequest(f"{request.path} has no parameters: each request of a batch has a query of its own")
-    batch = await compute(len(request.body), _read, request.body)
+    batch = _read(request.body)
     running = _RunningBatch(request, handle)
     loop, writes = asyncio.get_running_loop(), list[_RunningWrite]()
     followed = {place for write in batch.requests for place in write.after}
@@ -149,7 +148,7 @@ class _RunningBatch:
     async def _answer_one(
         self, write: BatchedWrite, earlier: Sequence[_RunningWrite], on_queued: Callable[[int], None] | None
     ) -> HttpResponse:
-        """The response to a write, which waits for its own turn: what it takes counts before the next one begins."""
+        """The response to a write, when those before it have succeeded."""
         path = parse_path(write.path)
         if not isinstance(path, ResourcePath) or not _may_contain(write.method, path):
             raise MethodNotAllowed(f"a batch cannot contain {write.method} {write.path}")
@@ -159,12 +158,11 @@ class _RunningBatch:
                 await each.succeed()
             elif (number := await each.queue()) is not None:
                 follows.add(number)
-        await next_turn()
         if self.answered_bytes > ANSWERS_BYTES_MAX:
             why = "the responses to this batch are large, please try again later"
             raise TooManyRequests(why, details=ErrorDetails(retry_after_s=1))
         request = self._request_of(write, on_queued if _is_claim_status(path) else None, follows)
-        response = await metered(self._handle(request))
+        response = await self._handle(request)
         if follows and response.status == CONFLICT:
             # The reason may be that what it follows was not stored. Other errors of the store do not say that the binding was not.
             for each in earlier:

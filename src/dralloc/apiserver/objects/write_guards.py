@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, Protocol, Self, TypeVar
 from msgspec.structs import replace
 
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.apiserver.objects.store_view import RecordReader, StoreView
+from dralloc.apiserver.objects.store_view import StoreView
 from dralloc.primitives.errors import ApiError
 from dralloc.store.errors import FenceMoved, KeyExists, RevisionConflict, ValueTooLarge
 from dralloc.store.interface import Fence, Store
@@ -52,8 +52,8 @@ class Hold(Protocol):
 class WriteGuard(Protocol):
     """Refuses writes that would exceed a limit."""
 
-    async def hold(self, key: str, new: ApiObject, old: ApiObject | None, size: int) -> Hold | None:
-        """Count the write, or refuse it. `None` if it counts for nothing. `size` is that of the new object, as a measure of the work."""
+    async def hold(self, key: str, new: ApiObject, old: ApiObject | None) -> Hold | None:
+        """Count the write, or refuse it. `None` if it counts for nothing."""
 
 
 class Holds:
@@ -93,12 +93,12 @@ class Holds:
             self.doubt()
 
 
-async def hold_all(guards: Sequence[WriteGuard], key: str, new: ApiObject, old: ApiObject | None, size: int) -> Holds:
+async def hold_all(guards: Sequence[WriteGuard], key: str, new: ApiObject, old: ApiObject | None) -> Holds:
     """Ask every guard; if one refuses, the holds of the others are released."""
     holds: list[Hold] = []
     try:
         for guard in guards:
-            hold = await guard.hold(key, new, old, size)
+            hold = await guard.hold(key, new, old)
             if hold is not None:
                 holds.append(hold)
     except BaseException:
@@ -115,7 +115,7 @@ class GuardLedger(Generic[T]):
     """
 
     def __init__(self, read: Callable[[Record], T | None], add: Callable[[T, int], None]) -> None:
-        self._read = RecordReader(read)
+        self._read = read
         self._add = add
         # By key, with the revision that it was stored at.
         self._stored: dict[str, tuple[int, T]] = {}
@@ -159,9 +159,6 @@ class GuardLedger(Generic[T]):
     def apply(self, event: StoreEvent) -> None:
         self._learn(event.key, event.revision, event.record)
         self._delivered = event.revision
-
-    def read_ahead(self, record: Record) -> None:
-        self._read.read_ahead(record)
 
     @property
     def holds_any(self) -> bool:

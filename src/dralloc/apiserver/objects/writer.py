@@ -25,7 +25,6 @@ from dralloc.api.timestamps import print_timestamp
 from dralloc.api.unstructured_object import UnstructuredObject
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.http.access_requests import refusal
-from dralloc.apiserver.http.flow_control import compute
 from dralloc.apiserver.http.statuses import already_exists, conflict, name_not_generated, not_found
 from dralloc.apiserver.objects.api_resources import key_of, name_of
 from dralloc.apiserver.objects.deletion_rules import Removed, is_released
@@ -33,7 +32,7 @@ from dralloc.apiserver.objects.namespaces import Namespaces, labels_of
 from dralloc.apiserver.objects.object_admission import AdmittedObject, ObjectAdmission, ObjectChange
 from dralloc.apiserver.objects.pod_priorities import PodPriorities
 from dralloc.apiserver.objects.quota_guard import QuotaGuard
-from dralloc.apiserver.objects.request_bodies import KINDS_WITH_EXPRESSIONS, SentObject, work_on
+from dralloc.apiserver.objects.request_bodies import SentObject
 from dralloc.apiserver.objects.stored_form import (
     document_to_stored,
     from_stored,
@@ -47,8 +46,6 @@ from dralloc.store.records import Record
 
 NAME_ATTEMPTS_MAX: Final = 8
 ATTEMPTS_MAX: Final = 20
-# To compile an expression takes so many times as long as to read it.
-EXPRESSION_WORK: Final = 8
 
 
 class Written(Struct, frozen=True, gc=False):
@@ -64,8 +61,8 @@ class Written(Struct, frozen=True, gc=False):
 class WriteCheck(Protocol):
     """Refuses writes that their user has no right to make, before anything says whether the object is valid."""
 
-    async def check(self, target: WriteTarget, sent: SentObject, old: ApiObject | None, work: int) -> None:
-        """Raises ApiError. `old` has its revision; `work` measures both objects (see `compute`)."""
+    async def check(self, target: WriteTarget, sent: SentObject, old: ApiObject | None) -> None:
+        """Raises ApiError. `old` has its revision."""
 
 
 Edit = Callable[[Document], Document | Removed]
@@ -91,7 +88,7 @@ class Writer:
         namespace = await self.namespaces.find_open(target.kind, target.namespace)
         self.admission.check_node(target, CREATE, sent.object)
         if (check := self.checks.get(target.kind.kind)) is not None:
-            await check.check(target, sent, None, len(sent.body))
+            await check.check(target, sent, None)
         if target.verb != "create":
             self._check_create(target)
         if isinstance(sent.object, UnstructuredObject) and target.kind is POD:
@@ -104,13 +101,11 @@ class Writer:
         kind, generates_name = target.kind, not sent.object.metadata.name and bool(sent.object.metadata.generate_name)
         names_taken = 0
         for _ in range(ATTEMPTS_MAX):
-            work = _work_on(target, work_on(sent.body, kind))
-            labels = labels_of(namespace)
-            made = await compute(work, self.admission.new, target, sent, labels, settles_owners=settles_owners)
+            made = self.admission.new(target, sent, labels_of(namespace), settles_owners=settles_owners)
             new, stored, name = made.object, made.stored, made.object.metadata.name
             key = key_of(kind, target.namespace, name)
             try:
-                with await hold_all(self.guards.get(kind.resource, ()), key, new, None, len(stored)) as held:
+                with await hold_all(self.guards.get(kind.resource, ()), key, new, None) as held:
                     if (quota := self.quotas.get(kind.resource)) is not None and not target.dry_run:
                         await quota.record_use(key, partial(self.edit, RESOURCE_QUOTA))
                     revision = await self._store_new(key, stored, namespace, held.fences, dry_run=target.dry_run)
@@ -156,12 +151,10 @@ class Writer:
         check = self.checks.get(target.kind.kind)
 
         async def attempt(record: Record) -> Written:
-            work = _work_on(target, len(record.value) + change.size)
             if check is not None:
-                sent = await compute(work, change.make, record)
-                old = await compute(work, from_stored, target.kind, record.value)
-                await check.check(target, sent, _with_revision(old, record.revision), work)
-            made = await compute(work, self.admission.changed, target, change, record, labels)
+                old = from_stored(target.kind, record.value)
+                await check.check(target, change.make(record), _with_revision(old, record.revision))
+            made = self.admission.changed(target, change, record, labels)
             try:
                 return await self._store_changed(target, made, record)
             except RevisionConflict:
@@ -189,7 +182,7 @@ class Writer:
         """
 
         async def attempt(record: Record) -> Written:
-            stored, removed = await compute(len(record.value), _edited, kind, record, edit)
+            stored, removed = _edited(kind, record, edit)
             if dry_run or (stored is record.value and not removed):
                 return Written(stored, record.revision, removed=removed)
             asked = self.removals.get(kind.resource) if removed else guard
@@ -231,7 +224,7 @@ class Writer:
         new, stored = made.object, made.stored
         if stored is record.value:
             return Written(stored, record.revision, warnings=made.warnings)
-        with await hold_all(self.guards.get(target.kind.resource, ()), record.key, new, made.old, len(stored)) as held:
+        with await hold_all(self.guards.get(target.kind.resource, ()), record.key, new, made.old) as held:
             if target.dry_run:
                 return Written(stored, record.revision, warnings=made.warnings)
             revision = await self._replace(
@@ -283,9 +276,3 @@ def _edited(kind: Kind, record: Record, edit: Edit) -> tuple[bytes, bool]:
 
 def _with_revision(obj: ApiObject, revision: int) -> ApiObject:
     return replace(obj, metadata=replace(obj.metadata, resource_version=str(revision)))
-
-
-def _work_on(target: WriteTarget, size: int) -> int:
-    """The work that a write makes of so many bytes, in bytes of an object without expressions (see `compute`)."""
-    has_expressions = not target.subresource and target.kind.kind in KINDS_WITH_EXPRESSIONS
-    return EXPRESSION_WORK * size if has_expressions else size
