@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from base64 import b64decode
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final
@@ -15,9 +15,6 @@ from typing import Any, Final
 from dralloc.api.codec import encode
 from dralloc.api.protobuf_schema import MAGIC, Document, MessageField, message_name, messages
 from dralloc.api.timestamps import parse_timestamp
-
-# To write so many takes a few milliseconds.
-ITEMS_PER_PIECE: Final = 32
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _VARINT, _FIXED64, _BYTES = 0, 1, 2
@@ -34,26 +31,23 @@ def has_message(api_version: str, kind: str) -> bool:
 
 
 def to_protobuf(document: Document) -> bytes:
-    """The object in its envelope, which names its type."""
-    return in_envelope(document, content_pieces(document))
-
-
-def in_envelope(document: Document, content: Iterable[bytes]) -> bytes:
-    """The pieces of the document's content after the type."""
-    type_ = _field(1, document["apiVersion"].encode()) + _field(2, document["kind"].encode())
-    return MAGIC + _field(1, type_) + _field(2, b"".join(content))
-
-
-def content_pieces(document: Document) -> Iterator[bytes]:
-    """The message of the document, a list in short pieces. Raises `UnencodableValue`."""
+    """The object in its envelope, which names its type. Raises `UnencodableValue`."""
     api_version, kind = document["apiVersion"], document["kind"]
+    return in_envelope(api_version, kind, content_of(api_version, kind, document))
+
+
+def in_envelope(api_version: str, kind: str, content: bytes) -> bytes:
+    """The content of an object after its type."""
+    type_ = _field(1, api_version.encode()) + _field(2, kind.encode())
+    return MAGIC + _field(1, type_) + _field(2, content)
+
+
+def content_of(api_version: str, kind: str, members: Document) -> bytes:
+    """These members of an object. Contents of the same object can be joined. Raises `UnencodableValue`."""
     name = message_name(api_version, kind)
     assert name is not None, f"{kind} of {api_version} has no message"
-    items = document["items"] if kind.endswith("List") and isinstance(document.get("items"), list) else []
     try:
-        yield _write_message(name, {**document, "items": items[:ITEMS_PER_PIECE]} if items else document)
-        for start in range(ITEMS_PER_PIECE, len(items), ITEMS_PER_PIECE):
-            yield _write_message(name, {"items": items[start : start + ITEMS_PER_PIECE]})
+        return _write_message(name, members)
     except (ValueError, TypeError, AttributeError) as error:
         raise UnencodableValue(f"{kind} of {api_version}: {error}") from None
 

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
-from dralloc.api.protobuf_writer import UnencodableValue, content_pieces, has_message, in_envelope
+import msgspec
+from msgspec import Raw
+
+from dralloc.api.protobuf_writer import UnencodableValue, content_of, has_message, in_envelope, to_protobuf
 from dralloc.apiserver.http.messages import JSON, PROTOBUF, HttpRequest, HttpResponse
 from dralloc.apiserver.http.negotiation import YAML, wants_protobuf, wants_yaml
 from dralloc.apiserver.objects.stored_form import read_document
+
+ITEMS_PER_PIECE: Final = 16
+
+_MEMBERS: Final = msgspec.json.Decoder(dict[str, Raw])
+_ITEMS: Final = msgspec.json.Decoder(list[Raw])
 
 
 async def convert(response: HttpResponse, request: HttpRequest) -> None:
@@ -33,26 +42,37 @@ async def _convert_to_protobuf(response: HttpResponse) -> None:
     """Convert the body to protobuf, unless it has no message. Watches are protobuf already."""
     if response.content_type != JSON:
         return
-    if response.stream is not None:
-        # A long list: a message needs its length before its content.
-        response.body = b"".join([piece async for piece in response.stream])
-        response.stream = None
-    made = await _protobuf_of(response.body)
+    try:
+        if response.stream is None:
+            made = _protobuf_of(response.body)
+        else:
+            # A message needs its length before its content.
+            response.body = b"".join([piece async for piece in response.stream])
+            response.stream = None
+            made = await _protobuf_of_list(response.body)
+    except UnencodableValue:
+        return
     if made is not None:
         response.body, response.content_type = made, PROTOBUF
 
 
-async def _protobuf_of(body: bytes) -> bytes | None:
+def _protobuf_of(body: bytes) -> bytes | None:
     document = read_document(body)
-    if not has_message(document.get("apiVersion", ""), document.get("kind", "")):
+    is_known = has_message(document.get("apiVersion", ""), document.get("kind", ""))
+    return to_protobuf(document) if is_known else None
+
+
+async def _protobuf_of_list(body: bytes) -> bytes | None:
+    """Made in pieces: thousands of objects take half a second, and other requests are answered meanwhile."""
+    raw = _MEMBERS.decode(body)
+    items = _ITEMS.decode(raw.pop("items", b"[]"))
+    members = {name: msgspec.json.decode(value) for name, value in raw.items()}
+    api_version, kind = members.get("apiVersion", ""), members.get("kind", "")
+    if not has_message(api_version, kind):
         return None
-    content: list[bytes] = []
-    try:
-        for piece in content_pieces(document):
-            content.append(piece)
-            # Thousands of objects take half a second, and other requests are answered meanwhile.
-            if len(content) > 1:
-                await asyncio.sleep(0)
-    except UnencodableValue:
-        return None
-    return in_envelope(document, content)
+    content = [content_of(api_version, kind, members)]
+    for start in range(0, len(items), ITEMS_PER_PIECE):
+        await asyncio.sleep(0)
+        piece = [read_document(bytes(item)) for item in items[start : start + ITEMS_PER_PIECE]]
+        content.append(content_of(api_version, kind, {"items": piece}))
+    return in_envelope(api_version, kind, b"".join(content))
