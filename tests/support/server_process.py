@@ -18,6 +18,7 @@ STOP_TIMEOUT_S = 60
 class ServerProcess:
     url: str
     kubeconfig: Path
+    page: str
     process: subprocess.Popen[str]
 
 
@@ -28,7 +29,12 @@ def server_process(directory: Path, *options: str) -> Iterator[ServerProcess]:
     with child_process(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             said = _read_announcement(process)
-            yield ServerProcess(url=said["serving on"], kubeconfig=Path(said["kubeconfig:"]), process=process)
+            yield ServerProcess(
+                url=said["serving on"],
+                kubeconfig=Path(said["kubeconfig:"]),
+                page=said["web page:"],
+                process=process,
+            )
         finally:
             process.terminate()
             process.wait(timeout=STOP_TIMEOUT_S)
@@ -41,6 +47,6 @@ def _read_announcement(process: subprocess.Popen[str]) -> dict[str, str]:
     for line in process.stdout:
         words, _, value = line.strip().rpartition(" ")
         said[words] = value
-        if "kubeconfig:" in said:
+        if "web page:" in said:
             return said
     raise RuntimeError(f"the server ended with {process.wait()} before it was ready")

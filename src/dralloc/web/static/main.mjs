@@ -6,12 +6,13 @@ import { World } from "./model/world.mjs";
 import { html, render } from "./vendor/htm-preact.mjs";
 import { App } from "./views/app.mjs";
 import { parseRoute } from "./views/routes.mjs";
-import { rememberedNamespace, rememberedToken, rememberNamespace, rememberToken } from "./views/token.mjs";
+import { rememberedNamespace, rememberedToken, rememberNamespace, rememberToken, takeToken } from "./views/token.mjs";
 
 // Limits redraws while thousands of objects arrive; the longer a redraw takes, the rarer they get.
 const REDRAW_EVERY_MS = 120;
 const REST_PER_DRAWING = 4;
 
+const given = takeToken();
 const state = { world: new World(), status: { phase: "loading", kind: "" }, route: parseRoute(location.hash), namespace: rememberedNamespace(), connection: null, live: null };
 
 let isDue = false;
@@ -55,11 +56,14 @@ function chooseNamespace(namespace) {
 }
 
 addEventListener("hashchange", () => {
+  // A link with a token that is opened where the page is open already loads nothing.
+  const token = takeToken();
   state.route = parseRoute(location.hash);
+  if (token) connect(token);
   draw();
 });
 document.addEventListener("visibilitychange", () => (document.hidden ? state.live.pause() : state.live.start()));
 
 document.getElementById("page").replaceChildren();
-connect(rememberedToken());
+connect(given || rememberedToken());
 draw();

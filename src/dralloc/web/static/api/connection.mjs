@@ -46,6 +46,8 @@ export class Connection {
   }
 
   async _ask(path, parameters, signal) {
+    // No header can have it, and what `fetch` throws then looks like a server that does not respond.
+    if (/[^\x21-\x7e]/.test(this.token)) throw new Refused(401, "a token consists of ASCII characters without spaces");
     const query = new URLSearchParams(parameters);
     const headers = { accept: "application/json", ...(this.token && { authorization: `Bearer ${this.token}` }) };
     const response = await this._fetch(`${path}?${query}`, { headers, signal, cache: "no-store", credentials: "omit" });

@@ -44,7 +44,8 @@ export function setParameters(changes) {
   dispatchEvent(new Event("hashchange"));
 }
 
-function decoded(text) {
+/** Returns the text as it is if its escapes are damaged. */
+export function decoded(text) {
   try {
     return decodeURIComponent(text);
   } catch {
