@@ -35,7 +35,7 @@ $(VENV)/.runtime: requirements/runtime.txt requirements/build.txt pyproject.toml
 system:
 	scripts/install-system-tools
 
-# Under a minute: no slow tests, no real programs, nothing that `make check` runs. Run it all the time; `make test` before you push.
+# About two minutes of processor time: no slow tests, nothing that `make system` installs, nothing that `make check` runs. Run it all the time; `make test` before you push.
 quick: setup
 	$(BIN)/python -m pytest -q -n 2 -m "not slow and not real" --ignore tests/tidy $(ARGS)
 

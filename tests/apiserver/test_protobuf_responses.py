@@ -14,7 +14,7 @@ from dralloc.apiserver.http.messages import PROTOBUF, HttpRequest, HttpResponse
 from dralloc.store.memory import MemoryStore
 from dralloc.testing.virtual_time import run_virtual
 from tests.support.api_server import api_server
-from tests.support.kubernetes_messages import message_class
+from tests.support.kubernetes_messages import compares_with_kubernetes, message_class
 from tests.support.local_api import CLAIMS, PODS, LocalApi, claim_document, pod_document, with_api
 
 PREFERRED = f"{PROTOBUF},application/json"
@@ -85,6 +85,7 @@ async def test_what_has_no_message_stays_json(api: LocalApi) -> None:
     assert (await ask(api, "/apis")).content_type == "application/json"
 
 
+@compares_with_kubernetes
 @with_api
 async def test_a_watch(api: LocalApi) -> None:
     await api.create(CLAIMS, claim_document("c"))

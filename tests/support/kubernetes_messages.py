@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
+import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
 KUBECTL = Path(__file__).parents[2] / ".tools" / "kubectl-debian" / "usr" / "bin" / "kubectl"
+P = ParamSpec("P")
 _GZIP = rb"\x1f\x8b\x08\x00\x00\x00\x00\x00"
+
+
+def compares_with_kubernetes(test: Callable[P, None]) -> Callable[P, None]:
+    """Marks a test that needs these messages."""
+    is_missing = pytest.mark.skipif(
+        not KUBECTL.exists(), reason="needs kubectl: scripts/install-system-tools installs it"
+    )
+    return pytest.mark.real(is_missing(test))
 
 
 @cache
