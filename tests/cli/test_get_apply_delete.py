@@ -169,6 +169,52 @@ def test_fields_of_others_are_taken_over_only_by_force(api: ApiThread) -> None:
     assert "configured" in apply(api, ours, options=("--force-conflicts",)).stdout
 
 
+def lab(cpu: object) -> dict[str, object]:
+    amounts = {"cpu": cpu, "memory": "32Gi", "pods": "110"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "lab"},
+        "status": {"capacity": amounts, "allocatable": amounts},
+    }
+
+
+def test_a_new_node_has_the_status_of_its_manifest_and_an_old_one_keeps_its_own(api: ApiThread) -> None:
+    first = apply(api, lab("8"))
+    assert (first.output, first.exit_code) == ("node/lab created\n", 0)
+    stored = json.loads(run(api, "get", "node", "lab", "-o", "json").stdout)
+    assert (
+        stored["status"]["capacity"] == stored["status"]["allocatable"] == {"cpu": "8", "memory": "32Gi", "pods": "110"}
+    )
+    assert "f:status" not in json.dumps(stored)
+    # The same amount, in other words.
+    assert apply(api, lab("8000m")).output == "node/lab unchanged\n"
+    again = apply(api, lab("16"))
+    assert (again.stdout, again.exit_code) == ("node/lab unchanged\n", 0)
+    assert again.stderr.splitlines() == [
+        "warning: node/lab: a server takes the status of a new node only",
+        "  status.capacity.cpu is 8, and not 16",
+        "  status.allocatable.cpu is 8, and not 16",
+        "  to replace it: dralloc delete nodes lab, then apply again",
+    ]
+    run(api, "delete", "nodes", "lab")
+    assert apply(api, lab("16")).output == "node/lab created\n"
+
+
+def test_of_which_kinds_the_status_is_left_out_is_told_once(api: ApiThread) -> None:
+    allocation = {"devices": {"results": [{"request": "gpu", "driver": "d", "pool": "p", "device": "x"}]}}
+    claims = [{**claim(name), "status": {"allocation": allocation}} for name in ("c", "d")]
+    running = {**pod("p", {}), "status": {"phase": "Running", "podIP": "10.0.0.1"}}
+    result = apply(api, *claims, running, {**claim("e"), "status": {}})
+    assert result.exit_code == 0
+    assert result.stderr == (
+        "warning: the status of ResourceClaim (2), Pod was not applied: components write it, not manifests\n"
+    )
+    stored = json.loads(run(api, "get", "resourceclaims", "-o", "json").stdout)
+    assert [each["status"] for each in stored["items"]] == [{}, {}, {}]
+    run(api, "delete", "pod", "p")
+
+
 def test_what_was_applied_is_there_for_machines(api: ApiThread) -> None:
     [one] = yaml.safe_load_all(apply(api, claim("c"), options=("-o", "yaml")).stdout)
     assert one == json.loads(run(api, "get", "claim", "c", "-o", "json").stdout)

@@ -66,6 +66,33 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
 # --- Being there --------------------------------------------------------------------------------------------------
 
 
+def test_the_node_of_the_tutorial_has_what_its_manifest_states(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text()
+    manifest = tmp_path / "my-devices.yaml"
+    manifest.write_text(page.partition("```yaml file=my-devices.yaml\n")[2].partition("```")[0])
+    stated = {"cpu": "8", "memory": "32Gi", "pods": "110"}
+    with cluster_process("--ephemeral", *FEW) as cluster, connect(cluster.kubeconfig) as client:
+        command = [
+            sys.executable,
+            "-m",
+            "dralloc",
+            "apply",
+            "-f",
+            str(manifest),
+            "--kubeconfig",
+            str(cluster.kubeconfig),
+        ]
+        applied = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+        assert (applied.stdout.splitlines()[0], applied.stderr) == ("node/lab created", "")
+        for event in client.watch(Node, fields="metadata.name=lab"):
+            status = event.object.status
+            if status.conditions:
+                break
+        assert [(each.type, each.status) for each in status.conditions] == [("Ready", "True")]
+        for amounts in (status.capacity, status.allocatable):
+            assert {name: str(amount) for name, amount in amounts.items()} == stated
+
+
 def test_everything_is_there_and_goes_when_told() -> None:
     with cluster_process("--ephemeral") as cluster:
         used_s = cpu_seconds(cluster.process.pid)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from dralloc.api.core_v1 import Node
@@ -13,6 +13,7 @@ from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.fleet.manifest_nodes import CAPACITY, ManifestNodes
 from dralloc.fleet.profiles import PROFILE_LABEL
 from dralloc.primitives.features import FeatureGates
+from dralloc.primitives.quantity import Quantity
 from dralloc.testing.virtual_time import VirtualClock, run_virtual
 from tests.support.api_server import TOKEN, api_application
 from tests.support.workloads import Document, pod
@@ -73,6 +74,26 @@ def test_a_node_becomes_ready_with_its_stated_capacity() -> None:
         assert plain.metadata.labels["kubernetes.io/hostname"] == "plain"
 
     play(scenario)
+
+
+def test_an_applied_node_keeps_what_its_manifest_states() -> None:
+    async def scenario(client: AsyncClient) -> None:
+        await client.apply(node("lab", cpu="8", memory="32Gi", pods="110"))
+        stated = {"capacity": {"cpu": "8", "pods": "110"}, "allocatable": {"cpu": "7", "example.com/tile": "2"}}
+        await client.apply({**node("reserved"), "status": stated})
+        await asyncio.sleep(SOON_S)
+        lab, reserved = await client.get(Node, "lab"), await client.get(Node, "reserved")
+        assert [(each.type, each.status) for each in lab.status.conditions] == [("Ready", "True")]
+        assert amounts(lab.status.capacity) == amounts(lab.status.allocatable)
+        assert amounts(lab.status.capacity) == {"cpu": "8", "memory": "32Gi", "pods": "110"}
+        assert amounts(reserved.status.capacity) == {"cpu": "8", "pods": "110", "example.com/tile": "2"}
+        assert amounts(reserved.status.allocatable) == {"cpu": "7", "pods": "110", "example.com/tile": "2"}
+
+    play(scenario)
+
+
+def amounts(stated: Mapping[str, Quantity]) -> dict[str, str]:
+    return {name: str(amount) for name, amount in stated.items()}
 
 
 def test_pods_run_on_nodes_with_the_label_only() -> None:

@@ -76,9 +76,9 @@ class UnstructuredStrategy(StatusStrategy[UnstructuredObject]):
             new = with_members(new, status=self.initial_status(new))
         return with_generation(new, 1) if self.has_generation else new
 
-    def initial_status(self, new: UnstructuredObject) -> dict[str, Any]:
+    def initial_status(self, new: UnstructuredObject) -> dict[str, Any]:  # noqa: ARG002 - for subclasses
         """Returns the status of a new object, regardless of what its author wrote."""
-        return cast("dict[str, Any]", new.content.get("status") or {})
+        return {}
 
     def validate_create(self, new: UnstructuredObject) -> Iterator[FieldError]:
         viewed = view(new, self.rules.view_type)
@@ -113,6 +113,9 @@ class NodeStrategy(UnstructuredStrategy):
     """A node registers itself, including its status."""
 
     rules = Rules(Node, core.validate_node_taints, status=core.validate_node_taints, namespaced=False)
+
+    def initial_status(self, new: UnstructuredObject) -> dict[str, Any]:
+        return cast("dict[str, Any]", new.content.get("status") or {})
 
     def prepare_status(self, new: UnstructuredObject, old: UnstructuredObject) -> UnstructuredObject:
         """Keeps pods away from a node that reports that it is not ready.
@@ -174,9 +177,6 @@ class ResourceQuotaStrategy(UnstructuredStrategy):
         update=core.validate_resource_quota_update,
         status=core.validate_resource_quota_status,
     )
-
-    def initial_status(self, new: UnstructuredObject) -> dict[str, Any]:  # noqa: ARG002
-        return {}
 
 
 class EventStrategy(UnstructuredStrategy):

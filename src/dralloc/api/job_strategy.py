@@ -47,9 +47,6 @@ class JobStrategy(UnstructuredStrategy):
         is_enabled = "WorkloadWithJob" in self.admission.gates
         yield from validate_job_scheduling(view(new, Job).spec, is_enabled=is_enabled)
 
-    def initial_status(self, new: UnstructuredObject) -> dict[str, Any]:  # noqa: ARG002
-        return {}
-
     def validate_update(self, new: UnstructuredObject, old: UnstructuredObject) -> Iterator[FieldError]:
         yield from super().validate_update(new, old)
         has_pods = bool(old.member("status").get("active"))

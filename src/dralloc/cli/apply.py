@@ -37,6 +37,8 @@ def apply(
     """Create or update objects. Exits with 1 if an object is invalid or rejected.
 
     All files are validated before the first object is sent. Objects are applied one by one (server-side apply), namespaces first.
+    The status of a Node, such as its capacity, is applied when the node is created, as in Kubernetes. Components write every other status;
+    apply says what it leaves out.
 
     # A file, a directory, or the output of another program.
     dralloc apply -f claim.yaml
@@ -51,6 +53,7 @@ def apply(
     from dralloc.cli.manifest_records import readable_sources, records_of
     from dralloc.cli.object_applier import Applied, ObjectApplier, in_order
     from dralloc.cli.server_connection import ask_server, find_server
+    from dralloc.cli.stated_status import sentence
     from dralloc.client.discovery import discover
 
     sources = readable_sources(files)
@@ -64,6 +67,8 @@ def apply(
         return [await applying.apply(each, tell=output.is_for_people) for each in found]
 
     applied = ask_server(connection, work)
+    if left_out := sentence(each.without_status for each in applied if each.without_status):
+        say(f"warning: {left_out}", err=True)
     refusals = [(each.subject, each.refusal) for each in applied if each.refusal]
     if not output.is_for_people:
         answer_objects(output, [each.body for each in applied if not each.refusal], refusals)

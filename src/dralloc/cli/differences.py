@@ -42,7 +42,7 @@ def find_differences(stored: Any, stated: Any, within: Steps = ()) -> list[Diffe
     return [each for each in found if each.stated is not ABSENT] or found
 
 
-def told(differences: Sequence[Difference]) -> Iterator[str]:
+def told(differences: Sequence[Difference | str]) -> Iterator[str]:
     """The first few in words, and how many more there are."""
     yield from map(str, differences[:SHOWN_MAX])
     if (more := len(differences) - SHOWN_MAX) > 0:

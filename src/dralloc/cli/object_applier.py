@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -13,6 +13,7 @@ from dralloc.cli.manifest_records import ManifestRecord
 from dralloc.cli.object_printer import objects_in
 from dralloc.cli.output import fail, paint, say
 from dralloc.cli.server_objects import Document, Target
+from dralloc.cli.stated_status import is_left_out, node_differences
 from dralloc.client.api_calls import PatchType
 from dralloc.client.discovery import Discovery, UnknownKind
 from dralloc.client.status_errors import send_request
@@ -48,7 +49,12 @@ class _Head(msgspec.Struct):
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
 
 
+class _WithStatus(msgspec.Struct):
+    status: Any = None
+
+
 _HEAD: Final = msgspec.json.Decoder(_Head)
+_STATUS: Final = msgspec.json.Decoder(_WithStatus)
 
 
 def in_order(discovery: Discovery, records: Iterable[ManifestRecord], namespace: str) -> list[Wanted]:
@@ -79,6 +85,8 @@ class Applied:
     subject: str
     body: bytes = b""
     refusal: str = ""
+    # The kind, if the server ignored the status in the manifest.
+    without_status: str = ""
 
 
 class ObjectApplier:
@@ -103,7 +111,19 @@ class ObjectApplier:
         if tell:
             outcome = _outcome(answer, before)
             say(f"{wanted.called} {paint(outcome, OUTCOMES[outcome])}{' (dry run)' if self._is_dry else ''}")
-        return Applied(wanted.called, next(objects_in(wanted.target, answer)))
+        body = next(objects_in(wanted.target, answer))
+        return Applied(wanted.called, body, without_status=self._without_status(wanted, body, before))
+
+    def _without_status(self, wanted: Wanted, body: bytes, before: Document | None) -> str:
+        stated, stored = _STATUS.decode(wanted.body).status, _STATUS.decode(body).status
+        kind = wanted.target.resource.kind
+        if kind != "Node":
+            return kind if is_left_out(stated, stored) else ""
+        if differences := list(node_differences(stated, stored)):
+            why = "a server takes the status of a new node only" if before else "the server did not take the status"
+            lines = (*told(differences), *([_anew(wanted.target)] if before else []))
+            say("\n  ".join((f"warning: {wanted.called}: {why}", *lines)), err=True)
+        return ""
 
     async def _send(self, wanted: Wanted) -> bytes:
         query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
@@ -140,10 +160,12 @@ def _hint(error: ApiError, wanted: Wanted, before: Document | None) -> str:
         return ""
     stated = msgspec.json.decode(wanted.body)
     differences = [each for field in fixed for each in find_differences(before, stated, tuple(field.split(".")))]
-    target = wanted.target
+    return "".join(f"\n  {line}" for line in (*told(differences), _anew(wanted.target)))
+
+
+def _anew(target: Target) -> str:
     place = f" -n {target.namespace}" if target.namespace else ""
-    anew = f"to replace it: dralloc delete {target.resource.plural} {target.name}{place}, then apply again"
-    return "".join(f"\n  {line}" for line in (*told(differences), anew))
+    return f"to replace it: dralloc delete {target.resource.plural} {target.name}{place}, then apply again"
 
 
 def _content(body: bytes) -> Document:

@@ -29,7 +29,7 @@ from dralloc.primitives.errors import NotFound
 from dralloc.primitives.features import FeatureGates
 
 MANIFEST: Final = "manifest"
-# The default capacity. A node that is applied has none, because servers ignore the status in apply requests.
+# The capacity of a node whose manifest states none.
 CAPACITY: Final = {"cpu": "64", "memory": "256Gi", "pods": "1k"}
 
 
@@ -92,7 +92,14 @@ class ManifestNodes:
         """Make the node ready with its stated capacity, and run its pods."""
         name = node.metadata.name
         annotations = {**node.metadata.annotations, SHARED_LEASE: self._beats.lease}
-        shape = NodeShape(name=name, labels=node.metadata.labels, annotations=annotations, capacity=_capacity(node))
+        capacity, allocatable = _amounts(node)
+        shape = NodeShape(
+            name=name,
+            labels=node.metadata.labels,
+            annotations=annotations,
+            capacity=capacity,
+            allocatable=allocatable,
+        )
         register = self._heartbeat(shape).register
         try:
             await retry_until_done(f"cannot register node {name}", register, self._timings.connect_backoff)
@@ -105,6 +112,8 @@ class ManifestNodes:
         return NodeHeartbeat(calls, shape, self._clock, self._timings, registrar=self._calls)
 
 
-def _capacity(node: Node) -> dict[str, str]:
-    stated = {**node.status.capacity, **node.status.allocatable}
-    return {name: str(amount) for name, amount in stated.items()} or CAPACITY
+def _amounts(node: Node) -> tuple[dict[str, str], dict[str, str]]:
+    """The capacity and what of it pods get; what is stated of one counts for the other, too."""
+    capacity = {name: str(amount) for name, amount in node.status.capacity.items()}
+    allocatable = {name: str(amount) for name, amount in node.status.allocatable.items()}
+    return {**allocatable, **capacity} or CAPACITY, {**capacity, **allocatable} or CAPACITY

@@ -20,6 +20,8 @@ class NodeShape:
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     capacity: Mapping[str, str] = field(default_factory=dict)
+    # Where it is not the capacity.
+    allocatable: Mapping[str, str] = field(default_factory=dict)
     host_ip: str = ""
     # Where the node serves logs; 0 if it does not.
     log_port: int = 0
@@ -50,7 +52,7 @@ def node_document(shape: NodeShape) -> dict[str, Any]:
 def node_status(shape: NodeShape, now: datetime, since: datetime, *, is_ready: bool) -> dict[str, Any]:
     status: dict[str, Any] = {
         "capacity": dict(shape.capacity),
-        "allocatable": dict(shape.capacity),
+        "allocatable": {**shape.capacity, **shape.allocatable},
         "conditions": [
             {
                 "type": "Ready",

@@ -204,7 +204,11 @@ def test_list_elements_are_added_and_removed_by_key() -> None:
 
 
 def test_the_main_resource_cannot_own_the_status() -> None:
-    live = applied(None, {**claim({"a": "1"}), "status": {"reservedFor": [{"uid": "u"}]}}, "one")
+    with_status = {**claim({"a": "1"}), "status": {"reservedFor": [{"uid": "u"}]}}
+    live = applied(None, with_status, "one")
+    assert owners(live) == {"one*": labels("a")}
+    assert live["status"] == with_status["status"], "its kind says what becomes of it"
+    live = applied(applied(None, claim(), "one"), with_status, "one")
     assert owners(live) == {"one*": labels("a")}
     assert "status" not in live
 

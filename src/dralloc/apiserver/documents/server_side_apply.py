@@ -125,7 +125,9 @@ def apply(
     `live` must be in the applied version; `None` for a create. `empty` is as in `record_update`.
     """
     _check_applicable(applied, write)
-    applied = remove(applied, write.out_of_reach, rule)
+    reached = remove(applied, write.out_of_reach, rule)
+    # What becomes of the status of a new object is up to its kind: a node keeps it. It has no owner in any case.
+    applied = applied if live is None else reached
     base = live or {}
     managers = managed_fields.managers_of(base)
     if live is not None and not managers:
@@ -133,7 +135,7 @@ def apply(
         managers = managed_fields.managers_of(record_update(None, live, first, rule, empty=empty))
     applier = managed_fields.ManagerId(write.manager, managed_fields.APPLY, "", write.subresource)
     before = managers.pop(applier, None)
-    mine = difference(fields_of(applied, rule), _SERVERS_OWN)
+    mine = difference(fields_of(reached, rule), _SERVERS_OWN)
     merged = merge(base, applied, rule)
     if before is not None:
         merged = remove(merged, _abandoned(before.fields, mine, managers), rule)
