@@ -122,7 +122,7 @@ def test_an_older_version_is_applied_as_it_is_written(api: ApiThread) -> None:
     [
         (claim("c", count=-1), "spec.devices.requests[0].exactly.count"),
         (claim("Not_A_Name"), "metadata.name"),
-        (claim("") | {"metadata": {"generateName": "c-"}}, "metadata.name"),
+        (claim("") | {"metadata": {}}, "metadata.name"),
         (claim("c") | {"kind": "ResourceClaims"}, 'did you mean "ResourceClaim"?'),
         (claim("c") | {"apiVersion": "resource.k8s.io/v9"}, "there is no ResourceClaim in resource.k8s.io/v9"),
     ],
@@ -134,6 +134,19 @@ def test_nothing_is_sent_where_something_is_wrong(api: ApiThread, document: obje
     assert said in told.stderr
     assert "nothing was sent: 1 error" in told.stderr
     assert api.requests == []
+
+
+@pytest.mark.parametrize("command", ["apply", "delete"])
+def test_what_has_another_name_each_time_is_refused(command: str, api: ApiThread) -> None:
+    """As by kubectl: what would be there when it is applied again?"""
+    sample = claim("") | {"metadata": {"generateName": "c-"}}
+    told = run(api, command, "-f", "-", stdin=manifest(CLASS, sample))
+    assert (told.exit_code, told.stdout) == (1, "")
+    assert told.stderr == (
+        "dralloc: <stdin>: a ResourceClaim has metadata.generateName and no metadata.name, and so it is another object each time: "
+        "give it a name, or use kubectl create; nothing was sent\n"
+    )
+    assert {method for method, _ in api.requests} == {"GET"}
 
 
 def test_nothing_is_written_where_the_server_does_not_have_a_kind(api: ApiThread) -> None:
@@ -212,6 +225,9 @@ def test_of_which_kinds_the_status_is_left_out_is_told_once(api: ApiThread) -> N
     )
     stored = json.loads(run(api, "get", "resourceclaims", "-o", "json").stdout)
     assert [each["status"] for each in stored["items"]] == [{}, {}, {}]
+    # What the server has already is not left out.
+    pods = run(api, "get", "pods", "-o", "yaml").stdout
+    assert run(api, "apply", "-f", "-", stdin=pods).stderr == ""
     run(api, "delete", "pod", "p")
 
 

@@ -143,7 +143,8 @@ def _validate_resource_version(request: WriteRequest, metadata: ObjectMeta) -> I
 
 def _with_new_metadata(request: WriteRequest, new: ObjectT, context: AdmissionContext) -> ObjectT:
     metadata = new.metadata
-    name = metadata.name or (_generated_name(metadata.generate_name, context) if metadata.generate_name else "")
+    prefix = metadata.generate_name
+    name = metadata.name or (generated_name(prefix, context.name_suffix) if prefix else "")
     return replace(
         new,
         metadata=replace(
@@ -160,9 +161,10 @@ def _with_new_metadata(request: WriteRequest, new: ObjectT, context: AdmissionCo
     )
 
 
-def _generated_name(prefix: str, context: AdmissionContext) -> str:
+def generated_name(prefix: str, suffix: str) -> str:
+    """The name that the server gives to an object with this `generateName`."""
     kept = prefix.encode()[:GENERATED_PREFIX_LENGTH_MAX].decode(errors="ignore")
-    return f"{kept}{context.name_suffix}"
+    return f"{kept}{suffix}"
 
 
 def _with_updated_metadata(request: WriteRequest, new: ObjectT, old: ObjectT) -> ObjectT:

@@ -29,6 +29,7 @@ from dralloc.api.registry import KINDS, find_in_other_versions, find_kind
 from dralloc.api.schema import MismatchKind, find_mismatches
 from dralloc.api.strategy import AdmissionContext
 from dralloc.primitives.errors import BadRequest
+from dralloc.primitives.name_suffixes import SUFFIX_LENGTH
 from dralloc.primitives.removals import removed_kind
 
 
@@ -61,7 +62,7 @@ class ManifestDiagnosis:
 def diagnose_manifest(source: bytes, context: AdmissionContext) -> ManifestDiagnosis:
     """Returns all diagnostics of the objects in the bytes of a file."""
     manifest = read_manifest(source)
-    context = replace(context, namespace_labels=_LABELLED)
+    context = replace(context, namespace_labels=_LABELLED, name_suffix=_SUFFIX)
     stored: list[ApiObject] = []
     findings: list[_Finding] = []
     for document in manifest.documents:
@@ -91,6 +92,8 @@ class _Finding:
 
 # The labels of namespaces are unknown here: an object that needs one is accepted with a warning.
 _LABELLED: Final = {ADMIN_ACCESS_LABEL: "true"}
+# Stands for what a server appends to a `generateName`.
+_SUFFIX: Final = "x" * SUFFIX_LENGTH
 
 
 def _diagnose_document(document: Document, context: AdmissionContext) -> tuple[list[_Finding], tuple[ApiObject, ...]]:
@@ -119,7 +122,10 @@ def _diagnose_document(document: Document, context: AdmissionContext) -> tuple[l
     if unreadable:
         return findings, ()
     warnings = (_warning(document, text) for text in outcome.warnings)
-    return [*findings, *warnings, *_label_warnings(document, creation, context)], (outcome.stored,)
+    stored = outcome.stored
+    # The name is up to the server, which generates another one each time.
+    stored = replace(stored, metadata=replace(stored.metadata, name=sent.metadata.name))
+    return [*findings, *warnings, *_label_warnings(document, creation, context)], (stored,)
 
 
 def _creation(document: Document, kind: Kind, version: str, sent: ApiObject) -> WriteRequest:
@@ -138,8 +144,8 @@ def _write(document: Document, creation: WriteRequest, context: AdmissionContext
     created = admit(creation, context)
     if isinstance(created, Refused) or "status" not in creation.kind.subresources or not document.tree.get("status"):
         return created
-    # A status write needs the resource version of a previous read.
-    read = replace(creation.new, metadata=replace(creation.new.metadata, resource_version="1"))
+    # As it is read before the status is written: with what the server gave it, such as the UID.
+    read = replace(creation.new, metadata=replace(created.stored.metadata, resource_version="1"))
     update = replace(creation, verb=Verb.UPDATE, new=read, old=created.stored, subresource="status", body=b"")
     written = admit(update, context)
     return written if isinstance(written, Refused) else Admitted(written.stored, created.warnings)

@@ -11,7 +11,7 @@ import msgspec
 from dralloc.cli.differences import find_differences, told
 from dralloc.cli.manifest_records import ManifestRecord
 from dralloc.cli.object_printer import objects_in
-from dralloc.cli.output import fail, paint, say
+from dralloc.cli.output import FINDINGS, fail, paint, say
 from dralloc.cli.server_objects import Document, Target
 from dralloc.cli.stated_status import is_left_out, node_differences
 from dralloc.client.api_calls import PatchType
@@ -40,8 +40,9 @@ class Wanted:
         return self.target.called(self.target.name)
 
 
-class _Metadata(msgspec.Struct):
+class _Metadata(msgspec.Struct, rename="camel"):
     name: str = ""
+    generate_name: str = ""
     namespace: str = ""
 
 
@@ -72,6 +73,12 @@ def _wanted(discovery: Discovery, record: ManifestRecord, namespace: str) -> Wan
         fail(f"{record.file}: {error}; nothing was sent")
     except UNREADABLE as error:
         fail(f"{record.file}: {record.kind}: {error}; nothing was sent")
+    if not metadata.name and metadata.generate_name:
+        fail(
+            f"{record.file}: a {record.kind} has metadata.generateName and no metadata.name, and so it is another object each time: "
+            "give it a name, or use kubectl create; nothing was sent",
+            FINDINGS,
+        )
     if not metadata.name:
         fail(f"{record.file}: a {record.kind} has no metadata.name; nothing was sent")
     place = (metadata.namespace or namespace) if resource.namespaced else ""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
 
+from dralloc.api.admission import generated_name
 from dralloc.api.codec import DecodeError
 from dralloc.api.core_v1 import ConfigMap
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.registry import find_in_other_versions, find_kind
 from dralloc.api.resource_v1 import GROUP
+from dralloc.primitives.name_suffixes import suffix
 from dralloc.scheduler.published_configuration import SCHEDULER_NAME
 from dralloc.whatif.cluster_objects import ClusterObjects, decode_object, object_type_of
 from dralloc.whatif.reduced_objects import without_writes
@@ -47,10 +50,12 @@ def add_manifests(
     `with_writes`: with the record of their writes.
     """
     unknown: set[tuple[str, str, str]] = set()
+    serials: Counter[str] = Counter()
     for manifest in manifests:
         if kinds is not None and _type_of(manifest) not in kinds:
             continue
         if (obj := _object(manifest, objects.namespace)) is not None:
+            obj = obj if obj.metadata.name else _with_generated_name(obj, objects, serials)
             if not isinstance(obj, ConfigMap) or SCHEDULER_NAME in obj.data:
                 objects.add(obj if with_writes else without_writes(obj))
         elif manifest.api_version.startswith(f"{GROUP}/"):
@@ -75,11 +80,22 @@ def _object(manifest: ManifestObject, namespace: str) -> ApiObject | None:
         raise UnusableManifest(
             f"{manifest.file}: {error}; for the position run: dralloc validate {manifest.file}"
         ) from None
-    if not obj.metadata.name:
-        raise UnusableManifest(f"{manifest.file}: {kind.kind} without metadata.name")
+    if not obj.metadata.name and not obj.metadata.generate_name:
+        raise UnusableManifest(f"{manifest.file}: {kind.kind} without metadata.name or metadata.generateName")
     if kind.namespaced and not obj.metadata.namespace:
         obj = replace(obj, metadata=replace(obj.metadata, namespace=namespace))
     return obj
+
+
+def _with_generated_name(obj: ApiObject, objects: ClusterObjects, serials: Counter[str]) -> ApiObject:
+    """The object with a name like one that a server generates, the same in every run."""
+    metadata = obj.metadata
+    taken = objects.objects.get(type(obj), {})
+    while True:
+        name = generated_name(metadata.generate_name, suffix(metadata.generate_name, serials[metadata.generate_name]))
+        serials[metadata.generate_name] += 1
+        if (metadata.namespace, name) not in taken:
+            return replace(obj, metadata=replace(metadata, name=name))
 
 
 def why_unreadable(manifest: ManifestObject) -> str:
