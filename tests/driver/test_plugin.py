@@ -6,15 +6,30 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
-from dralloc.driver import AllocatedClaim, Device, DriverFunctions, PreparedDevice, device
+from dralloc.driver import (
+    AllocatedClaim,
+    Condition,
+    Device,
+    DeviceNode,
+    DriverFunctions,
+    Mount,
+    NetworkDeviceData,
+    PreparedDevice,
+    device,
+)
+from dralloc.driver.checkpoint import Checkpoint
 from dralloc.driver.plugin import Plugin
 from dralloc.driver.settings import BadDriverSettings
 from dralloc.driver.slices import InvalidPools
 from dralloc.driver_kit.caller import AnsweredDevice, ClaimName, RpcFailed, calling
 from dralloc.driver_kit.claim_maker import CannotAllocate, exactly
+from dralloc.kubelet.cdi import ContainerEdits
+from dralloc.primitives.quantity import Quantity
 from dralloc.rpc.plugin_services import DRA_V1, DRA_V1BETA1
 from dralloc.testing.builders import alternative, first_available
 from dralloc.testing.driver_bench import DriverBench, bench_on, bench_server, bench_settings, driver_bench
@@ -153,6 +168,93 @@ def test_a_driver_gets_the_other_claims_and_its_state(directory: Path) -> None:
             await bench.caller.prepare([bench.name_of(await shared_claim(bench, name))])
         remembered = {claim.name: claim.prepared[0].state for claim in await bench.plugin.prepared_claims()}
         assert remembered == {"a": {"call": 1, "others": []}, "b": {"call": 2, "others": ["a"]}}
+
+    on_bench(directory, scenario)
+
+
+UNKEPT: dict[str, tuple[dict[str, Any], str]] = {
+    "a number in env": ({"env": {"N": 5}}, "env N is the int 5; use a str"),
+    "nothing in env": ({"env": {"N": None}}, "env N is None; use a str"),
+    "bytes in env": ({"env": {"N": b"x"}}, "env N is the bytes b'x'; use a str"),
+    "an amount in env": ({"env": {"N": Quantity.parse("3Gi")}}, "env N is the Quantity"),
+    "text that is not UTF-8 in env": ({"env": {"N": "\udcff"}}, "edits.env.N is the str '\\udcff', which is not JSON"),
+    "a number as a name in env": ({"env": {5: "x"}}, "the key the int 5 of edits.env is not JSON: use a str"),
+    "a list as env": ({"env": ["A=b"]}, "env is the list ['A=b']; use a dict by name"),
+    "a path": (
+        {"mounts": [Mount(host_path=Path("/a"), container_path="/a")]},  # type: ignore[arg-type]
+        "edits.mounts[0].host_path is the PosixPath PosixPath('/a'), which is not JSON",
+    ),
+    "text as a number": (
+        {"device_nodes": [DeviceNode(path="/dev/x", major="8")]},  # type: ignore[arg-type]
+        "Expected `int`, got `str` - at `edits.deviceNodes[0].major`",
+    ),
+    "text as a device node": ({"device_nodes": ["/dev/x"]}, "Expected `object`, got `str` - at `edits.deviceNodes[0]`"),
+    "one text as device nodes": ({"device_nodes": "/dev/x"}, "device_nodes is the str '/dev/x'; use a list"),
+    "one CDI name": ({"cdi_device_ids": "a.com/b=c"}, "cdi_device_ids is the str 'a.com/b=c'; use a list"),
+    "a number as a CDI name": ({"cdi_device_ids": [5]}, "Expected `str`, got `int` - at `cdi_device_ids[0]`"),
+    "a bool in a condition": (
+        {"conditions": [Condition(type="Ready", status=True)]},  # type: ignore[arg-type]
+        "Expected `str`, got `bool` - at `conditions[0].status`",
+    ),
+    "a number as an address": (
+        {"network": NetworkDeviceData(ips=(5,))},  # type: ignore[arg-type]
+        "Expected `str`, got `int` - at `network.ips[0]`",
+    ),
+    "no number in data": ({"data": {"celsius": float("nan")}}, "data.celsius is the float nan, which is not JSON"),
+    "bytes in data": ({"data": {"serial": b"x"}}, "data.serial is the bytes b'x', which is not JSON"),
+    "a list as data": ({"data": [1]}, "data is the list [1]; use a dict by name"),
+    "no number in the state": ({"state": [float("inf")]}, "state[0] is the float inf, which is not JSON"),
+    "a number as a key in the state": ({"state": {"a": {1: 2}}}, "the key the int 1 of state.a is not JSON: use a str"),
+    "a set as the state": ({"state": {1}}, "state is the set {1}, which is not JSON"),
+    "a very large number": ({"state": 2**64}, "state is the int 18446744073709551616, which is not JSON"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "fault"), UNKEPT.values(), ids=UNKEPT)
+@pytest.mark.parametrize("way", ["prepared", "direct"])
+def test_what_could_not_be_read_back_is_refused_and_the_claim_can_be_released(
+    directory: Path, way: str, arguments: dict[str, Any], fault: str
+) -> None:
+    """Also if the driver makes its answer without `prepared`, which checks it where the driver's author sees it."""
+
+    class Untyped(MemoryDriver):
+        def prepare(self, claim: AllocatedClaim) -> Iterable[PreparedDevice]:
+            (found,) = claim.devices
+            if way == "prepared":
+                return [found.prepared(**arguments)]
+            edits = ContainerEdits(**{k: v for k, v in arguments.items() if k in ("env", "device_nodes", "mounts")})
+            others = {k: v for k, v in arguments.items() if k not in ("env", "device_nodes", "mounts")}
+            return [PreparedDevice(key=found.key, requests=(found.request,), edits=edits, **others)]
+
+    async def scenario(bench: DriverBench, driver: MemoryDriver) -> None:
+        name = bench.name_of(await shared_claim(bench, "c"))
+        error = (await bench.caller.prepare([name]))[name.uid].error
+        if way == "prepared":
+            assert error.startswith("test_plugin.py, line ")
+            assert f"BadArgument: device gpu-0: {fault}" in error
+        else:
+            assert error.startswith("driver gpu.example.com returned invalid devices: device node-a/gpu-0 (share ")
+        assert bench.cdi_documents() == {}
+        records = Checkpoint(bench.settings.data_dir(driver.name) / "claims")
+        assert (len(records.all()), records.damaged()) == (1, ())
+        assert (await bench.caller.unprepare([name]))[name.uid].error == ""
+        assert records.all() == ()
+
+    on_bench(directory, scenario, Untyped())
+
+
+def test_a_report_that_could_not_be_read_back_changes_nothing(directory: Path) -> None:
+    async def scenario(bench: DriverBench, driver: MemoryDriver) -> None:
+        name = bench.name_of(await shared_claim(bench, "c"))
+        await bench.caller.prepare([name])
+        (claim,) = await bench.plugin.prepared_claims()
+        (before,) = claim.prepared
+        for conditions in ((Condition(type="Ready", status=True),), (b"x",)):  # type: ignore[arg-type]
+            with pytest.raises((TypeError, ValueError)):
+                await bench.plugin.report(claim, [msgspec.structs.replace(before, conditions=conditions)])
+        (after,) = await bench.plugin.prepared_claims()
+        assert after == claim
+        assert (await bench.caller.unprepare([name]))[name.uid].error == ""
 
     on_bench(directory, scenario)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -15,6 +16,7 @@ from dralloc.client.async_client import AsyncClient
 from dralloc.driver import Device, device
 from dralloc.driver.checkpoint import Checkpoint
 from dralloc.driver.instances import AlreadyRunning
+from dralloc.kubelet.checkpoint_file import checksum
 from dralloc.testing.driver_bench import DriverBench, bench_on, bench_server, bench_settings
 from tests.driver.memory_driver import (
     MemoryDriver,
@@ -155,5 +157,21 @@ def test_a_damaged_checkpoint_file_affects_one_claim(directory: Path) -> None:
         for answers in (await bench.caller.prepare(names), await bench.caller.unprepare(names)):
             assert str(damaged) in answers[names[0].uid].error
             assert answers[names[1].uid].error == ""
+
+    on_bench(directory, scenario)
+
+
+def test_a_file_of_an_earlier_version_with_a_number_in_env_says_how_to_release_the_claim(directory: Path) -> None:
+    async def scenario(bench: DriverBench, driver: MemoryDriver) -> None:
+        name = bench.name_of(await shared_claim(bench, "a"))
+        await bench.caller.prepare([name])
+        path = bench.settings.data_dir(driver.name) / "claims" / f"{name.uid}.json"
+        text = json.dumps(json.loads(path.read_bytes())["record"]).replace('"gpu-0", "MEMORY"', '5, "MEMORY"').encode()
+        path.write_bytes(b'{"version":1,"checksum":%d,"record":%s}' % (checksum(text), text))
+        error = (await bench.caller.unprepare([name]))[name.uid].error
+        assert error.startswith(f"{path}: not a record of a claim: Expected `str`, got `int`")
+        assert error.endswith("undo what the driver prepared for it, then remove the file")
+        path.unlink()
+        assert (await bench.caller.unprepare([name]))[name.uid].error == ""
 
     on_bench(directory, scenario)

@@ -132,10 +132,14 @@ class Checkpoint:
         return tuple(found)
 
     def write(self, record: PreparationRecord) -> None:
+        """Raises `ValueError` or `TypeError`, and writes nothing, if the record could not be read back."""
         uid = record.reference.uid
         assert is_uid(uid), f"not a UID: {uid!r}"
+        content = encode_record(record)
+        # A claim whose file is not readable would never be released.
+        decode_record(content)
         self._directory.mkdir(parents=True, exist_ok=True)
-        write_atomically(self._path(uid), encode_record(record))
+        write_atomically(self._path(uid), content)
 
     def remove(self, uid: str) -> None:
         if is_uid(uid):
@@ -165,7 +169,9 @@ class Checkpoint:
             self._known.pop(path.name, None)
             return None
         except (OSError, ValueError) as error:
-            raise BadCheckpoint(f"{path}: {error}; if the claim is no longer in use, remove the file") from None
+            raise BadCheckpoint(
+                f"{path}: {error}; the claim cannot be prepared or released: undo what the driver prepared for it, then remove the file"
+            ) from None
         self._known[path.name] = (identity, record)
         return record
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
 
+from dralloc.api.device_parts import BadArgument
 from dralloc.api.meta_v1 import Condition
 from dralloc.api.request_name import RequestName
 from dralloc.api.resource_v1 import (
@@ -21,6 +22,7 @@ from dralloc.api.resource_v1 import (
     NetworkDeviceData,
     ResourceClaim,
 )
+from dralloc.driver.json_values import find_json_faults, told
 from dralloc.driver.vendor_errors import with_known_arguments
 from dralloc.kubelet.cdi import (
     ContainerEdits,
@@ -114,6 +116,9 @@ class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+_PREPARED: Final = make_decoder(PreparedDevice)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocatedDevice:
     """A device, or a share of one, that is allocated to a request of the claim."""
@@ -173,23 +178,43 @@ class AllocatedDevice:
         `env`, `device_nodes`, `mounts`, `hooks` and `net_devices` are edits of the containers that use the device; the SDK writes them
         to a CDI file of the claim. `cdi_device_ids` are further CDI devices, which other files describe. `conditions`, `network` and
         `data` (JSON) appear in `status.devices` of the claim. `state` (JSON) is kept on disk until the claim is released.
+        A value that cannot be written and read back raises `BadArgument`.
         """
-        return PreparedDevice(
+        made = PreparedDevice(
             key=self.key,
             requests=(self.request,),
             edits=ContainerEdits(
-                env=dict(env or {}),
-                device_nodes=tuple(device_nodes),
-                mounts=tuple(mounts),
-                hooks=tuple(hooks),
-                net_devices=tuple(net_devices),
+                env=dict(self._by_name(env, "env")),
+                device_nodes=self._listed(device_nodes, "device_nodes"),
+                mounts=self._listed(mounts, "mounts"),
+                hooks=self._listed(hooks, "hooks"),
+                net_devices=self._listed(net_devices, "net_devices"),
             ),
-            cdi_device_ids=tuple(cdi_device_ids),
-            conditions=tuple(conditions),
+            cdi_device_ids=self._listed(cdi_device_ids, "cdi_device_ids"),
+            conditions=self._listed(conditions, "conditions"),
             network=network,
-            data=NULL if data is None else msgspec.Raw(msgspec.json.encode(data)),
+            data=NULL if data is None else self._encoded(self._by_name(data, "data")),
             state=state,
         )
+        for fault in find_value_faults(made):
+            raise BadArgument(f"device {self.name}: {fault}")
+        return made
+
+    def _by_name(self, given: Mapping[str, Any] | None, argument: str) -> Mapping[str, Any]:
+        if given is not None and not isinstance(given, Mapping):
+            raise BadArgument(f"device {self.name}: {argument} is {told(given)}; use a dict by name")
+        return given or {}
+
+    def _listed(self, given: Iterable[Any], argument: str) -> tuple[Any, ...]:
+        # A text would become a list of its letters.
+        if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+            raise BadArgument(f"device {self.name}: {argument} is {told(given)}; use a list")
+        return tuple(given)
+
+    def _encoded(self, data: Mapping[str, Any]) -> msgspec.Raw:
+        for fault in find_json_faults(dict(data), "data"):
+            raise BadArgument(f"device {self.name}: {fault}")
+        return msgspec.Raw(msgspec.json.encode(dict(data)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,11 +302,39 @@ def _configs_for(
             yield Config(config.source, config.opaque.parameters)
 
 
+def find_value_faults(device: PreparedDevice) -> Iterator[str]:
+    """Values that could be written and not be read back, or as something else."""
+    faults = list(_find_faults_of_parts(device))
+    if not faults:
+        try:
+            _PREPARED.decode(msgspec.json.encode(device))
+        except UNREADABLE as error:
+            # Such as: Expected `int`, got `str` - at `$.edits.deviceNodes[0].major`
+            faults.append(str(error).replace("$.", ""))
+    yield from faults
+
+
+def _find_faults_of_parts(device: PreparedDevice) -> Iterator[str]:
+    env, data = cast("tuple[object, object]", (device.edits.env, device.data))
+    if isinstance(env, dict):
+        others = {name: value for name, value in env.items() if isinstance(name, str) and not isinstance(value, str)}
+        yield from (f"env {name} is {told(value)}; use a str" for name, value in others.items())
+        if others:
+            return
+    if not isinstance(data, msgspec.Raw):
+        yield f"data is {told(data)}; use a msgspec.Raw"
+    yield from find_json_faults(replace(device, state=None), "", parts=msgspec.Struct)
+    yield from find_json_faults(device.state, "state")
+
+
 def find_prepared_faults(claim: AllocatedClaim, prepared: Iterable[PreparedDevice]) -> Iterator[str]:
-    """How the prepared devices contradict the claim."""
+    """How the prepared devices contradict the claim, and what of them cannot be kept."""
     known = {device.key for device in claim.devices}
     names = {device.request for device in claim.devices}
     for device in prepared:
+        if faults := list(find_value_faults(device)):
+            yield from (f"device {device.key}: {fault}" for fault in faults)
+            continue
         if device.key not in known:
             yield f"the claim has no device {device.key}"
         for request in device.requests:

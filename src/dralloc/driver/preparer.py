@@ -197,10 +197,7 @@ class Preparer:
             raise ClaimFailed(f"driver {self._driver.name} returned invalid devices: {'; '.join(faults)}")
         await _change_file(self._cdi.write, allocated.uid, devices)
         done = replace(begun, is_prepared=True, devices=devices)
-        try:
-            await _change_file(self._checkpoint.write, done)
-        except TypeError as error:
-            raise ClaimFailed(f"driver {self._driver.name} returned a state that is not JSON: {error}") from None
+        await _change_file(self._checkpoint.write, done)
         self._on_prepared(allocated.uid)
         return devices
 
