@@ -147,6 +147,7 @@ class ApiServer:
             ),
             logs=PodLogs(store, node_credentials),
             nodes=nodes,
+            access=self._access,
             accounts=self._accounts,
         )
         self.metrics = ServerMetrics(watches=self._watches.__len__, gates=gates)

@@ -19,7 +19,7 @@ from dralloc.api.registry import NAMESPACE, POD
 from dralloc.apiserver.description.tables import partial_metadata
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.documents.server_side_apply import manager_of_user_agent
-from dralloc.apiserver.http.access_requests import verb_of_method
+from dralloc.apiserver.http.access_requests import access_request, verb_of_method
 from dralloc.apiserver.http.field_terms import escape_value
 from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
 from dralloc.apiserver.http.negotiation import wants_metadata
@@ -31,6 +31,7 @@ from dralloc.apiserver.http.query_options import (
     write_options,
 )
 from dralloc.apiserver.http.statuses import (
+    forbidden,
     method_not_allowed,
     no_such_resource,
     not_found,
@@ -39,6 +40,7 @@ from dralloc.apiserver.http.statuses import (
 )
 from dralloc.apiserver.http.url_paths import ResourcePath
 from dralloc.apiserver.http.warning_headers import warning_headers
+from dralloc.apiserver.objects.access_control import AccessControl
 from dralloc.apiserver.objects.api_resources import ApiResource, key_of
 from dralloc.apiserver.objects.deleter import Deleter
 from dralloc.apiserver.objects.deletion_rules import read_delete_options
@@ -65,6 +67,7 @@ from dralloc.apiserver.objects.subresource_parts import PARTS
 from dralloc.apiserver.objects.write_target import WriteTarget
 from dralloc.apiserver.objects.writer import Writer, Written
 from dralloc.primitives.errors import AlreadyExists, BadRequest, ErrorDetails
+from dralloc.primitives.removals import SUBRESOURCES
 from dralloc.store.interface import Store
 from dralloc.store.records import Record
 
@@ -98,6 +101,7 @@ class ResourceEndpoints:
         pods: PodSubresources,
         logs: PodLogs,
         nodes: NodeRestriction,
+        access: AccessControl,
         accounts: ServiceAccountTokens,
     ) -> None:
         self._store = store
@@ -107,6 +111,7 @@ class ResourceEndpoints:
         self._pods = pods
         self._logs = logs
         self._nodes = nodes
+        self._access = access
         self._accounts = accounts
         self._on_collection: Mapping[str, Handler] = {
             "GET": self._list_or_watch,
@@ -135,6 +140,8 @@ class ResourceEndpoints:
         kind = resource.kind
         if kind is POD and path.subresource == "proxy":
             return self._refuse_proxy
+        if kind is POD and f"{kind.plural}/{path.subresource}" in SUBRESOURCES:
+            return self._refuse_stream
         if path.tail or (path.namespace and not kind.namespaced):
             raise no_such_resource()
         if path.verb:
@@ -145,7 +152,7 @@ class ResourceEndpoints:
             return self._watch_by_path
         if path.subresource:
             if path.subresource not in kind.subresources:
-                raise no_such_resource(kind.group, kind.plural, path.subresource)
+                raise no_such_resource()
             handlers = self._on_subresource[path.subresource]
         else:
             handlers = self._on_object if path.name else self._on_collection
@@ -323,6 +330,13 @@ class ResourceEndpoints:
         if await self._store.get(key_of(POD, path.namespace, path.name)) is None:
             raise not_found(resource.group, resource.plural, path.name)
         raise no_such_resource()
+
+    async def _refuse_stream(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
+        """There are no streams to pods; who may not open one, also by GET, is told that, as by Kubernetes."""
+        decision = await self._access.decide(structs.replace(access_request(request, path), verb="create"))
+        if not decision.allowed:
+            raise forbidden(resource.group, resource.plural, path.name, decision.reason)
+        raise no_such_resource(resource.group, resource.plural, path.subresource)
 
     async def _log(self, request: HttpRequest, _: ApiResource, path: ResourcePath) -> HttpResponse:
         return await self._logs.log(request, path)
