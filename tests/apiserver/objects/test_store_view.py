@@ -44,7 +44,7 @@ class Keys:
     def apply(self, event: StoreEvent) -> None:
         self.known.append(event.key)
 
-    def replace(self, earlier: Keys, revision: int, *, is_restored: bool) -> None:
+    def replace(self, earlier: Keys, revision: int) -> None:
         pass
 
 

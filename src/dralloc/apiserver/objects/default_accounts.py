@@ -63,8 +63,8 @@ class _Names(RecordIndex):
         self._name_for = name_for
         self._changed = changed
 
-    def replace(self, earlier: Self, revision: int, *, is_restored: bool) -> None:
-        super().replace(earlier, revision, is_restored=is_restored)
+    def replace(self, earlier: Self, revision: int) -> None:
+        super().replace(earlier, revision)
         self._changed()
 
     def _put(self, key: str, record: Record | None) -> None:

@@ -271,7 +271,7 @@ class _OwnerIndex:
                 self._note_due(self.dependents.of(removed))
             self._collector.note_removed(event.key)
 
-    def replace(self, earlier: Self, revision: int, *, is_restored: bool) -> None:  # noqa: ARG002
+    def replace(self, earlier: Self, revision: int) -> None:  # noqa: ARG002
         due, self._due_first = self._due_first or {}, None
         self._collector.start_over(due)
 

@@ -1,6 +1,6 @@
 """Store views: keep an index that is derived from a part of the store (quota usage, dependents, devices in use) up to date.
 
-A view reads the records once, then applies every change in order. If it falls behind the store's history, or the store was restored, it
+A view reads the records once, then applies every change in order. If it falls behind the store's history, or etcd was restored, it
 starts over with another index, which takes the place of the earlier one when it has learned everything: all users of the index of a
 view see the state of one revision, and `ready` waits until that is new enough.
 
@@ -42,10 +42,8 @@ class DerivedIndex(Protocol):
     def apply(self, event: StoreEvent) -> None:
         """Apply the next change."""
 
-    def replace(self, earlier: Self, revision: int, *, is_restored: bool) -> None:
-        """Take the place of the earlier index: this one has every change up to the revision. If the store was restored from a backup,
-        nothing that the earlier one knows, however new, is of the store's history.
-        """
+    def replace(self, earlier: Self, revision: int) -> None:
+        """Take the place of the earlier index: this one has every change up to the revision."""
 
 
 IndexT = TypeVar("IndexT", bound=DerivedIndex)
@@ -75,8 +73,6 @@ class StoreView(Generic[IndexT]):
         self._is_whole = prefixes == (self._root,)
         self._make = make
         self._follows = follows
-        # The next index forgets what this one knows.
-        self._is_restored = False
         self._watch: Watch | None = None
         # Changes that were taken from the watch and are not applied yet, because the first one waits until it can be.
         self._taken: deque[StoreEvent] = deque()
@@ -174,9 +170,6 @@ class StoreView(Generic[IndexT]):
         records, revision = await self._read_all()
         # From here on, the earlier index stays as it is.
         self._taken = deque()
-        if revision < self.revision:
-            # Nothing is decided with it any more.
-            self.revision, self._is_restored = 0, True
         with await self._store.watch(self._root, after_revision=revision) as watch:
             await self._replace_index(records, revision, watch)
             # They are not needed as long as the watch goes on.
@@ -221,8 +214,8 @@ class StoreView(Generic[IndexT]):
             if changes:
                 await asyncio.sleep(0)
                 changes.extend(self._chosen(watch.take()))
-        index.replace(self.index, revision, is_restored=self._is_restored)
-        self.index, self.revision, self._is_restored = index, revision, False
+        index.replace(self.index, revision)
+        self.index, self.revision = index, revision
 
     def _take(self, events: Iterable[StoreEvent]) -> None:
         """Apply events after those that are not applied yet."""
@@ -279,7 +272,7 @@ class RecordIndex(ABC):
     def apply(self, event: StoreEvent) -> None:
         self._put(event.key, event.record)
 
-    def replace(self, earlier: Self, revision: int, *, is_restored: bool) -> None:  # noqa: B027
+    def replace(self, earlier: Self, revision: int) -> None:  # noqa: B027
         """Nothing is kept of the earlier one."""
 
     @abstractmethod

@@ -70,8 +70,8 @@ class _PolicyIndex(RecordIndex):
         self.objects: dict[str, Role | RoleBinding] = {}
         self._cluster_roles_changed = cluster_roles_changed
 
-    def replace(self, earlier: Self, revision: int, *, is_restored: bool) -> None:
-        super().replace(earlier, revision, is_restored=is_restored)
+    def replace(self, earlier: Self, revision: int) -> None:
+        super().replace(earlier, revision)
         self._cluster_roles_changed()
 
     def _put(self, key: str, record: Record | None) -> None:

@@ -141,12 +141,11 @@ class GuardLedger(Generic[T]):
             return self._stored[key][1]
         return self._held[key][-1] if key in self._held else None
 
-    def replace(self, earlier: Self, revision: int, *, is_restored: bool) -> None:
+    def replace(self, earlier: Self, revision: int) -> None:
         """Take over the holds, and writes that are known from their holds only."""
         self._delivered = revision
         for key, (known_at, value) in earlier._stored.items():
-            # A record can also have a lower revision than was known, in a store that was restored from a backup.
-            if known_at > revision and not is_restored:
+            if known_at > revision:
                 self._set(key, known_at, value)
         self._held = earlier._held
         for values in self._held.values():
@@ -254,9 +253,6 @@ class GuardedView(Generic[LedgerT, T]):
         return _FenceHold(self, self._next_fence(), end)
 
     def _next_fence(self) -> Fence:
-        if self._view.revision < self._token_revision:
-            # The store was restored from a backup, and the token is not of its history.
-            self._token, self._token_revision = None, 0
         if self._token is not None:
             return Fence(name=self._fence, token=self._token)
         assert self._taking_over is None, "others wait until the fence is taken over"
