@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from random import Random
@@ -17,12 +16,12 @@ from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.informer import TAKEN_AT_ONCE, Informer
+from dralloc.client.known_history import HistoryChanged
 from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, TransportError
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.store.interface import HistoryLimits
-from dralloc.store.new_history import HISTORY_GAP
 from dralloc.testing.virtual_time import VirtualClock, run_virtual
 from tests.simulator.network import Faults
 from tests.support.api_server import TOKEN, api_application
@@ -64,57 +63,6 @@ def test_an_index_may_return_a_value_twice() -> None:
     assert not informer.by("label", "same")
     informer.remove(ObjectKey("", "a"))
     assert not informer.by("label", "other")
-
-
-def test_two_informers_share_a_history_until_one_has_noticed_a_restore() -> None:
-    pods: Informer[DeviceClass] = Informer()
-    claims: Informer[DeviceClass] = Informer()
-    pods.reach(100)
-    pods.newest_revision = 90_000_000
-    claims.reach(90_000_000)
-    assert pods.shares_history(claims), "one of them was started later"
-    restored = 1_767_225_751_058_851_000
-    pods.reach(restored)
-    assert not pods.shares_history(claims)
-    claims.reach(restored + 7)
-    assert pods.shares_history(claims)
-    claims.reach(3_000)
-    assert not pods.shares_history(claims), "a server that does not raise the revisions of a restored store"
-
-
-def test_two_informers_share_no_history_if_revisions_went_back_for_one() -> None:
-    pods: Informer[DeviceClass] = Informer()
-    claims: Informer[DeviceClass] = Informer()
-    pods.reach(5_900_000)
-    claims.reach(5_900_100)
-    assert pods.shares_history(claims)
-    pods.reach(5_000_000)
-    assert not pods.shares_history(claims)
-    claims.reach(5_000_100)
-    assert pods.shares_history(claims)
-
-
-# Of a busy cluster, within days.
-MANY_WRITES = 400_000_000
-
-
-@pytest.mark.parametrize(
-    ("revision", "is_restored"),
-    [
-        pytest.param(7, False, id="it went on"),
-        pytest.param(MANY_WRITES, False, id="others wrote much, and the watch expired"),
-        pytest.param(5 + HISTORY_GAP, True, id="a new history, or etcd with the usual --bump-revision"),
-        pytest.param(3, True, id="revisions went back"),
-    ],
-)
-def test_a_list_of_another_history_is_a_restore(revision: int, is_restored: bool) -> None:
-    informer: Informer[DeviceClass] = Informer()
-    restores: list[int] = []
-    informer.subscribe_to_restores(lambda: restores.append(revision))
-    for listed_at in (5, revision):
-        informer.reach(listed_at)
-        informer.replace([], revision=listed_at)
-    assert bool(restores) == is_restored
 
 
 def test_an_unchanged_list_causes_no_events() -> None:
@@ -179,24 +127,26 @@ def test_what_a_later_list_changes_is_found_in_pieces_and_changed_at_once() -> N
     count = 2 * TAKEN_AT_ONCE + 1
     names = [f"c-{each}" for each in range(count)]
 
-    async def main() -> list[tuple[int, str]]:
+    async def main() -> list[tuple[bool, str]]:
         informer: Informer[DeviceClass] = Informer()
         journal = Journal()
         await informer.take_list([revised(name, "1") for name in names])
         informer.subscribe(journal)
         journal.lines.clear()
+        lists: list[int] = []
+        informer.subscribe_to_lists(lists.append)
         later = [revised(name, "2" if name == "c-3" else "1") for name in names[1:]]
         taking = asyncio.ensure_future(informer.take_list([*later, revised("new", "3")], revision=7))
-        seen: list[tuple[int, str]] = []
+        seen: list[tuple[bool, str]] = []
         while not taking.done():
             await asyncio.sleep(0)
-            seen.append((informer.listed_at, " ".join(journal.lines)))
+            seen.append((bool(lists), " ".join(journal.lines)))
         return seen
 
     seen = asyncio.run(main())
-    assert seen[-1] == (7, "- c-0 ~ c-3 + new")
-    assert seen.count((0, "")) == 4
-    assert set(seen) == {(0, ""), seen[-1]}
+    assert seen[-1] == (True, "- c-0 ~ c-3 + new")
+    assert seen.count((False, "")) == 4
+    assert set(seen) == {(False, ""), seen[-1]}
 
 
 def test_a_late_subscriber_gets_existing_objects() -> None:
@@ -264,19 +214,19 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 class Switch(InProcessTransport):
-    """A server that is replaced by another one: restored from a backup, it is at an earlier revision."""
+    """A server that is replaced by another one."""
 
     def become(self, other: InProcessTransport) -> None:
         self.__dict__ = other.__dict__
 
 
 @pytest.mark.parametrize("later", [2, 600], ids=["revision is behind", "revision has caught up and is compacted"])
-def test_a_restored_server_is_listed_again_at_once(later: int) -> None:
+def test_another_server_is_listed_at_once(later: int) -> None:
     async def main() -> None:
         clock = VirtualClock(asyncio.get_running_loop())
         limits = HistoryLimits(events_max=8)
         async with api_application(clock=clock) as before, api_application(clock=clock, limits=limits) as after:
-            transport, restored = Switch(before, token=TOKEN), InProcessTransport(after, token=TOKEN)
+            transport, other = Switch(before, token=TOKEN), InProcessTransport(after, token=TOKEN)
             informer: Informer[DeviceClass] = Informer()
             reflecting = asyncio.ensure_future(Reflector(ApiCalls(transport), CLASSES, informer).run())
             for number in range(100):
@@ -284,21 +234,19 @@ def test_a_restored_server_is_listed_again_at_once(later: int) -> None:
             await until(lambda: len(informer) == 100)
             await asyncio.sleep(10)
             for number in range(later):
-                await AsyncClient(restored).create(DeviceClass(metadata=ObjectMeta(name=f"after-{number}")))
-            lists: list[int] = []
-            informer.subscribe_to_lists(lists.append)
+                await AsyncClient(other).create(DeviceClass(metadata=ObjectMeta(name=f"after-{number}")))
             began = clock.now()
-            transport.become(restored)
+            transport.become(other)
             before.end_streams()
-            await until(lambda: {item.metadata.name for item in informer.all()} == {f"after-{n}" for n in range(later)})
+            names = {f"after-{number}" for number in range(later)}
+            await until(lambda: reflecting.done() or {item.metadata.name for item in informer.all()} == names)
             # Without a back-off; `until` looks every 50 ms.
             assert (clock.now() - began).total_seconds() <= 0.05
-            # Revisions that went back outdate everything that was known.
-            assert (lists == [sys.maxsize]) == (later == 2)
-            await AsyncClient(restored).create(DeviceClass(metadata=ObjectMeta(name="newest")))
-            await until(lambda: informer.get("newest") is not None)
             reflecting.cancel()
-            await asyncio.gather(reflecting, return_exceptions=True)
+            (outcome,) = await asyncio.gather(reflecting, return_exceptions=True)
+            # Revisions that went back outdate everything that is known; what another history has is not mixed with it.
+            assert isinstance(outcome, HistoryChanged) == (later == 2)
+            assert len(informer) == (100 if later == 2 else later)
 
     run_virtual(main())
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from dralloc.api.core_v1 import Node
 from dralloc.api.meta_v1 import Condition, ObjectMeta
 from dralloc.api.resource_v1 import AllocatedDeviceStatus, NetworkDeviceData, ResourceClaim
+from dralloc.client.known_history import HistoryChanged
 from dralloc.driver import AllocatedClaim, Device, Driver, PreparedDevice, device
 from dralloc.driver.checkpoint import Checkpoint, PreparationRecord
 from dralloc.driver.claims import DeviceKey
@@ -163,17 +164,22 @@ def test_a_driver_can_update_the_status_later(directory: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_status_that_a_backup_does_not_have_is_written_again(directory: Path) -> None:
+def test_a_driver_ends_after_a_restore_and_the_next_one_writes_what_the_backup_does_not_have(directory: Path) -> None:
     async def run() -> None:
         async with restorable_cluster(only=("quota",)) as (cluster, server):
             await cluster.create(Node(metadata=ObjectMeta(name=NODE)))
-            async with bench_on(server, NetworkDriver(), bench_settings(directory)) as bench:
+            settings = bench_settings(directory)
+            async with bench_on(server, NetworkDriver(), settings) as bench:
                 claim = await bench.claim("a", exactly("nic", bench.class_name))
                 backup = await server.back_up()
                 await bench.caller.prepare([bench.name_of(claim)])
                 before = await asyncio.wait_for(status_of(bench, "a"), 60)
                 await server.restore(backup)
                 assert not (await cluster.claim("a")).status.devices
+                assert bench.plugin.work is not None
+                with pytest.raises(HistoryChanged):
+                    await asyncio.wait_for(bench.plugin.work, 60)
+            async with bench_on(server, NetworkDriver(), settings) as bench:
                 (after,) = await asyncio.wait_for(status_of(bench, "a"), 60)
                 assert after.network_data == before[0].network_data
 

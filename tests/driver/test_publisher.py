@@ -28,7 +28,6 @@ from tests.simulator.network import Faults
 from tests.support.api_server import TOKEN, api_application
 from tests.support.faulty_transport import FaultyTransport
 from tests.support.relay_transport import RelayTransport
-from tests.support.restorable_cluster import restorable_cluster
 
 DRIVER = "gpu.example.com"
 NODE = "node-a"
@@ -257,24 +256,6 @@ def test_a_slice_that_was_deleted_before_its_creation_was_answered_is_published_
             assert await bench.shown() == ["node-a @1 of 1: 1 devices"]
 
     with_bench(scenario)()
-
-
-def test_a_slice_whose_creation_a_backup_undid_before_it_was_answered_is_published_again() -> None:
-    async def main() -> None:
-        async with restorable_cluster() as (cluster, server):
-            await cluster.create(Node(metadata=ObjectMeta(name=NODE)))
-            backup = await server.back_up()
-            bench = Bench(server)
-            async with bench.publisher(transport=LateAnswers(server)) as publisher:
-                publisher.publish([many(1)])
-                await asyncio.sleep(LATE_S / 2)
-                assert await bench.slices()
-                await server.restore(backup)
-                assert not await bench.slices()
-                await asyncio.sleep(2 * LATE_S + 2 * REPAIR_DELAY_S)
-                assert await bench.shown() == ["node-a @1 of 1: 1 devices"]
-
-    run_virtual(main())
 
 
 def test_an_older_instance_does_not_write() -> None:

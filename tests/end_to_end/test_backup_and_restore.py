@@ -1,4 +1,4 @@
-"""A cluster goes back to a backup while its scheduler, controllers and nodes go on: real processes and sockets."""
+"""A cluster goes back to a backup; its scheduler and controllers, which notice it, end and are started again: real processes and sockets."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def until_bound(client: ServerClient, name: str) -> dict[str, Any]:
         return pod
 
 
-def test_a_running_scheduler_goes_on_after_a_restore(tmp_path: Path) -> None:
+def test_components_end_after_a_restore_and_know_nothing_of_before_when_they_are_started_again(tmp_path: Path) -> None:
     data, file = tmp_path / "server-0", tmp_path / "cluster.backup"
 
     async def main() -> None:
@@ -92,7 +92,8 @@ def test_a_running_scheduler_goes_on_after_a_restore(tmp_path: Path) -> None:
             assert [item["metadata"]["ownerReferences"][0]["name"] for item in listed["items"]] == ["before"]
             async with aclosing(client.watch(CLAIMS, known)) as events:
                 assert (await anext(events))["object"]["code"] == 410
-            # The scheduler that ran all the time knows that the devices are free again.
+            await restarted(processes)
+            # The scheduler knows that the devices are free again.
             for number in range(1, PODS):
                 await client.ask("POST", POD_PATH, pod_document(f"after-{number}", "gpu"))
                 await until_bound(client, f"after-{number}")
@@ -106,6 +107,20 @@ def test_a_running_scheduler_goes_on_after_a_restore(tmp_path: Path) -> None:
             assert not any(process.has_ended for process in processes.values())
 
     asyncio.run(main())
+
+
+async def restarted(processes: dict[str, KilledProcess]) -> None:
+    """All that follow the server have ended with a line, and run again."""
+    followers = [process for name, process in processes.items() if name != "server-0"]
+    async with asyncio.timeout(120):
+        while not all(process.has_ended for process in followers):
+            await asyncio.sleep(0.05)
+    for process in followers:
+        (line,) = (line for line in process.logged().splitlines() if "restored" in line)
+        assert line.startswith("dralloc: the API server was restored from a backup: it was at revision "), line
+        assert "Traceback" not in process.logged()
+        await process.revive()
+        await process.until_ready()
 
 
 def test_backup_and_restore_say_what_is_wrong(tmp_path: Path) -> None:

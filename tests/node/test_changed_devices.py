@@ -1,9 +1,8 @@
-"""A restored backup undoes the allocation of a running pod, and the pod gets other devices on the same node."""
+"""While no agent runs, a restored backup undoes the allocation of a running pod, and the pod gets other devices on the same node."""
 
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -83,10 +82,13 @@ class Drivers:
 
 
 class Node:
-    def __init__(self, calls: ApiCalls, path: Path, drivers: Drivers | None = None) -> None:
+    def __init__(self, calls: ApiCalls, path: Path, drivers: Drivers) -> None:
+        self.calls, self.drivers, self._path = calls, drivers, path
+
+    def start(self) -> None:
         clock = VirtualClock(asyncio.get_running_loop())
-        self.calls, self.drivers, self.book = calls, drivers or Drivers(), ClaimCache(path)
-        self.events = EventRecorder(calls, resource_for(Event), component="node", clock=clock)
+        self.book = ClaimCache(self._path)
+        events = EventRecorder(self.calls, resource_for(Event), component="node", clock=clock)
         claims = NodeClaims(
             self.book,
             self.drivers,
@@ -96,14 +98,26 @@ class Node:
         )
         self.sync = PodSync(
             PodSyncContext(
-                calls_of_node=lambda _: calls,
+                calls_of_node=lambda _: self.calls,
                 claims=claims,
                 runtime=SimulatedRuntime(clock),
-                events=self.events,
+                events=events,
                 clock=clock,
                 shows_health=False,
             )
         )
+        self._running = asyncio.gather(self.sync.run(2), events.run())
+
+    async def stop(self) -> None:
+        self._running.cancel()
+        await asyncio.gather(self._running, return_exceptions=True)
+        self.book.close()
+
+    async def restart(self) -> None:
+        """The next agent, which has just listed the pod."""
+        await self.stop()
+        self.start()
+        self.sync.pod_changed(None, await self.pod())
 
     async def create(self) -> NodePod:
         """The pod as the scheduler has bound it."""
@@ -117,24 +131,6 @@ class Node:
     async def pod(self) -> NodePod:
         return await self.calls.get(NODE_PODS, KEY)
 
-    async def list_again(self) -> None:
-        self.sync.pod_changed(await self.pod(), await self.pod())
-        self.sync.pods_listed(sys.maxsize)
-        await asyncio.sleep(60)
-
-
-@asynccontextmanager
-async def agent(node: Node) -> AsyncIterator[None]:
-    """The node works inside the block."""
-    running = [asyncio.ensure_future(node.sync.run(2)), asyncio.ensure_future(node.events.run())]
-    try:
-        yield
-    finally:
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-        node.book.close()
-
 
 @asynccontextmanager
 async def running_node(path: Path, *, fails: bool = False, share_id: str | None = None) -> AsyncIterator[Node]:
@@ -142,110 +138,14 @@ async def running_node(path: Path, *, fails: bool = False, share_id: str | None 
     async with api_application(clock=VirtualClock(asyncio.get_running_loop())) as application:
         node = Node(ApiCalls(InProcessTransport(application, token=TOKEN)), path, Drivers(share_id))
         node.drivers.fail = fails
-        async with agent(node):
+        node.start()
+        try:
             node.sync.pod_changed(None, await node.create())
             await asyncio.sleep(5)
             assert (await node.pod()).status.phase == ("Pending" if fails else "Running")
             yield node
-
-
-def test_a_pod_starts_over_with_the_devices_that_it_has_now(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with running_node(tmp_path / "checkpoint") as node:
-            node.drivers.allocate("gpu-1")
-            await node.list_again()
-            assert node.drivers.calls == ["prepare gpu-0", "unprepare gpu-0", "prepare gpu-1"]
-            shown = await node.pod()
-            assert shown.status.phase == "Running"
-            assert node.sync.stage_of(shown.metadata.uid) is PodStage.ACTIVE
-            events = (await node.calls.list_all(resource_for(Event)))[0]
-            assert "DevicesChanged" in {event.reason for event in events}
-
-    run_virtual(main())
-
-
-def test_a_pod_with_the_same_devices_goes_on(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with running_node(tmp_path / "checkpoint") as node:
-            before = await node.pod()
-            await node.list_again()
-            assert node.drivers.calls == ["prepare gpu-0"]
-            assert await node.pod() == before
-
-    run_virtual(main())
-
-
-def test_a_pod_whose_claims_cannot_be_read_goes_on_until_they_can(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with running_node(tmp_path / "checkpoint") as node:
-            known, node.drivers.claim = node.drivers.claim, None
-            await node.list_again()
-            assert (await node.pod()).status.phase == "Running"
-            node.drivers.claim = known
-            node.drivers.allocate("gpu-1")
-            await asyncio.sleep(600)
-            assert node.drivers.calls == ["prepare gpu-0", "unprepare gpu-0", "prepare gpu-1"]
-
-    run_virtual(main())
-
-
-@pytest.mark.parametrize("wait_s", [0, 0.5, 60], ids=["at once", "while it is stopped", "when it is gone"])
-def test_a_pod_that_leaves_the_node_and_comes_back_starts_over(tmp_path: Path, wait_s: float) -> None:
-    async def main() -> None:
-        async with running_node(tmp_path / "checkpoint") as node:
-            node.sync.pod_changed(await node.pod(), None)
-            await asyncio.sleep(wait_s)
-            node.drivers.allocate("gpu-1")
-            unstarted = {"status": {"phase": "Pending", "containerStatuses": None, "startTime": None}}
-            node.sync.pod_changed(None, await node.calls.patch(NODE_PODS, KEY, unstarted, subresource="status"))
-            node.sync.pods_listed(sys.maxsize)
-            await asyncio.sleep(60)
-            assert node.drivers.calls == ["prepare gpu-0", "unprepare gpu-0", "prepare gpu-1"]
-            assert (await node.pod()).status.phase == "Running"
-
-    run_virtual(main())
-
-
-@pytest.mark.parametrize("change", ["other devices", "other claim"])
-def test_a_pod_that_waits_for_its_driver_gets_the_devices_that_it_has_now(tmp_path: Path, change: str) -> None:
-    async def main() -> None:
-        async with running_node(tmp_path / "checkpoint", fails=True) as node:
-            if change == "other devices":
-                node.drivers.allocate("gpu-1")
-            else:
-                node.drivers.replace_claim("recreated")
-            await node.list_again()
-            node.drivers.fail = False
-            await asyncio.sleep(60)
-            device = "gpu-1" if change == "other devices" else "gpu-0"
-            assert node.drivers.calls == ["unprepare what may be prepared", f"prepare {device}"]
-            assert (await node.pod()).status.phase == "Running"
-
-    run_virtual(main())
-
-
-def test_nothing_is_prepared_for_a_pod_that_goes_while_its_claims_are_read(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with running_node(tmp_path / "checkpoint", fails=True) as node:
-            node.drivers.fail, node.drivers.answers_after_s = False, 5
-            node.sync.pods_listed(sys.maxsize)
-            await asyncio.sleep(2)
-            node.sync.pod_changed(await node.pod(), None)
-            await asyncio.sleep(60)
-            assert node.drivers.calls == ["unprepare what may be prepared"]
-
-    run_virtual(main())
-
-
-def test_a_pod_whose_claim_was_created_again_starts_over(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with running_node(tmp_path / "checkpoint") as node:
-            node.drivers.replace_claim("recreated")
-            await node.list_again()
-            assert node.drivers.calls == ["prepare gpu-0", "unprepare gpu-0", "prepare gpu-0"]
-            assert [record.uid for record in node.book.records()] == ["recreated"]
-
-    run_virtual(main())
+        finally:
+            await node.stop()
 
 
 def recreated(drivers: Drivers) -> None:
@@ -269,32 +169,76 @@ def unchanged(_: Drivers) -> None:
         (unchanged, ["prepare gpu-0", "prepare gpu-0"]),
     ],
 )
-def test_an_agent_that_starts_after_a_change_of_claims_starts_the_pod_over(
+def test_a_pod_starts_over_with_the_devices_that_it_has_now(
     tmp_path: Path, change: Callable[[Drivers], None], calls: list[str]
 ) -> None:
     async def main() -> None:
-        async with running_node(tmp_path / "checkpoint") as earlier:
-            change(earlier.drivers)
-            node = Node(earlier.calls, tmp_path / "checkpoint", earlier.drivers)
-            async with agent(node):
-                node.sync.pod_changed(None, await node.pod())
-                await asyncio.sleep(60)
+        async with running_node(tmp_path / "checkpoint") as node:
+            change(node.drivers)
+            await node.restart()
+            await asyncio.sleep(60)
             assert node.drivers.calls == calls
+            assert node.drivers.claim is not None
+            assert [record.uid for record in node.book.records()] == [node.drivers.claim.metadata.uid]
+            shown = await node.pod()
+            assert shown.status.phase == "Running"
+            assert node.sync.stage_of(shown.metadata.uid) is PodStage.ACTIVE
+            events = (await node.calls.list_all(resource_for(Event)))[0]
+            assert ("DevicesChanged" in {event.reason for event in events}) == (change is not unchanged)
+
+    run_virtual(main())
+
+
+def test_a_pod_with_another_share_of_its_device_starts_over(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_node(tmp_path / "checkpoint", share_id="first") as node:
+            node.drivers.allocate("gpu-0", "second")
+            await node.restart()
+            await asyncio.sleep(60)
+            assert node.drivers.calls == ["prepare gpu-0", "unprepare gpu-0", "prepare gpu-0"]
+            assert [device.share_id for _, device in node.book.records()[0].devices()] == ["second"]
+
+    run_virtual(main())
+
+
+def test_a_pod_whose_claims_cannot_be_read_goes_on_until_they_can(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_node(tmp_path / "checkpoint") as node:
+            known, node.drivers.claim = node.drivers.claim, None
+            await node.restart()
+            await asyncio.sleep(60)
+            assert (await node.pod()).status.phase == "Running"
+            node.drivers.claim = known
+            node.drivers.allocate("gpu-1")
+            await asyncio.sleep(600)
+            assert node.drivers.calls == ["prepare gpu-0", "unprepare gpu-0", "prepare gpu-1"]
+
+    run_virtual(main())
+
+
+def test_a_pod_that_waits_for_its_driver_gets_the_claim_that_it_has_now(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_node(tmp_path / "checkpoint", fails=True) as node:
+            node.drivers.replace_claim("recreated")
+            await node.restart()
+            await asyncio.sleep(60)
+            node.drivers.fail = False
+            await asyncio.sleep(60)
+            assert node.drivers.calls == ["unprepare what may be prepared", "prepare gpu-0"]
             assert (await node.pod()).status.phase == "Running"
 
     run_virtual(main())
 
 
-def test_an_agent_that_starts_after_a_change_of_shares_starts_the_pod_over(tmp_path: Path) -> None:
+def test_nothing_is_prepared_for_a_pod_that_goes_while_its_claims_are_read(tmp_path: Path) -> None:
     async def main() -> None:
-        async with running_node(tmp_path / "checkpoint", share_id="first") as earlier:
-            earlier.drivers.allocate("gpu-0", "second")
-            node = Node(earlier.calls, tmp_path / "checkpoint", earlier.drivers)
-            async with agent(node):
-                node.sync.pod_changed(None, await node.pod())
-                await asyncio.sleep(60)
-            assert node.drivers.calls == ["prepare gpu-0", "unprepare gpu-0", "prepare gpu-0"]
-            assert [device.share_id for _, device in node.book.records()[0].devices()] == ["second"]
+        async with running_node(tmp_path / "checkpoint", fails=True) as node:
+            node.drivers.fail, node.drivers.answers_after_s = False, 5
+            await node.restart()
+            await asyncio.sleep(2)
+            node.sync.pod_changed(await node.pod(), None)
+            await asyncio.sleep(60)
+            assert node.drivers.calls == ["unprepare what may be prepared"]
 
     run_virtual(main())
 
@@ -306,7 +250,7 @@ def test_a_pod_starts_over_when_its_driver_answers_again(tmp_path: Path) -> None
         async with running_node(tmp_path / "checkpoint") as node:
             node.drivers.fail = True
             node.drivers.allocate("gpu-1")
-            await node.list_again()
+            await node.restart()
             await asyncio.sleep(600)
             node.drivers.fail = False
             await asyncio.sleep(600)
@@ -321,10 +265,10 @@ def test_a_pod_starts_over_whose_claim_others_kept_locked_until_it_had_ended(tmp
 
     async def main() -> None:
         async with running_node(tmp_path / "checkpoint") as node:
+            node.drivers.allocate("gpu-1")
+            await node.restart()
             async with AsyncExitStack() as stack:
                 await node.book.lock(stack, [ObjectKey("default", "c")])
-                node.drivers.allocate("gpu-1")
-                await node.list_again()
                 await asyncio.sleep(120)
             await asyncio.sleep(600)
             assert node.drivers.calls == ["prepare gpu-0", "unprepare gpu-0", "prepare gpu-1"]

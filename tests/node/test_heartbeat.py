@@ -8,14 +8,29 @@ import pytest
 
 from dralloc.api.core_v1 import Node
 from dralloc.client.api_calls import ApiCalls
-from dralloc.client.transport import ClientRequest, ClientResponse
+from dralloc.client.known_history import HistoryChanged
+from dralloc.client.transport import ClientRequest, ClientResponse, Transport
 from dralloc.node.heartbeat import NodeHeartbeat
 from dralloc.node.node_object import NodeShape
 from dralloc.node.timings import DEFAULT_TIMINGS
 from dralloc.testing.virtual_time import run_virtual
+from tests.support.controlled_cluster import ControlledCluster
 from tests.support.relay_transport import RelayTransport
 from tests.support.restorable_cluster import RestorableServer, restorable_cluster
 from tests.support.scripted_transport import LosesFirst, ScriptedTransport
+
+
+def start_node(cluster: ControlledCluster, transport: Transport, shape: NodeShape) -> None:
+    """What an agent does for its node, as a component that is started again with new objects."""
+
+    async def run() -> None:
+        heartbeat = NodeHeartbeat(ApiCalls(transport), shape, cluster.clock, DEFAULT_TIMINGS)
+        await heartbeat.register()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(heartbeat.beat())
+            tasks.create_task(heartbeat.watch())
+
+    cluster.components.start("node", run)
 
 
 @pytest.mark.parametrize("is_known", [False, True], ids=["new", "with other labels"])
@@ -25,11 +40,7 @@ def test_a_node_that_a_backup_does_not_have_registers_again(is_known: bool) -> N
             if is_known:
                 await cluster.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})
             backup = await server.back_up()
-            shape = NodeShape(name="n", labels={"zone": "a"})
-            heartbeat = NodeHeartbeat(cluster.calls(), shape, cluster.clock, DEFAULT_TIMINGS)
-            await heartbeat.register()
-            cluster.components.start("beats", heartbeat.beat)
-            cluster.components.start("watches", heartbeat.watch)
+            start_node(cluster, cluster.network, NodeShape(name="n", labels={"zone": "a"}))
             await cluster.settle()
             await server.restore(backup)
             await cluster.settle(60)
@@ -47,10 +58,8 @@ def test_a_restore_before_the_node_was_listed_is_noticed() -> None:
             heartbeat = NodeHeartbeat(cluster.calls(), NodeShape(name="n"), cluster.clock, DEFAULT_TIMINGS)
             await heartbeat.register()
             await server.restore(backup)
-            cluster.components.start("beats", heartbeat.beat)
-            cluster.components.start("watches", heartbeat.watch)
-            await cluster.settle(60)
-            assert await cluster.client.list(Node)
+            with pytest.raises(HistoryChanged):
+                await heartbeat.watch()
 
     run_virtual(main())
 
@@ -59,10 +68,7 @@ def test_a_restore_before_the_node_was_listed_is_noticed() -> None:
 def test_a_node_that_was_deleted_does_not_register_again(has_expired: bool) -> None:
     async def main() -> None:
         async with restorable_cluster(only=("quota",)) as (cluster, server):
-            heartbeat = NodeHeartbeat(cluster.calls(), NodeShape(name="n"), cluster.clock, DEFAULT_TIMINGS)
-            await heartbeat.register()
-            cluster.components.start("beats", heartbeat.beat)
-            cluster.components.start("watches", heartbeat.watch)
+            start_node(cluster, cluster.network, NodeShape(name="n"))
             await cluster.settle()
             await cluster.client.delete(Node, "n")
             if has_expired:
@@ -97,11 +103,7 @@ def test_a_restore_while_a_node_registers_again_is_noticed() -> None:
     async def main() -> None:
         async with restorable_cluster(only=("quota",)) as (cluster, server):
             backup = await server.back_up()
-            calls = ApiCalls(RestoredWhileRegistering(server))
-            heartbeat = NodeHeartbeat(calls, NodeShape(name="n"), cluster.clock, DEFAULT_TIMINGS)
-            await heartbeat.register()
-            cluster.components.start("beats", heartbeat.beat)
-            cluster.components.start("watches", heartbeat.watch)
+            start_node(cluster, RestoredWhileRegistering(server), NodeShape(name="n"))
             await cluster.settle()
             await server.restore(backup)
             await cluster.settle(120)
@@ -113,11 +115,7 @@ def test_a_restore_while_a_node_registers_again_is_noticed() -> None:
 def test_a_contradiction_that_was_lost_is_repeated_soon() -> None:
     async def main() -> None:
         async with restorable_cluster(only=("quota",)) as (cluster, server):
-            calls = ApiCalls(ScriptedTransport(server, LosesFirst("/nodes/n/status", 2)))
-            heartbeat = NodeHeartbeat(calls, NodeShape(name="n"), cluster.clock, DEFAULT_TIMINGS)
-            await heartbeat.register()
-            cluster.components.start("beats", heartbeat.beat)
-            cluster.components.start("watches", heartbeat.watch)
+            start_node(cluster, ScriptedTransport(server, LosesFirst("/nodes/n/status", 2)), NodeShape(name="n"))
             await cluster.settle()
             unknown = {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
             await cluster.client.patch(Node, "n", unknown, subresource="status")

@@ -50,7 +50,7 @@ async def running_pod(
         async with restorable_cluster(only=("quota",)) as (cluster, server):
             transport = UndoneOnce(server, matches)
             settings = AgentSettings(shape=NodeShape(name=NODE), directory=directory, runs_processes=False)
-            cluster.components.start("agent", Agent(transport, settings, cluster.clock).run)
+            cluster.components.start("agent", lambda: Agent(transport, settings, cluster.clock).run())
             document = pod("p")
             document["metadata"]["annotations"] = {f"{PREFIX}run-seconds": str(run_s)}
             document["spec"]["restartPolicy"] = "Never"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -81,26 +80,8 @@ async def running_pod(
             await asyncio.gather(running, return_exceptions=True)
 
 
-@pytest.mark.parametrize("is_restored", [True, False], ids=["restored", "an older list"])
-def test_a_pod_that_a_backup_brings_back_runs_again(is_restored: bool) -> None:
-    async def main() -> str:
-        async with running_pod(VirtualClock(asyncio.get_running_loop()), run_s=5) as (calls, sync, created):
-            backup = await calls.get(NODE_PODS, KEY)
-            assert backup.status.phase == "Running"
-            await asyncio.sleep(60)
-            ended = await calls.get(NODE_PODS, KEY)
-            assert ended.status.phase == "Succeeded"
-            restored = await calls.patch(NODE_PODS, KEY, {"status": {"phase": "Running"}}, subresource="status")
-            sync.pod_changed(created, restored if is_restored else backup)
-            sync.pods_listed(sys.maxsize if is_restored else int(ended.metadata.resource_version) - 1)
-            await asyncio.sleep(60)
-            return (await calls.get(NODE_PODS, KEY)).status.phase
-
-    assert run_virtual(main()) == ("Succeeded" if is_restored else "Running")
-
-
-def test_a_pod_whose_deletion_a_backup_undoes_does_not_start_without_its_claims() -> None:
-    """The deletion has cancelled the preparation of its claims."""
+def test_a_pod_does_not_start_without_its_claims_after_their_preparation_was_cancelled() -> None:
+    """As by gRPC, which cancels the calls of a connection that is closed; here by a deletion that is not there any more."""
 
     async def main() -> list[str]:
         may_end = asyncio.Event()
@@ -125,41 +106,8 @@ def test_a_pod_whose_deletion_a_backup_undoes_does_not_start_without_its_claims(
     assert run_virtual(main()) == ["Pending", "Running"]
 
 
-@pytest.mark.parametrize("is_restored", [True, False], ids=["restored", "an older list"])
-def test_a_status_that_a_backup_has_undone_is_written_again(is_restored: bool) -> None:
-    async def main() -> tuple[str, str]:
-        async with running_pod(VirtualClock(asyncio.get_running_loop()), run_s=5000) as (calls, sync, created):
-            written = await calls.get(NODE_PODS, KEY)
-            assert written.status.phase == "Running"
-            ready = {"type": "Ready", "status": "True", "reason": "Old"}
-            undone = {"status": {"phase": "Pending", "conditions": [ready], "containerStatuses": None}}
-            restored = await calls.patch(NODE_PODS, KEY, undone, subresource="status")
-            sync.pod_changed(created, restored)
-            sync.pods_listed(sys.maxsize if is_restored else int(written.metadata.resource_version) - 1)
-            await asyncio.sleep(60)
-            status = (await calls.get(NODE_PODS, KEY)).status
-            return status.phase, next(each.reason for each in status.conditions if each.type == "Ready")
-
-    assert run_virtual(main()) == (("Running", "") if is_restored else ("Pending", "Old"))
-
-
-def test_a_list_that_shows_the_status_causes_no_write() -> None:
-    async def main() -> bool:
-        async with running_pod(VirtualClock(asyncio.get_running_loop()), run_s=5000) as (calls, sync, created):
-            written = await calls.get(NODE_PODS, KEY)
-            before = await calls.patch(NODE_PODS, KEY, {"metadata": {"labels": {"a": "b"}}})
-            sync.pod_changed(created, written)
-            sync.pods_listed(sys.maxsize)
-            await asyncio.sleep(60)
-            return before == await calls.get(NODE_PODS, KEY)
-
-    assert run_virtual(main())
-
-
 @pytest.mark.parametrize("is_deleted", [False, True], ids=["its end", "its deletion"])
 def test_a_pod_that_has_changed_is_left_alone_until_the_informer_shows_it(is_deleted: bool) -> None:
-    """A restored backup may have undone the binding: the pod, with its UID, may run on another node."""
-
     async def main() -> tuple[NodePod, str]:
         async with running_pod(VirtualClock(asyncio.get_running_loop()), run_s=5) as (calls, sync, created):
             if is_deleted:
@@ -190,7 +138,6 @@ def test_a_pod_that_is_finished_does_not_begin_again() -> None:
         async with running_pod(clock, run_s=5, resourceClaims=claims) as (calls, sync, created):
             failed = await calls.patch(NODE_PODS, KEY, {"status": {"phase": "Failed"}}, subresource="status")
             sync.pod_changed(created, failed)
-            sync.pods_listed(sys.maxsize)
             await asyncio.sleep(60)
             return (await calls.get(NODE_PODS, KEY)).status.phase
 

@@ -25,7 +25,7 @@ def test_slices_of_a_driver_that_is_gone_are_deleted_again_after_a_restore() -> 
                 )
                 backup = await server.back_up()
                 settings = AgentSettings(shape=NodeShape(name=NODE), directory=directory, runs_processes=False)
-                cluster.components.start("agent", Agent(server, settings, cluster.clock).run)
+                cluster.components.start("agent", lambda: Agent(server, settings, cluster.clock).run())
                 await cluster.settle(60)
                 assert [item.metadata.name for item in await cluster.client.list(ResourceSlice)] == ["elsewhere"]
                 await server.restore(backup)

@@ -283,7 +283,6 @@ async def make_gang(cluster: ScheduledCluster) -> None:
 
 @in_cluster(GROUPS)
 async def test_a_claim_that_appears_with_devices_while_its_gang_waits_is_deallocated(cluster: ScheduledCluster) -> None:
-    """A restored backup can have an allocation that was undone; a scheduler may list the pod before the claim."""
     await cluster.create(device_class(), node("node-a"), gpus("node-a", 1), group(min_count=3), member("one", "one"))
     await cluster.settle(20)
     await cluster.create(claim("one", request()))

@@ -222,7 +222,7 @@ def test_a_nomination_is_stored_however_late_the_end_of_an_earlier_one_is_writte
 
 @in_cluster(GATE)
 async def test_a_nomination_that_was_removed_while_it_is_needed_is_stored_again(cluster: ScheduledCluster) -> None:
-    """By a late write of an earlier leader, by a restored backup, or by a user."""
+    """By a late write of an earlier leader, or by a user."""
     await make_cluster(cluster)
     await make_pod(cluster, "weak", "low")
     await make_pod(cluster, "strong", "high")

@@ -36,8 +36,10 @@ from dralloc.api.registry import (
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.apiserver.objects.api_resources import prefix_of
+from dralloc.assembly.components import RESTART_S
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
+from dralloc.client.known_history import history_change
 from dralloc.client.typed_resource import Object
 from dralloc.controllers.controller_set import ControllerSet
 from dralloc.primitives.features import FeatureGates
@@ -198,8 +200,17 @@ class SimulatedCluster:
         component = _Component(name, gates)
         network = self._transport(name)
         component.task = component.process.start(_run(self._component(component, network)))
+        component.task.add_done_callback(lambda _: asyncio.ensure_future(self._start_again(component)))
         self._components[name] = component
         self.gangs.restarted(self.scheduler_names[0] if name == STANDBY else name)
+
+    async def _start_again(self, component: _Component) -> None:
+        """As a supervisor does it with a process that has ended because of a restored backup."""
+        if component.saw_restore:
+            await component.process.kill()
+            await asyncio.sleep(RESTART_S)
+            if self._components.get(component.name) is component:
+                self.start(component.name, component.gates)
 
     async def kill(self, name: str) -> None:
         """End a component at once. Raises the error if it had died by itself."""
@@ -352,7 +363,8 @@ class SimulatedCluster:
 
     async def _stop(self) -> None:
         await self.network.heal()
-        for component in self._components.values():
+        components, self._components = self._components, {}
+        for component in components.values():
             await component.process.kill()
         for server in self.servers:
             await server.kill()
@@ -374,6 +386,13 @@ class _Component:
         self.clock = VirtualClock(asyncio.get_running_loop())
         self.task: asyncio.Task[Any] | None = None
 
+    @property
+    def saw_restore(self) -> bool:
+        if self.task is None or not self.task.done() or self.task.cancelled():
+            return False
+        error = self.task.exception()
+        return error is not None and history_change(error) is not None
+
     def check(self) -> None:
-        if self.task is not None and self.task.done():
+        if self.task is not None and self.task.done() and not self.saw_restore:
             self.task.result()

@@ -95,7 +95,11 @@ class Machine:
                     await stack.enter_async_context(plugin.running())
                     self._running.append(plugin)
                     stack.callback(partial(self._running.remove, plugin))
-                await asyncio.Event().wait()
+                working = [plugin.work for plugin in self._running if plugin.work is not None]
+                await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
+                for work in working:
+                    if work.done():
+                        work.result()
 
         return run
 

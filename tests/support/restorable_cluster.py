@@ -1,4 +1,4 @@
-"""A cluster with controllers on a store that a backup replaces while they run, in virtual time."""
+"""A cluster with controllers on a store that a backup replaces while they run, in virtual time. They are started again then."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from msgspec.structs import replace
 
 from dralloc.apiserver.http.application import ApiApplication
+from dralloc.assembly.components import Components
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.controllers.controller_set import WITHOUT_NODES
 from dralloc.primitives.features import FeatureGates
@@ -66,6 +67,7 @@ async def restorable_cluster(
         application = await running.enter_async_context(api_application(store=store, gates=gates))
         server = RestorableServer(running, application, store, gates)
         cluster = ControlledCluster(server, only=only, gates=gates)
+        cluster.components = Components(starts_again=True)
         async with cluster.components:
             cluster.start()
             yield cluster, server

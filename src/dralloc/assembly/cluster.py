@@ -135,11 +135,17 @@ async def cluster_in_process(
 
 @asynccontextmanager
 async def components_on(
-    application: ApiApplication, token: str, settings: ClusterSettings, apart: StartApart | None = None
+    application: ApiApplication,
+    token: str,
+    settings: ClusterSettings,
+    apart: StartApart | None = None,
+    *,
+    starts_again: bool = False,
 ) -> AsyncIterator[InProcessCluster]:
     """All components but the server, inside the block, on a running server; nodes may not be ready yet.
 
-    Scheduler and controllers run in this process, unless they are started `apart`.
+    Scheduler and controllers run in this process, unless they are started `apart`. With `starts_again`, the components are started again
+    after the server was restored from a backup; otherwise that ends them.
     """
     transport = InProcessTransport(application, token=token)
     clock = settings.clock
@@ -152,7 +158,7 @@ async def components_on(
         return transport_as(node_user(name))
 
     nodes = transport_as(ComponentAccount.SIMULATED_NODES.user)
-    async with AsyncExitStack() as sockets, Components() as components:
+    async with AsyncExitStack() as sockets, Components(starts_again=starts_again) as components:
         if apart is not None:
             idle = apart(components, application)
         else:

@@ -1,13 +1,34 @@
-"""Components as tasks of one process, by name. A component that ends by itself is an error."""
+"""Components as tasks of one process, by name. A component that ends by itself is an error, unless it is to be started again."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
-from typing import Any, NoReturn, Self, TypeVar
+from typing import Any, Final, NoReturn, Self, TypeVar
+
+from dralloc.client.known_history import history_change
 
 Run = Callable[[], Coroutine[Any, Any, None]]
 Result = TypeVar("Result")
+
+
+# Between the end of a component and its next start.
+RESTART_S: Final = 1.0
+
+_logger = logging.getLogger(__name__)
+
+
+async def starting_again(name: str, run: Run) -> None:
+    """Runs a component as its supervisor: what ends because the server was restored from a backup is started again."""
+    while True:
+        try:
+            return await run()
+        except Exception as error:
+            if (changed := history_change(error)) is None:
+                raise
+            _logger.warning("%s: %s; starting again", name, changed)
+        await asyncio.sleep(RESTART_S)
 
 
 class ComponentDied(Exception):
@@ -15,9 +36,13 @@ class ComponentDied(Exception):
 
 
 class Components:
-    """Running components by name. `check` and `guard` raise ComponentDied."""
+    """Running components by name. `check` and `guard` raise ComponentDied.
 
-    def __init__(self) -> None:
+    With `starts_again`, components are started again after the server was restored from a backup.
+    """
+
+    def __init__(self, *, starts_again: bool = False) -> None:
+        self._starts_again = starts_again
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._some_ended = asyncio.Event()
 
@@ -37,7 +62,8 @@ class Components:
 
     def start(self, name: str, run: Run) -> None:
         assert name not in self._tasks, f"{name} runs already"
-        task = self._tasks[name] = asyncio.create_task(run(), name=name)
+        running = starting_again(name, run) if self._starts_again else run()
+        task = self._tasks[name] = asyncio.create_task(running, name=name)
         task.add_done_callback(lambda _: self._some_ended.set())
 
     async def end(self, name: str) -> None:

@@ -17,7 +17,7 @@ from dralloc.apiserver.server_process import RunningServer
 from dralloc.assembly.child_process import ChildProcess
 from dralloc.assembly.cluster import ClusterSettings, ReadIdleDevices
 from dralloc.assembly.component_rights import ComponentAccount
-from dralloc.assembly.components import Components
+from dralloc.assembly.components import Components, starting_again
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.kubeconfig import ConnectionConfig
 from dralloc.controllers.controller_set import ControllerSet
@@ -98,7 +98,8 @@ class _ForkedScheduler:
         self._identity = settings.identity
 
     async def run(self) -> None:
-        await (self._loop.run_elected(self._identity) if self._identity else self._loop.run())
+        loop, identity = self._loop, self._identity
+        await starting_again("scheduler", partial(loop.run_elected, identity) if identity else loop.run)
 
     async def close(self) -> None:
         await self._loop.close()
@@ -114,7 +115,8 @@ class _ForkedControllers:
         self._identity = settings.identity
 
     async def run(self) -> None:
-        await (self._set.run_elected(self._identity) if self._identity else self._set.run())
+        controllers, identity = self._set, self._identity
+        await starting_again("controllers", partial(controllers.run_elected, identity) if identity else controllers.run)
 
     async def close(self) -> None:
         await self._set.close()

@@ -14,6 +14,7 @@ import uvloop
 
 from dralloc.cli.metrics_endpoint import metrics_endpoint
 from dralloc.cli.output import fail, in_words, say
+from dralloc.client.known_history import HistoryChanged
 from dralloc.client.transport import TransportError
 from dralloc.primitives.errors import ApiError
 from dralloc.primitives.features import FeatureGates
@@ -62,7 +63,7 @@ def own_identity() -> str:
 def run_until_signal(
     run: Callable[[], Coroutine[Any, Any, None]], *expected: type[Exception], verbosity: int = 0
 ) -> None:
-    """Work until a signal, or until the server refuses what cannot be done without.
+    """Work until a signal, until the server refuses what cannot be done without, or until it was restored from a backup.
 
     Errors of a server, of the system, and those that are `expected` besides, are said in a line.
     """
@@ -78,7 +79,7 @@ def run_until_signal(
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("dralloc").setLevel(_level(verbosity))
-    known: tuple[type[Exception], ...] = (ApiError, TransportError, OSError, *expected)
+    known: tuple[type[Exception], ...] = (ApiError, HistoryChanged, TransportError, OSError, *expected)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(until_signal())

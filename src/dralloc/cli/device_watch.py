@@ -23,6 +23,7 @@ from dralloc.cli.server_connection import what_to_do
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.discovery import discover
 from dralloc.client.informer import Informer
+from dralloc.client.known_history import history_change
 from dralloc.client.reflector import Reflector
 from dralloc.client.transport import Transport
 from dralloc.client.typed_resource import TypedResource
@@ -62,15 +63,20 @@ class DeviceWatch:
         calls = ApiCalls(self._transport)
         informers: list[Informer[Any]] = []
         resources = await self._resources(calls)
-        async with asyncio.TaskGroup() as group:
-            for resource in resources:
-                informer: Informer[Any] = Informer()
-                informer.subscribe(self._on_change)
-                informers.append(informer)
-                group.create_task(Reflector(calls, resource, informer, on_problem=self._on_problem).run())
-            for informer in informers:
-                await informer.synced.wait()
-            await self._show(output)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for resource in resources:
+                    informer: Informer[Any] = Informer()
+                    informer.subscribe(self._on_change)
+                    informers.append(informer)
+                    group.create_task(Reflector(calls, resource, informer, on_problem=self._on_problem).run())
+                for informer in informers:
+                    await informer.synced.wait()
+                await self._show(output)
+        except BaseExceptionGroup as errors:
+            if (changed := history_change(errors)) is None:
+                raise
+            fail(f"{changed}; run the command again")
 
     async def _resources(self, calls: ApiCalls) -> list[TypedResource[Any]]:
         """What is to be followed. Ends the command where the server does not give what is needed."""

@@ -317,7 +317,8 @@ async def _work(start: Start) -> None:
         if start.cluster.identity is None:
             await _retire_nodes(start, running)
         apart = partial(start.apart.start, running) if start.apart is not None else None
-        async with components_on(running.application, running.token, start.cluster, apart) as cluster:
+        components = components_on(running.application, running.token, start.cluster, apart, starts_again=True)
+        async with components as cluster:
             nodes = sum(each.count for each in start.cluster.fleets)
             if nodes <= AWAITED_MAX:
                 await cluster.components.guard(cluster.nodes_ready.wait())

@@ -13,6 +13,7 @@ from dralloc.api.codec import DecodeError, decode, encode
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.protobuf_merge import merge_protobuf
 from dralloc.client.batch_transport import BatchTransport, HeldWrite
+from dralloc.client.known_history import KnownHistory
 from dralloc.client.server_extensions import ServerExtensions
 from dralloc.client.server_release import ServerRelease
 from dralloc.client.status_errors import error_of_response, error_of_status, send_request
@@ -84,6 +85,7 @@ class ApiCalls:
 
     def __init__(self, transport: Transport, *, field_manager: str = "dralloc", field_validation: str = "") -> None:
         self._transport = transport
+        self.history = KnownHistory()
         self.extensions = ServerExtensions(transport)
         self.release = ServerRelease(transport)
         self._options = _filled(fieldManager=field_manager, fieldValidation=field_validation)

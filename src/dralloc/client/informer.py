@@ -7,12 +7,10 @@ and in order: an unchanged object in a new list is not a change, and an object m
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Callable, Collection, Hashable, Iterable, Mapping
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from dralloc.client.typed_resource import Object, ObjectKey, key_of
-from dralloc.store.new_history import HISTORY_GAP
 
 T = TypeVar("T")
 Index = Callable[[Object], Iterable[Hashable]]
@@ -21,21 +19,11 @@ Index = Callable[[Object], Iterable[Hashable]]
 Handler = Callable[[Object | None, Object | None], None]
 
 # Called after a list replaced the contents, with the revision up to which the list is all that is true: what was learned from other
-# answers at such revisions and is not in the list was undone by a restored backup.
+# answers at such revisions and is not in the list is gone.
 ListHandler = Callable[[int], None]
-
-# Two lists that are further apart are of two histories: a restored store goes on at much higher revisions, as does an etcd that was
-# restored with the `--bump-revision` of etcd's guide. No client is away while a store writes that often.
-HISTORY_STEP: Final = HISTORY_GAP // 2
-
-# Informers of one history are closer together, because bookmarks come each minute. A plan can wait for one that is late.
-APART_MAX: Final = 100_000
 
 # How many objects of a list are looked at before other tasks run.
 TAKEN_AT_ONCE: Final = 500
-
-# The revision of a list after which nothing that was learned before is true: the revisions of the store went back.
-NOTHING_KNOWN: Final = sys.maxsize
 
 
 class Informer(Generic[Object]):
@@ -47,13 +35,8 @@ class Informer(Generic[Object]):
         self._indexed: dict[str, dict[Hashable, dict[ObjectKey, Object]]] = {name: {} for name in self._indices}
         self._handlers: list[Handler[Object]] = []
         self._list_handlers: list[ListHandler] = []
-        self._restore_handlers: list[Callable[[], None]] = []
-        # The revision of the newest list: other answers at such revisions say nothing new. 0 if revisions went back.
-        self.listed_at = 0
-        # The revisions of the first list and of the newest change in the present history of the store.
-        self.first_revision = self.newest_revision = 0
-        # True if the list that is being taken is of another history than what was known before.
-        self._is_restored = False
+        # The revision of the newest list or change.
+        self.newest_revision = 0
         self.synced = asyncio.Event()
 
     def __len__(self) -> int:
@@ -85,15 +68,6 @@ class Informer(Generic[Object]):
     def subscribe_to_lists(self, handler: ListHandler) -> None:
         """Calls the handler after every list from now on."""
         self._list_handlers.append(handler)
-
-    def subscribe_to_restores(self, handler: Callable[[], None]) -> None:
-        """Calls the handler after every list from now on that shows that a backup was restored."""
-        self._restore_handlers.append(handler)
-
-    def shares_history(self, other: Informer[Any]) -> bool:
-        """False if one of the two has not noticed yet that a backup was restored: together they show a state that never was."""
-        first = max(self.first_revision, other.first_revision)
-        return first - min(self.newest_revision, other.newest_revision) < APART_MAX
 
     # --- Fed by the reflector -------------------------------------------------------------------------------------
 
@@ -132,22 +106,9 @@ class Informer(Generic[Object]):
             self.remove(key)
         for item in changed:
             self.put(item)
-        self.listed_at = 0 if revision == NOTHING_KNOWN else revision
         for handler in self._list_handlers:
             handler(revision)
-        for handle_restore in self._restore_handlers if self._is_restored else ():
-            handle_restore()
         self.synced.set()
-
-    def reach(self, revision: int) -> None:
-        """A list is of this revision, or an answer before the first list. It is lower or much higher than the newest one before it if
-        the store has a new history.
-        """
-        is_first, step = not self.newest_revision, revision - self.newest_revision
-        self._is_restored = not is_first and not 0 <= step < HISTORY_STEP
-        if is_first or self._is_restored:
-            self.first_revision = revision
-        self.newest_revision = revision
 
     def put(self, item: Object) -> None:
         key = key_of(item)

@@ -1,7 +1,8 @@
 """Keeps an informer in sync with the server: lists once, then watches, and resumes after disconnects.
 
 A watch that ends is resumed at the last seen revision. Only if the server does not have that revision (no longer, or not
-yet: it was restored from a backup) is everything listed again. Nothing is missed or repeated, because the watch starts at the list's revision.
+yet) is everything listed again. Nothing is missed or repeated, because the watch starts at the list's revision.
+A list of another history of the store, after a restored backup, ends the reflector before the informer takes it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final, Generic
 
 from dralloc.client.api_calls import ApiCalls, WatchEvent
-from dralloc.client.informer import NOTHING_KNOWN, Informer
+from dralloc.client.informer import Informer
 from dralloc.client.status_errors import LIST_AGAIN
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import Object, ObjectKey, TypedResource, key_of
@@ -36,7 +37,10 @@ def log_problem(resource: TypedResource[Any], problem: Exception) -> None:
 
 
 class Reflector(Generic[Object]):
-    """Reflects one resource (or the part that the selectors match) into one informer."""
+    """Reflects one resource (or the part that the selectors match) into one informer.
+
+    `since` is a revision that was seen before the first list, as of something that was written.
+    """
 
     def __init__(
         self,
@@ -48,6 +52,7 @@ class Reflector(Generic[Object]):
         field_selector: str = "",
         label_selector: str = "",
         on_problem: Callable[[Exception], None] = lambda _: None,
+        since: int = 0,
     ) -> None:
         self._calls = calls
         self._resource = resource
@@ -58,13 +63,13 @@ class Reflector(Generic[Object]):
         self._on_problem = on_problem
         self._revision: str | None = None
         # Of the newest list or event, as a number.
-        self._seen = 0
+        self._seen = since
         # True until the server accepts the revision of the newest list.
         self._just_listed = False
         self._failures = 0
 
     async def run(self) -> None:
-        """Reflects until cancelled."""
+        """Reflects until cancelled. Raises HistoryChanged."""
         while True:
             try:
                 if self._revision is None:
@@ -103,11 +108,11 @@ class Reflector(Generic[Object]):
         items = deque(listed)
         del listed
         listed_at = int(revision) if revision.isdecimal() else 0
-        self._informer.reach(listed_at)
-        # A store whose revisions went back was restored: nothing that was known is true.
+        self._calls.history.check(listed_at, seen=self._seen)
+        self._informer.newest_revision = listed_at
         await self._informer.take_list(
             (items.popleft() for _ in range(len(items))),
-            revision=listed_at if listed_at >= self._seen else NOTHING_KNOWN,
+            revision=listed_at,
             kept=[ObjectKey(problem.namespace, problem.name) for problem in unreadable],
         )
         for problem in unreadable:
@@ -146,3 +151,4 @@ class Reflector(Generic[Object]):
         if self._revision.isdecimal():
             self._seen = int(self._revision)
             self._informer.newest_revision = self._seen
+            self._calls.history.reach(self._seen)

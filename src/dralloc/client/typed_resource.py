@@ -125,6 +125,6 @@ def key_of(item: ApiObject) -> ObjectKey:
 def version_of(item: ApiObject) -> dict[str, str]:
     """The metadata of a patch that the server refuses with a conflict if the object has changed since it was read.
 
-    The UID alone is not enough: a restored backup keeps UIDs, and may have undone why the object is to be changed.
+    The UID alone is not enough: why the object is to be changed may be over, or undone by a restored backup.
     """
     return {"uid": item.metadata.uid, "resourceVersion": item.metadata.resource_version}

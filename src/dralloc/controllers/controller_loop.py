@@ -27,9 +27,6 @@ RETRY: Final = Backoff(first_s=0.005, most_s=60.0)
 # Timers cannot wait for a moment a hundred years away, so such a key is planned once a day.
 LOOK_AGAIN_MOST_S: Final = 24 * 3600.0
 
-# Informers list one after the other, and a backup may be restored in between.
-DISAGREEMENT_S: Final = 0.2
-
 _logger = logging.getLogger(__name__)
 
 
@@ -62,9 +59,6 @@ class Controller(ABC, Generic[Key, Action]):
                 group.create_task(work(self.queue, self._handle, self._log_failure))
 
     async def _handle(self, key: Key) -> None:
-        if not self._context.informers.agree():
-            self.queue.add_after(key, DISAGREEMENT_S)
-            return
         plan = await self.plan(key)
         for action in plan.actions:
             await self.apply(action)

@@ -1,14 +1,12 @@
 """The controllers of one process, all or some of them, with shared informers and leader election.
 
 A leader starts from what the server has and keeps nothing but metrics when its term ends, so it does not matter
-which process was the leader before, or how its term ended. After a restored backup it starts anew: what its controllers remember of
-the objects, and of their own writes, was undone.
+which process was the leader before, or how its term ended.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -38,8 +36,6 @@ from dralloc.controllers.shared_informers import ControllerInformers, SharedInfo
 from dralloc.controllers.taint_eviction.controller import TaintEvictionController
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
-
-_logger = logging.getLogger(__name__)
 
 LEASE: Final = ObjectKey("kube-system", "dralloc-controllers")
 FIELD_MANAGER: Final = "dralloc-controllers"
@@ -93,21 +89,15 @@ class ControllerSet:
         self._names = [name for name in only if name not in _NEEDS or _NEEDS[name] in gates]
 
     async def run(self) -> None:
-        """Run for one term of leadership, until cancelled."""
-        while True:
-            await self._run_until_restored()
-
-    async def _run_until_restored(self) -> None:
+        """Run for one term of leadership, until cancelled. Raises HistoryChanged in a group."""
         batches = BatchTransport(self._transport)
         informers = SharedInformers(ApiCalls(batches, field_manager=FIELD_MANAGER))
         controllers = [CONTROLLERS[name](self._context(batches, informers)) for name in self._names]
         try:
             async with asyncio.TaskGroup() as group:
-                work = [group.create_task(informers.run()), *(group.create_task(each.run()) for each in controllers)]
-                await informers.restored.wait()
-                _logger.warning("the server was restored from a backup: the controllers start over")
-                for task in work:
-                    task.cancel()
+                group.create_task(informers.run())
+                for controller in controllers:
+                    group.create_task(controller.run())
         finally:
             for controller in controllers:
                 controller.queue.close()

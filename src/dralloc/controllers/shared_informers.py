@@ -134,14 +134,11 @@ class SharedInformers:
     def __init__(self, calls: ApiCalls) -> None:
         self._calls = calls
         self._informers: dict[TypedResource[Any], Informer[Any]] = {}
-        # Set when a list shows that a backup was restored.
-        self.restored = asyncio.Event()
 
     def informer_for(self, resource: TypedResource[Object]) -> Informer[Object]:
         informer = self._informers.get(resource)
         if informer is None:
             informer = self._informers[resource] = Informer(_INDICES.get(resource))
-            informer.subscribe_to_restores(self.restored.set)
         return informer
 
     async def run(self) -> None:
@@ -160,31 +157,16 @@ class ControllerInformers:
     def __init__(self, shared: SharedInformers) -> None:
         self._shared = shared
         self._informers: list[Informer[Any]] = []
-        self._agree = False
 
     def informer_for(self, resource: TypedResource[Object]) -> Informer[Object]:
         informer = self._shared.informer_for(resource)
         self._informers.append(informer)
-        informer.subscribe_to_lists(self._on_list)
         return informer
 
     async def synced(self) -> None:
         """Wait until all informers have listed: a plan from partial state would undo what the rest requires."""
         for informer in self._informers:
             await informer.synced.wait()
-
-    def agree(self) -> bool:
-        """True if all informers are of one history of the store: a plan from two of them would mix what was with what is."""
-        if self._shared.restored.is_set():
-            return False
-        if not self._agree:
-            known = [informer for informer in self._informers if informer.newest_revision]
-            self._agree = all(informer.shares_history(known[0]) for informer in known)
-        return self._agree
-
-    def _on_list(self, _: int) -> None:
-        # Only a list can be of another history.
-        self._agree = False
 
 
 def _on_problem(resource: TypedResource[Any], informer: Informer[Any], problem: Exception) -> None:

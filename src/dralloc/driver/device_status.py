@@ -82,24 +82,16 @@ class StatusWriter:
         self._clock = clock
         self._on_problem = on_problem
         self._queue: WorkQueue[str] = WorkQueue(RETRY)
-        self._is_undone = asyncio.Event()
 
     def add(self, claim_uid: str) -> None:
         self._queue.add(claim_uid)
-
-    def start_over(self) -> None:
-        """Write all claims again: a restored backup may have undone what was written."""
-        self._is_undone.set()
 
     async def run(self) -> None:
         """Write until cancelled, beginning with all claims of the checkpoint."""
         async with asyncio.TaskGroup() as group:
             group.create_task(work(self._queue, self._write, self._fail))
-            while True:
-                self._is_undone.clear()
-                for record in await asyncio.to_thread(self._checkpoint.all):
-                    self.add(record.reference.uid)
-                await self._is_undone.wait()
+            for record in await asyncio.to_thread(self._checkpoint.all):
+                self.add(record.reference.uid)
 
     async def _write(self, uid: str) -> None:
         record = await asyncio.to_thread(self._checkpoint.read, uid)

@@ -13,6 +13,7 @@ from typing import Final
 from dralloc.api.resource_v1 import Device
 from dralloc.api.validation.formats import validate_driver_name
 from dralloc.client.api_calls import ApiCalls
+from dralloc.client.known_history import history_change
 from dralloc.client.transport import Transport
 from dralloc.driver.cdi_files import ClaimCdiFiles
 from dralloc.driver.checkpoint import Checkpoint
@@ -65,7 +66,7 @@ class Plugin:
         self._health_nudge = asyncio.Event()
         # Pool and name of the devices that the driver has listed last.
         self._published: frozenset[tuple[str, str]] = frozenset()
-        # All background work; it ends only with the driver, or by an internal error.
+        # All background work; it ends only with the driver, by an internal error, or by HistoryChanged.
         self.work: asyncio.Task[None] | None = None
         self._status = StatusWriter(
             calls, driver.name, self._checkpoint, clock=clock or SystemClock(), on_problem=self._report_problem
@@ -77,7 +78,6 @@ class Plugin:
             metrics=self.metrics,
             on_problem=self._report_problem,
             may_write=self._instances.is_newest,
-            on_restore=self._status.start_over,
             repair_delay_s=settings.repair_delay_s,
         )
         self._preparer = Preparer(
@@ -169,21 +169,24 @@ class Plugin:
                 await self._preparer.settle()
 
     async def _work(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._publisher.run())
-            group.create_task(self._status.run())
-            group.create_task(self._orphaned.run())
-            group.create_task(self._monitor())
-            if self._board is not None:
-                group.create_task(
-                    poll_health(
-                        self._ask_health,
-                        self._board,
-                        interval_s=self._settings.health_interval_s,
-                        nudge=self._health_nudge,
-                        clock_s=time.time,
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._publisher.run())
+                group.create_task(self._status.run())
+                group.create_task(self._orphaned.run())
+                group.create_task(self._monitor())
+                if self._board is not None:
+                    group.create_task(
+                        poll_health(
+                            self._ask_health,
+                            self._board,
+                            interval_s=self._settings.health_interval_s,
+                            nudge=self._health_nudge,
+                            clock_s=time.time,
+                        )
                     )
-                )
+        except BaseExceptionGroup as errors:
+            raise history_change(errors) or errors from None
 
     async def _monitor(self) -> None:
         while True:

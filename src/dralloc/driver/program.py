@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 
 from dralloc.client.http_transport import HttpTransport
+from dralloc.client.known_history import HistoryChanged
 from dralloc.client.kubeconfig import BadKubeconfig, find_connection
 from dralloc.driver.driver import Driver
 from dralloc.driver.instances import AlreadyRunning
@@ -24,11 +25,21 @@ _logger = logging.getLogger(__name__)
 
 
 def run(driver: Driver, settings: Settings | None = None) -> None:
-    """Run the driver until SIGTERM or SIGINT; if it cannot run, print why and exit with code 2."""
+    """Run the driver until SIGTERM or SIGINT. If it cannot run, print why and exit with code 2; also if the API server was restored from a
+    backup, so that the supervisor starts the driver again.
+    """
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     try:
         asyncio.run(_run_until_signal(driver, settings or Settings.from_environment()))
-    except (BadDriverSettings, BadKubeconfig, AlreadyRunning, InvalidPools, InventoryFailed, OSError) as error:
+    except (
+        BadDriverSettings,
+        BadKubeconfig,
+        AlreadyRunning,
+        HistoryChanged,
+        InvalidPools,
+        InventoryFailed,
+        OSError,
+    ) as error:
         sys.stderr.write(f"{driver.name}: {error}\n")
         sys.exit(2)
 

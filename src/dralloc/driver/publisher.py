@@ -47,7 +47,6 @@ class SlicePublisher:
         metrics: DriverMetrics,
         on_problem: Callable[[Exception], None],
         may_write: Callable[[], bool] = lambda: True,
-        on_restore: Callable[[], None] = lambda: None,
         repair_delay_s: float = 30.0,
     ) -> None:
         self._calls = calls
@@ -61,7 +60,6 @@ class SlicePublisher:
         self._repair_delay_s = repair_delay_s
         self._wanted: dict[str, pool_plan.WantedPool] | None = None
         self._informer: Informer[ResourceSlice] = Informer({"pool": _pool_of})
-        self._informer.subscribe_to_restores(on_restore)
         self._queue: WorkQueue[str] = WorkQueue(RETRY)
         # Pools after a failed write, whose slices are listed again.
         self._uncertain: set[str] = set()
@@ -87,7 +85,7 @@ class SlicePublisher:
         await self._written.wait()
 
     async def run(self) -> None:
-        """Publish and repair until cancelled."""
+        """Publish and repair until cancelled. Raises HistoryChanged in a group."""
         reflector = Reflector(
             self._calls, SLICES, self._informer, field_selector=self._scope, on_problem=self._on_problem
         )
@@ -119,14 +117,8 @@ class SlicePublisher:
         if not self._may_write():
             self._queue.add_after(pool, self._repair_delay_s)
             return
-        listed_at = self._informer.listed_at
         for action in await self._plan(pool, pools.get(pool, pool_plan.WantedPool())):
             await self._apply(action, pools)
-        if self._informer.listed_at != listed_at:
-            # A restored backup may have undone what was answered.
-            self._uncertain.add(pool)
-            self._queue.add(pool)
-            return
         self._uncertain.discard(pool)
         if self._wanted is pools:
             self._unwritten.discard(pool)

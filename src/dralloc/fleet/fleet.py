@@ -21,7 +21,6 @@ from dralloc.api.node_leases import SHARED_LEASE
 from dralloc.api.resource_v1 import DeviceClass, ResourceSlice
 from dralloc.api.timestamps import print_timestamp
 from dralloc.client.api_calls import ApiCalls
-from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import Transport
 from dralloc.client.typed_resource import key_of
@@ -81,9 +80,8 @@ class Fleet:
         self._beats = SharedHeartbeat(
             self._calls, lease, clock, settings.timings, lambda name: self._heartbeat(NodeShape(name=name))
         )
-        # The revision before the newest publication, and whether a restored backup may have undone it.
+        # The revision before the publication.
         self._published_after = 0
-        self._is_undone = asyncio.Event()
         self._pods = SimulatedPods(self._fleet_calls, clock, settings.timings, settings.gates, self.names)
 
     @property
@@ -108,18 +106,8 @@ class Fleet:
     async def come_up(self) -> None:
         """Publish everything, retrying until the API server is reachable."""
         self._since = self._clock.now()
-        await self._publish_until_done()
-
-    async def _publish_until_done(self, *, despite_refusals: bool = False) -> None:
         failure, backoff = f"cannot publish all of {self._settings.count} nodes", self._settings.timings.connect_backoff
-        await retry_until_done(failure, self.publish, backoff, despite_refusals=despite_refusals)
-
-    async def _publish_after_restores(self) -> None:
-        """Publish again what a backup does not have, until cancelled. Refusals do not end a fleet whose pods run."""
-        while True:
-            await self._is_undone.wait()
-            self._is_undone.clear()
-            await self._publish_until_done(despite_refusals=True)
+        await retry_until_done(failure, self.publish, backoff)
 
     # --- Publishing -----------------------------------------------------------------------------------------------
 
@@ -189,12 +177,8 @@ class Fleet:
         """Show that the nodes are alive, in tasks of the group."""
         tasks.create_task(self._beats.run())
         selector = f"{PROFILE_LABEL}={self._settings.profile_name}"
-        nodes: Informer[Node] = Informer()
-        nodes.subscribe_to_restores(self._is_undone.set)
-        # So that the first list shows a restore since then.
-        nodes.reach(self._published_after)
-        tasks.create_task(self._beats.watch_nodes(nodes, selector, self.names))
-        tasks.create_task(self._publish_after_restores())
+        # A restored backup since then may not have what was published.
+        tasks.create_task(self._beats.watch_nodes(selector, self.names, since=self._published_after))
         if self._settings.beats:
             tasks.create_task(self._beat_each())
 

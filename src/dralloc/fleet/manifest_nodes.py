@@ -67,7 +67,6 @@ class ManifestNodes:
             tasks.create_task(Reflector(self._calls, resource_for(Node), self._nodes, label_selector=selector).run())
             await self._nodes.synced.wait()
             self._nodes.subscribe(self._node_changed)
-            self._nodes.subscribe_to_restores(self._simulate_again)
             on_ready()
             node = await self._new.get()
             tasks.create_task(self._beats.run())
@@ -82,11 +81,6 @@ class ManifestNodes:
             self._new.put_nowait(after)
         elif after is not None:
             self._beats.node_changed(after)
-
-    def _simulate_again(self) -> None:
-        """A restored backup may have the nodes as they were applied."""
-        for node in self._nodes.all():
-            self._new.put_nowait(node)
 
     async def _simulate(self, node: Node) -> None:
         """Make the node ready with its stated capacity, and run its pods."""

@@ -56,8 +56,12 @@ class SharedHeartbeat:
                 _logger.warning("cannot renew lease %s of the simulated nodes: %s", self.lease, error)
             await asyncio.sleep(self._timings.heartbeat_s)
 
-    async def watch_nodes(self, nodes: Informer[Node], label_selector: str, names: Container[str]) -> None:
-        """Contradict a controller that marks one of these nodes as not ready: as long as this runs, all are."""
+    async def watch_nodes(self, label_selector: str, names: Container[str], *, since: int) -> None:
+        """Contradict a controller that marks one of these nodes as not ready: as long as this runs, all are.
+
+        Raises HistoryChanged in a group, also if a backup was restored after the revision.
+        """
+        nodes: Informer[Node] = Informer()
 
         def changed(_: Node | None, after: Node | None) -> None:
             if after is not None and after.metadata.name in names:
@@ -65,7 +69,8 @@ class SharedHeartbeat:
 
         nodes.subscribe(changed)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(Reflector(self._calls, resource_for(Node), nodes, label_selector=label_selector).run())
+            reflector = Reflector(self._calls, resource_for(Node), nodes, label_selector=label_selector, since=since)
+            tasks.create_task(reflector.run())
             tasks.create_task(self.contradict())
 
     def node_changed(self, node: Node) -> None:

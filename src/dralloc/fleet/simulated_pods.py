@@ -61,7 +61,6 @@ class SimulatedPods:
         tasks.create_task(Reflector(self._calls, NODE_PODS, self._pods, field_selector="spec.nodeName!=").run())
         await self._pods.synced.wait()
         self._pods.subscribe(self._changed)
-        self._pods.subscribe_to_lists(self._sync.pods_listed)
         tasks.create_task(self._sync.run(CONCURRENT_REQUESTS))
 
     def add_node(self, name: str) -> None:

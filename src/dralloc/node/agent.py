@@ -20,6 +20,7 @@ from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.event_recorder import EventRecorder
 from dralloc.client.informer import Informer
+from dralloc.client.known_history import history_change
 from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector
 from dralloc.client.transport import Transport
@@ -132,11 +133,11 @@ class Agent:
         return exposition(self.metrics.all())
 
     async def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
-        """Run the node until cancelled."""
+        """Run the node until cancelled. Raises HistoryChanged in a group: the containers go on then, for the agent that starts again."""
         name = self._settings.shape.name
         timings = self._settings.timings
         informer: Informer[NodePod] = Informer()
-        is_registered = False
+        is_registered = starts_again = False
         try:
             async with self._serving_logs(informer) as shape, asyncio.TaskGroup() as tasks:
                 self._heartbeat = NodeHeartbeat(self._calls, shape, self._clock, timings)
@@ -147,7 +148,7 @@ class Agent:
                 self._slices.delete_all()
                 self._health.load()
                 tasks.create_task(self._heartbeat.beat())
-                tasks.create_task(self._heartbeat.watch(self._slices.look_again))
+                tasks.create_task(self._heartbeat.watch())
                 tasks.create_task(self._health.run())
                 tasks.create_task(self._plugins.run())
                 reflector = Reflector(self._calls, NODE_PODS, informer, field_selector=f"spec.nodeName={name}")
@@ -155,14 +156,16 @@ class Agent:
                 await informer.synced.wait()
                 self._end_unknown(informer)
                 informer.subscribe(self._pods.pod_changed)
-                informer.subscribe_to_lists(self._pods.pods_listed)
                 tasks.create_task(self._pods.run(self._settings.workers))
                 tasks.create_task(self._reconcile())
                 on_ready()
+        except BaseExceptionGroup as errors:
+            starts_again = history_change(errors) is not None
+            raise
         finally:
-            if is_registered:
+            if is_registered and not starts_again:
                 await try_within(f"cannot mark node {name} as not ready", self._heartbeat.leave(), timings.leave_s)
-            await self._close()
+            await self._close(starts_again=starts_again)
 
     @asynccontextmanager
     async def _serving_logs(self, informer: Informer[NodePod]) -> AsyncIterator[NodeShape]:
@@ -227,9 +230,9 @@ class Agent:
         if isinstance(self._runtime, ProcessRuntime):
             self._runtime.end_unknown(informer.all())
 
-    async def _close(self) -> None:
+    async def _close(self, *, starts_again: bool) -> None:
         if isinstance(self._runtime, ProcessRuntime):
-            await self._runtime.close(keep=self._settings.keeps_containers)
+            await self._runtime.close(keep=self._settings.keeps_containers or starts_again)
         # Before the slices: a driver that disconnects starts a timer there.
         await self.drivers.close()
         await self._slices.close()

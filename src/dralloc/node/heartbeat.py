@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
@@ -53,9 +52,7 @@ class NodeHeartbeat:
         self._is_ready = True
         # Set when the server shows another state than ours.
         self._is_contradicted = asyncio.Event()
-        # The revision of the registration; how many restored backups were noticed, and how many of them it follows.
         self._registered_at = 0
-        self._restores = self._restores_followed = 0
 
     async def register(self) -> str:
         """Create the node, or update it; returns its UID."""
@@ -83,19 +80,15 @@ class NodeHeartbeat:
         with suppress(Conflict):
             await self._taint(node)
 
-    async def watch(self, on_restore: Callable[[], None] = lambda: None) -> None:
+    async def watch(self) -> None:
         """Follow the node until cancelled. Controllers mark a node that they believe to be gone; a node that is not contradicts.
 
-        `on_restore` is called if a backup was restored since the registration.
+        Raises HistoryChanged, also if a backup that may lack the node was restored since the registration.
         """
         nodes: Informer[Node] = Informer()
         nodes.subscribe(self.node_changed)
-        nodes.subscribe_to_restores(self._on_restore)
-        nodes.subscribe_to_restores(on_restore)
-        # So that the first list shows a restore since the registration.
-        nodes.reach(self._registered_at)
-        selector = f"metadata.name={self._shape.name}"
-        await Reflector(self._calls, resource_for(Node), nodes, field_selector=selector).run()
+        selector, since = f"metadata.name={self._shape.name}", self._registered_at
+        await Reflector(self._calls, resource_for(Node), nodes, field_selector=selector, since=since).run()
 
     def node_changed(self, _: Node | None, after: Node | None) -> None:
         """Handle an informer event. A controller marks a node that was silent; now the node contradicts."""
@@ -103,21 +96,10 @@ class NodeHeartbeat:
             self._since = self._clock.now()
             self._is_contradicted.set()
 
-    def _on_restore(self) -> None:
-        """The backup may lack the node, or have its earlier labels. A node that was deleted stays so."""
-        if self._is_ready:
-            self._restores += 1
-            self._is_contradicted.set()
-
     async def show_ready(self) -> None:
-        """Write the status again, or register the node again after a restore."""
-        restores = self._restores
-        if restores != self._restores_followed:
-            await self.register()
-            self._restores_followed = restores
-        else:
-            with suppress(NotFound):
-                await self._show()
+        """Write the status again. A node that was deleted stays so."""
+        with suppress(NotFound):
+            await self._show()
 
     async def _show(self) -> Node:
         """Write the status and the matching taint; taints of other components are kept."""

@@ -78,18 +78,6 @@ def pod_status(pod: NodePod, facts: PodFacts) -> dict[str, Any]:
     return status
 
 
-def has_status(pod: NodePod, status: Mapping[str, Any]) -> bool:
-    """True if the pod shows what the node wrote."""
-    shown = pod.status
-    return (
-        shown.phase == status["phase"]
-        and all(condition in shown.conditions for condition in status["conditions"])
-        and shown.container_statuses == tuple(status["containerStatuses"])
-        and shown.init_container_statuses == tuple(status.get("initContainerStatuses", ()))
-        and shown.ephemeral_container_statuses == tuple(status.get("ephemeralContainerStatuses", ()))
-    )
-
-
 def has_other_readiness(pod: NodePod, status: Mapping[str, Any]) -> bool:
     """True if the pod shows another readiness than the node wrote: a controller believed the node to be gone."""
     sent = next((each.status for each in status["conditions"] if each.type == "Ready"), None)

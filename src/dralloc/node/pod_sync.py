@@ -26,7 +26,6 @@ from dralloc.node.pod_status import (
     PodFacts,
     Waiting,
     has_other_readiness,
-    has_status,
     pod_status,
     restored_runs,
     status_patch,
@@ -73,8 +72,6 @@ class PodSync:
     def __init__(self, context: PodSyncContext) -> None:
         self._context = context
         self._pods: dict[str, TrackedPod] = {}
-        # The number of the informer's latest list, and its revision.
-        self._lists = self._listed_at = 0
         self._queue: WorkQueue[str] = WorkQueue(context.timings.pod_backoff)
         context.runtime.listen(self)
 
@@ -92,8 +89,6 @@ class PodSync:
             if after.is_finished and not self._holds_anything(after):
                 return
             known = self._pods[uid] = self._track(after)
-        # A restored backup brings back a pod whose containers are being stopped.
-        known.starts_over = known.starts_over or (known.is_gone and after is not None)
         known.pod, known.is_gone = after or known.pod, after is None
         if known.is_over:
             if known.pod.is_finished and not known.pod.is_terminating:
@@ -102,19 +97,6 @@ class PodSync:
         if known.preparing is not None and (known.is_gone or pod.is_terminating):
             known.preparing.cancel()
         self._queue.add(uid)
-
-    def pods_listed(self, revision: int) -> None:
-        """Handle a list of the informer that is the truth up to the revision: a restored backup brings pods back that were over,
-        and undoes the status of others and the allocations of their claims.
-        """
-        self._lists, self._listed_at = self._lists + 1, revision
-        for uid, known in self._pods.items():
-            # A task that prepares may have read the claims before.
-            if not known.is_over and (known.preparing is not None or self._has_records(uid)):
-                known.is_unchecked = True
-                self._queue.add(uid)
-            self._begin_again(known)
-            self._forget_undone_status(known)
 
     def requeue(self, which: Callable[[NodePod], bool] = lambda _: True) -> None:
         """Sync these pods again because something that they depend on changed."""
@@ -205,13 +187,11 @@ class PodSync:
 
     async def _check_devices(self, known: TrackedPod) -> None:
         """Containers must not go on with devices that the claims of the pod no longer have, nor can others be prepared beside these."""
-        # Before the claims are read: the next list may be newer than what is read.
-        known.is_unchecked = False
         try:
             is_current = await self._context.claims.is_current(known.pod)
         except ClaimsFailed as failed:
-            known.is_unchecked = True
             raise TryAgain(str(failed)) from None
+        known.is_unchecked = False
         if not is_current:
             known.starts_over = True
             text = "its claims have other devices now; its containers are stopped, and started again with these"
@@ -242,7 +222,7 @@ class PodSync:
 
     async def _finish(self, known: TrackedPod, ending: Ending | None) -> None:
         """No container runs any more: unprepare the claims, write the final status, and complete a deletion."""
-        uid, lists = known.pod.metadata.uid, self._lists
+        uid = known.pod.metadata.uid
         known.stopped_at = known.stopped_at or self._context.clock.now()
         await self._unprepare(known, known.stopped_at + timedelta(seconds=self._context.timings.unprepare_s))
         if known.starts_over and not (known.is_gone or known.pod.is_terminating or known.pod.is_finished):
@@ -257,9 +237,6 @@ class PodSync:
         known.is_over, known.sent = True, None
         if known.is_gone:
             self._forget(uid)
-        elif self._lists != lists:
-            # A restored backup may have undone what was answered.
-            self._begin_again(known)
 
     async def _unprepare(self, known: TrackedPod, deadline: datetime) -> None:
         """Unprepare the claims; after the deadline the pod ends without that, and the node tries on by itself."""
@@ -300,20 +277,17 @@ class PodSync:
         status = pod_status(known.pod, facts)
         if status == known.sent and not has_other_readiness(known.pod, status):
             return
-        # The UID alone is not enough: a restored backup may have undone the binding, and the pod may be bound to another node by now.
         before = known.pod
         patch = {"metadata": version_of(before), "status": status_patch(status)}
         try:
             stored = await self._context.calls_of_node(before.spec.node_name).patch(
                 NODE_PODS, key_of(before), patch, type=PatchType.STRATEGIC, subresource="status"
             )
-            known.written_at = int(stored.metadata.resource_version or 0)
             # A concurrent informer event is as new as the answer or newer; a deletion must not be lost.
             if known.pod is before:
                 known.pod = stored
             known.sent, known.started_at = status, status["startTime"]
             known.conditions = tuple(status["conditions"])
-            self._forget_undone_status(known)
         except NotFound:
             # The informer delivers the deletion.
             return
@@ -323,12 +297,6 @@ class PodSync:
             text = f"the API server refuses the status of the pod, which is shown as it was before: {refused}"
             self._event(before, "Warning", "StatusRefused", text)
             raise TryAgain(text) from None
-
-    def _forget_undone_status(self, known: TrackedPod) -> None:
-        """Write the status again if a list that is as new as the write does not show it."""
-        if known.sent is not None and known.written_at <= self._listed_at and not has_status(known.pod, known.sent):
-            known.sent = None
-            self._queue.add(known.pod.metadata.uid)
 
     async def _delete(self, pod: NodePod) -> None:
         try:
@@ -371,13 +339,6 @@ class PodSync:
         if due:
             self._queue.add_after(known.pod.metadata.uid, (min(due) - now).total_seconds())
 
-    def _begin_again(self, known: TrackedPod) -> None:
-        """Track a pod that was over, and that a list shows otherwise which is as new as the last write."""
-        is_back = known.is_over and not known.is_gone and known.written_at <= self._listed_at
-        if is_back and (known.pod.is_terminating or not known.pod.is_finished):
-            self._pods[known.pod.metadata.uid] = self._track(known.pod)
-            self._queue.add(known.pod.metadata.uid)
-
     def _track(self, pod: NodePod) -> TrackedPod:
         """Start to sync a pod; containers that an earlier agent started and that still run are adopted."""
         known = TrackedPod(
@@ -391,7 +352,7 @@ class PodSync:
             if run.started_at is None or not run.is_running:
                 continue
             if self._context.runtime.adopt(pod, name, run.started_at):
-                # A backup may bring a running pod back whose claims were unprepared since.
+                # A restored backup may have brought a running pod back whose claims were unprepared since.
                 known.is_prepared = self._context.claims.is_prepared(pod)
             else:
                 known.runs[name] = run.exited(self._lost(run), self._context.timings)

@@ -35,10 +35,6 @@ class SliceCleanup:
         """Delete all slices of the node that are left from an earlier run: no driver is registered yet."""
         self._spawn(self._delete(""))
 
-    def look_again(self) -> None:
-        """A restored backup may have brought slices back that were deleted: start the timers of drivers that are not connected."""
-        self._spawn(self._find_disconnected())
-
     def connection_changed(self, driver: str, connected: bool) -> None:
         """Start the timer of a driver that disconnects; only a connection stops it."""
         (self._connected.add if connected else self._connected.discard)(driver)
@@ -73,19 +69,10 @@ class SliceCleanup:
             what, lambda: self._delete_once(driver), self._timings.slice_cleanup_backoff, despite_refusals=True
         )
 
-    async def _find_disconnected(self) -> None:
-        what = f"cannot list the slices of node {self._node}"
-        slices = await retry_until_done(what, self._list, self._timings.slice_cleanup_backoff, despite_refusals=True)
-        for driver in {item.spec.driver for item in slices} - self._connected:
-            self.connection_changed(driver, connected=False)
-
-    async def _list(self, driver: str = "") -> tuple[ResourceSlice, ...]:
+    async def _delete_once(self, driver: str) -> None:
         selector = f"spec.nodeName={self._node}" + (f",spec.driver={driver}" if driver else "")
         slices, _ = await self._calls.list_all(resource_for(ResourceSlice), field_selector=selector)
-        return slices
-
-    async def _delete_once(self, driver: str) -> None:
-        for item in await self._list(driver):
+        for item in slices:
             if item.spec.driver in self._connected:
                 # It has connected since, and keeps its slices right itself.
                 continue

@@ -31,14 +31,12 @@ class TrackedPod:
     pod: NodePod
     is_gone: bool = False
     is_prepared: bool = False
-    # Its claims may have other devices than those that are prepared, or being prepared, for it: a restored backup undoes allocations.
+    # Its claims may have other devices than those that are prepared for it since an earlier agent: a restored backup undoes allocations.
     is_unchecked: bool = False
     # It was given other devices: it ends, and begins again with these.
     starts_over: bool = False
     # The node is done with the pod, but the informer may still show an older state.
     is_over: bool = False
-    # The revision of the last written status.
-    written_at: int = 0
     runs: dict[str, ContainerRun] = field(default_factory=dict)
     waiting: dict[str, Waiting] = field(default_factory=dict)
     # The last written status, and the parts that the next one continues.

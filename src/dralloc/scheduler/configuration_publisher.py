@@ -41,11 +41,6 @@ class ConfigurationPublisher:
             self._published = present
             self._publish()
 
-    def listed(self) -> None:
-        """Publishes again after a list: it may be that of a restored backup, which does not have what was published."""
-        if self._published is not None:
-            self._publish()
-
     async def run(self) -> None:
         """Writes until cancelled."""
         await work(self._queue, self._write, _log_failure)

@@ -224,8 +224,7 @@ class GangAttempts:
     def _own_events(self, key: PodGroupKey, pods: Collection[Pod]) -> frozenset[ClusterEvent]:
         """Changes of the group and of its members' claims: a write of an earlier attempt, of unknown outcome, may still allocate one.
 
-        Of claims that are not known, only their allocation counts, which a restored backup can bring with them: a large gang would be tried
-        again at the creation of each.
+        Of claims that are not known, only their allocation counts: a large gang would be tried again at the creation of each.
         """
         used = {claim_id for pod in pods for claim_id in claims_used_by(pod)}
         of_claims = (

@@ -78,7 +78,7 @@ class Preemptor:
         if placed is None and stored:
             self._stored[after.metadata.uid] = after
         elif placed is not None and not stored and before is not None and before.status.nominated_node_name:
-            # A late write, a restored backup or a user has removed it: a new attempt stores it again.
+            # A late write or a user has removed it: a new attempt stores it again.
             self._wake((pod_changed(pod_key(after)),))
 
     # --- An attempt -------------------------------------------------------------------------------------------------

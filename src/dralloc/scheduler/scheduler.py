@@ -26,7 +26,6 @@ from dralloc.scheduler.bind.binder import Binder
 from dralloc.scheduler.bind.claim_writer import ClaimWriter
 from dralloc.scheduler.bind.evictor import Evictor
 from dralloc.scheduler.bind.extended_claims import ExtendedClaimWriter
-from dralloc.scheduler.bind.unseen_bindings import UnseenBindings
 from dralloc.scheduler.bind.volume_writer import VolumeWriter
 from dralloc.scheduler.bind.write_slots import WriteSlots
 from dralloc.scheduler.configuration_publisher import ConfigurationPublisher
@@ -48,7 +47,7 @@ from dralloc.scheduler.settings import NAME, SchedulerSettings
 from dralloc.scheduler.state.cluster_events import ClusterEvent, pod_changed
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.state.group_members import PodGroupKey
-from dralloc.scheduler.state.placed_pods import PlacedPod, claims_used_by, pod_key
+from dralloc.scheduler.state.placed_pods import claims_used_by, pod_key
 from dralloc.scheduler.state.watches import Watches
 
 # How many pods are decided on before watches and writes run, and for how long.
@@ -127,9 +126,6 @@ class Scheduler:
         )
         self._pods = PodAttempts(parts, publisher=self._publisher, fragmentation=self._fragmentation)
         self._gangs = GangAttempts(calls, parts)
-        self._unseen_bindings = UnseenBindings(
-            calls, self._cluster.placed_pods, is_writing=self._is_writing, undone=self._binding_undone
-        )
 
     async def run(self) -> None:
         """Schedules until cancelled."""
@@ -141,12 +137,10 @@ class Scheduler:
         self.counters.totals = totals.by_driver
         self.counters.follow = lambda: chain(self._fragmentation.follow(), totals.follow())
         self._watches.pods.subscribe(self._pod_changed)
-        self._watches.pods.subscribe_to_lists(self._pods_listed)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._conditions.run())
             tasks.create_task(self._pods.run())
             tasks.create_task(self._gangs.run())
-            tasks.create_task(self._unseen_bindings.run())
             await self._watches.start(tasks, self._settings.gates)
             self._learn_from_placed()
             tasks.create_task(self._publisher.run())
@@ -162,10 +156,6 @@ class Scheduler:
             (pod, filter(None, map(self._cluster.find_claim, claims_used_by(pod)))) for pod in placed
         )
         self._publisher.check()
-
-    def _pods_listed(self, _revision: int) -> None:
-        self._unseen_bindings.listed()
-        self._publisher.listed()
 
     def _exists(self, pod: Pod) -> bool:
         return self._pending.find(queue_key(pod)) is not None
@@ -223,17 +213,6 @@ class Scheduler:
             self._queue.add(queue_key(pod), priority=pod.spec.priority or 0, now_s=self._time_s())
         else:
             self._gangs.enqueue(group, pod, is_new=is_new)
-
-    def _is_writing(self, pod: Pod) -> bool:
-        return self._queue.is_binding(queue_key(pod)) or self._queue.is_binding(self._gangs.group_of(pod))
-
-    def _binding_undone(self, placed: PlacedPod) -> None:
-        """A restored backup has undone the binding: the pod waits for a node again."""
-        self._wake(self._cluster.forget(placed.pod, placed.claims))
-        pod = self._pending.find(queue_key(placed.pod))
-        if pod is not None:
-            self._enqueue(pod, self._gangs.group_of(pod), is_new=True)
-            self._has_work.set()
 
     def _wake(self, events: Collection[ClusterEvent]) -> None:
         if not events:

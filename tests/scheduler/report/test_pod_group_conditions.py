@@ -1,4 +1,4 @@
-"""The condition of a PodGroup: once it is true it stays true, unless a restored backup has undone it."""
+"""The condition of a PodGroup: once it is true it stays true, unless a user takes it away."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_true_condition_that_the_watch_does_not_show_yet_stays_true() -> None:
     run_virtual(main())
 
 
-def test_a_condition_that_a_backup_has_undone_is_written_again() -> None:
+def test_a_condition_that_was_taken_away_is_written_again() -> None:
     async def main() -> None:
         async with watched_group() as (cluster, group):
             await group.report(SCHEDULED)

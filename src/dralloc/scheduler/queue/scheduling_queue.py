@@ -30,7 +30,7 @@ class _Attempt(Struct):
     pod: QueuedPod
     first_event: int
     is_discarded: bool = False
-    # The pod came back after it was discarded, for example with a restored backup: it is tried when this attempt has ended.
+    # The pod came back after it was discarded: it is tried when this attempt has ended.
     successor: QueuedPod | None = None
 
 
@@ -68,10 +68,6 @@ class SchedulingQueue:
         """The events that a parked pod waits for; None if the pod is not parked."""
         pod = self._parked.find(key)
         return pod.waits_for if pod is not None else None
-
-    def is_binding(self, key: Hashable) -> bool:
-        """True while a decision is being written."""
-        return key in self._binding
 
     @property
     def has_active(self) -> bool:

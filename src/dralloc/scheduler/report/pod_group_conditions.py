@@ -39,7 +39,7 @@ class PodGroupConditionWriter:
         self._find = find
         self._unwritten: dict[ObjectKey, _Stated] = {}
         # By UID, until the watch shows it: the revision from which on a group, here its key, shows that its condition is true, unless
-        # a restored backup has undone that.
+        # a user has taken it away.
         self._done: dict[str, tuple[ObjectKey, float]] = {}
         self._queue: WorkQueue[ObjectKey] = WorkQueue(Backoff(first_s=1.0, most_s=60.0))
 

@@ -27,7 +27,7 @@ class ClaimTable:
         self._count_devices = count_devices
         self._claims: dict[ClaimId, TrackedClaim] = {}
         self._extended = ExtendedClaims()
-        # The revision of the newest list; 0 if revisions went back.
+        # The revision of the newest list.
         self._listed_at = 0
 
     def find(self, claim_id: ClaimId) -> TrackedClaim | None:
@@ -91,22 +91,16 @@ class ClaimTable:
             return (claim_changed(claim_id), DEVICES_TAKEN, claim_allocated(claim_id))
         return self._take_newer(claim_id, tracked, after)
 
-    def listed(self, claims: Iterable[ResourceClaim], revision: int, *, listed_at: int) -> Events:
-        """Takes all claims from a list that is the truth up to the revision: after a restore, claims have lower revisions again, and
-        claims that are known only from answers to our writes may not exist. `listed_at` is the revision of the list, 0 if revisions
-        went back.
+    def listed(self, claims: Iterable[ResourceClaim], revision: int) -> Events:
+        """Takes all claims from a list that is the truth up to the revision: those that are known only from answers to our writes, and
+        that it does not have, were deleted since.
         """
-        self._listed_at = listed_at
-        listed = {ClaimId.of(claim): claim for claim in claims}
+        self._listed_at = revision
+        listed = {ClaimId.of(claim) for claim in claims}
         events: list[ClusterEvent] = []
         for claim_id, tracked in list(self._claims.items()):
-            claim, known_at = listed.get(claim_id), revision_of(tracked.stored)
-            if tracked.is_unstored or not 0 < known_at <= revision:
-                continue
-            if claim is None:
+            if claim_id not in listed and not tracked.is_unstored and 0 < revision_of(tracked.stored) <= revision:
                 events += self._remove(tracked.stored)
-            elif revision_of(claim) < known_at:
-                events += self._update(claim_id, tracked, claim)
         return tuple(events)
 
     def created(self, claim: ResourceClaim) -> Events:
@@ -122,7 +116,7 @@ class ClaimTable:
         return self._take_newer(claim_id, tracked, claim)
 
     def _is_outdated(self, response: ResourceClaim) -> bool:
-        """True for a revision that the newest list has, or that a restored backup had undone before the list."""
+        """True for a revision that the newest list has, or whose claim was deleted before the list."""
         return 0 < revision_of(response) <= self._listed_at
 
     def _take_newer(self, claim_id: ClaimId, tracked: TrackedClaim, after: ResourceClaim) -> Events:

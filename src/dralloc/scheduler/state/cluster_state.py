@@ -266,11 +266,8 @@ class ClusterState:
             return self._leave_node(key) if known is not None and known.uid == uid else self.withdraw(uid)
         self.living.add(uid)
         if not after.spec.node_name:
-            # A pod that was shown on a node has lost it: a restored backup has undone the binding.
-            has_lost = known is not None and known.uid == uid and not known.is_assumed
-            events = self._leave_node(key) if has_lost else ()
             # One that is being deleted will not get its nominated node.
-            return (*events, *self.withdraw(uid)) if after.is_terminating else events
+            return self.withdraw(uid) if after.is_terminating else ()
         if uid in self.nominated:
             return (*self.withdraw(uid), *self.pod_changed(before, after))
         self.volumes.put(after, after.spec.node_name)

@@ -68,10 +68,6 @@ class PlacedPods:
         """The pods of every node that has any."""
         return self._on_nodes
 
-    def assumed(self) -> list[PlacedPod]:
-        """The pods that were decided on, and that the API has not shown on their node yet."""
-        return [pod for pod in self._pods.values() if pod.is_assumed and not pod.is_nominated]
-
     def users(self, claim_id: ClaimId) -> Collection[PodKey]:
         """The pods that use the claim."""
         return self._users.get(claim_id, ())

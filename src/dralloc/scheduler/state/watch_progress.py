@@ -23,10 +23,6 @@ class WatchProgress:
             if not arrived.done():
                 arrived.set_result(None)
 
-    def restart(self) -> None:
-        """Forgets the revisions: the server has begun again with lower ones."""
-        self._revision = 0
-
     def has_reached(self, revision: int) -> bool:
         return revision <= self._revision
 

@@ -27,7 +27,7 @@ from dralloc.api.volumes_v1 import (
     VolumeAttachment,
 )
 from dralloc.client.api_calls import ApiCalls
-from dralloc.client.informer import NOTHING_KNOWN, Informer
+from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for, resource_read_as
 from dralloc.client.reflector import PAGE_SIZE, RECONNECT, Reflector, log_problem
 from dralloc.client.transport import TransportError
@@ -72,7 +72,7 @@ class Watches:
             await self._follow_if_served(tasks, [resource_for(PodGroup)], cluster.group_changed)
         self._follow_volumes(tasks)
         claims: Informer[ResourceClaim] = Informer()
-        claims.subscribe_to_lists(lambda revision: self._report(self._claims_listed(claims, revision)))
+        claims.subscribe_to_lists(lambda revision: self._report(cluster.claims.listed(claims.all(), revision)))
         self._follow(tasks, resource_for(ResourceClaim), claims, self._claim_changed)
         self._follow(tasks, resource_for(Pod), self.pods, cluster.pod_changed)
         for informer in self._informers:
@@ -149,8 +149,3 @@ class Watches:
         if after is not None:
             self.progress.advance(after.metadata.resource_version)
         return events
-
-    def _claims_listed(self, claims: Informer[ResourceClaim], revision: int) -> Collection[ClusterEvent]:
-        if revision == NOTHING_KNOWN:
-            self.progress.restart()
-        return self._cluster.claims.listed(claims.all(), revision, listed_at=claims.listed_at)
