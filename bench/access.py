@@ -12,7 +12,7 @@ from typing import Final
 
 from bench.apiserver import CLAIMS, LoadClient
 from bench.measurement import Figure, benchmark
-from dralloc.access.access_request import AccessRequest
+from dralloc.access.authorizer import AccessRequest
 from dralloc.access.default_policy import default_policy
 from dralloc.access.rbac import RbacAuthorizer
 from dralloc.access.users import ADMINISTRATOR, AUTHENTICATED, User

@@ -16,9 +16,8 @@ from pathlib import Path
 import uvloop
 
 from bench.measurement import Figure, benchmark
-from dralloc.assembly.benchmark_targets import measure_at
+from dralloc.assembly.benchmark_targets import local_cluster, measure_at
 from dralloc.assembly.benchmark_workloads import NAMESPACE, WORKLOADS, BenchmarkWorkload, ClaimSource, Document
-from dralloc.assembly.component_processes import local_cluster
 from dralloc.assembly.throughput import Scale, Throughput
 
 GATES = "GenericWorkload=true,DRAWorkloadResourceClaims=true"

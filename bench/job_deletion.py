@@ -21,8 +21,8 @@ from bench.processes import components, cpu_s
 from dralloc.api.batch_v1 import Job
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.assembly.benchmark_targets import local_cluster
 from dralloc.assembly.benchmark_workloads import NAMESPACE, NODE_PODS_MAX, WORKLOADS
-from dralloc.assembly.component_processes import local_cluster
 from dralloc.assembly.throughput import create_all
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.http_transport import HttpTransport

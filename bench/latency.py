@@ -21,8 +21,8 @@ import uvloop
 
 from bench.measurement import Figure, benchmark
 from dralloc.api.pod_v1 import Pod
+from dralloc.assembly.benchmark_targets import local_cluster
 from dralloc.assembly.benchmark_workloads import WORKLOADS, BenchmarkWorkload
-from dralloc.assembly.component_processes import local_cluster
 from dralloc.assembly.throughput import create_all
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.http_transport import HttpTransport

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from dralloc.apiserver.http.request_metrics import ServerMetrics
 from dralloc.controllers.metrics import ControllerMetrics
 from dralloc.driver.metrics import DriverMetrics
-from dralloc.fleet.metrics import FleetMetrics
+from dralloc.fleet.fleet_calls import FleetMetrics
 from dralloc.node.metrics import NodeMetrics
 from dralloc.primitives.features import FeatureGates
-from dralloc.primitives.gate_metric import gate_metric
-from dralloc.primitives.metrics import Metric
+from dralloc.primitives.metrics import Metric, gate_metric
 from dralloc.scheduler.report.metrics import SchedulerMetrics
 from scripts.reference.markdown import table
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dralloc.access.access_request import AccessRequest
-from dralloc.access.authorizer import Administrators, AuthorizerChain, Decision, Opinion
+from dralloc.access.authorizer import AccessRequest, Administrators, AuthorizerChain, Decision, Opinion
 from dralloc.access.users import ADMINISTRATOR, User
 
 REQUEST = AccessRequest(user=User("alice"), verb="get", resource="pods", namespace="default", name="a")

@@ -7,7 +7,7 @@ from itertools import product
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dralloc.access.access_request import AccessRequest
+from dralloc.access.authorizer import AccessRequest
 from dralloc.access.escalation import FULL_AUTHORITY, LINES_MAX, escalation_refusal, uncovered_parts
 from dralloc.access.rbac import RulesOfUser
 from dralloc.access.users import User

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dralloc.access.access_request import AccessRequest
-from dralloc.access.authorizer import ALLOWED, Decision, Opinion
+from dralloc.access.authorizer import ALLOWED, AccessRequest, Decision, Opinion
 from dralloc.access.impersonation import Impersonation, ImpersonationRefused
 from dralloc.access.users import User
 

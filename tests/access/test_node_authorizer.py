@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dralloc.access.access_request import AccessRequest, SelectorRequirement
-from dralloc.access.authorizer import ALLOWED, NO_OPINION, Opinion
+from dralloc.access.authorizer import ALLOWED, NO_OPINION, AccessRequest, Opinion, SelectorRequirement
 from dralloc.access.node_authorizer import NodeAuthorizer
 from dralloc.access.users import NODES, User
 

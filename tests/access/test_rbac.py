@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.access.access_request import AccessRequest
+from dralloc.access.authorizer import AccessRequest
 from dralloc.access.rbac import REMEMBERED_MAX, RbacAuthorizer
 from dralloc.access.users import User
 from dralloc.api.meta_v1 import ObjectMeta

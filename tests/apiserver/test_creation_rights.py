@@ -7,8 +7,7 @@ from typing import Final
 
 import pytest
 
-from dralloc.access.access_request import AccessRequest
-from dralloc.access.authorizer import ALLOWED, NO_OPINION, Administrators, AuthorizerChain, Decision
+from dralloc.access.authorizer import ALLOWED, NO_OPINION, AccessRequest, Administrators, AuthorizerChain, Decision
 from dralloc.access.users import User
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.testing.virtual_time import run_virtual

@@ -8,8 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from dralloc.access.access_request import AccessRequest
-from dralloc.access.authorizer import ALLOWED, Decision
+from dralloc.access.authorizer import ALLOWED, AccessRequest, Decision
 from dralloc.access.users import AUTHENTICATED, NODES, User
 from dralloc.apiserver.server import ApiServer
 from dralloc.assembly.api_server import running_api_server

@@ -20,8 +20,7 @@ import pytest
 from dralloc import connect as api
 from dralloc.api.core_v1 import ConfigMap, Namespace
 from dralloc.apiserver.server_process import BadServerSettings, ServerSettings, run_server
-from dralloc.conformance.family_index import load_family
-from dralloc.conformance.vector_family import VectorOptions, VectorVerdict, read_lines
+from dralloc.conformance.vector_family import VectorOptions, VectorVerdict, load_family, read_lines
 from dralloc.store.store_url import open_store
 from tests.support.local_api import CLAIMS, claim_document
 from tests.support.ports import free_port

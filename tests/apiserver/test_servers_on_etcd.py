@@ -12,8 +12,7 @@ import pytest
 
 from dralloc.apiserver.server import ApiServer
 from dralloc.assembly.api_server import running_api_server
-from dralloc.conformance.family_index import load_family
-from dralloc.conformance.vector_family import VectorOptions, read_lines
+from dralloc.conformance.vector_family import VectorOptions, load_family, read_lines
 from dralloc.primitives.features import FeatureGates
 from dralloc.store.store_url import open_store
 from tests.support.etcd_server import EtcdServer

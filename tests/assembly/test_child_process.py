@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from dralloc.assembly.child_process import ChildEnded, ChildProcess
+from dralloc.assembly.components_apart import ChildEnded, ChildProcess
 from dralloc.client.kubeconfig import ConnectionConfig
 
 pytestmark = [

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dralloc.cli.differences import find_differences, told
+from dralloc.cli.object_applier import find_differences, told
 
 MANY = {str(index): index for index in range(8)}
 

@@ -6,7 +6,7 @@ import pytest
 
 from dralloc.allocator.features import Features
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.cli.live_view import change_lines, changed_pools, frame, text_of
+from dralloc.cli.device_watch import change_lines, changed_pools, frame, text_of
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.testing import builders as build
 from dralloc.whatif.device_report import PoolReport

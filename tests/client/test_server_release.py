@@ -12,7 +12,7 @@ from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.protobuf_schema import messages
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.apiserver.description.description_endpoints import KUBERNETES
-from dralloc.client.server_release import MINOR_MAX, ServerRelease
+from dralloc.client.api_calls import MINOR_MAX, ServerRelease
 from dralloc.client.transport import ClientRequest, ClientResponse, TransportError
 
 

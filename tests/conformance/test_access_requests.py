@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dralloc.conformance.family_index import load_family
 from dralloc.conformance.server_connection import CannotConnect
-from dralloc.conformance.vector_family import VectorOptions, VectorVerdict, read_lines
+from dralloc.conformance.vector_family import VectorOptions, VectorVerdict, load_family, read_lines
 from tests.support.server_process import ServerProcess, server_process
 
 VECTORS = Path(__file__).parent.parent / "vectors"

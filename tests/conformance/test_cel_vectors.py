@@ -8,8 +8,14 @@ from typing import Any
 
 import pytest
 
-from dralloc.conformance.family_index import load_family
-from dralloc.conformance.vector_family import BadVectors, VectorOptions, VectorTally, known_differences, read_lines
+from dralloc.conformance.vector_family import (
+    BadVectors,
+    VectorOptions,
+    VectorTally,
+    known_differences,
+    load_family,
+    read_lines,
+)
 from dralloc.primitives.features import FeatureGates
 
 VECTORS = Path(__file__).parent.parent / "vectors"

@@ -13,8 +13,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from dralloc.cli.main import app
-from dralloc.conformance.family_index import FAMILIES, load_family
-from dralloc.conformance.vector_family import VectorOptions, VectorTally, known_differences, read_lines
+from dralloc.conformance.vector_family import (
+    FAMILIES,
+    VectorOptions,
+    VectorTally,
+    known_differences,
+    load_family,
+    read_lines,
+)
 from dralloc.primitives.features import FeatureGates
 
 VECTORS = Path(__file__).parent.parent / "vectors"

@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from dralloc.api.core_v1 import Event
-from dralloc.api.group_claims import group_reference
-from dralloc.api.pod_claims import CLAIM_FINALIZER, POD_CLAIM_NAME, pod_reference
+from dralloc.api.pod_claims import CLAIM_FINALIZER, POD_CLAIM_NAME, group_reference, pod_reference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.api.scheduling_v1beta1 import PodGroup

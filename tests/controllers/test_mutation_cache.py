@@ -13,7 +13,7 @@ from dralloc.api.resource_v1 import DeviceClass
 from dralloc.client.informer import Informer
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.controllers.mutation_cache import KEPT_S, MutationCache
-from dralloc.primitives.name_suffixes import ALPHABET, suffix
+from dralloc.primitives.names import ALPHABET, suffix
 from dralloc.testing.virtual_time import run_virtual
 
 

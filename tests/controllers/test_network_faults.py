@@ -22,7 +22,7 @@ from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport, TransportError
 from dralloc.client.typed_resource import TypedResource
 from dralloc.controllers.controller_set import ControllerSet
-from dralloc.controllers.ephemeral_volumes.controller import CLAIMS as VOLUME_CLAIMS
+from dralloc.controllers.ephemeral_volumes import CLAIMS as VOLUME_CLAIMS
 from dralloc.controllers.jobs.plan_claims import SHARED_CLAIMS
 from dralloc.primitives.errors import Conflict, NotFound
 from dralloc.primitives.features import FeatureGates

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import dralloc.assembly
-from dralloc.access.access_request import AccessRequest
+from dralloc.access.authorizer import AccessRequest
 from dralloc.api.pod_claims import pod_reference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.registry import KINDS

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.devices.compatibility_groups import Groups, admit
+from dralloc.devices.counters import Groups, admit
 
 
 def admitted(devices: Iterable[str]) -> Groups | None:

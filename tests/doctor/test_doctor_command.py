@@ -25,8 +25,7 @@ from dralloc.doctor.examination import CHECKS
 from dralloc.node.checkpoint import read_checkpoint
 from dralloc.primitives.errors import BadRequest, Invalid
 from dralloc.primitives.features import FeatureGates
-from dralloc.primitives.gate_metric import gate_metric, gates_in
-from dralloc.primitives.metrics import exposition
+from dralloc.primitives.metrics import exposition, gate_metric, gates_in
 from tests.support.api_thread import ApiThread, Said, api_thread, refused
 from tests.support.faulty_cluster import GONE_UID, checkpoints, claim_document, create, slice_document
 

@@ -12,7 +12,7 @@ from dralloc.client.api_calls import ApiCalls
 from dralloc.driver import AllocatedClaim, Device, Driver, PreparedDevice, device
 from dralloc.driver.checkpoint import Checkpoint
 from dralloc.driver.claims import ClaimReference
-from dralloc.driver.orphaned_claims import OrphanedClaims, gone_since
+from dralloc.driver.plugin import OrphanedClaims, gone_since
 from dralloc.driver_kit.claim_maker import exactly
 from dralloc.testing.driver_bench import bench_on, bench_server, bench_settings
 

@@ -18,9 +18,8 @@ from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.transport import ClientRequest, ClientResponse, Transport
 from dralloc.driver.devices import Pool, counter_set, device
-from dralloc.driver.dropped_fields import DroppedFields
 from dralloc.driver.metrics import DriverMetrics
-from dralloc.driver.publisher import SlicePublisher
+from dralloc.driver.publisher import DroppedFields, SlicePublisher
 from dralloc.driver.slices import InvalidPools
 from dralloc.primitives.features import FeatureGates
 from dralloc.testing.virtual_time import VirtualClock, run_virtual

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dralloc.api.group_claims import group_reference
-from dralloc.api.pod_claims import POD_CLAIM_NAME
+from dralloc.api.pod_claims import POD_CLAIM_NAME, group_reference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.api.scheduling_v1beta1 import PodGroup

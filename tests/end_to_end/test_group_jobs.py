@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from dralloc.api.batch_v1 import Job
-from dralloc.api.group_claims import group_reference
-from dralloc.api.pod_claims import group_name
+from dralloc.api.pod_claims import group_name, group_reference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.scheduling_v1beta1 import PodGroup, Workload
 from dralloc.controllers.jobs.plan_groups import GROUP_TEMPLATE

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from dralloc.api.group_claims import group_reference
-from dralloc.api.pod_claims import pod_reference
+from dralloc.api.pod_claims import group_reference, pod_reference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.api.scheduling_v1beta1 import PodGroup

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from dralloc.api.meta_v1 import ObjectMeta, OwnerReference
 from dralloc.api.resource_v1 import Device, DeviceTaint, ResourceSlice, ResourceSliceSpec
 from dralloc.driver.devices import Pool, device, taint
-from dralloc.driver.dropped_fields import DroppedFields
+from dralloc.driver.publisher import DroppedFields
 from dralloc.driver.slices import slices_of
 from dralloc.kubelet.pool_plan import (
     CreateSlice,

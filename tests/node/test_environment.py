@@ -8,14 +8,14 @@ import pytest
 
 from dralloc.api.codec import decode, encode
 from dralloc.kubelet.cdi import ContainerEdits, DeviceNode, Mount
-from dralloc.node.environment import (
+from dralloc.node.pod_view import NodePod
+from dralloc.node.process_runtime import (
     BadEnvironment,
     command_line,
     container_environment,
     expand,
     unsupported_parts,
 )
-from dralloc.node.pod_view import NodePod
 
 
 def pod(**container: Any) -> NodePod:

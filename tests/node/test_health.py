@@ -11,9 +11,9 @@ import pytest
 
 from dralloc.api.codec import decode, encode
 from dralloc.node.claim_records import ClaimRecord, DriverPart, ReportedDevice
-from dralloc.node.container_devices import cdi_ids, devices_status
 from dralloc.node.drivers import DriverInstance, open_channel
 from dralloc.node.health import DEVICES_MAX, NOT_KNOWN, HealthReport, HealthTable, HealthWatch, read_reports
+from dralloc.node.pod_sync import cdi_ids, devices_status
 from dralloc.node.pod_view import NodePod, ResourceHealth, ResourceStatus
 from dralloc.rpc.plugin_services import HEALTH_V1, HEALTH_V1ALPHA1, PluginService
 from tests.support.node_cluster import QUICK, NodeCluster, node_cluster, short_directory

@@ -18,7 +18,7 @@ from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey
-from dralloc.fleet.checked_claims import CheckedClaims
+from dralloc.fleet.simulated_pods import CheckedClaims
 from dralloc.node.pod_sync import PodSync, PodSyncContext
 from dralloc.node.pod_view import NODE_PODS, NodePod
 from dralloc.node.simulated_runtime import PREFIX, SimulatedRuntime

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.client.api_calls import ApiCalls
-from dralloc.node.agent import Agent, AgentSettings
+from dralloc.node.agent import Agent, AgentSettings, SliceCleanup
 from dralloc.node.node_object import NodeShape
-from dralloc.node.slice_cleanup import SliceCleanup
 from dralloc.node.timings import DEFAULT_TIMINGS
 from dralloc.testing.builders import DRIVER, NODE, device, resource_slice
 from dralloc.testing.virtual_time import run_virtual

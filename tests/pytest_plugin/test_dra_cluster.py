@@ -19,8 +19,7 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.assembly.components import ComponentDied
 from dralloc.primitives.errors import BadRequest, Invalid, NotFound
-from dralloc.pytest_plugin.cluster import BadCluster, DraCluster, WaitFailed, running_cluster
-from dralloc.pytest_plugin.manifests import BadManifest
+from dralloc.pytest_plugin.cluster import BadCluster, BadManifest, DraCluster, WaitFailed, running_cluster
 from dralloc.testing.builders import claim, request
 from tests.support.workloads import existing, job, pod
 

@@ -6,8 +6,7 @@ from functools import partial
 
 import pytest
 
-from dralloc.api.group_claims import group_reference
-from dralloc.api.pod_claims import CLAIM_FINALIZER
+from dralloc.api.pod_claims import CLAIM_FINALIZER, group_reference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.api.scheduling_v1beta1 import PodGroup

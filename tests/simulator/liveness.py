@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import count
 
-from dralloc.api.group_claims import group_reference, is_shared
-from dralloc.api.pod_claims import group_name, is_made_for
+from dralloc.api.pod_claims import group_name, group_reference, is_made_for, is_shared
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.api.scheduling_v1beta1 import PodGroup

@@ -12,9 +12,8 @@ from msgspec.structs import replace
 from dralloc.api.codec import decode, encode
 from dralloc.api.core_v1 import Node
 from dralloc.api.device_parts import capacity
-from dralloc.api.group_claims import group_reference
 from dralloc.api.meta_v1 import OwnerReference
-from dralloc.api.pod_claims import pod_reference
+from dralloc.api.pod_claims import group_reference, pod_reference
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.api.scheduling_v1beta1 import API_VERSION, PodGroup
 from dralloc.testing.builders import allocation, claim, device, device_class, held, request, resource_slice

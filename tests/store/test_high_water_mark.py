@@ -16,9 +16,9 @@ import pytest
 from dralloc.store import log_room
 from dralloc.store.disk import Disk
 from dralloc.store.errors import Compacted, CorruptStore, LostWrites, StoreError
-from dralloc.store.file_without_log import read_without_log
 from dralloc.store.high_water_mark import SLOT_BYTES
 from dralloc.store.interface import HistoryLimits
+from dralloc.store.lost_writes import read_without_log
 from dralloc.store.records import Record
 from dralloc.store.sqlite import SqliteStore
 from dralloc.store.sqlite_file import SCHEMA_VERSION, SqliteFile

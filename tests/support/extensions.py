@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dralloc.api.dralloc_v1 import EXTENSIONS_PATH
-from dralloc.client.server_release import PATH
+from dralloc.client.api_calls import PATH
 from dralloc.client.transport import ClientRequest, ClientResponse
 from tests.support.relay_transport import RelayTransport
 

@@ -10,10 +10,15 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from dralloc.access.access_request import AccessRequest
-from dralloc.access.authorizer import NO_OPINION, Decision
-from dralloc.access.service_accounts import NODE_NAME, service_account_groups, service_account_user_name
-from dralloc.access.users import ADMINISTRATOR, AUTHENTICATED, User
+from dralloc.access.authorizer import NO_OPINION, AccessRequest, Decision
+from dralloc.access.users import (
+    ADMINISTRATOR,
+    AUTHENTICATED,
+    NODE_NAME,
+    User,
+    service_account_groups,
+    service_account_user_name,
+)
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import Authenticator
 from dralloc.apiserver.http.messages import HttpRequest, HttpResponse

@@ -6,9 +6,8 @@ import pytest
 
 from dralloc.testing import builders as build
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
-from dralloc.whatif.explanation.absent_drivers import AbsentDriver
 from dralloc.whatif.explanation.json_form import plain_explanation
-from dralloc.whatif.explanation.report import Explanation, explain
+from dralloc.whatif.explanation.report import AbsentDriver, Explanation, explain
 from dralloc.whatif.explanation.selector_parts import required_drivers
 from dralloc.whatif.explanation.text import lines
 from tests.support.questions import question_of

@@ -31,14 +31,13 @@ from dralloc.scheduler.state.class_settings import ClassSettings
 from dralloc.testing import builders as build
 from dralloc.testing.virtual_time import run_virtual
 from dralloc.whatif.anonymizer import Anonymizer
-from dralloc.whatif.assumed_scheduler import scheduler_of
+from dralloc.whatif.assumed_scheduler import scheduler_of, typical_pods_of
 from dralloc.whatif.cluster_objects import ClusterObjects, StatedScheduler
 from dralloc.whatif.dump import KIND, documents, header_of
 from dralloc.whatif.engine import Engine
 from dralloc.whatif.live_cluster import read_cluster
 from dralloc.whatif.manifest_cluster import add_manifests
 from dralloc.whatif.placements import PodPlacement
-from dralloc.whatif.typical_pods import typical_pods_of
 from tests.support.api_server import loop_clock
 from tests.support.workloads import Document, existing
 from tests.support.workloads import pod as pod_document

@@ -8,8 +8,7 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
-from dralloc.access.access_request import AccessRequest
-from dralloc.access.users import ADMINS
+from dralloc.access.users import ADMINS, User
 
 
 class Opinion(Enum):
@@ -66,3 +65,37 @@ class AuthorizerChain:
             if decision.evaluation_error:
                 errors.append(decision.evaluation_error)
         return Decision(Opinion.NONE, "\n".join(reasons), "\n".join(errors))
+
+
+# --- Access request -------------------------------------------------------------------------------------------------
+# A request for access: the attributes of an API request that authorization decides on, as in a SubjectAccessReview.
+
+
+class SelectorRequirement(Struct, frozen=True, gc=False):
+    """One requirement of a field or label selector: a key, an operator (In, NotIn, Exists, DoesNotExist) and values."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class AccessRequest(Struct, frozen=True, gc=False, kw_only=True):
+    """A verb on a resource, or on a path outside of the API groups if `path` is set."""
+
+    user: User
+    verb: str
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    # Empty at the cluster scope.
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+    field_selector: tuple[SelectorRequirement, ...] = ()
+    label_selector: tuple[SelectorRequirement, ...] = ()
+
+    @property
+    def full_resource(self) -> str:
+        """`pods`, or `pods/status` for a subresource, as the rules of roles name it."""
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource

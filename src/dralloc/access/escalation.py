@@ -11,10 +11,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from dralloc.access.rbac import RulesOfUser
-from dralloc.access.rule_matches import (
+from dralloc.access.rbac import (
     ALL,
     ResourceRule,
+    RulesOfUser,
     allows_path,
     index_by_resource,
     names_of_resource,
@@ -22,7 +22,7 @@ from dralloc.access.rule_matches import (
 from dralloc.access.users import User
 from dralloc.api.rbac_v1 import GROUP, PolicyRule
 from dralloc.cel.library.text_format import go_quoted
-from dralloc.primitives.aggregate_errors import joined_errors
+from dralloc.primitives.errors import joined_errors
 
 # Every verb on every resource, as an aggregated role may gather it; URLs are not part of it.
 FULL_AUTHORITY: Final = (PolicyRule(verbs=(ALL,), api_groups=(ALL,), resources=(ALL,)),)

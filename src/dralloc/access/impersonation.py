@@ -14,10 +14,19 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from dralloc.access.access_request import AccessRequest
-from dralloc.access.authorizer import Decision, Opinion
-from dralloc.access.service_accounts import NODE_NAME, service_account_groups, split_service_account
-from dralloc.access.users import ADMINS, ANONYMOUS, AUTHENTICATED, NODE_PREFIX, NODES, UNAUTHENTICATED, User
+from dralloc.access.authorizer import AccessRequest, Decision, Opinion
+from dralloc.access.users import (
+    ADMINS,
+    ANONYMOUS,
+    AUTHENTICATED,
+    NODE_NAME,
+    NODE_PREFIX,
+    NODES,
+    UNAUTHENTICATED,
+    User,
+    service_account_groups,
+    split_service_account,
+)
 from dralloc.primitives import names
 
 AUTHENTICATION_GROUP: Final = "authentication.k8s.io"

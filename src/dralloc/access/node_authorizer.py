@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from dralloc.access.access_request import AccessRequest
-from dralloc.access.authorizer import ALLOWED, NO_OPINION, Decision, Opinion
+from dralloc.access.authorizer import ALLOWED, NO_OPINION, AccessRequest, Decision, Opinion
 from dralloc.access.users import node_of
-from dralloc.api.node_leases import NODE_LEASES
+from dralloc.api.coordination_v1 import NODE_LEASES
 
 _READS: Final = frozenset({"get", "list", "watch"})
 _OWN_OBJECT: Final = frozenset({"get", "create", "update", "patch", "delete"})

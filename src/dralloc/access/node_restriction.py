@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from dralloc.api.coordination_v1 import NODE_LEASES
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.node_leases import NODE_LEASES
 from dralloc.api.pod_references import MIRROR_POD, UnknownVolume, first_referred_kind
 from dralloc.api.unstructured_object import UnstructuredObject
 

@@ -7,19 +7,17 @@ many objects.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
 from msgspec import Struct
 
-from dralloc.access.access_request import AccessRequest
-from dralloc.access.authorizer import Decision, Opinion
-from dralloc.access.rule_matches import ResourceRule, allows_path, index_by_resource, names_of_resource
+from dralloc.access.authorizer import AccessRequest, Decision, Opinion
 from dralloc.access.users import User
 from dralloc.api.rbac_v1 import GROUP, ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject
 from dralloc.cel.library.text_format import go_quoted
-from dralloc.primitives.aggregate_errors import joined_errors
+from dralloc.primitives.errors import joined_errors
 
 SERVICE_ACCOUNT_PREFIX: Final = "system:serviceaccount:"
 
@@ -355,3 +353,77 @@ def _described(subject: Subject, binding_namespace: str) -> str:
 
 def _refusal(errors: Sequence[str]) -> Decision:
     return Decision(Opinion.NONE, f"rbac: RBAC: {joined_errors(errors)}")
+
+
+# --- Known rules ----------------------------------------------------------------------------------------------------
+# The rules of a user as a SelfSubjectRulesReview lists them.
+
+
+class KnownRules(Struct, frozen=True):
+    """The rules that hold for a user in a namespace, as far as they can be listed."""
+
+    resource_rules: Sequence[PolicyRule] = ()
+    non_resource_rules: Sequence[PolicyRule] = ()
+    evaluation_error: str = ""
+    # Some authorizer allows more than rules can say.
+    incomplete: bool = False
+
+
+# --- Rule matches ---------------------------------------------------------------------------------------------------
+# Whether one rule of a role allows a verb on a resource or on a path.
+#
+# A rule names resources with their subresource (`pods/status`); `*` is every resource with every subresource and
+# `*/status` that subresource of every resource. Other stars have no meaning in names.
+
+
+ALL: Final = "*"
+
+
+class ResourceRule(Struct, frozen=True, gc=False):
+    """The part of a rule that is compared after its resource was found, with fast membership tests."""
+
+    verbs: frozenset[str]
+    groups: frozenset[str]
+    # Empty: every name.
+    names: frozenset[str]
+
+    @staticmethod
+    def of(rule: PolicyRule) -> ResourceRule:
+        return ResourceRule(frozenset(rule.verbs), frozenset(rule.api_groups), frozenset(rule.resource_names))
+
+    def allows(self, verb: str, group: str) -> bool:
+        """True if the rule allows the verb on the names that it lists."""
+        return (verb in self.verbs or ALL in self.verbs) and (group in self.groups or ALL in self.groups)
+
+
+def index_by_resource(rules: Iterable[PolicyRule]) -> dict[str, Sequence[ResourceRule]]:
+    """The rules by each resource that they name."""
+    several: dict[str, list[ResourceRule]] = {}
+    index: dict[str, Sequence[ResourceRule]] = {}
+    for rule in rules:
+        compiled = ResourceRule.of(rule)
+        # One for all resources that no other rule names: most of a large index.
+        alone = (compiled,)
+        for resource in dict.fromkeys(rule.resources):
+            known = index.setdefault(resource, alone)
+            if known is not alone:
+                if resource not in several:
+                    index[resource] = several[resource] = [*known]
+                several[resource].append(compiled)
+    return index
+
+
+def names_of_resource(full_resource: str, subresource: str) -> tuple[str, ...]:
+    """The names under which rules include a resource."""
+    return (full_resource, ALL, f"*/{subresource}") if subresource else (full_resource, ALL)
+
+
+def allows_path(rule: PolicyRule, verb: str, path: str) -> bool:
+    """True if the rule allows the verb on a path outside of the API groups. A star at the end of a URL is any suffix."""
+    if verb not in rule.verbs and ALL not in rule.verbs:
+        return False
+    return includes_url(rule.non_resource_urls, path)
+
+
+def includes_url(urls: Collection[str], path: str) -> bool:
+    return any(url in (ALL, path) or (url.endswith("*") and path.startswith(url.rstrip("*"))) for url in urls)

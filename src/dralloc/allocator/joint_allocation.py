@@ -18,8 +18,7 @@ from dralloc.allocator.requests import Alternative, Demand
 from dralloc.allocator.search import SearchStatus
 from dralloc.allocator.solver import DEFAULT_BUDGET, StepBudget, solve
 from dralloc.allocator.supply import DeviceCandidate, Stock, Supply
-from dralloc.devices.compatibility_groups import Groups
-from dralloc.devices.counters import CounterId
+from dralloc.devices.counters import CounterId, Groups
 from dralloc.devices.identity import DeviceId, PoolId
 from dralloc.snapshot.cluster import NodeView, Snapshot, Strip, VisiblePool
 from dralloc.snapshot.node_selectors import NodeFacts, NodeSelectorError

@@ -12,8 +12,7 @@ from dralloc.allocator.attribute_constraints import Values
 from dralloc.allocator.consumable_capacity import Charge
 from dralloc.allocator.requests import Alternative
 from dralloc.allocator.supply import DeviceCandidate
-from dralloc.devices.compatibility_groups import Groups
-from dralloc.devices.counters import CounterId
+from dralloc.devices.counters import CounterId, Groups
 from dralloc.devices.identity import PoolId
 
 K = TypeVar("K")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dralloc.allocator.ledger import Ledger
 from dralloc.allocator.supply import DeviceCandidate, Supply
-from dralloc.devices.compatibility_groups import admit
+from dralloc.devices.counters import admit
 
 
 def draw_counters(supply: Supply, ledger: Ledger, candidate: DeviceCandidate) -> bool:

@@ -14,8 +14,7 @@ from dralloc.allocator.candidate_devices import MatchStage, SliceMatches, matche
 from dralloc.allocator.outcome import Fatal, FatalCause, SearchAborted
 from dralloc.allocator.requests import Alternative, Demand
 from dralloc.cel.errors import CelError
-from dralloc.devices.compatibility_groups import Groups
-from dralloc.devices.counters import CounterId
+from dralloc.devices.counters import CounterId, Groups
 from dralloc.devices.identity import PoolId
 from dralloc.devices.share_terms import ShareTerms
 from dralloc.devices.taints import repels

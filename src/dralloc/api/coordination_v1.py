@@ -6,6 +6,7 @@ from typing import ClassVar, Final
 
 from msgspec import field
 
+from dralloc.api.core_v1 import Node
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.wire import Int32, Time, Wire
 
@@ -26,3 +27,18 @@ class LeaseSpec(Wire):
 
 class Lease(ApiObject):
     spec: LeaseSpec = field(default_factory=lambda: LeaseSpec())
+
+
+# --- Node leases ----------------------------------------------------------------------------------------------------
+# The leases with which nodes show that they are alive.
+
+
+# The namespace of these leases.
+NODE_LEASES: Final = "kube-node-lease"
+# An annotation of simulated nodes: the name of the one lease that all nodes of a process share.
+SHARED_LEASE: Final = "fake.dralloc.io/lease"
+
+
+def lease_name(node: Node) -> str:
+    """A node's lease has the name of the node, unless nodes share one."""
+    return node.metadata.annotations.get(SHARED_LEASE, node.metadata.name)

@@ -24,9 +24,9 @@ from dralloc.api.storage_v1 import CSINode
 from dralloc.api.strategy import StatusStrategy, with_generation
 from dralloc.api.unstructured_object import UnstructuredObject, view
 from dralloc.api.validation import configuration_data, core, ephemeral_containers, installation, roles
+from dralloc.api.validation.core import validate_priority_class, validate_priority_class_update
 from dralloc.api.validation.metadata import validate_metadata, validate_metadata_update
 from dralloc.api.validation.pod import SPEC, validate_kept_claims, validate_pod, validate_pod_status
-from dralloc.api.validation.priority_class import validate_priority_class, validate_priority_class_update
 from dralloc.primitives import names
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.field_errors import FieldError, forbidden

@@ -29,7 +29,7 @@ from dralloc.api.registry import KINDS, find_in_other_versions, find_kind
 from dralloc.api.schema import MismatchKind, find_mismatches
 from dralloc.api.strategy import AdmissionContext
 from dralloc.primitives.errors import BadRequest
-from dralloc.primitives.name_suffixes import SUFFIX_LENGTH
+from dralloc.primitives.names import SUFFIX_LENGTH
 from dralloc.primitives.removals import removed_kind
 
 

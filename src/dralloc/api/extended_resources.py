@@ -30,8 +30,7 @@ from dralloc.api.resource_v1 import (
     ResourceClaim,
     ResourceClaimSpec,
 )
-from dralloc.primitives.name_suffixes import SUFFIX_LENGTH, suffix
-from dralloc.primitives.names import extended_resource_name
+from dralloc.primitives.names import SUFFIX_LENGTH, extended_resource_name, suffix
 from dralloc.primitives.quantity import NANOS
 
 IMPLICIT_PREFIX: Final = "deviceclass.resource.kubernetes.io/"

@@ -10,8 +10,11 @@ from dralloc.api.core_strategies import Rules, UnstructuredStrategy, with_member
 from dralloc.api.pod_defaults import default_template_spec
 from dralloc.api.unstructured_object import UnstructuredObject, view
 from dralloc.api.validation import core
-from dralloc.api.validation.job_groups import validate_job_scheduling, validate_job_scheduling_update
-from dralloc.api.validation.job_update import validate_job_spec_update
+from dralloc.api.validation.job_update import (
+    validate_job_scheduling,
+    validate_job_scheduling_update,
+    validate_job_spec_update,
+)
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.field_errors import FieldError
 

@@ -112,8 +112,7 @@ def _print(answer: Allocations, options: PlacementOptions) -> None:
 
 
 def _print_table(answer: Allocations, *, is_wide: bool) -> None:
-    from dralloc.cli.allocation_rows import allocation_rows
-    from dralloc.cli.tables import table
+    from dralloc.cli.tables import allocation_rows, table
 
     width = None if is_wide else len(HEADER) - 1
     rows = [row[:width] for each in answer.allocated for row in allocation_rows(each.claim, each.node)]

@@ -121,8 +121,12 @@ def _measurement(
     """What measures the cluster that is meant. Ends the command where that cannot be reached or started."""
     import uvloop
 
-    from dralloc.assembly.benchmark_targets import measure_in_process, measure_local_cluster, measure_server
-    from dralloc.assembly.component_processes import DidNotStart
+    from dralloc.assembly.benchmark_targets import (
+        DidNotStart,
+        measure_in_process,
+        measure_local_cluster,
+        measure_server,
+    )
     from dralloc.cli.termination import run_until_terminated
 
     def on_our_own(workload: BenchmarkWorkload, scale: Scale) -> Throughput:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _families(incomplete: str) -> list[str]:
-    from dralloc.conformance.family_index import FAMILIES
+    from dralloc.conformance.vector_family import FAMILIES
 
     return [name for name in FAMILIES if name.startswith(incomplete)]
 
@@ -56,8 +56,15 @@ def conformance(
     """
     from dralloc.cli.answers import answer
     from dralloc.cli.progress import progress
-    from dralloc.conformance.family_index import FAMILIES, load_family
-    from dralloc.conformance.vector_family import BadVectors, VectorOptions, VectorTally, known_differences, read_lines
+    from dralloc.conformance.vector_family import (
+        FAMILIES,
+        BadVectors,
+        VectorOptions,
+        VectorTally,
+        known_differences,
+        load_family,
+        read_lines,
+    )
 
     if family not in FAMILIES:
         fail(f"unknown family {family!r}; known: {', '.join(FAMILIES)}")

@@ -88,7 +88,7 @@ def explain(
     dralloc explain claim wanted -f wanted.yaml --context production
     """
     from dralloc.cli.cluster_source import print_assumed_nodes, print_notes, unknown_names_fail
-    from dralloc.whatif.subject_question import SubjectQuestion
+    from dralloc.whatif.pod_explanation import SubjectQuestion
 
     if sort is Sort.PODGROUP and node is not None:
         fail("--node asks about a pod or a claim; a group may have several nodes")

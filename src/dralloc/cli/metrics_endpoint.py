@@ -9,8 +9,7 @@ from aiohttp import web
 
 from dralloc.cli.output import fail, say
 from dralloc.primitives.features import FeatureGates
-from dralloc.primitives.gate_metric import gate_metric
-from dralloc.primitives.metrics import exposition
+from dralloc.primitives.metrics import exposition, gate_metric
 
 
 @asynccontextmanager

@@ -117,7 +117,7 @@ def _row(plan: GrowthPlan) -> tuple[str, ...]:
 
 
 def _pod_rows(placement: PodPlacement) -> Iterator[tuple[str, ...]]:
-    from dralloc.cli.allocation_rows import allocation_rows
+    from dralloc.cli.tables import allocation_rows
 
     rows = [row[1:5] for claim in placement.claims for row in allocation_rows(claim, placement.node)]
     for request, node, device, consumed in rows or [("-", placement.node, "-", "-")]:

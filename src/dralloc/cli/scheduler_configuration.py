@@ -61,7 +61,7 @@ def _read(path: Path, gates: FeatureGates | None) -> StatedConfiguration:
 def _read_typical(path: Path, gates: FeatureGates | None) -> tuple[CountedPod, ...]:
     """The pods of manifests, with their claims, templates and classes."""
     from dralloc.cli.cluster_source import ClusterSource
-    from dralloc.whatif.typical_pods import typical_pods_of
+    from dralloc.whatif.assumed_scheduler import typical_pods_of
 
     objects = ClusterSource(files=[str(path)]).load(gates or FeatureGates.defaults())
     return typical_pods_of(objects, are_counted=True).all()

@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dralloc.access.access_request import AccessRequest
-from dralloc.access.authorizer import Administrators, AuthorizerChain
+from dralloc.access.authorizer import AccessRequest, Administrators, AuthorizerChain
 from dralloc.access.default_policy import default_policy, read_policy_object
 from dralloc.access.rbac import RbacAuthorizer
 from dralloc.access.role_aggregation import with_aggregated_rules

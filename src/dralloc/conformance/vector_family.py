@@ -11,9 +11,9 @@ import gzip
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib import resources
+from importlib import import_module, resources
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -102,3 +102,22 @@ def known_differences(family: str) -> Mapping[str, str]:
     """Returns the lines of the family with an intended difference, with the reason."""
     text = resources.files("dralloc.conformance").joinpath("known_differences.json").read_bytes()
     return msgspec.json.decode(text, type=dict[str, dict[str, str]]).get(family, {})
+
+
+# --- Family index ---------------------------------------------------------------------------------------------------
+# The vector families by name. Each module has a `FAMILY` and is imported on first use.
+
+
+FAMILIES: Final[Mapping[str, str]] = {
+    "quantity": "dralloc.conformance.quantity",
+    "cel": "dralloc.conformance.cel",
+    "allocation": "dralloc.conformance.allocation",
+    "api": "dralloc.conformance.api",
+    "http": "dralloc.conformance.conversation",
+    "access": "dralloc.conformance.access",
+}
+
+
+def load_family(name: str) -> Family:
+    family: Family = import_module(FAMILIES[name]).FAMILY
+    return family

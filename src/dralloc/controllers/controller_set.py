@@ -21,17 +21,17 @@ from dralloc.controllers.claim_lifecycle.controller import ClaimLifecycleControl
 from dralloc.controllers.claim_templates.controller import ClaimTemplatesController
 from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.controller_loop import Controller
-from dralloc.controllers.ephemeral_volumes.controller import EphemeralVolumesController
+from dralloc.controllers.ephemeral_volumes import EphemeralVolumesController
 from dralloc.controllers.jobs.controller import JobController
 from dralloc.controllers.metrics import ControllerMetrics
 from dralloc.controllers.node_lifecycle.controller import NodeLifecycleController
-from dralloc.controllers.node_lifecycle.settings import DEFAULT_SETTINGS, NodeLifecycleSettings
-from dralloc.controllers.node_taint_eviction.controller import NodeTaintEvictionController
-from dralloc.controllers.persistent_volumes.controller import PersistentVolumesController
-from dralloc.controllers.pod_garbage_collector.controller import PodGarbageCollector
-from dralloc.controllers.pod_group_protection.controller import PodGroupProtectionController
-from dralloc.controllers.pool_status.controller import PoolStatusController
-from dralloc.controllers.quota.controller import QuotaController
+from dralloc.controllers.node_lifecycle.node_health import DEFAULT_SETTINGS, NodeLifecycleSettings
+from dralloc.controllers.node_taint_eviction import NodeTaintEvictionController
+from dralloc.controllers.persistent_volumes import PersistentVolumesController
+from dralloc.controllers.pod_garbage_collector import PodGarbageCollector
+from dralloc.controllers.pod_group_protection import PodGroupProtectionController
+from dralloc.controllers.pool_status import PoolStatusController
+from dralloc.controllers.quota import QuotaController
 from dralloc.controllers.shared_informers import ControllerInformers, SharedInformers
 from dralloc.controllers.taint_eviction.controller import TaintEvictionController
 from dralloc.primitives.clock import Clock

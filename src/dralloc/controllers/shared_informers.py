@@ -12,10 +12,9 @@ from functools import partial
 from typing import Any, Final
 
 from dralloc.api.batch_v1 import Job
-from dralloc.api.coordination_v1 import Lease
+from dralloc.api.coordination_v1 import NODE_LEASES, Lease
 from dralloc.api.core_v1 import ResourceQuota
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.node_leases import NODE_LEASES
 from dralloc.api.pod_claims import claims_of, controller_of, group_name, is_pod
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim, ResourceClaimTemplate

@@ -5,26 +5,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Final
 
-from dralloc.api.resource_v1 import Device
+from dralloc.api.resource_v1 import Device, ResourceClaim
 from dralloc.api.validation.formats import validate_driver_name
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_history import history_change
-from dralloc.client.transport import Transport
+from dralloc.client.known_resources import resource_for
+from dralloc.client.transport import Transport, TransportError
+from dralloc.client.typed_resource import ObjectKey, TypedResource
 from dralloc.driver.cdi_files import ClaimCdiFiles
 from dralloc.driver.checkpoint import Checkpoint
-from dralloc.driver.claims import AllocatedClaim, PreparedDevice
+from dralloc.driver.claims import AllocatedClaim, ClaimReference, PreparedDevice
 from dralloc.driver.device_status import StatusWriter
 from dralloc.driver.devices import Pool
 from dralloc.driver.driver import Driver, call
 from dralloc.driver.health import DeviceHealth, HealthBoard, poll_health
 from dralloc.driver.instances import Instances
 from dralloc.driver.metrics import DriverMetrics
-from dralloc.driver.orphaned_claims import OrphanedClaims
 from dralloc.driver.preparer import Preparer
 from dralloc.driver.publisher import SlicePublisher
 from dralloc.driver.services import Listen, Registration, listening, serving
@@ -32,6 +33,7 @@ from dralloc.driver.settings import BadDriverSettings, Settings, boot_id
 from dralloc.driver.slices import InvalidPools
 from dralloc.driver.vendor_errors import InventoryFailed, MonitorFailed, told
 from dralloc.primitives.clock import Clock
+from dralloc.primitives.errors import ApiError, NotFound
 from dralloc.primitives.field_errors import FieldPath
 from dralloc.system_clock import SystemClock
 
@@ -254,3 +256,66 @@ def _updated(device: PreparedDevice, update: PreparedDevice | None) -> PreparedD
         data=update.data,
         state=update.state,
     )
+
+
+# --- Orphaned claims ------------------------------------------------------------------------------------------------
+# Releases prepared claims that no longer exist, even if the kubelet does not unprepare them.
+#
+# A kubelet that lost its checkpoint does not unprepare the claims in it, so their devices would stay prepared
+# forever. The delay lets containers of a deleted claim end.
+
+
+CLAIMS: Final[TypedResource[ResourceClaim]] = resource_for(ResourceClaim)
+
+
+def gone_since(
+    gone: Iterable[ClaimReference], before: Mapping[ClaimReference, float], now_s: float
+) -> dict[ClaimReference, float]:
+    """Since when each of these claims has been missing continuously."""
+    return {reference: before.get(reference, now_s) for reference in gone}
+
+
+class OrphanedClaims:
+    """Periodically compares the checkpoint with the API server."""
+
+    def __init__(
+        self,
+        calls: ApiCalls,
+        checkpoint: Checkpoint,
+        preparer: Preparer,
+        *,
+        after_s: float,
+        on_problem: Callable[[Exception], None],
+    ) -> None:
+        self._calls = calls
+        self._checkpoint = checkpoint
+        self._preparer = preparer
+        self._after_s = after_s
+        self._on_problem = on_problem
+
+    async def run(self) -> None:
+        """Release orphaned claims until cancelled."""
+        missing: dict[ClaimReference, float] = {}
+        while True:
+            try:
+                missing = await self.check(missing)
+            except (ApiError, TransportError, OSError) as error:
+                self._on_problem(error)
+            await asyncio.sleep(self._after_s / 4)
+
+    async def check(self, missing: Mapping[ClaimReference, float]) -> dict[ClaimReference, float]:
+        """Check once and release overdue claims; returns since when each claim has been missing."""
+        records = await asyncio.to_thread(self._checkpoint.all)
+        gone = [record.reference for record in records if await self._is_gone(record.reference)]
+        now_s = asyncio.get_running_loop().time()
+        missing = gone_since(gone, missing, now_s)
+        if overdue := [reference for reference, since in missing.items() if now_s - since >= self._after_s]:
+            await self._preparer.unprepare(overdue)
+        return missing
+
+    async def _is_gone(self, reference: ClaimReference) -> bool:
+        try:
+            claim = await self._calls.get(CLAIMS, ObjectKey(reference.namespace, reference.name))
+        except NotFound:
+            return True
+        return claim.metadata.uid != reference.uid

@@ -12,7 +12,7 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
-from dralloc.kubelet.plugin_limits import (
+from dralloc.kubelet.plugin_sockets import (
     CALL_TIMEOUT_S,
     DIAL_TIMEOUT_S,
     GET_INFO_TIMEOUT_S,
@@ -20,8 +20,8 @@ from dralloc.kubelet.plugin_limits import (
     NOTIFY_TIMEOUT_S,
     find_info_fault,
     shortened,
+    why_silent,
 )
-from dralloc.kubelet.plugin_sockets import why_silent
 from dralloc.rpc.plugin_services import (
     DRA_V1,
     GET_INFO,

@@ -33,8 +33,7 @@ from dralloc.driver_kit.claim_maker import CannotAllocate, ClaimMaker, exactly
 from dralloc.driver_kit.driver_traces import DriverTraces
 from dralloc.driver_kit.findings import NotTestable, NotTested, Skip
 from dralloc.driver_kit.slice_rules import SliceHistory
-from dralloc.kubelet.plugin_limits import CALL_TIMEOUT_S
-from dralloc.kubelet.plugin_sockets import find_sockets
+from dralloc.kubelet.plugin_sockets import CALL_TIMEOUT_S, find_sockets
 from dralloc.rpc.plugin_services import DRA_SERVICES, DRA_V1, HEALTH_SERVICES, PluginService
 
 LOOK_AGAIN_S: Final = 0.05

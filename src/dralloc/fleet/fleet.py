@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
+from dralloc.api.coordination_v1 import SHARED_LEASE
 from dralloc.api.core_v1 import Node
 from dralloc.api.meta_v1 import OwnerReference
-from dralloc.api.node_leases import SHARED_LEASE
 from dralloc.api.resource_v1 import DeviceClass, ResourceSlice
 from dralloc.api.timestamps import print_timestamp
 from dralloc.client.api_calls import ApiCalls
@@ -25,8 +25,7 @@ from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import Transport
 from dralloc.client.typed_resource import key_of
 from dralloc.devices.identity import PoolId
-from dralloc.fleet.fleet_calls import FleetCalls, TransportOfNode
-from dralloc.fleet.metrics import FleetMetrics
+from dralloc.fleet.fleet_calls import FleetCalls, FleetMetrics, TransportOfNode
 from dralloc.fleet.profiles import PROFILE_LABEL, FleetProfile, SimulatedNode, classes_of, nodes_of, shared_slices
 from dralloc.fleet.shared_heartbeat import SharedHeartbeat, run_concurrently
 from dralloc.fleet.simulated_pods import SimulatedPods

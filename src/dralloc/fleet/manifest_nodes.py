@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from dralloc.api.coordination_v1 import SHARED_LEASE
 from dralloc.api.core_v1 import Node
-from dralloc.api.node_leases import SHARED_LEASE
 from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from dralloc.api.core_v1 import STREAMING_CERTIFICATE, Event
-from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.event_recorder import EventRecorder
 from dralloc.client.informer import Informer
@@ -44,9 +44,9 @@ from dralloc.node.process_runtime import ProcessRuntime
 from dralloc.node.registration import PluginWatcher
 from dralloc.node.retry import retry_until_done, try_within
 from dralloc.node.simulated_runtime import SimulatedRuntime
-from dralloc.node.slice_cleanup import SliceCleanup
 from dralloc.node.timings import DEFAULT_TIMINGS, Timings
 from dralloc.primitives.clock import Clock
+from dralloc.primitives.errors import Conflict, NotFound
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.metrics import exposition
 
@@ -238,3 +238,73 @@ class Agent:
         await self._slices.close()
         self._book.close()
         os.close(self._lock)
+
+
+# --- Slice cleanup --------------------------------------------------------------------------------------------------
+# Deletes the slices of disconnected drivers, so that no pods are scheduled to devices without a driver.
+#
+# The slices of this node are deleted after the driver was disconnected for half a minute; a restart takes less.
+# Slices that belong to no node are kept.
+
+
+class SliceCleanup:
+    """Deletes the slices of one node: all of them when the agent starts, and those of drivers that stay disconnected."""
+
+    def __init__(self, calls: ApiCalls, node: str, timings: Timings) -> None:
+        self._calls = calls
+        self._node = node
+        self._timings = timings
+        self._connected: set[str] = set()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def delete_all(self) -> None:
+        """Delete all slices of the node that are left from an earlier run: no driver is registered yet."""
+        self._spawn(self._delete(""))
+
+    def connection_changed(self, driver: str, connected: bool) -> None:
+        """Start the timer of a driver that disconnects; only a connection stops it."""
+        (self._connected.add if connected else self._connected.discard)(driver)
+        timer = self._timers.get(driver)
+        if connected and timer is not None:
+            timer.cancel()
+            del self._timers[driver]
+        elif not connected and timer is None:
+            loop = asyncio.get_running_loop()
+            self._timers[driver] = loop.call_later(self._timings.slice_cleanup_delay_s, self._timed_out, driver)
+
+    async def close(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _timed_out(self, driver: str) -> None:
+        del self._timers[driver]
+        _logger.warning("driver %s stays disconnected: deleting its slices of node %s", driver, self._node)
+        self._spawn(self._delete(driver))
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _delete(self, driver: str) -> None:
+        what = f"cannot delete the slices of node {self._node}"
+        await retry_until_done(
+            what, lambda: self._delete_once(driver), self._timings.slice_cleanup_backoff, despite_refusals=True
+        )
+
+    async def _delete_once(self, driver: str) -> None:
+        selector = f"spec.nodeName={self._node}" + (f",spec.driver={driver}" if driver else "")
+        slices, _ = await self._calls.list_all(resource_for(ResourceSlice), field_selector=selector)
+        for item in slices:
+            if item.spec.driver in self._connected:
+                # It has connected since, and keeps its slices right itself.
+                continue
+            try:
+                # Only the listed version: a driver that is back may have written the slice again.
+                await self._calls.delete_unchanged(resource_for(ResourceSlice), item)
+            except (NotFound, Conflict):
+                continue

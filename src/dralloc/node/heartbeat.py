@@ -8,9 +8,8 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
 
-from dralloc.api.coordination_v1 import Lease
+from dralloc.api.coordination_v1 import NODE_LEASES, Lease
 from dralloc.api.core_v1 import Node, Taint
-from dralloc.api.node_leases import NODE_LEASES
 from dralloc.api.node_taints import NO_SCHEDULE, NOT_READY
 from dralloc.client.api_calls import ApiCalls, PatchType
 from dralloc.client.informer import Informer

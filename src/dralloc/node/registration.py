@@ -17,8 +17,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from dralloc.kubelet.plugin_limits import find_info_fault, shortened
-from dralloc.kubelet.plugin_sockets import SocketIdentity, find_sockets, why_silent
+from dralloc.kubelet.plugin_sockets import SocketIdentity, find_info_fault, find_sockets, shortened, why_silent
 from dralloc.node.drivers import (
     Connect,
     DriverInstance,

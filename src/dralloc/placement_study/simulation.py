@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
+from dralloc.allocator.features import Features
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import AllocationResult, ResourceClaim
 from dralloc.devices.identity import ClaimId
@@ -25,14 +26,16 @@ from dralloc.placement_study.pod_factory import ArrivingPod, PodFactory
 from dralloc.placement_study.room_plans import PodName, RoomPlan, RoomPlanner, name_of
 from dralloc.placement_study.run import Columns, Run, RunSetting
 from dralloc.placement_study.scaled_arrivals import scaled_trace
-from dralloc.placement_study.stranding_samples import StrandingSamples
 from dralloc.placement_study.strategies import strategy_of
 from dralloc.placement_study.trace import Trace
 from dralloc.primitives.features import FeatureGates
-from dralloc.scheduler.contract import DecisionFailure, Placement, Rejection
+from dralloc.scheduler.contract import ClusterView, DecisionFailure, Placement, Rejection
 from dralloc.scheduler.decide.cycle import Cycle
 from dralloc.scheduler.decide.placement_strategy import PlacementStrategy
 from dralloc.scheduler.decide.strategy_choice import StrategySettings
+from dralloc.scheduler.decide.typical_pods import TypicalPods
+from dralloc.scheduler.report.fragmentation import Fragmentation
+from dralloc.scheduler.report.stranded_devices import StrandedCause
 from dralloc.scheduler.state.cluster_events import ClusterEvent
 from dralloc.scheduler.state.cluster_state import ClusterState
 
@@ -381,3 +384,26 @@ def _pod_columns(fates: list[_PodFate]) -> Columns:
         "node": [fate.node for fate in fates],
         "reason": [fate.reason for fate in fates],
     }
+
+
+# --- Stranding samples ----------------------------------------------------------------------------------------------
+# How much of the devices is idle and stranded, by cause, at some points of a simulation.
+
+
+class StrandingSamples:
+    """Samples of one driver's devices; of all if it is empty. The typical pods are those of the trace."""
+
+    def __init__(self, view: ClusterView, driver: str, pods: Iterable[ArrivingPod]) -> None:
+        features = Features.of(FeatureGates.defaults()).of_scheduler()
+        self.typical = typical = TypicalPods()
+        for each in pods:
+            typical.count(each.pod, (*each.claims, *each.shared), view.classes, features)
+        self._driver = driver
+        self._fragmentation = Fragmentation(view, features, typical.top())
+        self.columns: Columns = {name: [] for name in ("arrival", "time_s", *(each.value for each in StrandedCause))}
+
+    def take(self, arrival: int, time_s: float) -> None:
+        found = [each for name, each in self._fragmentation.by_driver().items() if self._driver in ("", name)]
+        amounts = (sum(each.stranded.get(cause, 0) for each in found) for cause in StrandedCause)
+        for column, value in zip(self.columns.values(), (arrival, time_s, *amounts), strict=True):
+            column.append(value)

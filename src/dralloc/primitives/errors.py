@@ -21,7 +21,7 @@ ApiError                     500  internal error
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -204,3 +204,13 @@ class ResourceVersionTooLarge(Timeout):
     """The server has not reached the requested revision; after a restore it never will, so list again."""
 
     cause = "ResourceVersionTooLarge"
+
+
+# --- Aggregate errors -----------------------------------------------------------------------------------------------
+# Several errors as one text, in the form of Kubernetes' messages.
+
+
+def joined_errors(errors: Iterable[str]) -> str:
+    """Each error once: the error itself, or `[one, two]`."""
+    texts = list(dict.fromkeys(errors))
+    return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]" if texts else ""

@@ -6,12 +6,15 @@ The current time is an argument, as everywhere in this layer.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
 from typing import Any, Final, Protocol
+
+from dralloc.primitives.features import GATES, FeatureGates
 
 # Seconds; the buckets of Kubernetes' own request histograms, thinned out.
 LATENCY_BUCKETS_S: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -158,3 +161,27 @@ def _escaped(text: str, quote: bool = False) -> str:
 
 def _number(value: float) -> str:
     return str(int(value)) if value == int(value) else repr(value)
+
+
+# --- Gate metric ----------------------------------------------------------------------------------------------------
+# The feature gates of a component as a metric, under the name and with the labels that components of Kubernetes
+# use.
+
+
+NAME: Final = "kubernetes_feature_enabled"
+_SAMPLE: Final = re.compile(rf'^{NAME}{{(?:[^}}]*,)?name="(\w+)"[^}}]*}} ([0-9.e+]+)', re.M)
+
+
+def gate_metric(gates: FeatureGates) -> GaugeMetric:
+    """1 for each gate that is on, 0 for the others."""
+    return GaugeMetric(
+        NAME,
+        "Feature gates of this component: 1 if on.",
+        ("name", "stage"),
+        lambda: [((gate.name, gate.stage), float(gate.name in gates)) for gate in GATES.values()],
+    )
+
+
+def gates_in(exposition: str) -> dict[str, bool]:
+    """The gates that the metrics of a component say; empty if they say none."""
+    return {name: float(value) != 0 for name, value in _SAMPLE.findall(exposition)}

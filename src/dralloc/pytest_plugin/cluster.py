@@ -32,13 +32,16 @@ from dralloc.fleet.profiles import BadProfile
 from dralloc.primitives.errors import ApiError, NotFound
 from dralloc.primitives.features import FeatureGates
 from dralloc.pytest_plugin.cluster_report import cluster_report
-from dralloc.pytest_plugin.cluster_task import ClusterTask
-from dralloc.pytest_plugin.manifests import Source, documents_of
 from dralloc.system_clock import SystemClock
 from dralloc.testing.virtual_time import VirtualClock, VirtualTimeLoop
 
 if TYPE_CHECKING:
     from dralloc.pytest_plugin.driver_node import DriverNode
+from dralloc.api.manifests import read_manifest
+from dralloc.assembly.cluster import cluster_in_process
+from dralloc.cli.manifest_files import read_sources
+from dralloc.store.errors import Compacted, WatcherTooSlow
+from dralloc.store.memory import MemoryStore
 
 __all__ = ["BadCluster", "DraCluster", "WaitFailed", "running_cluster"]
 
@@ -144,7 +147,7 @@ class DraCluster:
 
     def explain(self, pod: str, *, namespace: str = "default") -> str:
         """The output of `dralloc explain pod`: why the pod gets no devices and what would help, or why it got these."""
-        from dralloc.whatif.subject_question import SubjectQuestion, ask_cluster
+        from dralloc.whatif.pod_explanation import SubjectQuestion, ask_cluster
 
         settings = self._task.settings
         question = SubjectQuestion("pod", f"{namespace}/{pod}", scheduler_names=settings.scheduler_names)
@@ -324,3 +327,85 @@ async def _start(settings: ClusterSettings, *, virtual_time: bool) -> tuple[Clus
     clock = VirtualClock(asyncio.get_running_loop()) if virtual_time else SystemClock()
     task = ClusterTask(replace(settings, clock=clock))
     return task, await task.start()
+
+
+# --- Cluster task ---------------------------------------------------------------------------------------------------
+# A cluster that one task of an event loop starts, holds and stops, so that blocking callers can use it in between.
+
+
+EVERYTHING: Final = "/"
+
+
+class ClusterTask:
+    """Call `start` and `stop` on the same loop."""
+
+    def __init__(self, settings: ClusterSettings) -> None:
+        self.settings = settings
+        self._store = MemoryStore()
+        self._until_stopped = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> InProcessCluster:
+        up: asyncio.Future[InProcessCluster] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._run(up))
+        await asyncio.wait((self._task, up), return_when=asyncio.FIRST_COMPLETED)
+        if not up.done():
+            await self._task
+        return up.result()
+
+    async def stop(self) -> None:
+        """Stop the cluster; raises ComponentDied if a component had died."""
+        assert self._task is not None, "start() was called"
+        self._until_stopped.set()
+        await self._task
+
+    async def _run(self, up: asyncio.Future[InProcessCluster]) -> None:
+        async with self._store, cluster_in_process(self.settings, store=self._store) as cluster:
+            up.set_result(cluster)
+            await self._until_stopped.wait()
+
+    async def revision(self) -> int:
+        return await self._store.current_revision()
+
+    async def has_changed_since(self, revision: int, timeout_s: float) -> bool:
+        """True if any object changed after the revision, or changes before the timeout."""
+        try:
+            with await self._store.watch(EVERYTHING, after_revision=revision) as watch:
+                return bool(await watch.next(limit=1, timeout_s=timeout_s))
+        except (Compacted, WatcherTooSlow):
+            return True
+
+
+# --- Manifests ------------------------------------------------------------------------------------------------------
+# The objects that a test applies: from a file or directory, a text, a document, or a typed object.
+
+
+Source = str | Path | Mapping[str, Any] | ApiObject
+
+
+class BadManifest(ValueError):
+    """A source without valid objects; the message says where and why."""
+
+
+def documents_of(source: Source) -> Iterator[Item]:
+    """The objects of a source, in order. A text of one line is a path, unless it is JSON."""
+    if isinstance(source, Path) or (isinstance(source, str) and "\n" not in source and not source.startswith("{")):
+        for file in read_sources([str(source)]):
+            if file.error:
+                raise BadManifest(f"{file.name}: {file.error}")
+            yield from _documents(file.content, file.name)
+    elif isinstance(source, str):
+        yield from _documents(source.encode(), "the text")
+    else:
+        yield source
+
+
+def _documents(content: bytes, name: str) -> Iterator[Mapping[str, Any]]:
+    manifest = read_manifest(content)
+    if manifest.error is not None:
+        place = manifest.error.position
+        raise BadManifest(f"{name}, line {place.line}, column {place.column}: {manifest.error}")
+    for document in manifest.documents:
+        if not isinstance(document.tree, dict) or not document.kind:
+            raise BadManifest(f"{name}: document {document.index + 1} is not a Kubernetes object: it has no kind")
+        yield document.tree

@@ -14,8 +14,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from dralloc.api.resource_v1 import CounterSet
-from dralloc.devices.compatibility_groups import Groups, admit
-from dralloc.devices.counters import CounterId, amounts_of
+from dralloc.devices.counters import CounterId, Groups, admit, amounts_of
 from dralloc.devices.identity import PoolId
 from dralloc.devices.pool_generation import newest
 from dralloc.devices.published_slice import PublishedSlice

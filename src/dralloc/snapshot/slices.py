@@ -18,8 +18,7 @@ import msgspec
 from dralloc.api.codec import encode
 from dralloc.api.resource_v1 import Device, DeviceTaint, ResourceSlice, ResourceSliceSpec
 from dralloc.cel.device import DeviceView
-from dralloc.devices.compatibility_groups import Groups
-from dralloc.devices.counters import Draws, draws_of
+from dralloc.devices.counters import Draws, Groups, draws_of
 from dralloc.devices.identity import DeviceId, PoolId
 from dralloc.devices.pool_generation import newest
 from dralloc.devices.published_slice import PublishedSlice

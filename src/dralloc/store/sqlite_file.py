@@ -26,11 +26,10 @@ from dralloc.primitives.clock import Clock
 from dralloc.store.database_files import log_path
 from dralloc.store.disk import Disk
 from dralloc.store.errors import CorruptStore, StoreError, StoreFull, StoreInUse, StoreUnavailable
-from dralloc.store.file_without_log import read_without_log
 from dralloc.store.high_water_mark import Mark, MarkFile, read_mark, write_mark
 from dralloc.store.interface import FIRST_REVISION, HistoryLimits
 from dralloc.store.log_room import LogRoom
-from dralloc.store.lost_writes import loss_after_mark, loss_behind_log, loss_of_empty_file, refusal
+from dralloc.store.lost_writes import loss_after_mark, loss_behind_log, loss_of_empty_file, read_without_log, refusal
 from dralloc.store.new_history import first_of_history
 from dralloc.store.records import Record, StoreEvent
 from dralloc.store.revisioned_map import RevisionedMap

@@ -159,7 +159,7 @@ async def _story(api: _CallersApi, namespace: str, name: str) -> HttpResponse:
 
 def _explain(transport: _HomeLoopTransport, kind: str, namespace: str, name: str, gates: FeatureGates) -> bytes:
     # Slow to import, and not needed before the first question.
-    from dralloc.whatif.subject_question import SubjectQuestion, ask_cluster
+    from dralloc.whatif.pod_explanation import SubjectQuestion, ask_cluster
 
     question = SubjectQuestion(kind, f"{namespace}/{name}")
     try:

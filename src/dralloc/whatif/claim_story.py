@@ -18,7 +18,7 @@ from dralloc.api.core_v1 import Event
 from dralloc.api.pod_claims import CLAIM_FINALIZER
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
-from dralloc.devices.result_text import text_of_result
+from dralloc.devices.identity import text_of_result
 from dralloc.primitives.errors import Forbidden, NotFound
 from dralloc.whatif.blockers import prepared_since
 

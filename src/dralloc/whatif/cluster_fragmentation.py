@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dralloc.scheduler.report.fragmentation import Fragmentation
+from dralloc.whatif.assumed_scheduler import typical_pods_of
 from dralloc.whatif.cluster_objects import ClusterObjects
 from dralloc.whatif.scheduler_state import state_of
-from dralloc.whatif.typical_pods import typical_pods_of
 
 
 def fragmentation_of(objects: ClusterObjects) -> Fragmentation:

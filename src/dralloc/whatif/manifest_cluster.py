@@ -15,7 +15,7 @@ from dralloc.api.core_v1 import ConfigMap
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.registry import find_in_other_versions, find_kind
 from dralloc.api.resource_v1 import GROUP
-from dralloc.primitives.name_suffixes import suffix
+from dralloc.primitives.names import suffix
 from dralloc.scheduler.published_configuration import SCHEDULER_NAME
 from dralloc.whatif.cluster_objects import ClusterObjects, decode_object, object_type_of
 from dralloc.whatif.reduced_objects import without_writes

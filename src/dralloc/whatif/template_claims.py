@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from dralloc.api.group_claims import is_shared
 from dralloc.api.meta_v1 import ObjectMeta, OwnerReference
-from dralloc.api.pod_claims import POD_CLAIM_NAME, controller_of, group_name
+from dralloc.api.pod_claims import POD_CLAIM_NAME, controller_of, group_name, is_shared
 from dralloc.api.pod_v1 import Container, Pod, PodResourceClaim, PodResourceClaimStatus, PodSpec, Toleration
 from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate
 from dralloc.api.scheduling_v1beta1 import API_VERSION, PodGroup

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.apiserver.objects.dependents import DependentIndex, OwnerId
+from dralloc.apiserver.objects.garbage_collector import DependentIndex, OwnerId
 
 OWNERS = [OwnerId(key, uid) for key in ("a", "b") for uid in ("1", "2")]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dralloc.access.access_request import AccessRequest
+from dralloc.access.authorizer import AccessRequest
 from dralloc.access.users import User
 from dralloc.api.codec import decode
 from dralloc.api.pod_v1 import Pod

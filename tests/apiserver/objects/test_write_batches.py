@@ -8,8 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from dralloc.access.access_request import AccessRequest
-from dralloc.access.authorizer import ALLOWED, NO_OPINION, Administrators, AuthorizerChain, Decision
+from dralloc.access.authorizer import ALLOWED, NO_OPINION, AccessRequest, Administrators, AuthorizerChain, Decision
 from dralloc.access.users import User
 from dralloc.store.records import Record
 from dralloc.store.sqlite import SqliteStore

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.controllers.jobs.completion_indexes import parse_indexes, print_indexes
+from dralloc.controllers.jobs.pod_tracker import parse_indexes, print_indexes
 
 
 @given(indexes=st.sets(st.integers(0, 50)))

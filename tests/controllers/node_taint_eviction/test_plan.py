@@ -8,7 +8,7 @@ import pytest
 
 from dralloc.api.core_v1 import Taint
 from dralloc.api.pod_v1 import Toleration
-from dralloc.controllers.node_taint_eviction.plan import eviction_time
+from dralloc.controllers.node_taint_eviction import eviction_time
 
 SINCE = datetime(2026, 1, 1, tzinfo=UTC)
 X, Y = Taint(key="x", value="1", effect="NoExecute"), Taint(key="y", effect="NoExecute")

@@ -9,7 +9,7 @@ import pytest
 from dralloc.api.codec import decode, encode
 from dralloc.api.volume_claims import BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE
 from dralloc.api.volumes_v1 import PersistentVolume, PersistentVolumeClaim, StorageClass
-from dralloc.controllers.persistent_volumes.plan import (
+from dralloc.controllers.persistent_volumes import (
     STORAGE_PROVISIONER,
     VolumeAction,
     WriteVolume,

@@ -12,7 +12,7 @@ from dralloc.api.extended_resources import extended_claim
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.quota import QuotaFacts, charge_of_pod, usage_of_claim
 from dralloc.api.resource_v1 import DeviceRequest, ResourceClaim
-from dralloc.controllers.quota.namespace_usage import NamespaceUsage
+from dralloc.controllers.quota import NamespaceUsage
 from dralloc.primitives.quantity import Quantity
 from dralloc.testing.builders import alternative, claim, device_class, first_available, request
 from tests.support.workloads import pod, seen

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dralloc.api.core_v1 import ResourceQuota
-from dralloc.controllers.quota.plan import plan_quota
+from dralloc.controllers.quota import plan_quota
 from dralloc.primitives.quantity import Quantity
 
 

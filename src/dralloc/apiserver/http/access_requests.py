@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dralloc.access.access_request import AccessRequest, SelectorRequirement
-from dralloc.access.authorizer import Decision
+from dralloc.access.authorizer import AccessRequest, Decision, SelectorRequirement
 from dralloc.apiserver.http.field_terms import read_field_terms
 from dralloc.apiserver.http.listener_limits import HEAD_BYTES_MAX
 from dralloc.apiserver.http.messages import HttpRequest

@@ -8,8 +8,7 @@ from itertools import chain
 
 from dralloc.apiserver.http.url_paths import ResourcePath
 from dralloc.primitives.features import FeatureGates
-from dralloc.primitives.gate_metric import gate_metric
-from dralloc.primitives.metrics import CounterMetric, GaugeMetric, HistogramMetric, Metric, added_up
+from dralloc.primitives.metrics import CounterMetric, GaugeMetric, HistogramMetric, Metric, added_up, gate_metric
 
 _REQUEST_LABELS = ("verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component")
 

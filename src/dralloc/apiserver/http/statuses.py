@@ -13,7 +13,6 @@ import msgspec
 from dralloc.apiserver.http.messages import HttpResponse
 from dralloc.cel.library.text_format import go_quoted
 from dralloc.primitives import removals
-from dralloc.primitives.aggregate_errors import joined_errors
 from dralloc.primitives.errors import (
     AlreadyExists,
     ApiError,
@@ -30,6 +29,7 @@ from dralloc.primitives.errors import (
     ResourceVersionTooLarge,
     Unauthorized,
     UnsupportedMediaType,
+    joined_errors,
 )
 from dralloc.primitives.field_errors import FAULTS_MAX, FieldError, beginning, first_faults
 

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from dralloc.access.access_request import AccessRequest
-from dralloc.access.authorizer import ALLOWED, NO_OPINION, Administrators, Authorizer, AuthorizerChain, Decision
-from dralloc.access.known_rules import KnownRules
+from dralloc.access.authorizer import (
+    ALLOWED,
+    NO_OPINION,
+    AccessRequest,
+    Administrators,
+    Authorizer,
+    AuthorizerChain,
+    Decision,
+)
 from dralloc.access.node_authorizer import NodeAuthorizer
+from dralloc.access.rbac import KnownRules
 from dralloc.access.users import User, node_of
 from dralloc.apiserver.objects.node_relations import StoredRelations
 from dralloc.apiserver.objects.stored_policy import StoredPolicy
-from dralloc.primitives.aggregate_errors import joined_errors
+from dralloc.primitives.errors import joined_errors
 from dralloc.store.interface import Store
 
 _NODE_RULES_UNKNOWN: Final = "node authorizer does not support user rule resolution"

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, Protocol
+
+from dralloc.store.errors import StoreClosed, StoreError
 
 
 class Stoppable(Protocol):
@@ -27,3 +30,45 @@ class BackgroundTask:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+
+
+# --- Change loop ----------------------------------------------------------------------------------------------------
+# The loop of the server's own controllers, which write objects after others have changed.
+
+
+RETRY_S: Final = 1.0
+
+_logger = logging.getLogger(__name__)
+
+
+class ChangeLoop:
+    """Works after each `wake`, several at once together, and again after a failure of the store. Ends when the store is closed."""
+
+    def __init__(self, work: Callable[[], Awaitable[None]], *, does: str) -> None:
+        """`does` is a verb with its object, for messages."""
+        self._work = work
+        self._does = does
+        self._changed = asyncio.Event()
+        self._task = BackgroundTask(self._run, name=does)
+
+    def wake(self) -> None:
+        self._changed.set()
+
+    def start(self) -> None:
+        self._task.start()
+
+    async def stop(self) -> None:
+        await self._task.stop()
+
+    async def _run(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self._work()
+            except StoreClosed:
+                return
+            except StoreError as error:
+                _logger.warning("cannot %s: %s", self._does, error)
+                await asyncio.sleep(RETRY_S)
+                self._changed.set()

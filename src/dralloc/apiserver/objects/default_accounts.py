@@ -7,7 +7,7 @@ from typing import Final, Self
 
 from dralloc.api.registry import NAMESPACE, SERVICE_ACCOUNT
 from dralloc.apiserver.objects.api_resources import name_of, namespace_of, prefix_of
-from dralloc.apiserver.objects.change_loop import ChangeLoop
+from dralloc.apiserver.objects.background_task import ChangeLoop
 from dralloc.apiserver.objects.store_view import RecordIndex, StoreView
 from dralloc.apiserver.objects.stored_form import read_metadata
 from dralloc.apiserver.objects.writer import Writer

@@ -10,8 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from dralloc.access.access_request import AccessRequest
-from dralloc.access.authorizer import Decision
+from dralloc.access.authorizer import AccessRequest, Decision
 from dralloc.access.escalation import FULL_AUTHORITY, count_parts, escalation_refusal, uncovered_parts
 from dralloc.access.users import ADMINS
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dralloc.access.access_request import AccessRequest
+from dralloc.access.authorizer import AccessRequest
 from dralloc.access.node_restriction import (
     ObjectWrite,
     eviction_refusal,

@@ -15,7 +15,7 @@ from typing import Final
 from msgspec import Struct
 
 from dralloc.access.node_restriction import UPDATE
-from dralloc.access.service_accounts import bound_node
+from dralloc.access.users import bound_node
 from dralloc.api.admission import Admitted, Refused, Verb, WriteRequest, admit
 from dralloc.api.authorization import Permission, StatusRequester
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta

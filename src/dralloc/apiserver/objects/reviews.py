@@ -8,9 +8,8 @@ from typing import Any, Final, Protocol
 from msgspec import Raw
 from msgspec.structs import replace
 
-from dralloc.access.access_request import AccessRequest, SelectorRequirement
-from dralloc.access.authorizer import Decision, Opinion
-from dralloc.access.known_rules import KnownRules
+from dralloc.access.authorizer import AccessRequest, Decision, Opinion, SelectorRequirement
+from dralloc.access.rbac import KnownRules
 from dralloc.access.users import User
 from dralloc.api import authentication_v1, authorization_v1, review_kinds
 from dralloc.api.authorization_v1 import NonResourceAttributes, ResourceAttributes, SelectorAttributes

@@ -13,7 +13,7 @@ from dralloc.api.registry import CLUSTER_ROLE
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.http.query_options import WriteOptions
 from dralloc.apiserver.objects.api_resources import ResourceTable
-from dralloc.apiserver.objects.change_loop import ChangeLoop
+from dralloc.apiserver.objects.background_task import ChangeLoop
 from dralloc.apiserver.objects.patch_requests import applied_change
 from dralloc.apiserver.objects.stored_policy import StoredPolicy
 from dralloc.apiserver.objects.write_target import WriteTarget

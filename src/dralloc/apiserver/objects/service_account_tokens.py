@@ -7,16 +7,17 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any, Final
 
-from dralloc.access.service_accounts import (
+from dralloc.access.users import (
+    AUTHENTICATED,
     CREDENTIAL_ID,
     NODE_NAME,
     NODE_UID,
     POD_NAME,
     POD_UID,
+    User,
     service_account_groups,
     service_account_user_name,
 )
-from dralloc.access.users import AUTHENTICATED, User
 from dralloc.api.authentication_v1 import GROUP, BoundObjectReference, TokenRequest, TokenRequestSpec
 from dralloc.api.kind import Kind
 from dralloc.api.meta_v1 import ObjectMeta

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Self
 
-from dralloc.access.access_request import AccessRequest
-from dralloc.access.authorizer import Decision
+from dralloc.access.authorizer import AccessRequest, Decision
 from dralloc.access.rbac import RbacAuthorizer, RulesOfUser
 from dralloc.access.users import User
 from dralloc.api.codec import decode_again

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from dralloc.access.access_request import AccessRequest
+from dralloc.access.authorizer import AccessRequest
 from dralloc.access.users import User
 from dralloc.api.kind import Kind
 from dralloc.apiserver.objects.api_resources import ApiResource, key_of

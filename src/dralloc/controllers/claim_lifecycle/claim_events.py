@@ -19,7 +19,7 @@ from dralloc.api.timestamps import stated_time
 from dralloc.client.event_recorder import EventRecorder, Report, reference_to
 from dralloc.client.known_resources import resource_for
 from dralloc.controllers.controller_context import ControllerContext
-from dralloc.devices.result_text import text_of_result
+from dralloc.devices.identity import text_of_result
 
 CLAIMS: Final = resource_for(ResourceClaim)
 

@@ -6,15 +6,19 @@ import asyncio
 from collections import OrderedDict
 from typing import ClassVar, Final, assert_never
 
-from dralloc.api.group_claims import group_reference
+import msgspec
+
+from dralloc.api.codec import decode
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.pod_claims import CLAIM_FINALIZER, claims_of, controller_of, is_group, is_pod
+from dralloc.api.pod_claims import CLAIM_FINALIZER, claims_of, controller_of, group_reference, is_group, is_pod
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.client.claim_patches import patch_claim
 from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
+from dralloc.client.status_errors import error_of_response
+from dralloc.client.transport import ClientRequest, Transport
 from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.controllers.claim_lifecycle.claim_events import ClaimEvents, why_unscheduled
 from dralloc.controllers.claim_lifecycle.plan import (
@@ -26,7 +30,6 @@ from dralloc.controllers.claim_lifecycle.plan import (
     RemoveFinalizer,
     plan_claim,
 )
-from dralloc.controllers.claim_lifecycle.workload_lookup import WorkloadLookup
 from dralloc.controllers.claim_users import is_done, users_of
 from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.controller_loop import Controller
@@ -253,3 +256,50 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
 
 def _consumers(claim: ResourceClaim | None) -> frozenset[ConsumerReference]:
     return frozenset(claim.status.reserved_for) if claim is not None else frozenset()
+
+
+# --- Workload lookup ------------------------------------------------------------------------------------------------
+# Finds out whether a workload that a claim is reserved for still exists.
+#
+# A workload can be of any kind, even an unknown one, so it is requested by API group and resource alone. Only a
+# NotFound for the object itself proves that it is gone; Forbidden, or a server without that kind, proves nothing.
+
+
+CORE_VERSION: Final = "v1"
+
+
+class _GroupVersion(msgspec.Struct):
+    version: str = ""
+
+
+class _ApiGroup(msgspec.Struct, rename="camel"):
+    preferred_version: _GroupVersion = msgspec.field(default_factory=_GroupVersion)
+
+
+class WorkloadLookup:
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        # By API group. Groups that are not served are requested again.
+        self._versions: dict[str, str] = {"": CORE_VERSION}
+
+    async def is_gone(self, namespace: str, reference: ConsumerReference) -> bool:
+        """True if the object with the UID of the reference is known to be gone."""
+        version = await self._version(reference.api_group)
+        if version is None:
+            return False
+        prefix = f"/apis/{reference.api_group}/{version}" if reference.api_group else f"/api/{version}"
+        path = f"{prefix}/namespaces/{namespace}/{reference.resource}/{reference.name}"
+        response = await self._transport.send(ClientRequest(method="GET", path=path))
+        if response.status == 200:
+            return decode(response.body, ApiObject).metadata.uid != reference.uid
+        error = error_of_response(response.status, response.body)
+        # An unknown resource is NotFound as well, but then the status names no object.
+        return isinstance(error, NotFound) and error.details is not None and error.details.name == reference.name
+
+    async def _version(self, group: str) -> str | None:
+        if group not in self._versions:
+            response = await self._transport.send(ClientRequest(method="GET", path=f"/apis/{group}"))
+            if response.status != 200:
+                return None
+            self._versions[group] = msgspec.json.decode(response.body, type=_ApiGroup).preferred_version.version
+        return self._versions[group]

@@ -13,7 +13,7 @@ from dralloc.api.scheduling_v1beta1 import API_VERSION, PodGroup, PodGroupResour
 from dralloc.api.unstructured_object import UnstructuredObject
 from dralloc.controllers.claim_creation import CreateClaim, ReportProblem, claim_document, labels_of_template
 from dralloc.primitives.features import FeatureGates
-from dralloc.primitives.name_suffixes import suffix
+from dralloc.primitives.names import suffix
 
 # With the suffix, a name stays within the 63 characters of a label.
 BASE_LENGTH_MAX: Final = 57

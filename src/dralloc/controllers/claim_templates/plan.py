@@ -10,7 +10,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from dralloc.api import pod_claims
-from dralloc.api.group_claims import group_reference, is_shared, shares_claim
+from dralloc.api.pod_claims import group_reference, is_shared, shares_claim
 from dralloc.api.pod_v1 import Pod, PodResourceClaim, PodResourceClaimStatus
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.api.scheduling_v1beta1 import PodGroup

@@ -22,7 +22,6 @@ from dralloc.controllers.claim_creation import CreateClaim, ReportProblem
 from dralloc.controllers.claim_users import users_of
 from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.controller_loop import Controller
-from dralloc.controllers.jobs.completion_indexes import print_indexes
 from dralloc.controllers.jobs.job_groups import JobGroups
 from dralloc.controllers.jobs.plan import (
     INDEXED,
@@ -40,7 +39,7 @@ from dralloc.controllers.jobs.plan import (
 from dralloc.controllers.jobs.plan_claims import SHARED_CLAIMS, ClaimAction, plan_claims
 from dralloc.controllers.jobs.plan_groups import CreatePodGroup, CreateWorkload, GroupAction, JobGroup, ResizeGang
 from dralloc.controllers.jobs.pod_template import PodNames
-from dralloc.controllers.jobs.pod_tracker import PodCounts, PodTracker
+from dralloc.controllers.jobs.pod_tracker import PodCounts, PodTracker, print_indexes
 from dralloc.controllers.jobs.pod_worker_pool import PODS, PodWorkerPool
 from dralloc.controllers.mutation_cache import MutationCache
 from dralloc.controllers.planned_actions import PlannedActions

@@ -26,7 +26,7 @@ from dralloc.api.scheduling_v1beta1 import (
     WorkloadReference,
     WorkloadSpec,
 )
-from dralloc.primitives.name_suffixes import LENGTH_MAX, SUFFIX_LENGTH, suffix
+from dralloc.primitives.names import LENGTH_MAX, SUFFIX_LENGTH, suffix
 
 # On a job that another object controls: the template of its PodGroup in the Workload of that object.
 GROUP_TEMPLATE: Final = "scheduling.k8s.io/group-template-name"

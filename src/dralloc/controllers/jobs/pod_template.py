@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from dralloc.api.unstructured_object import UnstructuredObject
 from dralloc.controllers.jobs.pod_tracker import COMPLETION_INDEX
-from dralloc.primitives.name_suffixes import LENGTH_MAX, SUFFIX_LENGTH, suffix
+from dralloc.primitives.names import LENGTH_MAX, SUFFIX_LENGTH, suffix
 
 JOB_NAME: Final = "batch.kubernetes.io/job-name"
 CONTROLLER_UID: Final = "batch.kubernetes.io/controller-uid"

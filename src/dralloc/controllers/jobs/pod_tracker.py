@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
@@ -17,7 +17,6 @@ from typing import Final, NamedTuple
 from dralloc.api.batch_v1 import JobStatus
 from dralloc.api.pod_v1 import SUCCEEDED, Pod
 from dralloc.client.pod_disruption import is_target
-from dralloc.controllers.jobs.completion_indexes import parse_indexes
 from dralloc.primitives.whole_numbers import whole_number
 
 COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
@@ -225,3 +224,34 @@ class IndexSlots:
 def index_of(pod: Pod) -> int | None:
     """The completion index of a pod of an indexed job."""
     return whole_number(pod.metadata.annotations.get(COMPLETION_INDEX, ""))
+
+
+# --- Completion indexes ---------------------------------------------------------------------------------------------
+# Sets of completion indexes as the status of a job writes them: `0-2,5,7-9`.
+
+
+# A bound for texts from the API: a range of a few characters may mean billions of indexes.
+INDEX_MAX: Final = 1_000_000
+
+
+def print_indexes(indexes: Iterable[int]) -> str:
+    ranges: list[list[int]] = []
+    for index in sorted(indexes):
+        if ranges and index == ranges[-1][1] + 1:
+            ranges[-1][1] = index
+        else:
+            ranges.append([index, index])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+def parse_indexes(text: str) -> set[int]:
+    """The indexes in the text; parts that cannot be parsed, or do not ascend, are ignored."""
+    indexes: set[int] = set()
+    highest = -1
+    for part in filter(None, text.split(",")):
+        head, _, tail = part.partition("-")
+        first, last = whole_number(head), whole_number(tail or head)
+        if first is not None and last is not None and highest < first:
+            highest = min(last, INDEX_MAX)
+            indexes |= set(range(first, highest + 1))
+    return indexes

@@ -10,9 +10,8 @@ from typing import ClassVar, Final, assert_never
 
 import msgspec
 
-from dralloc.api.coordination_v1 import Lease
+from dralloc.api.coordination_v1 import NODE_LEASES, Lease, lease_name
 from dralloc.api.core_v1 import Node
-from dralloc.api.node_leases import NODE_LEASES, lease_name
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.timestamps import print_timestamp
 from dralloc.client.api_calls import PatchType

@@ -12,8 +12,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from dralloc.api.core_v1 import Node
-from dralloc.controllers.node_lifecycle.node_health import ready_status
-from dralloc.controllers.node_lifecycle.settings import NodeLifecycleSettings
+from dralloc.controllers.node_lifecycle.node_health import NodeLifecycleSettings, ready_status
 
 REGION: Final = "topology.kubernetes.io/region"
 ZONE: Final = "topology.kubernetes.io/zone"

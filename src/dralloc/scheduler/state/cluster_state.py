@@ -13,9 +13,8 @@ from msgspec.structs import replace
 
 from dralloc.api.core_v1 import Namespace, Node
 from dralloc.api.extended_resources import ExtendedResourceClasses, served_by_devices
-from dralloc.api.group_claims import shares_claim
 from dralloc.api.meta_v1 import ObjectMeta
-from dralloc.api.pod_claims import group_name, is_pod
+from dralloc.api.pod_claims import group_name, is_pod, shares_claim
 from dralloc.api.pod_v1 import Pod, PodExtendedResourceClaimStatus
 from dralloc.api.resource_v1 import (
     AllocationResult,

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dralloc.api.group_claims import group_reference
-from dralloc.api.pod_claims import is_held_by_workload, is_listed, is_pod, pod_reference
+from dralloc.api.pod_claims import group_reference, is_held_by_workload, is_listed, is_pod, pod_reference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.api.scheduling_v1beta1 import PodGroup

@@ -6,7 +6,7 @@ only for one node of the nearest groups are the funnels unfolded and changes tri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -22,7 +22,7 @@ from dralloc.allocator.diagnosis.reason_groups import ReasonGroup, grouped
 from dralloc.allocator.diagnosis.reasons import Reason, ReasonCause
 from dralloc.allocator.node_equivalence import NodeEquivalence
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal
-from dralloc.allocator.requests import Demand, compile_demand
+from dralloc.allocator.requests import Alternative, Demand, compile_demand
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.request_name import RequestName
 from dralloc.api.resource_v1 import ResourceClaim
@@ -34,17 +34,18 @@ from dralloc.snapshot.node_selectors import NodeFacts
 from dralloc.whatif.cluster_objects import place_of
 from dralloc.whatif.device_report import Holding, holdings
 from dralloc.whatif.engine import Engine
-from dralloc.whatif.explanation.absent_drivers import AbsentDriver, absent_drivers
 from dralloc.whatif.explanation.attribute_statistics import (
     SelectorStatistics,
     Shapes,
     selector_statistics,
+    selectors_of,
     shapes_on,
 )
 from dralloc.whatif.explanation.choice import ExplainedChoice, explain_choice
-from dralloc.whatif.explanation.misspellings import Vocabulary
+from dralloc.whatif.explanation.misspellings import Vocabulary, likely_value
 from dralloc.whatif.explanation.proposals import ChangeableObjects, proposals
 from dralloc.whatif.explanation.remedies import Remedy, Trials
+from dralloc.whatif.explanation.selector_parts import required_drivers
 from dralloc.whatif.explanation.situation import Situation
 
 # How many groups of nodes are told in detail.
@@ -346,3 +347,35 @@ def _verdict(verdicts: Iterable[NodeVerdict]) -> FitVerdict:
         return FitVerdict.FITS
     is_undecided = any(isinstance(each, Lacking) and isinstance(each.outcome, BudgetExhausted) for each in found)
     return FitVerdict.UNDECIDED if is_undecided else FitVerdict.DOES_NOT_FIT
+
+
+# --- Absent drivers -------------------------------------------------------------------------------------------------
+# Drivers that a selector requires by name and that have published no devices: what to ask first is whether they
+# run.
+
+
+@dataclass(frozen=True, slots=True)
+class AbsentDriver:
+    # `class gpu` or `request main`.
+    source: str
+    driver: str
+    # The driver that was probably meant: it has published devices.
+    likely: str = ""
+
+    def line(self) -> str:
+        meant = f"; did you mean {self.likely}? Otherwise" if self.likely else ":"
+        return (
+            f"{self.source} requires the driver {self.driver}, which has published no ResourceSlices{meant} "
+            "see whether its pods run on the nodes (kubectl get pods -A -o wide) and what their logs say"
+        )
+
+
+def absent_drivers(alternatives: Iterable[Alternative], present: Collection[str]) -> Iterator[AbsentDriver]:
+    """The drivers without slices that the requests or their classes require. `present` are the drivers that have slices."""
+    told: set[tuple[str, str]] = set()
+    for alternative in alternatives:
+        for source, expression in selectors_of(alternative):
+            for driver in required_drivers(expression):
+                if driver not in present and (source, driver) not in told:
+                    told.add((source, driver))
+                    yield AbsentDriver(source, driver, likely_value(driver, present) or "")

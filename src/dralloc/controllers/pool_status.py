@@ -1,32 +1,190 @@
-"""What is free in a pool: its devices by state, partitions by type, and the capacity of devices that can be shared.
-
-A device is allocated, available or unavailable. Unavailable are devices that no claim uses and that cannot be allocated: they have
-a taint, or other devices use their counters.
-"""
+"""Answers each request once, from what the informers show, and deletes it when it expires."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, TypeVar
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import ClassVar, Final, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dralloc.api.resource_v1 import Device, DeviceRequestAllocationResult, ResourceClaim, ResourceSlice
+from dralloc.api.meta_v1 import Condition
+from dralloc.api.resource_v1 import Device, DeviceRequestAllocationResult, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.api.resource_v1alpha3 import (
+    COMPLETE,
+    DEFAULT_LIMIT,
+    FAILED,
     PartitionTypeStatus,
     PoolStatus,
+    ResourcePoolStatusRequest,
+    ResourcePoolStatusRequestStatus,
     ShareableCapacityStatus,
     ShareableSummaryStatus,
 )
+from dralloc.api.timestamps import print_timestamp, stated_time
+from dralloc.client.known_resources import resource_for
+from dralloc.client.typed_resource import ObjectKey, key_of
+from dralloc.controllers.controller_context import ControllerContext
+from dralloc.controllers.controller_loop import Controller
+from dralloc.controllers.planned_actions import PlannedActions
 from dralloc.devices.counters import CounterId, amounts_of, draws_of
 from dralloc.devices.device_usage import counted_results
 from dralloc.devices.identity import PoolId
-from dralloc.devices.pool_generation import generation_of
+from dralloc.devices.pool_generation import generation_of, newest_slices
 from dralloc.devices.taint_rules import TaintRules
 from dralloc.devices.taints import repels
+from dralloc.primitives.errors import NotFound
 from dralloc.primitives.quantity import NANOS, Quantity
+
+NAME: Final = "resourcepoolstatusrequest-controller"
+REQUESTS: Final = resource_for(ResourcePoolStatusRequest)
+SLICES: Final = resource_for(ResourceSlice)
+CLAIMS: Final = resource_for(ResourceClaim)
+RULES: Final = resource_for(DeviceTaintRule)
+LOOK_AGAIN_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class WriteAnswer:
+    request: ResourcePoolStatusRequest
+    status: ResourcePoolStatusRequestStatus
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRequest:
+    request: ResourcePoolStatusRequest
+
+
+class PoolStatusController(Controller[ObjectKey, WriteAnswer | DeleteRequest]):
+    """Keys are requests. Changes of slices and claims change no answer."""
+
+    queue_name: ClassVar[str] = "resourcepoolstatusrequest"
+    workers: ClassVar[int] = 1
+
+    def __init__(self, context: ControllerContext) -> None:
+        super().__init__(context)
+        self._calls = context.calls(NAME)
+        self._clock = context.clock
+        self._metrics = context.metrics
+        informers = context.informers
+        self._requests = informers.informer_for(REQUESTS)
+        self._slices, self._claims = informers.informer_for(SLICES), informers.informer_for(CLAIMS)
+        self._rules = informers.informer_for(RULES) if "DRADeviceTaintRules" in context.gates else None
+        self._requests.subscribe(self._on_request)
+
+    def _on_request(
+        self,
+        before: ResourcePoolStatusRequest | None,  # noqa: ARG002
+        after: ResourcePoolStatusRequest | None,
+    ) -> None:
+        if after is not None:
+            self.queue.add(key_of(after))
+
+    async def plan(self, key: ObjectKey) -> PlannedActions[WriteAnswer | DeleteRequest]:
+        request = self._requests.get(key.name, "")
+        if request is None or request.metadata.deletion_timestamp is not None:
+            return PlannedActions()
+        now, expires = self._clock.now(), expiry(request)
+        if expires is not None and expires <= now:
+            return PlannedActions((DeleteRequest(request),))
+        if request.status is None:
+            started_s = time.perf_counter()
+            status = self._answer(request)
+            if is_premature(request, status, now):
+                return PlannedActions(look_again_s=LOOK_AGAIN_S)
+            self._metrics.pool_status_duration.observe(request.spec.driver, value=time.perf_counter() - started_s)
+            return PlannedActions((WriteAnswer(request, status),))
+        return PlannedActions(look_again_s=(expires - now).total_seconds() if expires is not None else None)
+
+    def _answer(self, request: ResourcePoolStatusRequest) -> ResourcePoolStatusRequestStatus:
+        slices = [each for each in self._slices.all() if each.spec.driver == request.spec.driver]
+        rules = TaintRules()
+        for rule in self._rules.all() if self._rules is not None else ():
+            rules = rules.with_rule(rule)
+        slices.sort(key=lambda each: each.metadata.name)
+        return answer(request, slices, results_by_pool(self._claims.all()), rules, self._clock.now())
+
+    async def apply(self, action: WriteAnswer | DeleteRequest) -> None:
+        request, key = action.request, key_of(action.request)
+        if isinstance(action, DeleteRequest):
+            await self._calls.delete_unchanged(REQUESTS, request)
+            return
+        driver = request.spec.driver
+        self._metrics.pool_status_processed.add(driver)
+        patch = {"metadata": {"uid": request.metadata.uid}, "status": action.status}
+        try:
+            await self._calls.patch(REQUESTS, key, patch, subresource="status")
+        except NotFound:
+            return
+        except Exception:
+            self._metrics.pool_status_errors.add(driver)
+            raise
+
+
+# --- Plan -----------------------------------------------------------------------------------------------------------
+# The answer to a request for the status of pools, and when the request is deleted.
+
+
+ANSWERED_TTL: Final = timedelta(hours=1)
+PENDING_TTL: Final = timedelta(hours=24)
+# Drivers that are publishing a pool get this time before it is reported as incomplete.
+INCOMPLETE_WAIT: Final = timedelta(seconds=2)
+
+
+def answer(
+    request: ResourcePoolStatusRequest,
+    slices: Sequence[ResourceSlice],
+    results: Mapping[PoolId, Sequence[DeviceRequestAllocationResult]],
+    rules: TaintRules,
+    now: datetime,
+) -> ResourcePoolStatusRequestStatus:
+    """The status of the pools that the request asks for. `slices` are those of the driver."""
+    spec = request.spec
+    pools = newest_slices(slices)
+    wanted = sorted(each for each in pools if spec.pool_name in (None, each.pool))
+    listed = tuple(
+        count_pool(pools[each], results.get(each, ()), rules, spec.default_partition_type_attribute)
+        for each in wanted[: spec.limit or DEFAULT_LIMIT]
+    )
+    errors = sum(1 for each in listed if each.validation_error)
+    message = f"Calculated status for {len(listed)} pools" + (f" ({errors} incomplete)" if errors else "")
+    condition = Condition(
+        type=COMPLETE,
+        status="True",
+        reason="CalculationComplete",
+        message=message,
+        last_transition_time=print_timestamp(now),
+    )
+    return ResourcePoolStatusRequestStatus(pool_count=len(wanted), pools=listed, conditions=(condition,))
+
+
+def is_premature(request: ResourcePoolStatusRequest, status: ResourcePoolStatusRequestStatus, now: datetime) -> bool:
+    """True if a pool is incomplete and may be complete in a moment."""
+    created = stated_time(request.metadata.creation_timestamp)
+    is_new = created is not None and now - created < INCOMPLETE_WAIT
+    return is_new and any((each.validation_error or "").startswith(INCOMPLETE) for each in status.pools)
+
+
+def expiry(request: ResourcePoolStatusRequest) -> datetime | None:
+    """When the request is deleted; None if it has no time."""
+    created = stated_time(request.metadata.creation_timestamp)
+    if request.status is None:
+        return created + PENDING_TTL if created is not None else None
+    ended = (each for each in request.status.conditions if each.type in (COMPLETE, FAILED) and each.status == "True")
+    answered = next((stated_time(each.last_transition_time) for each in ended), None) or created
+    return answered + ANSWERED_TTL if answered is not None else None
+
+
+# --- Pool counts ----------------------------------------------------------------------------------------------------
+# What is free in a pool: its devices by state, partitions by type, and the capacity of devices that can be shared.
+#
+# A device is allocated, available or unavailable. Unavailable are devices that no claim uses and that cannot be
+# allocated: they have a taint, or other devices use their counters.
+
 
 SUMMARY_MAX: Final = 32
 ERROR_LENGTH_MAX: Final = 256

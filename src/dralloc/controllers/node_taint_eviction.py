@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import ClassVar, Final
 
-from dralloc.api.core_v1 import Node
-from dralloc.api.pod_v1 import Pod
+from dralloc.api.core_v1 import Node, Taint
+from dralloc.api.node_taints import NO_EXECUTE, tolerates
+from dralloc.api.pod_v1 import Pod, Toleration
 from dralloc.client.event_recorder import Report, reference_to
 from dralloc.client.known_resources import resource_for
 from dralloc.client.pod_disruption import disrupt
 from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.controller_loop import Controller
-from dralloc.controllers.node_taint_eviction.plan import evicting_taints, eviction_time
 from dralloc.controllers.planned_actions import PlannedActions
 from dralloc.primitives.errors import NotFound
 
@@ -99,3 +100,31 @@ class NodeTaintEvictionController(Controller[ObjectKey, Pod]):
 
     def _report(self, pod: Pod, message: str) -> None:
         self._recorder.report(Report(reference_to(pod, PODS.api_version, PODS.kind), "Normal", EVENT_REASON, message))
+
+
+# --- Plan -----------------------------------------------------------------------------------------------------------
+# When a pod must leave its node because of taints with the effect NoExecute.
+
+
+def evicting_taints(node: Node | None) -> tuple[Taint, ...]:
+    taints = node.spec.taints if node is not None else ()
+    return tuple(taint for taint in taints if taint.effect == NO_EXECUTE)
+
+
+def eviction_time(taints: Iterable[Taint], tolerations: Sequence[Toleration], since: datetime) -> datetime | None:
+    """When taints that are there since this time evict a pod with these tolerations; None if never.
+
+    Of several tolerations of a taint, the first counts.
+    """
+    limits: list[int] = []
+    for taint in taints:
+        toleration = next((each for each in tolerations if tolerates(each, taint)), None)
+        if toleration is None:
+            return since
+        if toleration.toleration_seconds is not None:
+            limits.append(max(toleration.toleration_seconds, 0))
+    try:
+        return since + timedelta(seconds=min(limits)) if limits else None
+    except OverflowError:
+        # Later than the largest representable date.
+        return None

@@ -1,1 +1,0 @@
-"""Creates the claims of ephemeral volumes."""

@@ -1,1 +1,0 @@
-"""Deletes pods that no node will ever end."""

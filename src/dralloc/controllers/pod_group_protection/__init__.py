@@ -1,1 +1,0 @@
-"""Keeps a deleted PodGroup until its pods have finished."""

@@ -1,1 +1,0 @@
-"""Writes the usage into the statuses of quotas. The limits are enforced by the API server."""
