@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dralloc.apiserver.http.exchange import Exchange
-from dralloc.apiserver.http.request_parser import RequestHead
 
 
 class IdleConnection:
@@ -13,9 +12,8 @@ class IdleConnection:
 
     is_paused = False
 
-    def __init__(self, port: int = 0, *, is_gone: bool = False) -> None:
-        self.is_gone = is_gone
-        self.client: tuple[str, int] | None = ("127.0.0.1", port)
+    def __init__(self) -> None:
+        self.is_gone = False
         self.written = b""
 
     async def writable(self) -> None:
@@ -38,8 +36,3 @@ class IdleConnection:
 
     def close(self) -> None:
         """There is nothing to close."""
-
-
-def version_request(connection: IdleConnection, token: str) -> Exchange:
-    """`GET /version` with the token."""
-    return Exchange(connection, RequestHead("GET", "/version", b"", [(b"authorization", f"Bearer {token}".encode())]))

@@ -18,7 +18,7 @@ DNS_SUBDOMAIN_LENGTH_MAX: Final = 253
 LABEL_LENGTH_MAX: Final = 63
 LABEL_KEY_LENGTH_MAX: Final = DNS_SUBDOMAIN_LENGTH_MAX + len("/") + LABEL_LENGTH_MAX
 
-# To match a text of megabytes holds every thread of the server.
+# To match a text of megabytes holds the server.
 MATCHED_LENGTH_MAX: Final = 4096
 
 WELL_FORMED: Final[tuple[str, ...]] = ()

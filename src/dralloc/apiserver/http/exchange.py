@@ -41,7 +41,6 @@ class ClientConnection(Protocol):
     """The connection of a client (`limited_connection`)."""
 
     is_gone: bool
-    client: tuple[str, int] | None
 
     @property
     def is_paused(self) -> bool:

@@ -59,7 +59,6 @@ class LimitedConnection(asyncio.Protocol):
         self._accepted = accepted
         self._loop = asyncio.get_running_loop()
         self._parser = RequestParser(self, host.limits.head_bytes_max)
-        self.client: tuple[str, int] | None = None
         self.is_gone = False
         # The request that arrives, the one that is answered, and those that wait for their answer.
         self._arriving: Exchange | None = None
@@ -150,8 +149,6 @@ class LimitedConnection(asyncio.Protocol):
         self._transport = transport
         transport.set_write_buffer_limits(high=WAITING_BYTES_MAX)
         self._host.open.add(self)
-        peer = transport.get_extra_info("peername")
-        self.client = (str(peer[0]), int(peer[1])) if isinstance(peer, tuple) else None
         _detect_vanished_peers(transport.get_extra_info("socket"))
         self._user, self._user_until = user_of_certificate(transport.get_extra_info("ssl_object"))
         self._expect_head()

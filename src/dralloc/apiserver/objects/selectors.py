@@ -13,9 +13,6 @@ from dralloc.apiserver.http.field_terms import read_field_terms
 from dralloc.primitives.errors import BadRequest
 from dralloc.primitives.names import label_key, label_value
 
-# To parse a character takes about a microsecond (see `compute`).
-SELECTOR_WORK: Final = 50
-
 # --- labels -------------------------------------------------------------------------------------------------
 
 
