@@ -64,7 +64,7 @@ def latency() -> Iterator[Figure]:
             name = f"{place.name}, {place.workload}: create to bound, p{percent}"
             yield Figure(name, took_ms, "ms", goal if place.has_goal else None)
     with tempfile.TemporaryDirectory() as directory:
-        yield Figure("the disk: to sync 4 KiB, p50 (a pod takes two in turn)", sync_s(Path(directory)) * 1000, "ms")
+        yield Figure("the disk: to sync 4 KiB, p50 (a pod takes three in turn)", sync_s(Path(directory)) * 1000, "ms")
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from dralloc.api.dralloc_v1 import BATCH_PATH, EXTENSIONS_PATH
-from dralloc.client.batch_transport import BYTES_MAX, UNDER_WAY_MAX, WRITES_IN_ALL_MAX, WRITES_MAX, BatchTransport
+from dralloc.client.batch_transport import BYTES_MAX, UNDER_WAY_MAX, WRITES_MAX, BatchTransport
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, TransportError
 from dralloc.testing.virtual_time import run_virtual
 
@@ -25,17 +25,15 @@ class Server:
         self.is_down = False
         # In place of the responses to a batch.
         self.answer: bytes | None = None
-        # The numbers of writes in each request, and what the writes of batches follow.
+        # The numbers of writes in each request.
         self.requests: list[int] = []
-        self.after: list[list[int]] = []
 
     async def send(self, request: ClientRequest) -> ClientResponse:
         if request.path == EXTENSIONS_PATH:
-            extensions = ["batch", "batch-after"] if self.has_extension else []
+            extensions = ["batch"] if self.has_extension else []
             return ClientResponse(status=200, body=msgspec.json.encode({"extensions": extensions}))
         writes: list[Any] = msgspec.json.decode(request.body)["requests"] if request.path == BATCH_PATH else [{}]
         self.requests.append(len(writes))
-        self.after += [each.get("after", []) for each in writes]
         await asyncio.sleep(1)
         if self.is_down:
             raise TransportError("no answer")
@@ -55,12 +53,10 @@ class Server:
         pass
 
 
-def write(
-    number: int, *, size: int = 1, path: str = "/api/v1/pods/p", after: frozenset[str] = frozenset()
-) -> ClientRequest:
+def write(number: int, *, size: int = 1) -> ClientRequest:
     headers = {"Content-Type": "application/merge-patch+json"}
     body = (b"%d" % number).ljust(size)
-    return ClientRequest(method="PATCH", path=path, headers=headers, body=body, after=after)
+    return ClientRequest(method="PATCH", path="/api/v1/pods/p", headers=headers, body=body)
 
 
 def with_server(server: Server, test: Callable[[BatchTransport], Awaitable[Any]]) -> None:
@@ -195,128 +191,3 @@ def test_a_write_that_is_cancelled_before_it_is_sent_is_not_sent() -> None:
 
     with_server(server, test)
     assert server.requests == [1] * UNDER_WAY_MAX
-
-
-# --- Writes after others ------------------------------------------------------------------------------------------
-
-NOT_TRIED = 424
-
-
-class Followed:
-    """Writes to objects `0`, `1`, …, and one that follows them, which is held before they are sent."""
-
-    def __init__(self, transport: BatchTransport, *followed: int) -> None:
-        self._transport = transport
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.follower = asyncio.ensure_future(self._follow(write(9, path="f", after=frozenset(map(str, followed)))))
-
-    async def _follow(self, request: ClientRequest) -> ClientResponse | None:
-        held = await self._transport.hold(request)
-        if held is None:
-            return None
-        with held:
-            await asyncio.shield(self.ended)
-        return await held.answer()
-
-    async def sent(self, *numbers: int) -> None:
-        await asyncio.sleep(0)
-        writes = (self._transport.send(write(number, path=str(number))) for number in numbers)
-        await asyncio.gather(*writes, return_exceptions=True)
-
-    async def status(self) -> int | None:
-        """Of the answer to the follower; None if it was not held."""
-        self.ended.set_result(None)
-        answer = await self.follower
-        return answer.status if answer is not None else None
-
-
-async def known(transport: BatchTransport) -> BatchTransport:
-    """The transport knows the extensions of its server."""
-    await send_all(transport, 2)
-    return transport
-
-
-def test_a_write_after_others_is_sent_with_them() -> None:
-    server = Server()
-
-    async def test(transport: BatchTransport) -> None:
-        writes = Followed(await known(transport), 0, 2)
-        await writes.sent(0, 1, 2)
-        assert await writes.status() == 200
-
-    with_server(server, test)
-    assert server.requests == [2, 4]
-    assert sorted(server.after[-1]) == [0, 2]
-    assert not any(server.after[:-1])
-
-
-@pytest.mark.parametrize("sent", [(), (0,), (1, 2)], ids=["none", "one", "others"])
-def test_a_write_is_not_sent_without_all_that_it_follows(sent: tuple[int, ...]) -> None:
-    server = Server()
-
-    async def test(transport: BatchTransport) -> None:
-        writes = Followed(await known(transport), 0, 1)
-        await writes.sent(*sent)
-        assert await writes.status() == NOT_TRIED
-
-    with_server(server, test)
-    assert server.requests == [2, *([len(sent)] if sent else [])]
-
-
-@pytest.mark.parametrize(
-    ("server", "status"), [(Server(404), NOT_TRIED), (Server(has_extension=False), None)], ids=["404", "none"]
-)
-def test_other_servers_do_not_get_a_write_after_others(server: Server, status: int | None) -> None:
-    async def test(transport: BatchTransport) -> None:
-        writes = Followed(await known(transport), 0)
-        await writes.sent(0)
-        assert await writes.status() == status
-
-    with_server(server, test)
-    assert server.requests[-1] == 1
-
-
-def test_the_outcome_of_a_write_after_others_is_unknown_without_an_answer() -> None:
-    server = Server()
-
-    async def test(transport: BatchTransport) -> None:
-        writes = Followed(await known(transport), 0)
-        server.is_down = True
-        await writes.sent(0)
-        with pytest.raises(TransportError):
-            await writes.status()
-
-    with_server(server, test)
-
-
-def test_a_batch_has_at_most_as_many_writes_as_a_server_takes() -> None:
-    server = Server()
-
-    async def test(transport: BatchTransport) -> None:
-        await known(transport)
-        writes = [Followed(transport, 0) for _ in range(WRITES_IN_ALL_MAX)]
-        await writes[0].sent(0)
-        statuses = [await each.status() for each in writes]
-        assert (statuses.count(200), statuses.count(NOT_TRIED)) == (WRITES_IN_ALL_MAX - 1, 1)
-
-    with_server(server, test)
-    assert server.requests == [2, WRITES_IN_ALL_MAX]
-
-
-@pytest.mark.parametrize("is_abandoned", [True, False])
-def test_a_held_write_that_is_cancelled_is_not_sent(is_abandoned: bool) -> None:
-    server = Server()
-
-    async def test(transport: BatchTransport) -> None:
-        writes = Followed(await known(transport), 0)
-        await asyncio.sleep(0)
-        if is_abandoned:
-            await transport.abandon()
-        else:
-            writes.follower.cancel()
-        await writes.sent(0)
-        with pytest.raises(asyncio.CancelledError):
-            await writes.status()
-
-    with_server(server, test)
-    assert server.requests == [2, 1]

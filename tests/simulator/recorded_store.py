@@ -6,7 +6,7 @@ stale reads, wrong conflicts and lists that mix revisions, whichever store is be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from dralloc.store.errors import FenceMoved, KeyExists, RevisionConflict
 from dralloc.store.interface import Fence, Page, PageToken, Store, Watch
@@ -38,10 +38,6 @@ class RecordedStore(Store):
         call.check_read(_version(record))
         return record
 
-    async def get_queued(self, key: str) -> Record | None:
-        """Not checked: what it returns may never be stored. What is decided on it is."""
-        return await self._inner.get_queued(key)
-
     async def list_prefix(
         self, prefix: str, *, revision: int | None = None, limit: int | None = None, page: PageToken | None = None
     ) -> Page:
@@ -71,22 +67,11 @@ class RecordedStore(Store):
         call.check_written(record.revision, value, expected=0)
         return record
 
-    async def update(
-        self,
-        key: str,
-        value: bytes,
-        *,
-        expected_revision: int,
-        fences: Sequence[Fence] = (),
-        on_queued: Callable[[int], None] | None = None,
-        follows: Collection[int] = (),
-    ) -> Record:
+    async def update(self, key: str, value: bytes, *, expected_revision: int, fences: Sequence[Fence] = ()) -> Record:
         call = _Call(self._history, key)
         self._history.intend(key, expected_revision, value)
         try:
-            record = await self._inner.update(
-                key, value, expected_revision=expected_revision, fences=fences, on_queued=on_queued, follows=follows
-            )
+            record = await self._inner.update(key, value, expected_revision=expected_revision, fences=fences)
         except RevisionConflict as error:
             self._history.withdraw(key, expected_revision, value)
             call.check_conflict(error, expected_revision)

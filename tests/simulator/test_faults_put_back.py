@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
@@ -14,13 +14,11 @@ from typing import Any
 import pytest
 
 from dralloc.api.batch_v1 import Job
-from dralloc.api.dralloc_v1 import BatchedWrite
 from dralloc.api.pod_claims import is_group
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.api.scheduling_v1beta1 import API_VERSION
-from dralloc.apiserver.http.messages import HttpResponse
-from dralloc.apiserver.objects import write_batches, write_guards
+from dralloc.apiserver.objects import write_guards
 from dralloc.apiserver.objects.claim_use_guard import ClaimUseGuard
 from dralloc.apiserver.objects.store_view import StoreView
 from dralloc.client.claim_patches import patch_claim
@@ -283,28 +281,6 @@ def test_gang_writes_that_are_not_undone(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(gang_cycle, "reservations_of_gang", nothing)
     monkeypatch.setattr(gang_attempts, "reservations_of_gang", nothing)
     assert "no member has a node" in run_virtual(interrupted())
-
-
-def test_a_binding_that_is_tried_although_a_claim_before_it_was_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the guard of bindings: each of the two is enough."""
-    answer_one = write_batches._RunningBatch.answer_one
-
-    async def answer_anyway(
-        batch: write_batches._RunningBatch,
-        write: BatchedWrite,
-        earlier: Sequence[write_batches._RunningWrite],
-        queued: asyncio.Future[int | None] | None,
-    ) -> HttpResponse:
-        if earlier:
-            await asyncio.wait([each.task for each in earlier])
-        return await answer_one(batch, write, (), queued)
-
-    async def unguarded(*_: object, **__: object) -> None:
-        return None
-
-    monkeypatch.setattr(write_batches._RunningBatch, "answer_one", answer_anyway)
-    monkeypatch.setattr(ClaimUseGuard, "hold_binding", unguarded)
-    assert found(r"runs on \S+ and claim \S+ is not allocated")
 
 
 def test_a_claim_that_is_removed_under_its_pods(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,6 @@ BATCH_PATH: Final = "/dralloc/v1/batch"
 ALLOCATION_FINALIZER: Final = "allocation-finalizer"
 # One request carries many writes.
 BATCH: Final = "batch"
-# A write of a batch can follow others: it is tried only if they succeed.
-BATCH_AFTER: Final = "batch-after"
 
 
 class Extensions(Struct, frozen=True):
@@ -24,14 +22,11 @@ class Extensions(Struct, frozen=True):
 
 
 class BatchedWrite(Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """`after` are the places of earlier writes in the same batch that must have succeeded before this one is tried."""
-
     method: str
     path: str
     query: Mapping[str, str] = msgspec.field(default_factory=dict)
     content_type: str = "application/json"
     body: msgspec.Raw = msgspec.Raw(b"")
-    after: tuple[int, ...] = ()
 
 
 class WriteBatch(Struct, frozen=True):

@@ -12,7 +12,6 @@ from msgspec import Struct
 from dralloc.api.codec import DecodeError, decode, encode
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.protobuf_merge import merge_protobuf
-from dralloc.client.batch_transport import BatchTransport, HeldWrite
 from dralloc.client.known_history import KnownHistory
 from dralloc.client.server_extensions import ServerExtensions
 from dralloc.client.status_errors import error_of_response, error_of_status, send_request
@@ -207,17 +206,6 @@ class ApiCalls:
         """Posts to a subresource that answers with a Status: a binding, an eviction."""
         path = resource.path(namespace=key.namespace, name=key.name, subresource=subresource)
         await send_request(self._transport, "POST", path, body=encode(body), headers=JSON)
-
-    async def hold_post(
-        self, resource: TypedResource[Object], key: ObjectKey, subresource: str, body: Any, *, after: frozenset[str]
-    ) -> HeldWrite | None:
-        """Posts together with the writes to the paths that it is to run `after`; None if each write is sent alone."""
-        if not isinstance(self._transport, BatchTransport):
-            return None
-        path = resource.path(namespace=key.namespace, name=key.name, subresource=subresource)
-        return await self._transport.hold(
-            ClientRequest(method="POST", path=path, headers=JSON, body=encode(body), after=after)
-        )
 
     async def delete(
         self,

@@ -2,36 +2,27 @@
 
 A write is sent at once if few batches are under way; otherwise it waits for the answer to one, together with others. So batches grow with the
 load, and a single write is not delayed. If a batch gets no answer, each of its writes has none: the outcome of all is unknown.
-
-A write that is to run after others is held until they are sent, in one batch with it, and the server tries it when they have succeeded. If
-that cannot be, because they are not sent together, it is answered as not tried: its sender sends it later.
 """
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
-from typing import Final, Self
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 
-from dralloc.api.dralloc_v1 import BATCH, BATCH_AFTER, BATCH_PATH, BatchedWrite, WriteBatch
+from dralloc.api.dralloc_v1 import BATCH, BATCH_PATH, BatchedWrite, WriteBatch
 from dralloc.client.server_extensions import ServerExtensions
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport, TransportError
 from dralloc.primitives.decoders import UNREADABLE
-from dralloc.primitives.errors import FailedDependency
 
 WRITES_MAX: Final = 64
-# With those that follow others. A server takes no more.
-WRITES_IN_ALL_MAX: Final = 128
 # A server takes bodies of 3 MiB; a larger write than this is sent alone, as it would be without batches.
 BYTES_MAX: Final = 1024 * 1024
 UNDER_WAY_MAX: Final = 2
 _JSON_TYPES: Final = frozenset({"application/json", "application/merge-patch+json"})
-_NOT_TRIED: Final = ClientResponse(
-    status=FailedDependency.code, body=b'{"reason":"FailedDependency","message":"not sent with the writes before it"}'
-)
 # Answers of servers without the extension, which wrote nothing.
 _NOT_SERVED: Final = frozenset({403, 404, 405})
 
@@ -51,36 +42,6 @@ _RESPONSES: Final = msgspec.json.Decoder(_Responses)
 _Waiting = tuple[ClientRequest, "asyncio.Future[ClientResponse]"]
 
 
-class HeldWrite:
-    """A write that follows others, which are sent in the context of this. Afterwards it is not sent any more."""
-
-    def __init__(self, held: dict[asyncio.Future[ClientResponse], ClientRequest], request: ClientRequest) -> None:
-        self._held = held
-        self._answered: asyncio.Future[ClientResponse] = asyncio.get_running_loop().create_future()
-        held[self._answered] = request
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, failure: object, *_: object) -> None:
-        is_unsent = self._held.pop(self._answered, None) is not None
-        if failure is not None:
-            # The answer is not asked for.
-            self._answered.cancel()
-        elif is_unsent and not self._answered.done():
-            self._answered.set_result(_NOT_TRIED)
-
-    @property
-    def has_succeeded(self) -> bool:
-        """False as long as there is no answer."""
-        answered = self._answered
-        is_answered = answered.done() and not answered.cancelled() and answered.exception() is None
-        return is_answered and answered.result().status < 400
-
-    async def answer(self) -> ClientResponse:
-        return await self._answered
-
-
 class BatchTransport:
     """Sends through another transport; closing it closes that one."""
 
@@ -88,8 +49,6 @@ class BatchTransport:
         self._transport = transport
         self._extensions = ServerExtensions(transport)
         self._waiting: list[_Waiting] = []
-        # Those that are sent with the writes that they follow.
-        self._held: dict[asyncio.Future[ClientResponse], ClientRequest] = {}
         self._under_way: set[asyncio.Task[None]] = set()
         self._will_send = False
 
@@ -105,19 +64,14 @@ class BatchTransport:
             loop.call_soon(self._send_waiting)
         return await answered
 
-    async def hold(self, request: ClientRequest) -> HeldWrite | None:
-        """Sends the request with those that it is to run `after`; None if the server does not have the extension for it."""
-        return HeldWrite(self._held, request) if await self._extensions.has(BATCH_AFTER) else None
-
     def stream(self, request: ClientRequest) -> AbstractAsyncContextManager[Stream]:
         return self._transport.stream(request)
 
     async def abandon(self) -> None:
         """Wait for no answer any more. What was sent may still be done; what waits is not sent."""
         waiting, self._waiting = self._waiting, []
-        for answered in (*(answered for _, answered in waiting), *self._held):
+        for _, answered in waiting:
             answered.cancel()
-        self._held.clear()
         for task in tuple(self._under_way):
             task.cancel()
         await asyncio.gather(*self._under_way, return_exceptions=True)
@@ -134,25 +88,9 @@ class BatchTransport:
             count = _batch_length(waiting)
             writes, self._waiting = waiting[:count], waiting[count:]
             if writes:
-                writes += self._followers(writes)
                 task = asyncio.get_running_loop().create_task(self._send_together(writes))
                 self._under_way.add(task)
                 task.add_done_callback(self._was_sent)
-
-    def _followers(self, writes: list[_Waiting]) -> list[_Waiting]:
-        """The held writes that follow only these, as many as there is room for."""
-        if not self._held:
-            return []
-        paths = {request.path for request, _ in writes}
-        followers = [
-            (request, answered)
-            for answered, request in self._held.items()
-            if request.after <= paths and not answered.done()
-        ]
-        followers = followers[: WRITES_IN_ALL_MAX - len(writes)]
-        for _, answered in followers:
-            del self._held[answered]
-        return followers
 
     def _was_sent(self, task: asyncio.Task[None]) -> None:
         self._under_way.discard(task)
@@ -184,7 +122,7 @@ class BatchTransport:
 
     async def _send_alone(self, request: ClientRequest, answered: asyncio.Future[ClientResponse]) -> None:
         try:
-            answer = _NOT_TRIED if request.after else await self._transport.send(request)
+            answer = await self._transport.send(request)
         except Exception as error:  # noqa: BLE001  # the sender handles the error
             if not answered.done():
                 answered.set_exception(error)
@@ -208,7 +146,6 @@ def _batch_length(writes: list[_Waiting]) -> int:
 
 
 def _batch_of(requests: list[ClientRequest]) -> ClientRequest:
-    places = {each.path: place for place, each in enumerate(requests) if not each.after}
     writes = tuple(
         BatchedWrite(
             each.method,
@@ -216,7 +153,6 @@ def _batch_of(requests: list[ClientRequest]) -> ClientRequest:
             dict(each.query),
             each.headers["Content-Type"],
             msgspec.Raw(each.body or b"{}"),
-            tuple(map(places.__getitem__, each.after)) if each.after else (),
         )
         for each in requests
     )

@@ -30,7 +30,6 @@ BY_REASON: Final[Mapping[str, type[ApiError]]] = {
         errors.RequestEntityTooLarge,
         errors.UnsupportedMediaType,
         errors.Invalid,
-        errors.FailedDependency,
         errors.TooManyRequests,
         errors.ServiceUnavailable,
         errors.Timeout,

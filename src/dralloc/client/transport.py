@@ -10,16 +10,13 @@ from msgspec import Struct, field
 
 
 class ClientRequest(Struct, frozen=True, kw_only=True, gc=False):
-    """A request. `path` begins with a slash and is not escaped. `after` are the paths of the writes that must succeed before this one
-    is tried: only `batch_transport` sends such requests.
-    """
+    """A request. `path` begins with a slash and is not escaped."""
 
     method: str
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
-    after: frozenset[str] = frozenset()
 
 
 class ClientResponse(Struct, frozen=True, kw_only=True, gc=False):

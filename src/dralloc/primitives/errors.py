@@ -13,7 +13,6 @@ ApiError                     500  internal error
 ├── RequestEntityTooLarge    413  the body exceeds the size limit
 ├── UnsupportedMediaType     415  the media type of the body is not supported
 ├── Invalid                  422  the object has field errors
-├── FailedDependency         424  not tried: a request that had to succeed before it failed
 ├── TooManyRequests          429  rate limited, retry later
 ├── ServiceUnavailable       503  temporarily unavailable
 └── Timeout                  504  the request timed out
@@ -34,7 +33,6 @@ __all__ = [
     "Cause",
     "Conflict",
     "ErrorDetails",
-    "FailedDependency",
     "Forbidden",
     "Gone",
     "Invalid",
@@ -170,13 +168,6 @@ class Invalid(ApiError):
     def __init__(self, message: str, causes: Sequence[FieldError] = (), *, details: ErrorDetails | None = None) -> None:
         super().__init__(message, details=details)
         self.causes = tuple(causes)
-
-
-class FailedDependency(ApiError):
-    """The request was not tried: one that had to succeed before it has failed."""
-
-    code = 424
-    reason = "FailedDependency"
 
 
 class TooManyRequests(ApiError):

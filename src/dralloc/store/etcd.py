@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from typing import Self
 
 from dralloc.primitives.clock import Clock
@@ -132,16 +132,7 @@ class EtcdStore(Store):
         put = _put(self._keys.encode(key), value)
         return Record(key=key, value=value, revision=await self._swap(key, ABSENT, put, fences, unchanged))
 
-    async def update(
-        self,
-        key: str,
-        value: bytes,
-        *,
-        expected_revision: int,
-        fences: Sequence[Fence] = (),
-        on_queued: Callable[[int], None] | None = None,  # noqa: ARG002
-        follows: Collection[int] = (),  # noqa: ARG002
-    ) -> Record:
+    async def update(self, key: str, value: bytes, *, expected_revision: int, fences: Sequence[Fence] = ()) -> Record:
         assert expected_revision != ABSENT, "an update replaces a record"
         put = _put(self._keys.encode(key), value)
         return Record(key=key, value=value, revision=await self._swap(key, expected_revision, put, fences))

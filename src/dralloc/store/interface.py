@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -76,13 +76,11 @@ class Fence(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Writes with fences of one name form a sequence. A write succeeds if the one before it has the same token, so it is by the same
     writer. With `seen`, it takes the sequence over: it succeeds if no write of the sequence is newer than that revision.
-    It also fails if one of the `queued` records that it was decided on was not stored.
     """
 
     name: str
     token: bytes
     seen: int | None = None
-    queued: tuple[Record, ...] = ()
 
 
 class Watch(ABC):
@@ -158,13 +156,6 @@ class Store(ABC):
     async def get(self, key: str) -> Record | None:
         """Returns the newest record of a key."""
 
-    async def get_queued(self, key: str) -> Record | None:
-        """Returns the record of a key that the next write will find: also one that is queued and not stored yet.
-
-        Only to decide a write, whose fence names the record: it is stored after it, or not at all.
-        """
-        return await self.get(key)
-
     @abstractmethod
     async def list_prefix(
         self, prefix: str, *, revision: int | None = None, limit: int | None = None, page: PageToken | None = None
@@ -183,22 +174,8 @@ class Store(ABC):
         """
 
     @abstractmethod
-    async def update(
-        self,
-        key: str,
-        value: bytes,
-        *,
-        expected_revision: int,
-        fences: Sequence[Fence] = (),
-        on_queued: Callable[[int], None] | None = None,
-        follows: Collection[int] = (),
-    ) -> Record:
-        """Replaces the record that was written at that revision; raises RevisionConflict or FenceMoved.
-
-        `on_queued` is called when `get_queued` shows the new record, by stores in which that is before it is stored, with the number of
-        the queue. A write that `follows` the queue is stored after all that is in it, or not at all: a queue that is lost has a successor
-        with another number.
-        """
+    async def update(self, key: str, value: bytes, *, expected_revision: int, fences: Sequence[Fence] = ()) -> Record:
+        """Replaces the record that was written at that revision; raises RevisionConflict or FenceMoved."""
 
     @abstractmethod
     async def delete(self, key: str, *, expected_revision: int, fences: Sequence[Fence] = ()) -> int:

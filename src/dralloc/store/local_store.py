@@ -6,7 +6,7 @@ The names and tokens of fences are ignored: no other process can write to such a
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 
 from dralloc.store.errors import FutureRevision, StoreClosed
 from dralloc.store.interface import Fence, Page, PageToken, Store, Watch
@@ -71,21 +71,10 @@ class LocalStore(Store):
         value: bytes,
         *,
         expected_revision: int,
-        fences: Sequence[Fence] = (),
-        on_queued: Callable[[int], None] | None = None,
-        follows: Collection[int] = (),
+        fences: Sequence[Fence] = (),  # noqa: ARG002
     ) -> Record:
         assert expected_revision != ABSENT, "an update replaces a record"
-        queued = [record for fence in fences for record in fence.queued]
-        change = ProposedWrite(
-            key=key,
-            value=value,
-            expected_revision=expected_revision,
-            unchanged=queued,
-            on_queued=on_queued,
-            follows=follows,
-        )
-        event = await self._write(change)
+        event = await self._write(ProposedWrite(key=key, value=value, expected_revision=expected_revision))
         assert event.record is not None, "an update leaves a record"
         return event.record
 

@@ -7,7 +7,7 @@ walking back from a key's newest record. So history costs nothing until it is re
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 import msgspec
@@ -24,16 +24,13 @@ ABSENT = 0
 class ProposedWrite(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A requested write: a new value, or None to delete, for a key that must be at a revision.
 
-    `unchanged` are the records of other keys that it was decided on. `on_queued` is called if it waits to be stored. `follows` are the numbers
-    of the queues that it follows.
+    `unchanged` are the records of other keys that it was decided on.
     """
 
     key: str
     value: bytes | None
     expected_revision: int
     unchanged: Sequence[Record] = ()
-    on_queued: Callable[[int], None] | None = None
-    follows: Collection[int] = ()
 
 
 def decide(change: ProposedWrite, *, current: Record | None, revision: int) -> StoreEvent:

@@ -45,8 +45,6 @@ class SqliteStore(LocalStore):
         self._last_revision = revisioned.revision
         self._pending: dict[str, StoreEvent] = {}
         self._queue: list[_QueuedWrite] = []
-        # Another one after each failed commit, which loses what is queued.
-        self._queue_number = 0
         self._compactions: deque[Compaction] = deque()
         self._work = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -88,10 +86,6 @@ class SqliteStore(LocalStore):
         # Every caller waits for the end; cancelling one does not affect the others.
         await asyncio.shield(self._committer)
 
-    async def get_queued(self, key: str) -> Record | None:
-        self._check_open()
-        return self._newest(key)
-
     async def settle(self, fence: str, token: bytes) -> int:  # noqa: ARG002
         # A failed commit takes the revisions of all queued writes back.
         last = self._last_revision
@@ -109,15 +103,11 @@ class SqliteStore(LocalStore):
         done = self._loop.create_future()
         self._queue.append(_QueuedWrite(event, done))
         self._work.set()
-        if change.on_queued is not None:
-            change.on_queued(self._queue_number)
         await done
         return event
 
     def _decide(self, change: ProposedWrite) -> StoreEvent | None:
         """Returns the event of the change; None if that depends on an uncommitted write."""
-        if any(number != self._queue_number for number in change.follows):
-            raise FenceMoved(change.key)
         for record in change.unchanged:
             if self._newest(record.key) is not record:
                 if self._map.get(record.key) is record:
@@ -159,8 +149,6 @@ class SqliteStore(LocalStore):
                 if self._file.needs_log_room and not await self._has_work_within(IDLE_S):
                     await self._loop.run_in_executor(self._thread, self._file.make_log_room)
                 await self._work.wait()
-                # Writes that were waiting for one of these to be queued are committed with it.
-                await asyncio.sleep(0)
                 self._work.clear()
                 if self._queue or self._compactions:
                     await self._commit_queue()
@@ -218,7 +206,6 @@ class SqliteStore(LocalStore):
         """Resolves the writers' futures."""
         if error is not None:
             self._queue = []
-            self._queue_number += 1
             self._pending = {}
             self._last_revision = self._map.revision
         for write in writes:

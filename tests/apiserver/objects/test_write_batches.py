@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from random import Random
 from typing import Any, Final
 
 import pytest
 
 from dralloc.access.authorizer import ALLOWED, NO_OPINION, AccessRequest, Administrators, AuthorizerChain, Decision
 from dralloc.access.users import User
-from dralloc.store.records import Record
-from dralloc.store.sqlite import SqliteStore
 from dralloc.testing.virtual_time import run_virtual
-from tests.simulator.simulated_disk import DATABASE, SimulatedDisk
 from tests.support.api_server import api_server
 from tests.support.local_api import (
     CLAIMS,
@@ -42,7 +37,7 @@ async def statuses(api: LocalApi, *writes: dict[str, Any]) -> list[int]:
 
 @with_api
 async def test_extensions_are_listed(api: LocalApi) -> None:
-    assert await api.get("/dralloc/v1/extensions") == {"extensions": ["allocation-finalizer", "batch", "batch-after"]}
+    assert await api.get("/dralloc/v1/extensions") == {"extensions": ["allocation-finalizer", "batch"]}
     assert (await refusal(api.create("/dralloc/v1/extensions", {}))).code == 405
     assert (await api.call("GET", BATCH)).code == 405
 
@@ -120,77 +115,13 @@ async def test_only_writes_of_objects_are_carried(api: LocalApi) -> None:
         b'{"requests":[{}]}',
         b'{"requests":' + b"[" * 100_000,
         {"requests": [write("POST", CLAIMS)] * 129},
-        {"requests": [write("POST", CLAIMS) | {"after": [0]}]},
-        {"requests": [write("POST", CLAIMS) | {"after": [1]}, write("POST", CLAIMS)]},
-        {"requests": [write("POST", CLAIMS), write("POST", CLAIMS) | {"after": [-1]}]},
     ],
-    ids=["list", "incomplete", "without method", "deep", "too many", "after itself", "after a later one", "negative"],
+    ids=["list", "incomplete", "without method", "deep", "too many"],
 )
 def test_what_is_no_batch_is_refused(body: Any) -> None:
     async def main() -> None:
         async with api_server() as server:
             assert (await LocalApi(server).call("POST", BATCH, body)).code == 400
-
-    run_virtual(main())
-
-
-@with_api
-async def test_a_write_is_tried_only_after_those_that_it_follows_have_succeeded(api: LocalApi) -> None:
-    """Each of the second writes would succeed if its first one did not decide: a claim can be created once, and then labelled."""
-    label = {"metadata": {"labels": {"a": "b"}}}
-
-    def labelled(name: str, *after: int) -> dict[str, Any]:
-        return write("PATCH", f"{CLAIMS}/{name}", label, MERGE_PATCH) | {"after": after}
-
-    await api.create(CLAIMS, claim_document("there"))
-    codes = await statuses(
-        api,
-        write("POST", CLAIMS, claim_document("new")),
-        labelled("new", 0),
-        write("POST", CLAIMS, claim_document("there")),
-        labelled("there", 2),
-        labelled("there", 3),
-        labelled("there", 0, 2),
-        labelled("new", 0, 1),
-        labelled("there"),
-    )
-    assert codes == [201, 200, 409, 424, 424, 424, 200, 200]
-
-
-class FailsOnce(SqliteStore):
-    """The disk has room again before a pod is written."""
-
-    disk: SimulatedDisk
-
-    async def update(self, key: str, value: bytes, **more: Any) -> Record:
-        if key.startswith("/registry/pods/"):
-            await asyncio.sleep(1)
-            self.disk.is_full = False
-        return await super().update(key, value, **more)
-
-
-@pytest.mark.parametrize(("path", "states_uid"), [("c", True), ("c/status", False), ("c/status", True)])
-def test_a_binding_is_not_stored_if_what_it_follows_was_queued_and_not_stored(path: str, *, states_uid: bool) -> None:
-    """The guard of bindings would not refuse it: the pod does not use what was changed, or its binding is not a scheduler's."""
-
-    async def main() -> None:
-        disk = SimulatedDisk(Random(1))
-        async with await FailsOnce.open(DATABASE, disk=disk) as store, api_server(store=store) as server:
-            store.disk, api = disk, LocalApi(server)
-            await api.create(CLAIMS, claim_document("c"))
-            made = await api.create(PODS, pod_document("p"))
-            identity = {"name": "p", "uid": made["metadata"]["uid"] if states_uid else ""}
-            binding = {"metadata": identity, "target": {"kind": "Node", "name": "n"}}
-            change = {"metadata": {"labels": {"a": "b"}}, "status": {"allocation": {}}}
-            disk.is_full = True
-            codes = await statuses(
-                api,
-                write("PATCH", f"{CLAIMS}/{path}", change, MERGE_PATCH),
-                write("POST", f"{PODS}/p/binding", binding) | {"after": [0]},
-            )
-            assert codes == [503, 424]
-            assert "nodeName" not in (await api.get(f"{PODS}/p"))["spec"]
-        disk.close()
 
     run_virtual(main())
 

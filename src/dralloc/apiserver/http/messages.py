@@ -5,7 +5,7 @@ The network side (`application`) and in-process clients use the same pair, so bo
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Final, Protocol
 from urllib.parse import parse_qsl
 
@@ -30,10 +30,6 @@ class HttpRequest(Struct, gc=False):
     user: User
     # The headers that ask to serve the request as another user; empty for almost all requests.
     impersonation: tuple[tuple[bytes, bytes], ...] = ()
-    # Of a change that others wait for: called when those that follow the queue with this number are stored after it, or not at all.
-    on_queued: Callable[[int], None] | None = None
-    # The numbers of the queues that the change follows (see `Store.update`).
-    follows: Collection[int] = ()
 
     def header(self, name: bytes) -> str:
         return self.headers.get(name, b"").decode("latin-1")

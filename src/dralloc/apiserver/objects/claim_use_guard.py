@@ -131,7 +131,7 @@ class ClaimUseGuard:
             return hold
         # From now on the claims cannot be deallocated, so what they are now they stay.
         try:
-            hold.rely_on(await self._check_all_usable(use))
+            await self._check_all_usable(use)
         except BaseException:
             hold.release()
             raise
@@ -148,12 +148,12 @@ class ClaimUseGuard:
             if (claim_key, use.pod.uid) in self._leaving or (claim_key, use.pod.group) in self._leaving:
                 raise _not_bindable(use.pod, f"its reservation of claim {name_of(claim_key)} is being removed")
 
-    async def _check_all_usable(self, use: PodUse) -> list[Record]:
-        return [await self._check_usable(use.pod, claim_key, is_own) for claim_key, is_own in use.claims]
+    async def _check_all_usable(self, use: PodUse) -> None:
+        for claim_key, is_own in use.claims:
+            await self._check_usable(use.pod, claim_key, is_own)
 
-    async def _check_usable(self, pod: BoundPod, claim_key: str, is_own: bool) -> Record:
-        """The claim, which may be allocated by a write that is queued."""
-        record = await self._store.get_queued(claim_key)
+    async def _check_usable(self, pod: BoundPod, claim_key: str, is_own: bool) -> None:
+        record = await self._store.get(claim_key)
         if record is None:
             # The pod's status can name a claim that a restored backup does not have.
             raise _not_bindable(pod, f"claim {name_of(claim_key)} does not exist")
@@ -166,10 +166,9 @@ class ClaimUseGuard:
         if not allocation.reserved_for_any_pod and not _Consumers.of(claim).include(pod):
             raise _not_bindable(pod, f"claim {name_of(claim_key)} is not reserved for it")
         if allocation.node_selector is None or (node := await self._store.get(key_of(NODE, "", pod.node))) is None:
-            return record
+            return
         if not matches(allocation.node_selector, NodeFacts(pod.node, _read_metadata(node.value).labels)):
             raise _not_bindable(pod, f"the devices of claim {name_of(claim_key)} are not available on node {pod.node}")
-        return record
 
     def _users_of(self, key: str, claim: ResourceClaim) -> Iterator[BoundPod]:
         """Pods that use the claim: it is their own, or reserved for them or their group, also if its owner references have changed."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
@@ -45,17 +44,13 @@ class PodSubresources:
         self._deleter = deleter
         self._clock = clock
 
-    async def bind(
-        self, namespace: str, name: str, binding: Document, *, dry_run: bool = False, follows: Collection[int] = ()
-    ) -> None:
-        """Assign the pod to the node that the binding names. A pod that has a node keeps it. `follows` is as in `Store.update`."""
+    async def bind(self, namespace: str, name: str, binding: Document, *, dry_run: bool = False) -> None:
+        """Assign the pod to the node that the binding names. A pod that has a node keeps it."""
         node, expected = _node_of(name, member(binding, "target")), member(binding, "metadata")
         now = print_timestamp(self._clock.now())
         key = key_of(POD, namespace, name)
         guard = partial(self._guard, by_scheduler=bool(expected.get("uid"))) if self._guard is not None else None
-        await self._writer.edit(
-            POD, key, lambda pod: _bound(pod, node, expected, now), guard=guard, dry_run=dry_run, follows=follows
-        )
+        await self._writer.edit(POD, key, lambda pod: _bound(pod, node, expected, now), guard=guard, dry_run=dry_run)
 
     async def evict(
         self, namespace: str, name: str, eviction: Document, *, uid: str = "", dry_run: bool = False

@@ -316,7 +316,7 @@ class ResourceEndpoints:
         self._nodes.check_write(request.user, CREATE, POD, subresource="binding", namespace=namespace, name=name)
         options = write_options(request.query, "CreateOptions")
         binding = read_document(request, *BINDING)
-        await self._pods.bind(namespace, name, binding, dry_run=options.dry_run, follows=request.follows)
+        await self._pods.bind(namespace, name, binding, dry_run=options.dry_run)
         return status_response(success_status(201))
 
     async def _evict(self, request: HttpRequest, _: ApiResource, path: ResourcePath) -> HttpResponse:
@@ -371,7 +371,6 @@ def _target(request: HttpRequest, resource: ApiResource, path: ResourcePath, opt
         manager=options.field_manager or manager_of_user_agent(request.header(b"user-agent")),
         manager_named=bool(options.field_manager),
         dry_run=options.dry_run,
-        on_queued=request.on_queued,
     )
 
 

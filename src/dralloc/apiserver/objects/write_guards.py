@@ -16,8 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
-from msgspec.structs import replace
-
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.apiserver.objects.store_view import StoreView
 from dralloc.primitives.errors import ApiError
@@ -324,10 +322,6 @@ class _FenceHold(Generic[LedgerT, T]):
     def doubt(self) -> None:
         self._view.end(self._fence, None)
         self._view.doubt(self)
-
-    def rely_on(self, queued: Iterable[Record]) -> None:
-        """Let the write fail if one of the records, which may be queued only, is not stored."""
-        self._fence = replace(self._fence, queued=tuple(queued))
 
 
 class _LedgerHold(_FenceHold[LedgerT, T]):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from msgspec import Struct
 
 from dralloc.access.authorizer import AccessRequest
@@ -27,8 +25,6 @@ class WriteTarget(Struct, frozen=True, kw_only=True, gc=False):
     # The client named itself, so its fields are recorded from the create on.
     manager_named: bool = False
     dry_run: bool = False
-    # Called when a change of the object is queued (see `Store.update`).
-    on_queued: Callable[[int], None] | None = None
 
     @property
     def kind(self) -> Kind:

@@ -7,7 +7,7 @@ A write that loses a race is repeated on the newer record, unless the client sta
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -173,7 +173,6 @@ class Writer:
         known: Record | None = None,
         guard: EditGuard | None = None,
         dry_run: bool = False,
-        follows: Collection[int] = (),
     ) -> Written:
         """Change or remove a stored object as the server itself does. `edit` gets the document with type and resourceVersion.
 
@@ -188,7 +187,7 @@ class Writer:
             asked = self.removals.get(kind.resource) if removed else guard
             hold = await asked(key, stored) if asked is not None else None
             with Holds(() if hold is None else (hold,)) as held:
-                revision = await self._replace(record, stored, held.fences, removes=removed, follows=follows)
+                revision = await self._replace(record, stored, held.fences, removes=removed)
                 held.keep(revision)
             return Written(stored, revision, removed=removed)
 
@@ -227,9 +226,7 @@ class Writer:
         with await hold_all(self.guards.get(target.kind.resource, ()), record.key, new, made.old) as held:
             if target.dry_run:
                 return Written(stored, record.revision, warnings=made.warnings)
-            revision = await self._replace(
-                record, stored, held.fences, removes=made.released, on_queued=target.on_queued
-            )
+            revision = await self._replace(record, stored, held.fences, removes=made.released)
             if not made.released:
                 held.keep(revision)
         return Written(stored, revision, warnings=made.warnings)
@@ -244,23 +241,11 @@ class Writer:
             raise KeyExists(key)
         return 0
 
-    async def _replace(
-        self,
-        record: Record,
-        stored: bytes,
-        fences: Sequence[Fence] = (),
-        *,
-        removes: bool,
-        on_queued: Callable[[int], None] | None = None,
-        follows: Collection[int] = (),
-    ) -> int:
+    async def _replace(self, record: Record, stored: bytes, fences: Sequence[Fence] = (), *, removes: bool) -> int:
         key, expected = record.key, record.revision
         if removes:
             return await self.store.delete(key, expected_revision=expected, fences=fences)
-        written = await self.store.update(
-            key, stored, expected_revision=expected, fences=fences, on_queued=on_queued, follows=follows
-        )
-        return written.revision
+        return (await self.store.update(key, stored, expected_revision=expected, fences=fences)).revision
 
 
 def _edited(kind: Kind, record: Record, edit: Edit) -> tuple[bytes, bool]:

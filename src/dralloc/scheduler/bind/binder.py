@@ -8,9 +8,6 @@
 5. The pod's status names the claim for extended resources, or none.
 6. The pod is bound.
 
-If there is nothing to do between the writes of the claims and the binding, a server with the extension `BATCH_AFTER` gets them in one request, and
-tries the binding when the claims are written. Its guards do what the second step is for. Everything else is as if they were sent one by one.
-
 A scheduler that stops between two steps leaves no device without an owner: the claim lists the pod, so the next attempt for
 the pod continues with the same devices, and the claim controller releases them when the pod goes.
 """
@@ -22,15 +19,11 @@ from collections.abc import Collection, Coroutine, Iterable
 from typing import Any, Final, Protocol
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.api_calls import ApiCalls
-from dralloc.client.batch_transport import HeldWrite
-from dralloc.client.claim_patches import CLAIMS
 from dralloc.client.known_resources import resource_for
-from dralloc.client.status_errors import succeeded
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import key_of
 from dralloc.devices.device_usage import FREE, DeviceUsage, counted_results, devices_used, pools_used
@@ -38,14 +31,13 @@ from dralloc.devices.identity import ClaimId, DeviceId, PoolId
 from dralloc.devices.overcommit import exceeded_counters, is_overcommitted
 from dralloc.devices.published_slice import PublishedDevice, PublishedSlice, draws_together, find_device
 from dralloc.primitives.clock import Clock
-from dralloc.primitives.errors import ApiError, Conflict, FailedDependency, NotFound
+from dralloc.primitives.errors import ApiError, Conflict, NotFound
 from dralloc.scheduler.bind.claim_writer import ClaimLost, ClaimWriter, Collision
 from dralloc.scheduler.bind.device_readiness import DeviceReadiness, DevicesNotReady, ReadinessReporter
 from dralloc.scheduler.bind.extended_claims import ExtendedClaimWriter
 from dralloc.scheduler.bind.volume_writer import VolumesNotBound, VolumeWriter
 from dralloc.scheduler.bind.write_slots import WriteSlots
 from dralloc.scheduler.contract import CommittedPlacement, ExtendedClaim
-from dralloc.scheduler.state.binding_conditions import results_with_conditions
 from dralloc.scheduler.state.cluster_events import ClusterEvent
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.state.watch_progress import WatchProgress
@@ -68,13 +60,12 @@ class BindingFailed(Struct, frozen=True, gc=False):
 
     `reserved` are the claims whose `reservedFor` this attempt added the pod to, and the claim that it made, which must be undone. It is empty once the
     binding was sent: the pod may be bound even if the response is an error, and if it is not, the next attempt continues
-    with the same claims. `is_tried` is false if it is certain that the server did not try the binding.
+    with the same claims.
     """
 
     message: str
     is_collision: bool = False
     reserved: frozenset[ClaimId] = frozenset()
-    is_tried: bool = True
 
 
 BindingOutcome = Bound | PodGone | BindingFailed
@@ -123,33 +114,15 @@ class Binder:
 
     async def bind(self, pod: Pod, place: CommittedPlacement) -> BindingOutcome:
         """Writes a decision that the cluster state has assumed."""
-        held = await self._hold_binding(pod, place)
-        if held is None:
-            prepared = await self.prepare(pod, place)
-            return prepared if isinstance(prepared, BindingFailed) else await self.bind_pod(pod, place.node)
-        with held:
-            # Pods that share a claim hold their bindings before the first of them writes it.
-            await asyncio.sleep(0)
-            prepared = await self.prepare(pod, place, held)
-        outcome = await self.bind_pod(pod, place.node, held=held)
-        if not isinstance(outcome, BindingFailed):
-            return outcome
-        if not isinstance(prepared, BindingFailed):
-            return await self.bind_pod(pod, place.node)
-        # A binding whose outcome is unknown may still arrive.
-        return replace(prepared, reserved=frozenset()) if outcome.is_tried else prepared
+        prepared = await self.prepare(pod, place)
+        return prepared if isinstance(prepared, BindingFailed) else await self.bind_pod(pod, place.node)
 
-    async def prepare(
-        self, pod: Pod, place: CommittedPlacement, held: HeldWrite | None = None
-    ) -> BindingFailed | frozenset[ClaimId]:
-        """Writes everything but the binding; returns the claims whose `reservedFor` the pod was added to.
-
-        A binding that is `held` may be sent with the claims.
-        """
+    async def prepare(self, pod: Pod, place: CommittedPlacement) -> BindingFailed | frozenset[ClaimId]:
+        """Writes everything but the binding; returns the claims whose `reservedFor` the pod was added to."""
         reserved: set[ClaimId] = set()
         try:
             if place.allocations:
-                await self._settle_claims(pod, place, reserved, held)
+                await self._settle_claims(pod, place, reserved)
             if place.volumes:
                 await self._volume_writer.settle(pod, place.node, place.volumes)
             await self._extended_writer.write_status(pod, place.extended.status if place.extended else None)
@@ -159,12 +132,12 @@ class Binder:
             return BindingFailed(str(error) or type(error).__name__, reserved=frozenset(reserved))
         return frozenset(reserved)
 
-    async def bind_pod(self, pod: Pod, node: str, *, held: HeldWrite | None = None) -> BindingOutcome:
-        """Writes the binding of a pod whose claims are written; one that was `held` was sent with them, or not at all."""
+    async def bind_pod(self, pod: Pod, node: str) -> BindingOutcome:
+        """Writes the binding of a pod whose claims are written."""
         try:
-            outcome = await self._bind_pod(pod, node, held)
+            outcome = await self._bind_pod(pod, node)
         except (ApiError, TransportError) as error:
-            return BindingFailed(str(error), is_tried=not isinstance(error, FailedDependency))
+            return BindingFailed(str(error))
         if not isinstance(outcome, BindingFailed):
             self._extended_writer.forget(pod.metadata.uid)
         return outcome
@@ -223,30 +196,9 @@ class Binder:
             return True
         return found.metadata.uid != pod.metadata.uid or not found.spec.node_name
 
-    async def _hold_binding(self, pod: Pod, place: CommittedPlacement) -> HeldWrite | None:
-        paths = self._writes_before_binding(pod, place)
-        if not paths:
-            return None
-        return await self._calls.hold_post(PODS, key_of(pod), "binding", _binding(pod, place.node), after=paths)
-
-    def _writes_before_binding(self, pod: Pod, place: CommittedPlacement) -> frozenset[str]:
-        """The paths of the claims to write before the pod is bound; none if that is not all, or others are writing one of them."""
-        if place.volumes or place.extended is not None or not self._extended_writer.is_written(pod, None):
-            return frozenset()
-        paths: list[str] = []
-        for claim_id in place.allocations:
-            claim = self._cluster.find_claim(claim_id)
-            if claim is None or self._writer.is_writing(claim_id) or any(results_with_conditions(claim)):
-                return frozenset()
-            if self._cluster.claims.is_unwritten(claim_id, pod.metadata.uid):
-                paths.append(CLAIMS.path(namespace=claim_id.namespace, name=claim_id.name, subresource="status"))
-        return frozenset(paths)
-
     # --- Claims -----------------------------------------------------------------------------------------------------
 
-    async def _settle_claims(
-        self, pod: Pod, place: CommittedPlacement, reserved: set[ClaimId], held: HeldWrite | None
-    ) -> None:
+    async def _settle_claims(self, pod: Pod, place: CommittedPlacement, reserved: set[ClaimId]) -> None:
         """Returns when the claims are stored as decided and their devices are ready.
 
         Claims whose `reservedFor` our own write added the pod to are added to `reserved`, and those that have lost their devices.
@@ -254,9 +206,6 @@ class Binder:
         claims = await self._write_claims(pod.metadata.uid, place, reserved)
         if place.extended is not None:
             claims.append(await self._make_extended_claim(pod.metadata.uid, place, place.extended, reserved))
-        if held is not None and held.has_succeeded:
-            # The pod is bound, so the server's guards have passed the claims, none of which has binding conditions.
-            return
         for claim_id, claim in zip(place.allocations, claims, strict=True):
             await self._check_collision(claim_id, claim, reserved)
             await self._readiness.settle(pod, claim_id, claim)
@@ -321,12 +270,9 @@ class Binder:
 
     # --- The pod ----------------------------------------------------------------------------------------------------
 
-    async def _bind_pod(self, pod: Pod, node: str, held: HeldWrite | None) -> BindingOutcome:
+    async def _bind_pod(self, pod: Pod, node: str) -> BindingOutcome:
         try:
-            if held is None:
-                await self._calls.post(PODS, key_of(pod), "binding", _binding(pod, node))
-            else:
-                succeeded(await held.answer())
+            await self._calls.post(PODS, key_of(pod), "binding", _binding(pod, node))
         except (Conflict, NotFound, TransportError) as error:
             return await self._read_outcome(pod, node, error)
         return Bound()

@@ -70,9 +70,6 @@ class ClaimWriter:
             if pod_uid in await self._write(claim_id):
                 reserved.add(claim_id)
 
-    def is_writing(self, claim_id: ClaimId) -> bool:
-        return claim_id in self._writing
-
     async def release(self, claim_id: ClaimId, consumers: Collection[str]) -> None:
         """Removes the consumers, of which no pod has a node, from `reservedFor`, and deallocates the claim if no other uses it.
 

@@ -58,15 +58,11 @@ class ExtendedClaimWriter:
             return found
         raise ClaimLost(f"claim {ClaimId.of(claim)} exists already")
 
-    def is_written(self, pod: Pod, status: PodExtendedResourceClaimStatus | None) -> bool:
-        """True if the pod's status names the claim, or none, and we have not written it."""
-        return pod.status.extended_resource_claim_status == status and pod.metadata.uid not in self._written
-
     async def write_status(self, pod: Pod, status: PodExtendedResourceClaimStatus | None) -> None:
         """Returns when the pod's status names the claim, or none."""
-        if self.is_written(pod, status):
-            return
         uid = pod.metadata.uid
+        if pod.status.extended_resource_claim_status == status and uid not in self._written:
+            return
         self._written &= self._cluster.living
         self._written.add(uid)
         patch = {"metadata": {"uid": uid}, "status": {"extendedResourceClaimStatus": status}}
