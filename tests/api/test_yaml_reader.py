@@ -17,7 +17,6 @@ from dralloc.api.yaml_reader import (
     ALIASED_SIZE_MAX,
     DIRECTIVES_MAX,
     _Pieces,
-    parse_yaml_stream,
     read_yaml_stream,
 )
 from dralloc.api.yaml_writer import write_yaml
@@ -122,6 +121,28 @@ def test_directives_are_few(end: str) -> None:
         read("".join(few) + f"%TAG !more! tag:example.com,2000:more{end}---{end}a: 1")
 
 
+@pytest.mark.parametrize("name", ["x" * 1023, "x" * 1025, '"' + "x" * 1025 + '"'], ids=len)
+def test_names_are_as_long_as_yaml_allows(name: str) -> None:
+    if len(name) < 1024:
+        assert read(f"{name}: 1\n") == {name: 1}
+    else:
+        with pytest.raises(SourceError, match="not YAML"):
+            read(f"{name}: 1\n")
+
+
+@pytest.mark.parametrize("begin", ["", "-", "a:", "a: b", "- a:", "a: |\n"], ids=repr)
+def test_many_spaces_take_no_longer_than_other_text(begin: str) -> None:
+    """The square of their number would be hours."""
+    assert list(read_yaml_stream(begin + " " * 1_000_000)) is not None
+
+
+def test_trees_share_nothing() -> None:
+    first, second = read_yaml_stream("a: []\nb: {c: d}\n---\na: []\nb: {c: d}\n")
+    assert first == second
+    assert first["a"] is not second["a"]
+    assert first["b"] is not second["b"]
+
+
 @pytest.mark.parametrize("text", ["a: x\n" + " x\n" * 100_000, "# x\n" * 100_000 + "[]", "a: |\n" + " x\n" * 100_000])
 def test_the_parser_reads_in_pieces(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other threads run between them."""
@@ -133,7 +154,7 @@ def test_the_parser_reads_in_pieces(text: str, monkeypatch: pytest.MonkeyPatch) 
         return piece
 
     monkeypatch.setattr(_Pieces, "read", count)
-    assert list(parse_yaml_stream(text))
+    assert list(read_yaml_stream(text))
     assert "".join(pieces) == text
     assert max(map(len, pieces)) <= 1 << 16
 

@@ -1,8 +1,7 @@
 """Parses YAML into plain trees, the way Kubernetes' tools do.
 
-Most documents are so plain that `yaml_lines` reads them. PyYAML parses the others, and its events are turned into trees here, because its
-own loaders resolve scalars differently, drop repeated keys, recurse, and take three times as long. Depth and aliases are bounded, so that
-a small text cannot exhaust the memory.
+PyYAML parses, and its events are turned into trees here, because its own loaders resolve scalars differently, drop repeated keys, recurse,
+and take three times as long. Depth and aliases are bounded, so that a small text cannot exhaust the memory.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from yaml import events
 from dralloc.api.nesting_limit import LEVELS_MAX
 from dralloc.api.positions import Position, PositionTracker, SourceError, Steps
 from dralloc.api.trees import RepeatedKeys, repeated_names
-from dralloc.api.yaml_lines import NOT_PLAIN, read_plain_document, split_documents
 from dralloc.api.yaml_scalars import resolve_plain
 
 # What all aliases of a document stand for, as characters of JSON: as much as etcd stores of an object.
@@ -30,33 +28,6 @@ VALUE_SIZE_MIN: Final = 2
 DIRECTIVES_MAX: Final = 100
 
 Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-def read_yaml_stream(text: str) -> Iterator[Any]:
-    """Yields the tree of every document, `None` for an empty one."""
-    for index, tree in enumerate(_read_by_document(_checked(text))):
-        if tree is NOT_PLAIN:
-            # Something in this document or between documents: the parser of the whole text knows what, and where.
-            yield from islice(parse_yaml_stream(text), index, None)
-            return
-        yield tree
-
-
-def _read_by_document(text: str) -> Iterator[Any]:
-    """Yields the tree of every document up to the first that cannot be read alone, then NOT_PLAIN."""
-    documents = split_documents(text)
-    if documents is None:
-        yield NOT_PLAIN
-        return
-    for lines in documents:
-        tree = read_plain_document(lines)
-        if tree is NOT_PLAIN:
-            try:
-                (tree,) = parse_yaml_stream("---\n" + "\n".join(lines))
-            except (SourceError, ValueError):
-                yield NOT_PLAIN
-                return
-        yield tree
 
 
 class _Pieces:
@@ -71,9 +42,9 @@ class _Pieces:
         return self._text[start : self._place]
 
 
-def parse_yaml_stream(text: str) -> Iterator[Any]:
-    """Yields the same as `read_yaml_stream`, all of it read by PyYAML."""
-    parser = Parser(_Pieces(text))
+def read_yaml_stream(text: str) -> Iterator[Any]:
+    """Yields the tree of every document, `None` for an empty one."""
+    parser = Parser(_Pieces(_checked(text)))
     try:
         while True:
             event = parser.get_event()
