@@ -272,7 +272,7 @@ def test_nothing_heavy_is_loaded_before_it_is_needed() -> None:
 @pytest.mark.parametrize(
     ("arguments", "unneeded"),
     [
-        (["get", "pods"], {"aiohttp", "multiprocessing", "rich.console", "dralloc.api.registry", "dralloc.cel"}),
+        (["get", "pods"], {"multiprocessing", "rich.console", "dralloc.api.registry", "dralloc.cel"}),
         (["explain", "claim", "ml/big", "-f", str(CASES)], {"aiohttp", "asyncio", "multiprocessing", "dralloc.api.diagnostics"}),
     ],
     ids=["get", "explain"],

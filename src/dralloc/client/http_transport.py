@@ -1,8 +1,4 @@
-"""The transport over HTTP(S): short requests on connections of our own, streams on aiohttp.
-
-aiohttp provides the back-pressure that watches need; for a short request it takes three times as long as the request
-itself.
-"""
+"""The transport over HTTP(S): explains what went wrong, and asks again with newer credentials."""
 
 from __future__ import annotations
 
@@ -15,12 +11,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from yarl import URL
 
-from dralloc.client.http_exchange import Disconnected, Exchanges
 from dralloc.client.kubeconfig import BadKubeconfig, ConnectionConfig
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, TransportError
 
 if TYPE_CHECKING:
-    from dralloc.client.http_streams import HttpStream, Streams
+    from dralloc.client.http_session import HttpSession, HttpStream
 
 CONNECT_TIMEOUT_S: Final = 10.0
 ANSWER_TIMEOUT_S: Final = 60.0
@@ -38,11 +33,10 @@ class HttpTransport:
     def __init__(self, connection: ConnectionConfig) -> None:
         self._base = URL(connection.server.rstrip("/"))
         self._connection = connection
-        # Both are opened at the first request, because connections belong to the event loop that creates them.
-        self._streams: Streams | None = None
-        self._exchanges: Exchanges | None = None
+        # Opened at the first request, because connections belong to the event loop that creates them.
+        self._session: HttpSession | None = None
         # With earlier credentials: requests may be under way on them.
-        self._retired: list[Streams | Exchanges] = []
+        self._retired: list[HttpSession] = []
         self._renewing = asyncio.Lock()
 
     async def send(self, request: ClientRequest) -> ClientResponse:
@@ -50,10 +44,7 @@ class HttpTransport:
 
     async def _exchange(self, request: ClientRequest) -> ClientResponse:
         try:
-            if self._exchanges is None:
-                tls = self._connection.ssl_context()
-                self._exchanges = Exchanges(self._base, self._headers(), tls=tls, connect_timeout_s=CONNECT_TIMEOUT_S)
-            return await self._exchanges.exchange(request, ANSWER_TIMEOUT_S)
+            return await self._open().exchange(request)
         except OSError as error:
             raise TransportError(self._explain(request, error)) from error
 
@@ -71,8 +62,9 @@ class HttpTransport:
             await self._retired.pop().close()
 
     def _retire(self) -> None:
-        self._retired += [opened for opened in (self._streams, self._exchanges) if opened is not None]
-        self._streams = self._exchanges = None
+        if self._session is not None:
+            self._retired.append(self._session)
+            self._session = None
 
     async def _renewing_credentials(
         self, ask: Callable[[ClientRequest], Awaitable[AnswerT]], request: ClientRequest
@@ -115,15 +107,23 @@ class HttpTransport:
 
     async def _start(self, request: ClientRequest) -> HttpStream:
         try:
-            if self._streams is None:
-                # Late import: takes longer than most commands run, and most do not need it.
-                from dralloc.client.http_streams import Streams
-
-                tls = self._connection.ssl_context()
-                self._streams = Streams(self._base, self._headers(), tls=tls, connect_timeout_s=CONNECT_TIMEOUT_S)
-            return await self._streams.start(request)
+            return await self._open().start(request)
         except OSError as error:
             raise TransportError(self._explain(request, error)) from error
+
+    def _open(self) -> HttpSession:
+        if self._session is None:
+            # Late import: takes a tenth of a second, and commands that read files do not need it.
+            from dralloc.client.http_session import HttpSession
+
+            self._session = HttpSession(
+                self._base,
+                self._headers(),
+                tls=self._connection.ssl_context(),
+                connect_timeout_s=CONNECT_TIMEOUT_S,
+                answer_timeout_s=ANSWER_TIMEOUT_S,
+            )
+        return self._session
 
     def _headers(self) -> dict[str, str]:
         token = self._connection.token
@@ -139,6 +139,8 @@ class HttpTransport:
         """True if the server hung up on a client with a certificate. Few servers say that they do not accept it."""
         if self._connection.certificate_pem is None or _is_distrust(error):
             return False
+        from dralloc.client.http_session import Disconnected
+
         return _is_caused_by(error, (Disconnected, ConnectionResetError, BrokenPipeError, ssl.SSLError))
 
 

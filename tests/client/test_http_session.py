@@ -141,6 +141,17 @@ async def test_a_write_is_never_retried(transport: HttpTransport, server: Script
     assert len(server.requests) == 2
 
 
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+def test_a_write_on_a_new_connection_is_never_retried(method: str) -> None:
+    async def main() -> None:
+        async with scripted(HANG_UP, OK) as (transport, server):
+            with pytest.raises(TransportError, match="closed the connection"):
+                await transport.send(ClientRequest(method=method, path="/", headers=POST.headers, body=POST.body))
+            assert len(server.requests) == 1
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize(
     "answer",
     [HANG_UP, b"HTTP/1.1 200 OK\r\ncontent-length: 20\r\n\r\nhalf" + HANG_UP, b"what?\r\n\r\n"],
