@@ -31,7 +31,7 @@ from dralloc.client.known_resources import resource_for
 from dralloc.client.kubeconfig import read_kubeconfig
 from dralloc.client.reflector import Reflector
 from dralloc.client.typed_resource import ObjectKey
-from dralloc.controllers.jobs.plan_claims import SHARED_CLAIMS
+from dralloc.controllers.jobs.plan import SHARED_CLAIMS
 
 SIZES: Final = (2_500, 10_000)
 CPU_GOAL_S: Final = 3.0

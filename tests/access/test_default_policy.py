@@ -7,9 +7,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dralloc.access.default_policy import AUTO_UPDATE, default_documents, default_policy, read_policy_object, reconciled
-from dralloc.access.gated_policy import documents_with
-from dralloc.access.role_aggregation import with_aggregated_rules
+from dralloc.access.default_policy import (
+    AUTO_UPDATE,
+    default_documents,
+    default_policy,
+    documents_with,
+    read_policy_object,
+    reconciled,
+    with_aggregated_rules,
+)
 from dralloc.api.rbac_v1 import ClusterRole
 from dralloc.primitives.features import FeatureGates
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from dralloc.access.default_policy import default_policy
-from dralloc.access.role_aggregation import aggregated_rules, with_aggregated_rules
+from dralloc.access.default_policy import aggregated_rules, default_policy, with_aggregated_rules
 from dralloc.api.meta_v1 import LabelSelector, ObjectMeta
 from dralloc.api.rbac_v1 import AggregationRule, ClusterRole, PolicyRule
 

@@ -8,8 +8,7 @@ import pytest
 
 from dralloc.allocator.allocate import AllocationProblem, allocate
 from dralloc.allocator.diagnosis.diagnoser import Diagnoser
-from dralloc.allocator.diagnosis.reason_groups import GROUPS_SHOWN_MAX, availability, grouped
-from dralloc.allocator.diagnosis.reasons import Reason, ReasonCause
+from dralloc.allocator.diagnosis.reasons import GROUPS_SHOWN_MAX, Reason, ReasonCause, availability, grouped
 from dralloc.allocator.features import Features
 from dralloc.allocator.requests import compile_demand
 from dralloc.primitives.quantity import Quantity

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from dralloc.api.diagnostics import warn_about_unknown_names
 from dralloc.api.inventory import find_unknown_names, take_inventory
 from dralloc.api.manifests import read_manifest
-from dralloc.api.selector_warnings import warn_about_unknown_names
 from dralloc.cel.compiler import compile_selector_expression
 from dralloc.testing.builders import device, resource_slice
 

@@ -7,10 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from dralloc.api.protobuf_merge import merge_protobuf
 from dralloc.api.protobuf_reader import protobuf_to_json, read_envelope
 from dralloc.api.protobuf_schema import MAGIC
-from dralloc.api.protobuf_writer import to_protobuf, wire_field
+from dralloc.api.protobuf_writer import merge_protobuf, to_protobuf, wire_field
 from dralloc.apiserver.documents.json_patch import apply_merge_patch
 
 CLAIM: dict[str, Any] = {

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dralloc.cli.file_parts import PART_SIZE_MIN, Part
-from dralloc.cli.manifest_records import PartRead, cut_list, read_part
+from dralloc.cli.manifest_records import PART_SIZE_MIN, Part, PartRead, cut_list, read_part
 
 SLICE = """\
 apiVersion: resource.k8s.io/v1

@@ -19,7 +19,7 @@ from dralloc.client.transport import ClientRequest, ClientResponse, Transport
 from dralloc.client.typed_resource import ObjectKey, version_of
 from dralloc.primitives.features import FeatureGates
 from dralloc.whatif.cluster_objects import StatedScheduler
-from dralloc.whatif.move_proof import MovedPod, PlannedMove
+from dralloc.whatif.move_search import MovedPod, PlannedMove
 from dralloc.whatif.relocation import PlaceHolds
 from tests.support.api_server import TOKEN, api_application
 from tests.support.relay_transport import RelayTransport

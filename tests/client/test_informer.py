@@ -15,8 +15,7 @@ from dralloc.api.resource_v1 import DeviceClass
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
-from dralloc.client.informer import TAKEN_AT_ONCE, Informer
-from dralloc.client.known_history import HistoryChanged
+from dralloc.client.informer import TAKEN_AT_ONCE, HistoryChanged, Informer
 from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, TransportError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dralloc.client.known_history import HistoryChanged, KnownHistory, history_change
+from dralloc.client.informer import HistoryChanged, KnownHistory, history_change
 from dralloc.store.new_history import HISTORY_GAP
 
 # Of a busy cluster, within days.

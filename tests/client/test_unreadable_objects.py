@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from dralloc.api.codec import decode, encode
 from dralloc.api.kind import Kind
 from dralloc.api.kind_codec import read_object
-from dralloc.api.message_types import message_type
-from dralloc.api.protobuf_schema import SCALARS, MessageField, message_name, messages
+from dralloc.api.protobuf_schema import SCALARS, MessageField, message_name, message_type, messages
 from dralloc.api.registry import KINDS
 from dralloc.api.volumes_v1 import PersistentVolumeClaim
 from dralloc.client.api_calls import ApiCalls

@@ -13,7 +13,7 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_resources import resource_for
-from dralloc.controllers.claim_users import users_of
+from dralloc.controllers.claim_creation import users_of
 from dralloc.controllers.shared_informers import SharedInformers
 from dralloc.testing.builders import allocation, claim, held, request
 from dralloc.testing.virtual_time import run_virtual

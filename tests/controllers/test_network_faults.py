@@ -23,7 +23,7 @@ from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Tran
 from dralloc.client.typed_resource import TypedResource
 from dralloc.controllers.controller_set import ControllerSet
 from dralloc.controllers.ephemeral_volumes import CLAIMS as VOLUME_CLAIMS
-from dralloc.controllers.jobs.plan_claims import SHARED_CLAIMS
+from dralloc.controllers.jobs.plan import SHARED_CLAIMS
 from dralloc.primitives.errors import Conflict, NotFound
 from dralloc.primitives.features import FeatureGates
 from dralloc.testing.builders import allocation, claim, held, request

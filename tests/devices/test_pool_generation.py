@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.devices.identity import PoolId
-from dralloc.devices.pool_generation import is_complete, newest_generation, newest_slices
+from dralloc.devices.published_slice import is_complete, newest_generation, newest_slices
 from dralloc.testing.builders import DRIVER, resource_slice
 
 

@@ -15,8 +15,7 @@ from dralloc.api.resource_v1 import Device, DeviceCapacity, DeviceRequestAllocat
 from dralloc.devices.device_usage import FREE, DeviceUsage
 from dralloc.devices.overcommit import is_overcommitted
 from dralloc.devices.published_slice import PublishedDevice
-from dralloc.devices.request_policies import capacities_of
-from dralloc.devices.share_terms import least_amount, terms_of
+from dralloc.devices.share_terms import capacities_of, least_amount, terms_of
 from dralloc.primitives.quantity import NANOS, Quantity
 from dralloc.testing.builders import device, held
 from tests.support import plain_shares

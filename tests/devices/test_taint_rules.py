@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.api.resource_v1 import DeviceTaintRule, DeviceTaintRuleSpec, DeviceTaintSelector
 from dralloc.devices.identity import DeviceId
-from dralloc.devices.taint_rules import TaintRules, selects
+from dralloc.devices.taints import TaintRules, selects
 from dralloc.snapshot.slices import IndexedSlice, Shapes
 from dralloc.testing.builders import DRIVER, POOL, device, resource_slice, taint, taint_rule
 

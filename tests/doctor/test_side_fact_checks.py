@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.doctor.checkpoints import CheckpointForm, CheckpointRecords, PreparedClaim
+from dralloc.doctor.cluster_facts import CheckpointForm, CheckpointRecords, PreparedClaim
 from dralloc.whatif.side_facts import CertificateDates, CertificateRequest, ComponentGates, SideFacts
 from tests.doctor.faulty_clusters import (
     LONG,

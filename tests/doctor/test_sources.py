@@ -14,9 +14,8 @@ from cryptography.x509.oid import NameOID
 
 from dralloc.api.core_v1 import ConfigMap
 from dralloc.api.meta_v1 import ObjectMeta
-from dralloc.doctor.checkpoints import read_records
-from dralloc.doctor.gate_sources import gates_of_pods, published_gates
-from dralloc.doctor.live_facts import certificate_request
+from dralloc.doctor.cluster_facts import read_records
+from dralloc.doctor.live_facts import certificate_request, gates_of_pods, published_gates
 from dralloc.primitives.features import GATES, FeatureGates, parse_settings
 from dralloc.primitives.metrics import exposition, gate_metric, gates_in
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from dralloc.api.core_v1 import Node
 from dralloc.api.meta_v1 import Condition, ObjectMeta
 from dralloc.api.resource_v1 import AllocatedDeviceStatus, NetworkDeviceData, ResourceClaim
-from dralloc.client.known_history import HistoryChanged
+from dralloc.client.informer import HistoryChanged
 from dralloc.driver import AllocatedClaim, Device, Driver, PreparedDevice, device
 from dralloc.driver.checkpoint import Checkpoint, PreparationRecord
 from dralloc.driver.claims import DeviceKey

@@ -8,8 +8,8 @@ import pytest
 
 from dralloc.driver_kit.answer_rules import check_devices, check_info
 from dralloc.driver_kit.caller import AnsweredClaim, AnsweredDevice, PluginInfo
-from dralloc.driver_kit.check_runner import FINDINGS_MAX, TEXT_LENGTH_MAX, first_findings
 from dralloc.driver_kit.findings import Finding, Remark, Violation
+from dralloc.driver_kit.kit import FINDINGS_MAX, TEXT_LENGTH_MAX, first_findings
 from dralloc.testing.builders import DRIVER, allocation, claim, held, request
 
 NODE = "node-a"

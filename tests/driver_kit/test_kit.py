@@ -17,12 +17,11 @@ from dralloc.driver import (
     Driver,
 )
 from dralloc.driver_kit.check import Check, CheckOutcome, CheckResult
-from dralloc.driver_kit.check_runner import run_checks
 from dralloc.driver_kit.checks import ALL
 from dralloc.driver_kit.claim_maker import exactly
-from dralloc.driver_kit.driver_traces import DriverTraces
-from dralloc.driver_kit.driver_under_test import DriverUnderTest, InjectableFaults, Patience
+from dralloc.driver_kit.driver_under_test import DriverTraces, DriverUnderTest, InjectableFaults, Patience
 from dralloc.driver_kit.findings import Finding, Remark
+from dralloc.driver_kit.kit import run_checks
 from dralloc.testing.driver_bench import NODE, bench_server, bench_settings
 from tests.driver_kit.violations import CASES, PATIENT, QUICK, Case
 from tests.support import spoilt_calls as spoilt

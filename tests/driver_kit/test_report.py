@@ -10,9 +10,8 @@ from xml.etree import ElementTree
 from dralloc.driver_kit.check import Check, CheckResult, Feature
 from dralloc.driver_kit.findings import Finding, Remark, Violation
 from dralloc.driver_kit.kit import KitResult
-from dralloc.driver_kit.report import junit_of, lines_of, listed, summary_of, values_of
+from dralloc.driver_kit.report import Verdict, junit_of, lines_of, listed, scores_of, summary_of, values_of
 from dralloc.driver_kit.report_files import badge_json, badge_svg, html_of, write_reports
-from dralloc.driver_kit.scores import Verdict, scores_of
 from dralloc.testing.builders import DRIVER
 
 

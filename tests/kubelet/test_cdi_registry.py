@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dralloc.driver import ContainerEdits, DeviceKey, DeviceNode, Hook, Mount, PreparedDevice
-from dralloc.driver.cdi_files import ClaimCdiFiles
+from dralloc.driver.preparer import ClaimCdiFiles
 from dralloc.kubelet.cdi_registry import BadDevices, CdiRegistry
 
 

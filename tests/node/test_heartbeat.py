@@ -8,7 +8,7 @@ import pytest
 
 from dralloc.api.core_v1 import Node
 from dralloc.client.api_calls import ApiCalls
-from dralloc.client.known_history import HistoryChanged
+from dralloc.client.informer import HistoryChanged
 from dralloc.client.transport import ClientRequest, ClientResponse, Transport
 from dralloc.node.heartbeat import NodeHeartbeat
 from dralloc.node.node_object import NodeShape

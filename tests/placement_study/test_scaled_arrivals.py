@@ -8,7 +8,7 @@ import pytest
 
 from dralloc.placement_study.cluster import Cluster
 from dralloc.placement_study.cluster_files import described_cluster
-from dralloc.placement_study.csv_rows import BadInput
+from dralloc.placement_study.comparison import BadInput
 from dralloc.placement_study.pod_factory import PodFactory
 from dralloc.placement_study.scaled_arrivals import scaled_trace
 from dralloc.placement_study.synthetic_trace import synthetic_trace

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dralloc.placement_study.csv_rows import BadInput
+from dralloc.placement_study.comparison import BadInput
 from dralloc.placement_study.trace import Arrival, ManifestPod, PodShape, Trace
 from dralloc.placement_study.trace_files import read_trace
 

@@ -39,7 +39,7 @@ from dralloc.apiserver.objects.api_resources import prefix_of
 from dralloc.assembly.components import RESTART_S
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
-from dralloc.client.known_history import history_change
+from dralloc.client.informer import history_change
 from dralloc.client.typed_resource import Object
 from dralloc.controllers.controller_set import ControllerSet
 from dralloc.primitives.features import FeatureGates

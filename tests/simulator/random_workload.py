@@ -21,7 +21,7 @@ from dralloc.client.async_client import Propagation
 from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import ObjectKey
-from dralloc.controllers.jobs.plan_claims import SHARED_CLAIMS
+from dralloc.controllers.jobs.plan import SHARED_CLAIMS
 from dralloc.node.simulated_runtime import PREFIX
 from dralloc.primitives.errors import ApiError, NotFound
 from tests.simulator.cluster import NODES, SimulatedCluster

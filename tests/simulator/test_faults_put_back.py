@@ -24,7 +24,7 @@ from dralloc.apiserver.objects.store_view import StoreView
 from dralloc.client.claim_patches import patch_claim
 from dralloc.controllers import shared_informers
 from dralloc.controllers.jobs import controller as jobs
-from dralloc.controllers.jobs.plan_claims import SHARED_CLAIMS
+from dralloc.controllers.jobs.plan import SHARED_CLAIMS
 from dralloc.scheduler import gang_attempts
 from dralloc.scheduler.decide import gang_cycle
 from dralloc.scheduler.decide.gang_cycle import GangRequest

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from dralloc.store.backup import PIECE_BYTES, BadBackup, backup_pieces, read_backup, restore_sqlite
-from dralloc.store.database_files import log_path
-from dralloc.store.disk import Disk
+from dralloc.store.disk import Disk, log_path
 from dralloc.store.errors import Compacted, LostWrites, StoreInUse
 from dralloc.store.interface import Store
 from dralloc.store.memory import MemoryStore

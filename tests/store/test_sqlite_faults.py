@@ -18,8 +18,7 @@ from pathlib import Path
 import pytest
 
 from dralloc.store import sqlite_file
-from dralloc.store.database_files import log_path
-from dralloc.store.disk import Disk
+from dralloc.store.disk import Disk, log_path
 from dralloc.store.errors import CorruptStore, StoreError, StoreFull, StoreInUse, StoreUnavailable
 from dralloc.store.interface import HistoryLimits
 from dralloc.store.records import Record

@@ -14,7 +14,7 @@ from dralloc import connect
 from dralloc.assembly.cluster import ClusterSettings, components_on, fleet
 from dralloc.assembly.component_rights import ComponentAccount, component_manifests
 from dralloc.primitives.features import FeatureGates
-from dralloc.scheduler.report.fragmentation_history import FragmentationHistory
+from dralloc.scheduler.report.fragmentation import FragmentationHistory
 from dralloc.system_clock import SystemClock
 from dralloc.web.explain_endpoint import ExplainEndpoint
 from dralloc.web.page import device_page

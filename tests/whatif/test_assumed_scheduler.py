@@ -23,7 +23,7 @@ from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.configuration import SchedulerConfiguration
 from dralloc.scheduler.decide.strategies import FRAGMENTATION_AWARE, PACK, STRATEGIES
 from dralloc.scheduler.decide.strategy_choice import ANNOTATION, LEARNT_FIRST, StrategySettings
-from dralloc.scheduler.decide.typical_manifests import COUNT_ANNOTATION
+from dralloc.scheduler.decide.typical_pods import COUNT_ANNOTATION
 from dralloc.scheduler.decide.typical_use import TypicalUse
 from dralloc.scheduler.published_configuration import CONFIGURATION, TYPICAL_PODS, key_of, published_data
 from dralloc.scheduler.settings import NAME, ONLY_SCHEDULER_NAMES

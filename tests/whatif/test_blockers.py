@@ -20,10 +20,9 @@ from dralloc.primitives.quantity import Quantity
 from dralloc.testing.builders import CLASS, claim, device, device_class, request, resource_slice
 from dralloc.whatif.allocations import allocate_waiting
 from dralloc.whatif.blockers import Stage
-from dralloc.whatif.candidate_shapes import CandidateShape
 from dralloc.whatif.cluster_objects import ClusterObjects
 from dralloc.whatif.engine import Engine
-from dralloc.whatif.planner import plan_pods
+from dralloc.whatif.planner import CandidateShape, plan_pods
 from dralloc.whatif.pod_explanation import SubjectExplanation, explain_claim, explain_pod
 from tests.support.workloads import claim_template, existing, quota, template
 from tests.support.workloads import pod as pod_document

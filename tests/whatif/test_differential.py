@@ -40,7 +40,6 @@ from dralloc.testing import builders as build
 from dralloc.testing.virtual_time import run_virtual
 from dralloc.whatif.allocations import allocate_waiting
 from dralloc.whatif.blockers import Stage
-from dralloc.whatif.candidate_shapes import CandidateShape, Growths, add_classes
 from dralloc.whatif.cluster_objects import ClusterObjects
 from dralloc.whatif.device_report import DeviceReport, DeviceState
 from dralloc.whatif.dump import KIND, documents, header_of
@@ -50,7 +49,7 @@ from dralloc.whatif.live_cluster import read_cluster
 from dralloc.whatif.manifest_cluster import add_manifests
 from dralloc.whatif.object_changes import Replacement, apply_changes
 from dralloc.whatif.placements import PodPlacement, UnplacedPod
-from dralloc.whatif.planner import plan_pods
+from dralloc.whatif.planner import CandidateShape, Growths, add_classes, plan_pods
 from dralloc.whatif.pod_explanation import explain_claim, explain_pod
 from dralloc.whatif.usage_report import closed_nodes, usage_report
 from tests.support.api_server import loop_clock

@@ -17,11 +17,10 @@ from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.state.group_members import MIN_COUNT_ANNOTATION, PodGroupKey
 from dralloc.testing import builders as build
 from dralloc.whatif.allocations import allocate_waiting
-from dralloc.whatif.candidate_shapes import CandidateShape, add_classes
 from dralloc.whatif.cluster_objects import ClusterObjects
 from dralloc.whatif.engine import Engine
 from dralloc.whatif.group_explanation import GroupExplanation, explain_group
-from dralloc.whatif.planner import plan_pods
+from dralloc.whatif.planner import CandidateShape, add_classes, plan_pods
 from dralloc.whatif.pod_explanation import explain_pod
 from tests.support.scheduled_cluster import node
 from tests.support.workloads import Document, claim_template, existing, pod, pod_group, seen, template

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dralloc.allocator.features import Features
 from dralloc.api.device_parts import capacity
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
-from dralloc.devices.product import product_of
+from dralloc.devices.identity import product_of
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.testing import builders as build
 from dralloc.testing.builders import allocation, claim, device, device_class, held, request, resource_slice

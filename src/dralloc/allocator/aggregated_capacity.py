@@ -20,7 +20,7 @@ from dralloc.allocator.outcome import RESULTS_MAX
 from dralloc.allocator.requests import Alternative
 from dralloc.allocator.supply import DeviceCandidate, Supply
 from dralloc.api.resource_v1 import DeviceCapacity
-from dralloc.devices.request_policies import capacities_of
+from dralloc.devices.share_terms import capacities_of
 from dralloc.primitives.quantity import INT64_MAX, NANOS, Quantity, quantity_like
 
 # Amounts of the capacities that are asked for, in their order.

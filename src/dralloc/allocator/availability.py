@@ -13,8 +13,7 @@ from typing import Final, NamedTuple
 
 from dralloc.allocator.candidate_devices import DeviceCriteria
 from dralloc.allocator.features import Features
-from dralloc.allocator.ledger import Ledger
-from dralloc.allocator.partitionable_devices import draw_counters
+from dralloc.allocator.ledger import Ledger, draw_counters
 from dralloc.allocator.requests import Alternative, ClaimDemand, Demand, RequestDemand
 from dralloc.allocator.supply import DeviceCandidate, Supply
 from dralloc.api.request_name import RequestName

@@ -18,7 +18,7 @@ from dralloc.allocator.features import Features
 from dralloc.api.resource_v1 import Device, DeviceToleration
 from dralloc.cel.errors import CelError
 from dralloc.cel.program import compile_selector
-from dralloc.devices.request_policies import capacities_of
+from dralloc.devices.share_terms import capacities_of
 from dralloc.devices.taints import repels
 from dralloc.primitives.quantity import Quantity
 from dralloc.primitives.work_allowance import check_work, work_done

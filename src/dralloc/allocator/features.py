@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
-from dralloc.devices.request_policies import (
+from dralloc.devices.share_terms import (
     NAMED_POLICIES_GATE,
     REMAINDER_GATE,
     STRATEGIES_GATE,

@@ -20,7 +20,7 @@ from dralloc.cel.derived_attribute import compile_derived
 from dralloc.cel.errors import CelError
 from dralloc.cel.program import compile_selector
 from dralloc.devices.identity import PoolId
-from dralloc.devices.request_policies import capacities_of
+from dralloc.devices.share_terms import capacities_of
 from dralloc.snapshot.cluster import NodeView, Snapshot, Strip, VisiblePool
 from dralloc.snapshot.node_selectors import NodeFacts
 from dralloc.snapshot.pool_usage import PoolUsage

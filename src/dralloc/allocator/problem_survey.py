@@ -18,8 +18,7 @@ from dralloc.allocator.supply import DeviceCandidate, Supply
 from dralloc.cel.errors import CelError
 from dralloc.devices.counters import CounterId
 from dralloc.devices.identity import PoolId
-from dralloc.devices.request_policies import capacities_of
-from dralloc.devices.share_terms import ShareTerms
+from dralloc.devices.share_terms import ShareTerms, capacities_of
 from dralloc.snapshot.slices import bits_of
 
 CounterKey = tuple[PoolId, CounterId]

@@ -18,9 +18,8 @@ from typing import NamedTuple, Protocol
 from dralloc.allocator.aggregated_capacity import Givers, after_gift
 from dralloc.allocator.consumable_capacity import Charge
 from dralloc.allocator.device_preference import PreferredOrder, is_allocated_enough
-from dralloc.allocator.ledger import Ledger, Pick
+from dralloc.allocator.ledger import Ledger, Pick, draw_counters
 from dralloc.allocator.outcome import RESULTS_MAX
-from dralloc.allocator.partitionable_devices import draw_counters
 from dralloc.allocator.requests import Alternative, Demand
 from dralloc.allocator.supply import DeviceCandidate, Supply
 from dralloc.api.resource_v1 import FIRST_FIT

@@ -14,7 +14,7 @@ from dralloc.allocator.candidate_devices import DeviceCriteria, matches_of
 from dralloc.allocator.requests import Alternative, Demand
 from dralloc.allocator.supply import Supply
 from dralloc.devices.identity import PoolId
-from dralloc.devices.taint_rules import TaintRules
+from dralloc.devices.taints import TaintRules
 from dralloc.primitives.persistent_map import PersistentMap
 from dralloc.snapshot.cluster import VIEWS_MAX, NodeView, Snapshot, Strip
 from dralloc.snapshot.node_selectors import NodeFacts

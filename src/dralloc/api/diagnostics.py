@@ -7,28 +7,38 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
+from dralloc.api import gated_fields
 from dralloc.api.admin_access import ADMIN_ACCESS_LABEL
 from dralloc.api.admission import Admitted, Refused, Verb, WriteRequest, admit
-from dralloc.api.codec import DecodeError
+from dralloc.api.codec import DecodeError, encode
 from dralloc.api.conversion import V1BETA1, to_hub
-from dralloc.api.gate_warnings import warn_of_dropped_fields
+from dralloc.api.core_strategies import GATED_MEMBERS, without_gated_members
+from dralloc.api.gated_fields import GatedFields
+from dralloc.api.inventory import Inventory, find_unknown_names, take_inventory
 from dralloc.api.kind import Kind
 from dralloc.api.kind_codec import read_object, whole_type
 from dralloc.api.manifests import Document, Manifest, read_manifest
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.positions import Position, Steps, nearest
 from dralloc.api.registry import KINDS, find_in_other_versions, find_kind
+from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate, ResourceSlice
+from dralloc.api.scheduling_v1beta1 import PodGroup, Workload
 from dralloc.api.schema import MismatchKind, find_mismatches
 from dralloc.api.strategy import AdmissionContext
+from dralloc.api.unstructured_object import UnstructuredObject
+from dralloc.cel.compiler import compile_selector_expression
+from dralloc.cel.errors import CelCompileError
 from dralloc.primitives.errors import BadRequest
+from dralloc.primitives.features import FeatureGates
+from dralloc.primitives.field_errors import FieldPath
 from dralloc.primitives.names import SUFFIX_LENGTH
 from dralloc.primitives.removals import removed_kind
 
@@ -253,3 +263,146 @@ def _as_written(positions: dict[Steps, Position], document: Document, steps: Ste
         ):
             written = (*written[:device], "basic", *written[device:])
     return written
+
+
+# --- Gate warnings --------------------------------------------------------------------------------------------------
+# Warnings about fields that a server drops, because their feature gate is off. The server itself drops them
+# silently.
+
+
+# The fields of a device that have names of the user's for keys.
+_IS_MAP: Final = re.compile(r"spec\.devices\[\d+\]\.(capacity|requestPolicies)$")
+
+
+def warn_of_dropped_fields(obj: ApiObject, gates: FeatureGates) -> Iterator[str]:
+    """Yields a warning for each field of the object, in the hub's shape, that a creation drops."""
+    match obj:
+        case ResourceSlice():
+            yield from _warn(gated_fields.SLICE_FEATURES, obj.spec, "spec", gates)
+        case DeviceClass():
+            yield from _warn(gated_fields.CLASS_FEATURES, obj.spec, "spec", gates)
+        case ResourceClaim():
+            yield from _warn_of_claim(obj.spec, "spec", gates)
+        case ResourceClaimTemplate():
+            yield from _warn_of_claim(obj.spec.spec, "spec.spec", gates)
+        case PodGroup() | Workload() if "GenericWorkload" not in gates:
+            yield f"{obj.kind}: not served by a server without the feature gate GenericWorkload"
+        case UnstructuredObject(kind="Pod"):
+            spec = obj.member("spec")
+            kept = without_gated_members(spec, {}, gates)
+            for name in spec.keys() - kept.keys():
+                yield f"spec.{name}: dropped by a server without the feature gate {GATED_MEMBERS[name]}"
+        case _:
+            return
+
+
+def _warn_of_claim(spec: ResourceClaimSpec, path: str, gates: FeatureGates) -> Iterator[str]:
+    yield from _warn(gated_fields.CLAIM_SPEC_FEATURES, spec, path, gates)
+    if gated_fields.uses_aggregated_capacity(spec) and "DRAAggregatedCapacity" not in gates:
+        yield f"{path}.devices.requests: mode AggregatedCapacity is refused by a server without the feature gate DRAAggregatedCapacity"
+
+
+def _warn(features: tuple[GatedFields[Any], ...], part: Any, path: str, gates: FeatureGates) -> Iterator[str]:
+    warned: set[str] = set()
+    for feature in features:
+        off = [gate for gate in feature.gates if gate not in gates]
+        if not off or not feature.in_use(part):
+            continue
+        for field in _lost(_tree(part), _tree(feature.cleared(part)), path):
+            # A field of a field that another gate drops.
+            if not any(field.startswith(outer) for outer in warned):
+                warned.add(field)
+                yield f"{field}: dropped by a server without the feature gate {' and '.join(off)}"
+
+
+def _tree(part: Any) -> Any:
+    return msgspec.json.decode(encode(part))
+
+
+def _lost(before: Any, after: Any, path: str) -> Iterator[str]:
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name, value in before.items():
+            where = f"{path}[{name}]" if _IS_MAP.search(path) else f"{path}.{name}"
+            if name not in after:
+                yield where
+            else:
+                yield from _lost(value, after[name], where)
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for position, (value, kept) in enumerate(zip(before, after, strict=True)):
+            yield from _lost(value, kept, f"{path}[{position}]")
+    elif before != after:
+        yield path
+
+
+# --- Selector warnings ----------------------------------------------------------------------------------------------
+# Warnings that depend on several objects: selectors for names that no device has.
+
+
+def warn_about_unknown_names(manifests: Sequence[Manifest]) -> Iterator[tuple[int, Diagnostic]]:
+    """Yields warnings about selectors, with the index of their manifest. Silent if no manifest has a device."""
+    inventory = take_inventory(found for manifest in manifests for found in _slices(manifest))
+    if not inventory.device_count:
+        return
+    for index, manifest in enumerate(manifests):
+        for diagnostic in _warnings(manifest, inventory):
+            yield index, diagnostic
+
+
+def _slices(manifest: Manifest) -> Iterator[ResourceSlice]:
+    for document in manifest.documents:
+        kind = find_kind(document.api_version, document.kind)
+        if kind is None or kind.hub is not ResourceSlice:
+            continue
+        try:
+            found = to_hub(read_object(kind, document.api_version.rpartition("/")[2], document.body))
+        except DecodeError:
+            # The decode error is reported separately.
+            continue
+        assert isinstance(found, ResourceSlice)
+        yield found
+
+
+def _warnings(manifest: Manifest, inventory: Inventory) -> Iterator[Diagnostic]:
+    found = [
+        (document, steps, str(unknown))
+        for document in manifest.documents
+        for steps, expression in _expressions(document.tree)
+        for unknown in _unknown_names(expression, inventory)
+    ]
+    positions = manifest.locate(document for document, _, _ in found)
+    for document, steps, message in found:
+        position = nearest(positions[document.index], (*document.prefix, *steps))
+        yield Diagnostic(position, Severity.WARNING, message, _shown(steps), document.kind, _name(document))
+
+
+def _unknown_names(expression: str, inventory: Inventory) -> Sequence[object]:
+    try:
+        return find_unknown_names(compile_selector_expression(expression).reads, inventory)
+    except CelCompileError:
+        return ()
+
+
+def _expressions(tree: Any) -> Iterator[tuple[Steps, str]]:
+    """Yields every `cel.expression` in an object of any kind and version."""
+    pending: list[tuple[Steps, Any]] = [((), tree)]
+    while pending:
+        steps, part = pending.pop()
+        if isinstance(part, list):
+            pending.extend(((*steps, index), part[index]) for index in reversed(range(len(part))))
+        elif isinstance(part, dict):
+            pending.extend(((*steps, name), part[name]) for name in reversed(part))
+        elif isinstance(part, str) and steps[-2:] == ("cel", "expression"):
+            yield steps, part
+
+
+def _shown(steps: Steps) -> str:
+    path: FieldPath | None = None
+    for step in steps:
+        path = FieldPath(path, step)
+    return str(path)
+
+
+def _name(document: Document) -> str:
+    metadata = document.tree.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return name if isinstance(name, str) else ""

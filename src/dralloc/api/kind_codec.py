@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from dralloc.api.codec import decode, decode_again, encode
 from dralloc.api.kind import Kind
-from dralloc.api.message_types import message_type
 from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.protobuf_schema import message_type
 from dralloc.api.unstructured_object import UnstructuredObject, print_unstructured, read_unstructured_and_tree
 
 

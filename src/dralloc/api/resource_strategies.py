@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from dralloc.api.admin_access import validate_admin_access, validate_admin_access_given
-from dralloc.api.admission_warnings import warn_of_claim_spec, warn_of_slice
+from dralloc.api.admission import warn_of_claim_spec, warn_of_slice
 from dralloc.api.authorization import validate_status_permissions
 from dralloc.api.canonical_form import canonicalize
 from dralloc.api.gated_fields import (
@@ -38,11 +38,6 @@ from dralloc.api.resource_v1 import (
 from dralloc.api.strategy import StatusStrategy, Strategy, with_generation
 from dralloc.api.timestamps import print_timestamp
 from dralloc.api.validation.device_class import validate_device_class, validate_device_class_update
-from dralloc.api.validation.device_taint_rule import (
-    validate_device_taint_rule,
-    validate_device_taint_rule_status_update,
-    validate_device_taint_rule_update,
-)
 from dralloc.api.validation.resource_claim import (
     validate_resource_claim,
     validate_resource_claim_template,
@@ -55,6 +50,11 @@ from dralloc.api.validation.resource_claim_status import (
     validate_resource_claim_status_update,
 )
 from dralloc.api.validation.resource_slice import validate_resource_slice, validate_resource_slice_update
+from dralloc.api.validation.taints import (
+    validate_device_taint_rule,
+    validate_device_taint_rule_status_update,
+    validate_device_taint_rule_update,
+)
 from dralloc.primitives.field_errors import FieldError
 
 

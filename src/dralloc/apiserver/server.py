@@ -17,8 +17,7 @@ from dralloc.api import rbac_v1
 from dralloc.api.registry import NAMESPACE, PRIORITY_CLASS, served_kinds
 from dralloc.apiserver.description.description_endpoints import DescriptionEndpoints
 from dralloc.apiserver.http.access_requests import access_request, refusal
-from dralloc.apiserver.http.authentication import Authenticator
-from dralloc.apiserver.http.impersonation_headers import wanted_user
+from dralloc.apiserver.http.authentication import Authenticator, wanted_user
 from dralloc.apiserver.http.messages import TEXT, HttpRequest, HttpResponse
 from dralloc.apiserver.http.request_metrics import ServerMetrics
 from dralloc.apiserver.http.statuses import no_such_resource, status_of, status_response
@@ -29,7 +28,6 @@ from dralloc.apiserver.objects.api_resources import REGISTRY, ResourceTable
 from dralloc.apiserver.objects.background_task import Stoppable
 from dralloc.apiserver.objects.default_accounts import DefaultAccounts
 from dralloc.apiserver.objects.deleter import Deleter
-from dralloc.apiserver.objects.disruption_budgets import DisruptionBudgets
 from dralloc.apiserver.objects.escalation_check import EscalationCheck
 from dralloc.apiserver.objects.event_expiry import EventExpiry
 from dralloc.apiserver.objects.garbage_collector import GarbageCollector
@@ -40,7 +38,7 @@ from dralloc.apiserver.objects.object_admission import ObjectAdmission, random_u
 from dralloc.apiserver.objects.plain_endpoints import PlainEndpoints
 from dralloc.apiserver.objects.pod_logs import NodeCredentials, PodLogs
 from dralloc.apiserver.objects.pod_priorities import system_classes
-from dralloc.apiserver.objects.pod_subresources import PodSubresources
+from dralloc.apiserver.objects.pod_subresources import DisruptionBudgets, PodSubresources
 from dralloc.apiserver.objects.policy_bootstrap import bootstrap_policy
 from dralloc.apiserver.objects.published_settings import publish_settings
 from dralloc.apiserver.objects.reader import Reader

@@ -43,7 +43,7 @@ from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.decide.strategy_choice import SPREADING, StrategySettings
 from dralloc.scheduler.leader_loop import SchedulerLoop
-from dralloc.scheduler.report.fragmentation_history import FragmentationHistory
+from dralloc.scheduler.report.fragmentation import FragmentationHistory
 from dralloc.scheduler.report.stranded_devices import IdleDevices
 from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES, SchedulerSettings
 from dralloc.store.interface import Store

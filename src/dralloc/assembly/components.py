@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, NoReturn, Self, TypeVar
 
-from dralloc.client.known_history import history_change
+from dralloc.client.informer import history_change
 
 Run = Callable[[], Coroutine[Any, Any, None]]
 Result = TypeVar("Result")

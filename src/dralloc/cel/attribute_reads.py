@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dralloc.cel import syntax
-from dralloc.cel.tree_walk import walk
+from dralloc.cel.syntax import walk
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,24 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
-from dralloc.cel.closure_runtime import Code, EvaluationFrame, Observer, Raised, Run, Step, Steps, finish, reporting
+from dralloc.cel.closure_runtime import (
+    Code,
+    EvaluationFrame,
+    LazyValue,
+    Observer,
+    Raised,
+    Run,
+    Step,
+    Steps,
+    finish,
+    loop_over,
+    reporting,
+)
 from dralloc.cel.code_builder import Loop, Qualifier
 from dralloc.cel.errors import CelEvaluationError
 from dralloc.cel.library.functions import Function
 from dralloc.cel.library.maps import insert, insert_all
 from dralloc.cel.library.messages import build_message
-from dralloc.cel.loops import LazyValue, loop_over
 from dralloc.cel.syntax import Call, Expression, ListLiteral, MapLiteral, MessageLiteral
 from dralloc.cel.type_checker import TypedExpression
 from dralloc.cel.value_access import find_value, get_value, index_key

@@ -20,7 +20,7 @@ from dralloc.cel.library.function_table import FUNCTIONS
 from dralloc.cel.library.functions import Function
 from dralloc.cel.library.regex import compile_pattern
 from dralloc.cel.literals import CONVERSIONS, PATTERN_FUNCTIONS, literal_value
-from dralloc.cel.tree_walk import walk
+from dralloc.cel.syntax import walk
 from dralloc.cel.type_checker import TypedExpression
 from dralloc.cel.value_access import index_key
 from dralloc.cel.values import MISSING, TypeValue, Uint, Value, map_key

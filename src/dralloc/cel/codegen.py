@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Final
 
+from dralloc.cel.closure_runtime import elements_of, pairs_of
 from dralloc.cel.code_builder import Loop, Qualifier
 from dralloc.cel.code_planner import DEVICE_SLOT, CodePlanner
 from dralloc.cel.codegen_calls import CALLS, is_text_map
@@ -21,7 +22,6 @@ from dralloc.cel.device import DeviceView
 from dralloc.cel.library.functions import Function
 from dralloc.cel.library.maps import insert, insert_all
 from dralloc.cel.library.messages import build_message
-from dralloc.cel.loops import elements_of, pairs_of
 from dralloc.cel.meter import Meter
 from dralloc.cel.syntax import Call, Expression, ListLiteral, MapLiteral, MessageLiteral
 from dralloc.cel.type_checker import TypedExpression

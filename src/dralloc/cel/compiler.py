@@ -16,8 +16,8 @@ from dralloc.cel.attribute_reads import Reads, find_reads
 from dralloc.cel.cost import CostEstimate, estimate_cost
 from dralloc.cel.environment import Environment, new_environment, stored_environment
 from dralloc.cel.errors import CelCompileError, CelTypeError, Problem
-from dralloc.cel.limits import COST_MAX, LENGTH_MAX_BYTES
 from dralloc.cel.literals import check_literals
+from dralloc.cel.meter import COST_MAX, LENGTH_MAX_BYTES
 from dralloc.cel.parser import parse
 from dralloc.cel.syntax import Expression
 from dralloc.cel.type_checker import TypedExpression, check_types

@@ -27,7 +27,7 @@ from dralloc.cel.cost_sizes import (
     times,
 )
 from dralloc.cel.macros import ACCUMULATOR
-from dralloc.cel.tree_walk import walk
+from dralloc.cel.syntax import walk
 from dralloc.cel.type_checker import TypedExpression
 from dralloc.cel.types import Type, TypeKind, is_optional
 

@@ -8,7 +8,7 @@ from dralloc.cel.compiler import CheckedExpression, compile_derived_attribute
 from dralloc.cel.device import DeviceView
 from dralloc.cel.errors import CelCompileError, CelEvaluationError
 from dralloc.cel.evaluator import Evaluator
-from dralloc.cel.limits import LENGTH_MAX_BYTES
+from dralloc.cel.meter import LENGTH_MAX_BYTES
 from dralloc.cel.values import Value, type_of
 from dralloc.primitives.semver import Semver
 from dralloc.primitives.text_cache import cached_by_text

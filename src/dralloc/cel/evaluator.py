@@ -6,7 +6,7 @@ from dralloc.cel.closure_runtime import EvaluationFrame, Observer, finish
 from dralloc.cel.closures import ClosureBuilder
 from dralloc.cel.code_planner import DEVICE_SLOT, CodePlanner
 from dralloc.cel.errors import CelEvaluationError
-from dralloc.cel.limits import COST_MAX
+from dralloc.cel.meter import COST_MAX
 from dralloc.cel.type_checker import TypedExpression
 from dralloc.cel.values import Map, Value
 from dralloc.primitives.work_allowance import work_done

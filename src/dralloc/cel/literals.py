@@ -15,7 +15,7 @@ from dralloc.cel import syntax, types
 from dralloc.cel.errors import CelEvaluationError, CelProgramError, CelTypeError, Problem
 from dralloc.cel.library.function_table import FUNCTIONS
 from dralloc.cel.library.regex import PatternBudget
-from dralloc.cel.tree_walk import walk
+from dralloc.cel.syntax import walk
 from dralloc.cel.type_checker import TypedExpression
 from dralloc.cel.types import Type, TypeKind
 from dralloc.cel.values import TypeValue, Uint, Value

@@ -10,7 +10,14 @@ from __future__ import annotations
 from typing import Final
 
 from dralloc.cel.errors import CostLimitError
-from dralloc.cel.limits import COST_MAX
+
+# --- Limits ---------------------------------------------------------------------------------------------------------
+# Kubernetes' limits on expressions; a module of its own, because validation needs them without the language.
+
+
+LENGTH_MAX_BYTES: Final = 10 * 1024
+COST_MAX: Final = 1_000_000
+
 
 # Visited elements: about a second of work.
 WORK_MAX: Final = 2_000_000

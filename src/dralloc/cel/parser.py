@@ -14,8 +14,17 @@ from typing import Final, NoReturn
 from dralloc.cel import lexer
 from dralloc.cel.errors import CelSyntaxError, Problem
 from dralloc.cel.lexer import Token
-from dralloc.cel.operators import AND, OPERATOR_FUNCTIONS, PRECEDENCE, PREFIX, RELATION
-from dralloc.cel.syntax import Expression, FieldEntry, MapEntry, ParsedExpression
+from dralloc.cel.syntax import (
+    AND,
+    OPERATOR_FUNCTIONS,
+    PRECEDENCE,
+    PREFIX,
+    RELATION,
+    Expression,
+    FieldEntry,
+    MapEntry,
+    ParsedExpression,
+)
 from dralloc.cel.tree_builder import LITERALS, PendingOperator, TreeBuilder
 
 DEPTH_MAX: Final = 250

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from dralloc.cel import syntax
-from dralloc.cel.operators import (
+from dralloc.cel.syntax import (
     AND,
     CONDITIONAL,
     MEMBER,

@@ -7,9 +7,10 @@ trees are equal if they have the same meaning.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
 
 
 class LiteralKind(Enum):
@@ -136,3 +137,45 @@ def logical_terms(node: Call) -> tuple[Expression, ...]:
         else:
             terms.append(term)
     return tuple(terms)
+
+
+# --- Operators ------------------------------------------------------------------------------------------------------
+# The operators of the language: how strongly they bind, and the functions that they call.
+
+
+CONDITIONAL, OR, AND, RELATION, ADDITION, MULTIPLICATION, PREFIX, MEMBER = range(8)
+# Of operators with two operands.
+PRECEDENCE: Final = {
+    "||": OR,
+    "&&": AND,
+    **dict.fromkeys(("<", "<=", ">=", ">", "==", "!=", "in"), RELATION),
+    **dict.fromkeys(("+", "-"), ADDITION),
+    **dict.fromkeys(("*", "/", "%"), MULTIPLICATION),
+}
+OPERATOR_FUNCTIONS: Final = {text: "@in" if text == "in" else f"_{text}_" for text in PRECEDENCE}
+
+
+# --- Tree walk ------------------------------------------------------------------------------------------------------
+# Visits a tree without recursion, so that the depth of an expression does not matter to the interpreter's stack.
+
+
+def walk(root: Expression, visit: Callable[[Expression], Iterator[Expression] | None]) -> None:
+    """Calls `visit` for the root. A visitor that is a generator yields the children to visit before it continues.
+
+    A node with several parents is visited once: macros use their target twice, and nested macros would otherwise double
+    the work with each level.
+    """
+    first = visit(root)
+    waiting = [] if first is None else [first]
+    seen = {root.id}
+    while waiting:
+        child = next(waiting[-1], None)
+        if child is None:
+            waiting.pop()
+            continue
+        if child.id in seen:
+            continue
+        seen.add(child.id)
+        children = visit(child)
+        if children is not None:
+            waiting.append(children)

@@ -14,7 +14,7 @@ from dralloc.cel import syntax, types
 from dralloc.cel.declarations import FunctionDeclaration, OverloadDeclaration, Resolution
 from dralloc.cel.environment import Environment
 from dralloc.cel.errors import CelTypeError, Problem
-from dralloc.cel.tree_walk import walk
+from dralloc.cel.syntax import walk
 from dralloc.cel.types import Substitution, Type, TypeKind
 
 PROBLEMS_MAX: Final = 20

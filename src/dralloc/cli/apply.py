@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from dralloc.api.diagnostics import Diagnostic
-    from dralloc.cli.file_parts import Part
     from dralloc.cli.manifest_files import Source
+    from dralloc.cli.manifest_records import Part
     from dralloc.client.transport import Transport
 
 
@@ -51,9 +51,8 @@ def apply(
     """
     from dralloc.cli.answers import answer_objects
     from dralloc.cli.manifest_records import readable_sources, records_of
-    from dralloc.cli.object_applier import Applied, ObjectApplier, in_order
+    from dralloc.cli.object_applier import Applied, ObjectApplier, in_order, sentence
     from dralloc.cli.server_connection import ask_server, find_server
-    from dralloc.cli.stated_status import sentence
     from dralloc.client.discovery import discover
 
     sources = readable_sources(files)
@@ -79,8 +78,8 @@ def apply(
 def _judge(sources: list[Source], feature_gates: str) -> frozenset[str]:
     """Ends the command where something is wrong with the manifests; otherwise what was warned of."""
     from dralloc.api.registry import KINDS
-    from dralloc.cli.file_parts import cut
     from dralloc.cli.manifest_checks import sentence
+    from dralloc.cli.manifest_records import cut
 
     known = {kind.kind for kind in KINDS}
     warned: set[str] = set()

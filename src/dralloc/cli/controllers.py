@@ -40,7 +40,7 @@ def controllers(
     from dralloc.client.http_transport import HttpTransport
     from dralloc.controllers.controller_set import CONTROLLERS, ControllerSet
     from dralloc.controllers.metrics import ControllerMetrics
-    from dralloc.controllers.node_lifecycle.node_health import NodeLifecycleSettings
+    from dralloc.controllers.node_lifecycle.plan import NodeLifecycleSettings
     from dralloc.system_clock import SystemClock
 
     names = tuple(CONTROLLERS) if only is None else tuple(name.strip() for name in only.split(","))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dralloc.cli.cluster_source import ClusterSource
     from dralloc.whatif.cluster_objects import ClusterObjects
     from dralloc.whatif.defrag import DefragPlan, DefragQuestion
-    from dralloc.whatif.move_proof import PlannedMove
+    from dralloc.whatif.move_search import PlannedMove
     from dralloc.whatif.relocation import PlaceHolds
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from dralloc.allocator.availability import BlockCause
-from dralloc.allocator.device_capacities import CapacityReport
+from dralloc.allocator.headroom import CapacityReport
 from dralloc.api.resource_v1 import Device
 from dralloc.devices.taints import text_of_taint
 from dralloc.whatif.device_report import (

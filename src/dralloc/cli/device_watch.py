@@ -22,8 +22,7 @@ from dralloc.cli.output import FINDINGS, fail, say
 from dralloc.cli.server_connection import what_to_do
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.discovery import discover
-from dralloc.client.informer import Informer
-from dralloc.client.known_history import history_change
+from dralloc.client.informer import Informer, history_change
 from dralloc.client.reflector import Reflector
 from dralloc.client.transport import Transport
 from dralloc.client.typed_resource import TypedResource

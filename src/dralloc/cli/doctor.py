@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from dralloc.api.meta_v1 import ApiObject
     from dralloc.cli.cluster_source import ClusterSource
     from dralloc.doctor.check import HealthCheck
-    from dralloc.doctor.checkpoints import CheckpointRecords
-    from dralloc.doctor.cluster_facts import ClusterFacts, Fact
+    from dralloc.doctor.cluster_facts import CheckpointRecords, ClusterFacts, Fact
     from dralloc.whatif.cluster_objects import ClusterObjects, ReadKind
     from dralloc.whatif.side_facts import ComponentGates
 
@@ -147,7 +146,7 @@ def _facts(
 
     from dralloc.api.core_v1 import ConfigMap
     from dralloc.doctor.cluster_facts import ClusterFacts
-    from dralloc.doctor.gate_sources import published_gates
+    from dralloc.doctor.live_facts import published_gates
 
     kinds = {kind for check in checks for kind in (*check.needs, *check.uses)}
     beside = {fact for check in checks for fact in check.facts}
@@ -197,7 +196,7 @@ def _read_live(source: ClusterSource, kinds: set[type[ApiObject]], beside: set[F
 def _checkpoints(paths: Sequence[Path]) -> tuple[CheckpointRecords, ...]:
     from datetime import UTC, datetime
 
-    from dralloc.doctor.checkpoints import CheckpointForm, CheckpointRecords, read_records
+    from dralloc.doctor.cluster_facts import CheckpointForm, CheckpointRecords, read_records
     from dralloc.driver.checkpoint import SUFFIX
 
     found = []

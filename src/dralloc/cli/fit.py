@@ -14,7 +14,7 @@ from dralloc.cli.output import FINDINGS, fail, paint
 from dralloc.cli.placement_options import PlacementOptions, takes_options
 
 if TYPE_CHECKING:
-    from dralloc.allocator.diagnosis.reason_groups import ReasonGroup
+    from dralloc.allocator.diagnosis.reasons import ReasonGroup
     from dralloc.whatif.cluster_objects import ClusterObjects
     from dralloc.whatif.fit import FitReport, Model, StrandedDevices
 
@@ -93,9 +93,9 @@ def fit(
     from dralloc.cli.answers import answer
     from dralloc.cli.cluster_source import print_assumed_nodes, print_notes, unknown_names_fail
     from dralloc.whatif import fit as whatif
-    from dralloc.whatif.candidate_shapes import BadShape
     from dralloc.whatif.cluster_objects import PLACEMENT_USEFUL
     from dralloc.whatif.engine import Engine
+    from dralloc.whatif.planner import BadShape
     from dralloc.whatif.scenario import BadTarget, Scenario
 
     try:
@@ -151,7 +151,7 @@ class _Row:
 
 def _rows(report: FitReport, labels: Mapping[str, Mapping[str, str]], label: str | None) -> list[_Row]:
     """Groups of nodes by the value of a label, or every node by itself; those with the most copies first."""
-    from dralloc.allocator.diagnosis.reason_groups import grouped
+    from dralloc.allocator.diagnosis.reasons import grouped
 
     members: dict[str, dict[str, int]] = {}
     for node, count in report.by_node.items():

@@ -10,7 +10,7 @@ from functools import partial
 from dralloc.api.diagnostics import Diagnostic, ManifestDiagnosis, Severity, diagnose_manifest
 from dralloc.api.positions import Position
 from dralloc.api.strategy import AdmissionContext
-from dralloc.cli.file_parts import Part, side_by_side
+from dralloc.cli.manifest_records import Part, side_by_side
 from dralloc.cli.output import paint
 from dralloc.primitives.features import FeatureGates
 

@@ -32,7 +32,7 @@ from dralloc.primitives.features import FeatureGates
 from dralloc.whatif.cluster_objects import PLACEMENT_NEEDED, PLACEMENT_USEFUL, ClusterObjects, StatedScheduler
 from dralloc.whatif.defrag import DefragPlan, DefragQuestion, plan_defrag
 from dralloc.whatif.live_cluster import read_cluster
-from dralloc.whatif.move_proof import MovedPod, PlannedMove
+from dralloc.whatif.move_search import MovedPod, PlannedMove
 from dralloc.whatif.relocation import HOLD_KEY, PlaceHolds, device_hold, node_hold
 
 _PODS: Final = resource_for(Pod)

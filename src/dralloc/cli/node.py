@@ -159,8 +159,7 @@ def _fleet_settings(count: int, profile: str, prefix: str, heartbeats: bool) -> 
 def _be_a_node(
     connection: ConnectionConfig, settings: AgentSettings, metrics_address: str | None, verbosity: int
 ) -> None:
-    from dralloc.cli.component_runner import run_until_signal
-    from dralloc.cli.metrics_endpoint import metrics_endpoint
+    from dralloc.cli.component_runner import metrics_endpoint, run_until_signal
     from dralloc.client.http_transport import HttpTransport
     from dralloc.kubelet.checkpoint_file import BadCheckpoint
     from dralloc.node.agent import Agent
@@ -187,8 +186,7 @@ def _be_a_node(
 def _simulate(
     connection: ConnectionConfig, settings: FleetSettings, metrics_address: str | None, verbosity: int
 ) -> None:
-    from dralloc.cli.component_runner import run_until_signal
-    from dralloc.cli.metrics_endpoint import metrics_endpoint
+    from dralloc.cli.component_runner import metrics_endpoint, run_until_signal
     from dralloc.client.http_transport import HttpTransport
     from dralloc.fleet.fleet import Fleet
     from dralloc.system_clock import SystemClock

@@ -56,10 +56,9 @@ def plan(
     from dralloc.api.pod_v1 import Pod
     from dralloc.cli.answers import answer
     from dralloc.cli.progress import progress
-    from dralloc.whatif.candidate_shapes import BadShape, CandidateShape, add_classes
     from dralloc.whatif.cluster_objects import PLACEMENT_NEEDED, PLACEMENT_USEFUL
     from dralloc.whatif.engine import Engine, pods_by_priority
-    from dralloc.whatif.planner import plan_pods
+    from dralloc.whatif.planner import BadShape, CandidateShape, add_classes, plan_pods
 
     try:
         shapes = [CandidateShape.parse(text) for text in shape]

@@ -120,8 +120,7 @@ def simulate(
     # A published experiment; interrupted, it goes on where it ended.
     dralloc simulate pods.csv --cluster nodes.csv --tune 1.3 --run-dir runs
     """
-    from dralloc.placement_study.comparison import compared
-    from dralloc.placement_study.csv_rows import BadInput
+    from dralloc.placement_study.comparison import BadInput, compared
     from dralloc.placement_study.study import Study, kept_runs, run_study
 
     try:

@@ -145,8 +145,7 @@ def _print_summary(
     from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
     from dralloc.cli.answers import answer
     from dralloc.cli.top import plain_summary, summary_lines
-    from dralloc.whatif.cluster_fragmentation import fragmentation_of
-    from dralloc.whatif.usage_summary import UsageSummarizer
+    from dralloc.whatif.usage_summary import UsageSummarizer, fragmentation_of
 
     classes = {name: item for (_, name), item in objects.all(DeviceClass).items()}
     summarizer = UsageSummarizer(objects.features, classes, objects.all(ResourceClaim).values())

@@ -110,7 +110,7 @@ def up(
         from dralloc.assembly.components_apart import fork_components, has_several_cores
         from dralloc.cli.strategy_names import strategy_named
         from dralloc.scheduler.decide.strategy_choice import SPREADING, StrategySettings
-        from dralloc.scheduler.report.fragmentation_history import FragmentationHistory
+        from dralloc.scheduler.report.fragmentation import FragmentationHistory
         from dralloc.web.explain_endpoint import ExplainEndpoint
         from dralloc.web.page import device_page
 

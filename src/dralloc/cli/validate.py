@@ -15,8 +15,8 @@ from dralloc.primitives.phrases import counted
 if TYPE_CHECKING:
     from dralloc.api.diagnostics import Diagnostic, ManifestDiagnosis
     from dralloc.api.meta_v1 import ApiObject
-    from dralloc.cli.file_parts import Part
     from dralloc.cli.manifest_files import Source
+    from dralloc.cli.manifest_records import Part
 
 
 def validate(
@@ -44,9 +44,9 @@ def validate(
     dralloc validate claims.yaml --output-version v1beta1
     dralloc validate claims.yaml -o json
     """
-    from dralloc.cli.file_parts import cut
     from dralloc.cli.manifest_checks import CheckOptions, check_parts
     from dralloc.cli.manifest_files import read_sources, shown_name
+    from dralloc.cli.manifest_records import cut
     from dralloc.cli.progress import progress
 
     report = _Report(output, output_version)
@@ -106,8 +106,8 @@ class _Report:
 
     def tell_about_names(self, sources: list[Source]) -> None:
         """What selectors ask for and no device in these files has: that takes all files at once."""
+        from dralloc.api.diagnostics import warn_about_unknown_names
         from dralloc.api.manifests import read_manifest
-        from dralloc.api.selector_warnings import warn_about_unknown_names
 
         for needed in (b"ResourceSlice", b"expression"):
             # Reading is dear, and mostly there is nothing to compare.

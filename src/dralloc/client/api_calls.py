@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from dralloc.api.codec import DecodeError, decode, encode
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.protobuf_merge import merge_protobuf
-from dralloc.client.known_history import KnownHistory
+from dralloc.api.protobuf_writer import merge_protobuf
+from dralloc.client.informer import KnownHistory
 from dralloc.client.server_extensions import ServerExtensions
 from dralloc.client.status_errors import error_of_response, error_of_status, send_request
 from dralloc.client.transport import ClientRequest, Transport, TransportError, split_lines

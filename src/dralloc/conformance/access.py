@@ -12,9 +12,8 @@ from typing import Any, Final
 import msgspec
 
 from dralloc.access.authorizer import AccessRequest, Administrators, AuthorizerChain
-from dralloc.access.default_policy import default_policy, read_policy_object
+from dralloc.access.default_policy import default_policy, read_policy_object, with_aggregated_rules
 from dralloc.access.rbac import RbacAuthorizer
-from dralloc.access.role_aggregation import with_aggregated_rules
 from dralloc.access.users import User
 from dralloc.api.rbac_v1 import ClusterRole, PolicyRule
 from dralloc.conformance.access_over_http import AccessCase, run_cases

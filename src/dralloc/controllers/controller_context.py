@@ -10,7 +10,7 @@ from dralloc.client.event_recorder import EventRecorder, PacedReports
 from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import Transport
 from dralloc.controllers.metrics import ControllerMetrics
-from dralloc.controllers.node_lifecycle.node_health import DEFAULT_SETTINGS, NodeLifecycleSettings
+from dralloc.controllers.node_lifecycle.plan import DEFAULT_SETTINGS, NodeLifecycleSettings
 from dralloc.controllers.shared_informers import ControllerInformers
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates

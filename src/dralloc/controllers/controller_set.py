@@ -25,7 +25,7 @@ from dralloc.controllers.ephemeral_volumes import EphemeralVolumesController
 from dralloc.controllers.jobs.controller import JobController
 from dralloc.controllers.metrics import ControllerMetrics
 from dralloc.controllers.node_lifecycle.controller import NodeLifecycleController
-from dralloc.controllers.node_lifecycle.node_health import DEFAULT_SETTINGS, NodeLifecycleSettings
+from dralloc.controllers.node_lifecycle.plan import DEFAULT_SETTINGS, NodeLifecycleSettings
 from dralloc.controllers.node_taint_eviction import NodeTaintEvictionController
 from dralloc.controllers.persistent_volumes import PersistentVolumesController
 from dralloc.controllers.pod_garbage_collector import PodGarbageCollector

@@ -12,8 +12,8 @@ from dralloc.client.known_resources import resource_for, resource_read_as
 from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.controller_loop import Controller
+from dralloc.controllers.mutation_cache import LOOK_AGAIN_S, UnconfirmedOwners, is_gone
 from dralloc.controllers.planned_actions import PlannedActions
-from dralloc.controllers.unconfirmed_owners import LOOK_AGAIN_S, UnconfirmedOwners, is_gone
 
 FIELD_MANAGER: Final = "ephemeral-volume-controller"
 PODS: Final = resource_for(Pod)

@@ -34,9 +34,8 @@ from dralloc.controllers.planned_actions import PlannedActions
 from dralloc.devices.counters import CounterId, amounts_of, draws_of
 from dralloc.devices.device_usage import counted_results
 from dralloc.devices.identity import PoolId
-from dralloc.devices.pool_generation import generation_of, newest_slices
-from dralloc.devices.taint_rules import TaintRules
-from dralloc.devices.taints import repels
+from dralloc.devices.published_slice import generation_of, newest_slices
+from dralloc.devices.taints import TaintRules, repels
 from dralloc.primitives.errors import NotFound
 from dralloc.primitives.quantity import NANOS, Quantity
 

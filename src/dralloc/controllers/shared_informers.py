@@ -25,7 +25,7 @@ from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector, log_problem
 from dralloc.client.typed_resource import Object, TypedResource
-from dralloc.controllers.claim_users import is_done
+from dralloc.controllers.claim_creation import is_done
 from dralloc.devices.identity import DeviceId
 from dralloc.primitives.errors import NotFound
 

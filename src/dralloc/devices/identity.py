@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Struct
 
 from dralloc.api.resource_v1 import (
     AllocatedDeviceStatus,
+    Device,
     DeviceRequestAllocationResult,
     ResourceClaim,
     ResourceSlice,
@@ -85,3 +88,17 @@ def text_of_result(result: DeviceRequestAllocationResult) -> str:
     consumed = ",".join(f"{name}={amount}" for name, amount in result.consumed_capacity.items())
     share = consumed or ("a share" if result.share_id else "")
     return f"{DeviceId.of(result)} ({share})" if share else str(DeviceId.of(result))
+
+
+# --- Product --------------------------------------------------------------------------------------------------------
+# What a device is called in a shop: the attribute that names its model. There is no standard attribute for it.
+
+
+# In the order of preference; a domain before the name does not matter.
+PRODUCT_ATTRIBUTES: Final = ("productName", "model", "product")
+
+
+def product_of(device: Device) -> str:
+    """The name of the product; empty if the driver publishes none."""
+    named = {name.rpartition("/")[2]: each.string for name, each in device.attributes.items() if each.string}
+    return next((named[name] for name in PRODUCT_ATTRIBUTES if name in named), "")

@@ -11,11 +11,12 @@ Amounts are in nanos. The states of a device are tuples, so that a search can ke
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dralloc.api.resource_v1 import (
     ALWAYS_CONSUMED,
@@ -24,9 +25,9 @@ from dralloc.api.resource_v1 import (
     GIVE_TO_LAST,
     CapacityRequestPolicy,
     Device,
+    DeviceCapacity,
 )
 from dralloc.devices.device_usage import DeviceUsage
-from dralloc.devices.request_policies import capacities_of, strategy_of
 
 # What is left of each capacity, followed by the mode of each.
 State = tuple[int, ...]
@@ -179,3 +180,47 @@ def least_amount(policy: CapacityRequestPolicy | None) -> int:
     else:
         return 1
     return min((amount.nanos for amount in amounts if amount.nanos > 0), default=1)
+
+
+# --- Request policies -----------------------------------------------------------------------------------------------
+# The request policies of a device's capacities, and the feature gates that they need.
+#
+# A capacity has a policy of its own, or names one of the device's. `capacities_of` is the only place that looks
+# policies up.
+
+
+STRATEGIES_GATE: Final = "DRACapacityStrategies"
+NAMED_POLICIES_GATE: Final = "DRANamedRequestPolicies"
+ZERO_CONSUMPTION_GATE: Final = "DRAZeroConsumption"
+REMAINDER_GATE: Final = "DRACapacityRemainder"
+
+
+def capacities_of(device: Device) -> Mapping[str, DeviceCapacity]:
+    """The device's capacities, each with the policy that applies to it."""
+    if not device.request_policies:
+        return device.capacity
+    return {name: _resolved(device, capacity) for name, capacity in device.capacity.items()}
+
+
+def _resolved(device: Device, capacity: DeviceCapacity) -> DeviceCapacity:
+    """The capacity with the policy that it names. It keeps a name without a policy, which nothing can be requested of."""
+    policy = device.request_policies.get(capacity.request_policy_name or "")
+    return capacity if policy is None else replace(capacity, request_policy=policy, request_policy_name=None)
+
+
+def strategy_of(policy: CapacityRequestPolicy | None) -> str:
+    return (policy.strategy if policy is not None else "") or ALWAYS_CONSUMED
+
+
+def gates_needed(device: Device) -> Iterator[str]:
+    """The feature gates without which it is unknown how much a share of the device consumes."""
+    if device.request_policies or any(each.request_policy_name is not None for each in device.capacity.values()):
+        yield NAMED_POLICIES_GATE
+    policies = [each.request_policy for each in device.capacity.values() if each.request_policy is not None]
+    policies += device.request_policies.values()
+    if any(strategy_of(policy) != ALWAYS_CONSUMED for policy in policies):
+        yield STRATEGIES_GATE
+    if any(policy.zero_consumption for policy in policies):
+        yield ZERO_CONSUMPTION_GATE
+    if device.remainder == GIVE_TO_LAST:
+        yield REMAINDER_GATE

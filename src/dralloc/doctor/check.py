@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import msgspec
 
 from dralloc.api.diagnostics import Severity
-from dralloc.api.meta_v1 import ApiObject
-from dralloc.doctor.cluster_facts import ClusterFacts, Fact
-from dralloc.doctor.unchecked import Unchecked
+from dralloc.api.meta_v1 import ApiObject, ObjectMeta
+from dralloc.doctor.cluster_facts import ClusterFacts, Fact, Unchecked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,3 +45,29 @@ class HealthCheck:
     uses: tuple[type[ApiObject], ...] = ()
     # What it reads beside objects.
     facts: tuple[Fact, ...] = ()
+
+
+# --- Shell ----------------------------------------------------------------------------------------------------------
+# Commands for a shell, as findings propose them.
+
+
+def kubectl(*words: str, namespace: str = "") -> str:
+    """A kubectl command. Words are quoted as far as the shell needs it."""
+    return shlex.join(["kubectl", *words, *(["-n", namespace] if namespace else [])])
+
+
+def json_patch(kind: str, metadata: ObjectMeta, steps: Sequence[Mapping[str, Any]], *, status: bool = False) -> str:
+    """A JSON patch of an object, or of its status. It begins with a test of the UID, so that it cannot hit another object."""
+    tested = [{"op": "test", "path": "/metadata/uid", "value": metadata.uid}] if metadata.uid else []
+    text = msgspec.json.encode([*tested, *steps]).decode()
+    words = ["patch", kind, metadata.name, "--type=json", *(["--subresource=status"] if status else []), "-p", text]
+    return kubectl(*words, namespace=metadata.namespace)
+
+
+def delete(kind: str, names: Iterable[str], *options: str, namespace: str = "") -> str:
+    return kubectl("delete", kind, *names, *options, namespace=namespace)
+
+
+def apply(manifest: Mapping[str, Any]) -> str:
+    """A command that applies the manifest."""
+    return f"kubectl apply -f - <<'END'\n{msgspec.json.encode(manifest).decode()}\nEND"

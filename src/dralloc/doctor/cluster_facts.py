@@ -10,8 +10,8 @@ from typing import Final
 
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
 from dralloc.api.timestamps import stated_time
-from dralloc.doctor.checkpoints import CheckpointRecords
-from dralloc.doctor.unchecked import Unchecked
+from dralloc.driver.checkpoint import decode_record
+from dralloc.node.checkpoint import decode_checkpoint
 from dralloc.whatif.cluster_objects import ClusterObjects, ReadKind, relevant_kinds
 from dralloc.whatif.reduced_objects import last_write
 from dralloc.whatif.side_facts import ComponentGates, SideFacts
@@ -114,3 +114,78 @@ def write_of(facts: ClusterFacts, metadata: ObjectMeta) -> str:
         return f"last written {facts.ago(time)}" + (f" by {last.manager}" if last.manager else "")
     created = stated_time(metadata.creation_timestamp)
     return f"created {facts.ago(created)}" if created is not None else "without a time of its creation"
+
+
+# --- Unchecked ------------------------------------------------------------------------------------------------------
+# What a check could not look at, and why.
+
+
+@dataclass(frozen=True, slots=True)
+class Unchecked:
+    """`is_expected`: the input cannot have it, or no user named it, so that its absence is no failure."""
+
+    reason: str
+    is_expected: bool = False
+
+
+# --- Checkpoints ----------------------------------------------------------------------------------------------------
+# Checkpoint files as values: of kubelets and node agents, and of drivers.
+
+
+class CheckpointForm(StrEnum):
+    # One file for all claims of a node: a kubelet, or `dralloc node`.
+    NODE = "node"
+    # One file for each claim: a driver of the SDK.
+    DRIVER = "driver"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedClaim:
+    """A claim that is prepared on a node, or being prepared. `pods` are the UIDs of its pods, if the file says."""
+
+    namespace: str
+    name: str
+    uid: str
+    pods: frozenset[str] = frozenset()
+    drivers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointRecords:
+    """What one file has."""
+
+    file: str
+    form: CheckpointForm
+    claims: tuple[PreparedClaim, ...]
+    # When the file was last written.
+    written: datetime | None = None
+
+
+def read_records(file: str, content: bytes, written: datetime | None = None) -> CheckpointRecords:
+    """The records of a file in either form; ValueError says why it cannot be used."""
+    try:
+        records = decode_checkpoint(content)
+    except ValueError as node_error:
+        try:
+            record = decode_record(content)
+        except ValueError as driver_error:
+            raise ValueError(
+                f"neither the checkpoint of a kubelet or node agent ({node_error}), nor of a driver ({driver_error})"
+            ) from None
+        metadata = record.claim.metadata
+        allocation = record.claim.status.allocation
+        results = allocation.devices.results if allocation is not None else ()
+        claim = PreparedClaim(
+            namespace=metadata.namespace,
+            name=metadata.name,
+            uid=metadata.uid,
+            drivers=tuple(dict.fromkeys(result.driver for result in results)),
+        )
+        return CheckpointRecords(file=file, form=CheckpointForm.DRIVER, claims=(claim,), written=written)
+    claims = (
+        PreparedClaim(
+            namespace=each.namespace, name=each.name, uid=each.uid, pods=each.pods, drivers=tuple(each.drivers)
+        )
+        for each in records
+    )
+    return CheckpointRecords(file=file, form=CheckpointForm.NODE, claims=tuple(claims), written=written)

@@ -17,8 +17,7 @@ from dralloc.doctor.checks.leaked_claims import LEAKED_CLAIMS
 from dralloc.doctor.checks.shared_hardware import DOUBLE_BOOKING
 from dralloc.doctor.checks.stale_checkpoints import STALE_CHECKPOINTS
 from dralloc.doctor.checks.stuck_deletions import STUCK_DELETIONS
-from dralloc.doctor.cluster_facts import ClusterFacts
-from dralloc.doctor.unchecked import Unchecked
+from dralloc.doctor.cluster_facts import ClusterFacts, Unchecked
 
 CHECKS: Final[Mapping[str, HealthCheck]] = {
     check.id: check

@@ -13,11 +13,10 @@ from typing import Final
 from dralloc.api.resource_v1 import Device, ResourceClaim
 from dralloc.api.validation.formats import validate_driver_name
 from dralloc.client.api_calls import ApiCalls
-from dralloc.client.known_history import history_change
+from dralloc.client.informer import history_change
 from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import Transport, TransportError
 from dralloc.client.typed_resource import ObjectKey, TypedResource
-from dralloc.driver.cdi_files import ClaimCdiFiles
 from dralloc.driver.checkpoint import Checkpoint
 from dralloc.driver.claims import AllocatedClaim, ClaimReference, PreparedDevice
 from dralloc.driver.device_status import StatusWriter
@@ -26,7 +25,7 @@ from dralloc.driver.driver import Driver, call
 from dralloc.driver.health import DeviceHealth, HealthBoard, poll_health
 from dralloc.driver.instances import Instances
 from dralloc.driver.metrics import DriverMetrics
-from dralloc.driver.preparer import Preparer
+from dralloc.driver.preparer import ClaimCdiFiles, Preparer
 from dralloc.driver.publisher import SlicePublisher
 from dralloc.driver.services import Listen, Registration, listening, serving
 from dralloc.driver.settings import BadDriverSettings, Settings, boot_id

@@ -11,15 +11,16 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.atomic_files import remove_file, write_atomically
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import ObjectKey, TypedResource
 from dralloc.driver import prepare_plan
-from dralloc.driver.cdi_files import ClaimCdiFiles
 from dralloc.driver.checkpoint import Checkpoint, PreparationRecord
 from dralloc.driver.claims import (
     AllocatedClaim,
@@ -32,6 +33,7 @@ from dralloc.driver.claims import (
 from dralloc.driver.driver import Driver, call
 from dralloc.driver.metrics import DriverMetrics
 from dralloc.driver.vendor_errors import text_of, told
+from dralloc.kubelet.cdi import encode_spec
 from dralloc.kubelet.checkpoint_file import BadCheckpoint
 from dralloc.primitives.errors import ApiError, NotFound
 
@@ -258,3 +260,47 @@ def _prepared_devices(returned: Any) -> tuple[PreparedDevice, ...]:
         if not isinstance(each, PreparedDevice):
             raise ClaimFailed(f"prepare has to return a list of what share.prepared(...) returns, not of {each!r}")
     return devices
+
+
+# --- Cdi files ------------------------------------------------------------------------------------------------------
+# The CDI files of a driver: one for each claim, with one CDI device for each prepared device that has edits.
+
+
+class ClaimCdiFiles:
+    def __init__(self, directory: Path, driver: str) -> None:
+        self._directory = directory
+        # A CDI vendor must begin with a letter; the name of a driver need not.
+        self._vendor = f"k8s.{driver}"
+        self._kind = f"{self._vendor}/claim"
+
+    def ids(self, claim_uid: str, devices: Sequence[PreparedDevice]) -> list[tuple[str, ...]]:
+        """The CDI names of each device."""
+        return [
+            (*([] if device.edits.is_empty else [f"{self._kind}={_name(claim_uid, index)}"]), *device.cdi_device_ids)
+            for index, device in enumerate(devices)
+        ]
+
+    def write(self, claim_uid: str, devices: Sequence[PreparedDevice]) -> None:
+        """Write the file of the claim; without edits the file is removed."""
+        edits = {
+            _name(claim_uid, index): device.edits for index, device in enumerate(devices) if not device.edits.is_empty
+        }
+        if not edits:
+            self.remove(claim_uid)
+            return
+        self._directory.mkdir(parents=True, exist_ok=True)
+        # Container runtimes may run as another user, and the content is not secret.
+        write_atomically(self._path(claim_uid), encode_spec(self._kind, edits), mode=0o644)
+
+    def exists(self, claim_uid: str) -> bool:
+        return self._path(claim_uid).exists()
+
+    def remove(self, claim_uid: str) -> None:
+        remove_file(self._path(claim_uid))
+
+    def _path(self, claim_uid: str) -> Path:
+        return self._directory / f"{self._vendor}-claim_{claim_uid}.json"
+
+
+def _name(claim_uid: str, index: int) -> str:
+    return f"{claim_uid}-{index}"

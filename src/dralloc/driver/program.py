@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 
 from dralloc.client.http_transport import HttpTransport
-from dralloc.client.known_history import HistoryChanged
+from dralloc.client.informer import HistoryChanged
 from dralloc.client.kubeconfig import BadKubeconfig, find_connection
 from dralloc.driver.driver import Driver
 from dralloc.driver.instances import AlreadyRunning

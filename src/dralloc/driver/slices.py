@@ -25,7 +25,7 @@ from dralloc.api.validation.resource_slice import (
     is_advanced,
     validate_resource_slice,
 )
-from dralloc.devices.request_policies import capacities_of
+from dralloc.devices.share_terms import capacities_of
 from dralloc.driver.devices import Pool
 from dralloc.primitives.features import GATES, FeatureGates
 from dralloc.primitives.field_errors import FieldError

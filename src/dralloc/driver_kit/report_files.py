@@ -13,8 +13,7 @@ import msgspec
 from dralloc.driver_kit.check import CheckOutcome, CheckResult
 from dralloc.driver_kit.findings import Violation
 from dralloc.driver_kit.kit import KitResult
-from dralloc.driver_kit.report import count_line, junit_of, values_of
-from dralloc.driver_kit.scores import FeatureScore, Verdict, overall_verdict, scores_of
+from dralloc.driver_kit.report import FeatureScore, Verdict, count_line, junit_of, overall_verdict, scores_of, values_of
 
 
 def write_reports(directory: Path, result: KitResult) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from dralloc.api.resource_v1 import ResourceSlice
-from dralloc.devices.pool_generation import is_complete, newest_generation, newest_slices
+from dralloc.devices.published_slice import is_complete, newest_generation, newest_slices
 from dralloc.driver_kit.findings import Finding, Remark, Violation
 
 

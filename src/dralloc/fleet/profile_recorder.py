@@ -17,7 +17,7 @@ import msgspec
 from dralloc.api.codec import encode
 from dralloc.api.core_v1 import Node
 from dralloc.api.resource_v1 import DeviceClass, ResourceSlice
-from dralloc.devices.pool_generation import newest_slices
+from dralloc.devices.published_slice import newest_slices
 from dralloc.fleet.placeholders import escape
 from dralloc.fleet.profiles import PROFILE_LABEL
 

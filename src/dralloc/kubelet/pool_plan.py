@@ -21,7 +21,7 @@ from dralloc.api.canonical_form import canonicalize, with_canonical_times
 from dralloc.api.meta_v1 import ObjectMeta, OwnerReference
 from dralloc.api.resource_v1 import Device, DeviceTaint, ResourcePool, ResourceSlice, ResourceSliceSpec
 from dralloc.api.wire import map_changed
-from dralloc.devices.pool_generation import newest_generation
+from dralloc.devices.published_slice import newest_generation
 
 INDEX_DIGITS_MIN: Final = 5
 

@@ -19,8 +19,7 @@ from dralloc.api.core_v1 import STREAMING_CERTIFICATE, Event
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.event_recorder import EventRecorder
-from dralloc.client.informer import Informer
-from dralloc.client.known_history import history_change
+from dralloc.client.informer import Informer, history_change
 from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector
 from dralloc.client.transport import Transport

@@ -8,7 +8,7 @@ run.summary()["unallocated_percent"]
 
 from dralloc.placement_study.cluster import Cluster, NodeRow, cluster_of_rows
 from dralloc.placement_study.cluster_files import described_cluster, read_cluster
-from dralloc.placement_study.csv_rows import BadInput
+from dralloc.placement_study.comparison import BadInput
 from dralloc.placement_study.run import Run
 from dralloc.placement_study.simulation import simulate
 from dralloc.placement_study.synthetic_trace import SyntheticMix, synthetic_trace

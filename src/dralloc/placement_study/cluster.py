@@ -16,7 +16,7 @@ from dralloc.api.core_v1 import Node
 from dralloc.api.pod_claims import controller_of
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import Device, DeviceClass, ResourceClaim, ResourceSlice
-from dralloc.placement_study.csv_rows import BadInput
+from dralloc.placement_study.comparison import BadInput
 from dralloc.placement_study.trace import ManifestPod, PodShape, Trace
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.quantity import Quantity

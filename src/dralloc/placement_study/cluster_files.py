@@ -10,12 +10,12 @@ from typing import Final
 
 from dralloc.fleet.profiles import BadProfile, profile_names
 from dralloc.placement_study.cluster import PODS_PER_NODE, Cluster, NodeRow, cluster_of_rows, terms_for
-from dralloc.placement_study.csv_rows import BadInput, CsvRow, read_bytes, table_of
+from dralloc.placement_study.comparison import BadInput, CsvRow, read_bytes, table_of
 from dralloc.placement_study.manifest_files import manifest_objects
 from dralloc.placement_study.trace_files import MIB_PER_GIB
 from dralloc.primitives.features import FeatureGates
-from dralloc.whatif.candidate_shapes import BadShape, CandidateShape, Growths, add_classes
 from dralloc.whatif.cluster_objects import ClusterObjects
+from dralloc.whatif.planner import BadShape, CandidateShape, Growths, add_classes
 
 # COUNTxDEVICES:CORES:GIB[:MODEL]
 _KIND: Final = re.compile(r"(\d+)x(\d+):(\d+(?:\.\d+)?):(\d+(?:\.\d+)?)(?::([\w.-]+))?")

@@ -21,7 +21,7 @@ from dralloc.api.pod_claims import controller_of
 from dralloc.api.pod_v1 import Pod, PodStatus
 from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimStatus
 from dralloc.api.timestamps import BadTimestamp, parse_timestamp
-from dralloc.placement_study.csv_rows import BadInput
+from dralloc.placement_study.comparison import BadInput
 from dralloc.placement_study.trace import Arrival, ManifestPod
 from dralloc.primitives.features import FeatureGates
 from dralloc.whatif.cluster_objects import ClusterObjects

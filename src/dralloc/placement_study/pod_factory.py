@@ -14,7 +14,7 @@ from dralloc.api.pod_v1 import Pod, PodResourceClaim
 from dralloc.api.resource_defaults import default_resource_claim
 from dralloc.api.resource_v1 import CapacityRequirements, ResourceClaim
 from dralloc.placement_study.cluster import GROUP_RESOURCE, Cluster, DeviceTerms
-from dralloc.placement_study.csv_rows import BadInput
+from dralloc.placement_study.comparison import BadInput
 from dralloc.placement_study.trace import WHOLE_DEVICE, Arrival, ManifestPod, PodShape, Trace, size_of
 from dralloc.primitives.quantity import quantity_like
 

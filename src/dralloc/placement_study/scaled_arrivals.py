@@ -10,7 +10,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import replace
 
-from dralloc.placement_study.csv_rows import BadInput
+from dralloc.placement_study.comparison import BadInput
 from dralloc.placement_study.pod_factory import PodFactory
 from dralloc.placement_study.trace import Arrival, PodShape, Trace
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from runpy import run_path
 from typing import Any, Final
 
-from dralloc.placement_study.csv_rows import BadInput
+from dralloc.placement_study.comparison import BadInput
 from dralloc.scheduler.decide.placement_strategy import PlacementStrategy
 from dralloc.scheduler.decide.strategies import STRATEGIES
 

@@ -25,7 +25,7 @@ import msgspec
 from dralloc import __version__
 from dralloc.atomic_files import write_atomically
 from dralloc.placement_study.cluster import Cluster
-from dralloc.placement_study.csv_rows import BadInput
+from dralloc.placement_study.comparison import BadInput
 from dralloc.placement_study.run import Run
 from dralloc.placement_study.simulation import simulate
 from dralloc.placement_study.strategies import strategy_digest, strategy_of

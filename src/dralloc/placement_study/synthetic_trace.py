@@ -10,7 +10,7 @@ from hashlib import sha256
 from random import Random
 from typing import Final, Protocol
 
-from dralloc.placement_study.csv_rows import BadInput
+from dralloc.placement_study.comparison import BadInput
 from dralloc.placement_study.trace import WHOLE_DEVICE, Arrival, PodShape, Trace
 from dralloc.placement_study.trace_files import MIB_PER_GIB
 

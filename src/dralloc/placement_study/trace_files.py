@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from dralloc.placement_study.csv_rows import BadInput, CsvRow, CsvTable, read_bytes, table_of
+from dralloc.placement_study.comparison import BadInput, CsvRow, CsvTable, read_bytes, table_of
 from dralloc.placement_study.manifest_files import manifest_arrivals
 from dralloc.placement_study.trace import WHOLE_DEVICE, Arrival, PodShape, Trace
 

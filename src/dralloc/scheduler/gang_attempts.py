@@ -37,8 +37,8 @@ from dralloc.scheduler.group_requests import GroupNotReady, GroupRequests
 from dralloc.scheduler.queue.long_decisions import DECISION_WORK, INTERRUPTIONS_REPORTED, TOLD
 from dralloc.scheduler.queue.pending_pods import queue_key
 from dralloc.scheduler.report import metrics
-from dralloc.scheduler.report.decision_log import log_allocations
 from dralloc.scheduler.report.pod_group_conditions import PodGroupConditionWriter
+from dralloc.scheduler.report.scheduling_report import log_allocations
 from dralloc.scheduler.state.cluster_events import ClusterEvent, claim_allocated, claim_changed, group_changed
 from dralloc.scheduler.state.group_members import GroupMembers, PodGroupKey, group_of
 from dralloc.scheduler.state.placed_pods import claims_used_by

@@ -26,8 +26,8 @@ from dralloc.scheduler.contract import (
 from dralloc.scheduler.decide.useless_reservations import UselessReservations, reservations_of_deleted_claims
 from dralloc.scheduler.queue.long_decisions import DECISION_WORK, INTERRUPTIONS_REPORTED, TOLD
 from dralloc.scheduler.queue.pending_pods import QueueKey, queue_key
-from dralloc.scheduler.report.decision_log import log_allocations
-from dralloc.scheduler.report.observed_fragmentation import ObservedFragmentation
+from dralloc.scheduler.report.fragmentation import ObservedFragmentation
+from dralloc.scheduler.report.scheduling_report import log_allocations
 from dralloc.scheduler.report.untried_conditions import UntriedConditions
 from dralloc.scheduler.state.cluster_events import ClusterEvent
 

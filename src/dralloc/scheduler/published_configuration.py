@@ -16,7 +16,7 @@ from dralloc.api.pod_v1 import DEFAULT_SCHEDULER
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.primitives.features import GATES, FeatureGates
 from dralloc.scheduler.configuration import SchedulerConfiguration, statement_of
-from dralloc.scheduler.decide.typical_manifests import typical_manifests
+from dralloc.scheduler.decide.typical_pods import typical_manifests
 from dralloc.scheduler.settings import NAME
 
 NAMESPACE: Final = "kube-system"

@@ -39,8 +39,8 @@ from dralloc.scheduler.queue.parked_pods import QueuedPod
 from dralloc.scheduler.queue.pending_pods import PendingPods, QueueKey, may_change_outcome, queue_key
 from dralloc.scheduler.queue.scheduling_queue import SchedulingQueue
 from dralloc.scheduler.report.device_totals import DeviceTotals
+from dralloc.scheduler.report.fragmentation import ObservedFragmentation
 from dralloc.scheduler.report.metrics import SchedulerMetrics
-from dralloc.scheduler.report.observed_fragmentation import ObservedFragmentation
 from dralloc.scheduler.report.pod_conditions import PodConditionWriter
 from dralloc.scheduler.report.scheduling_report import SchedulingReport
 from dralloc.scheduler.settings import NAME, SchedulerSettings

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from dralloc.api.resource_v1 import DeviceRequestAllocationResult, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.devices.device_usage import counted_results
 from dralloc.devices.identity import ClaimId, PoolId
-from dralloc.devices.taint_rules import TaintRules
+from dralloc.devices.taints import TaintRules
 from dralloc.primitives.persistent_map import PersistentMap
 from dralloc.snapshot.node_selectors import Anchor, NodeFacts, NodeSelectorError, anchors_of_node
 from dralloc.snapshot.pool_usage import PoolUsage

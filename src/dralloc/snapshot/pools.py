@@ -16,8 +16,7 @@ from typing import NamedTuple
 from dralloc.api.resource_v1 import CounterSet
 from dralloc.devices.counters import CounterId, Groups, admit, amounts_of
 from dralloc.devices.identity import PoolId
-from dralloc.devices.pool_generation import newest
-from dralloc.devices.published_slice import PublishedSlice
+from dralloc.devices.published_slice import PublishedSlice, newest
 from dralloc.snapshot.node_selectors import NodeFacts
 from dralloc.snapshot.pool_usage import PoolUsage
 from dralloc.snapshot.slices import IndexedSlice, bits_of, newest_indexed

@@ -20,11 +20,9 @@ from dralloc.api.resource_v1 import Device, DeviceTaint, ResourceSlice, Resource
 from dralloc.cel.device import DeviceView
 from dralloc.devices.counters import Draws, Groups, draws_of
 from dralloc.devices.identity import DeviceId, PoolId
-from dralloc.devices.pool_generation import newest
-from dralloc.devices.published_slice import PublishedSlice
-from dralloc.devices.request_policies import gates_needed
-from dralloc.devices.share_terms import ShareTerms, terms_of
-from dralloc.devices.taint_rules import TaintRules
+from dralloc.devices.published_slice import PublishedSlice, newest
+from dralloc.devices.share_terms import ShareTerms, gates_needed, terms_of
+from dralloc.devices.taints import TaintRules
 from dralloc.snapshot import node_selectors
 from dralloc.snapshot.node_selectors import ANYWHERE, Anchor, NodeFacts, NodeSelectorError
 

@@ -17,8 +17,7 @@ import msgspec
 
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.decoders import UNREADABLE
-from dralloc.store.database_files import log_path, mark_path, restoring_path
-from dralloc.store.disk import Disk
+from dralloc.store.disk import Disk, log_path, mark_path, restoring_path
 from dralloc.store.errors import StoreError
 from dralloc.store.high_water_mark import read_mark, write_mark
 from dralloc.store.interface import PageToken, Store

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from dralloc.store.database_files import mark_path
-from dralloc.store.disk import Disk
+from dralloc.store.disk import Disk, mark_path
 
 SLOT_BYTES = 4096
 """One disk block for each slot, so that a torn write damages one of them only."""

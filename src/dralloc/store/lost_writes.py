@@ -6,8 +6,7 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
-from dralloc.store.database_files import log_path, mark_path, restoring_path
-from dralloc.store.disk import Disk
+from dralloc.store.disk import Disk, log_path, mark_path, restoring_path
 from dralloc.store.errors import LostWrites
 from dralloc.store.high_water_mark import Mark, read_mark
 from dralloc.store.interface import FIRST_REVISION

@@ -23,8 +23,7 @@ from pathlib import Path
 import msgspec
 
 from dralloc.primitives.clock import Clock
-from dralloc.store.database_files import log_path
-from dralloc.store.disk import Disk
+from dralloc.store.disk import Disk, log_path
 from dralloc.store.errors import CorruptStore, StoreError, StoreFull, StoreInUse, StoreUnavailable
 from dralloc.store.high_water_mark import Mark, MarkFile, read_mark, write_mark
 from dralloc.store.interface import FIRST_REVISION, HistoryLimits

@@ -33,7 +33,7 @@ from dralloc.client.transport import ClientRequest, ClientResponse
 from dralloc.primitives.errors import ErrorDetails, MethodNotAllowed, NotFound, Timeout, TooManyRequests
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.work_allowance import WorkExceeded, work_allowance
-from dralloc.scheduler.report.fragmentation_history import FragmentationHistory
+from dralloc.scheduler.report.fragmentation import FragmentationHistory
 
 PREFIX: Final = "/dralloc/"
 SLICES: Final = "/apis/resource.k8s.io/v1/resourceslices"

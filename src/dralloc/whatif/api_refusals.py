@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from dralloc.api.core_v1 import ResourceQuota
 from dralloc.api.pod_claims import controller_of
-from dralloc.api.pod_priority import class_of_pod, priority_refusal
+from dralloc.api.pod_defaults import class_of_pod, priority_refusal
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.quota import QuotaFacts, charge_of_pod, explain_excess, find_excess, usage_of_claim
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim

@@ -17,8 +17,7 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.primitives.decoders import UNREADABLE
 from dralloc.scheduler.configuration import BadConfiguration, SchedulerConfiguration, configuration_of, stated_in
-from dralloc.scheduler.decide.typical_manifests import occurrences
-from dralloc.scheduler.decide.typical_pods import CountedPod, TypicalPods
+from dralloc.scheduler.decide.typical_pods import CountedPod, TypicalPods, occurrences
 from dralloc.scheduler.published_configuration import CONFIGURATION, SCHEDULER_NAME, TYPICAL_PODS, published_names
 from dralloc.whatif.cluster_objects import ClusterObjects
 from dralloc.whatif.manifest_cluster import UnusableManifest, add_manifests

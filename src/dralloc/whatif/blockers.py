@@ -16,7 +16,7 @@ from dralloc.api.pod_v1 import DEFAULT_SCHEDULER, Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.devices.identity import ClaimId
 from dralloc.scheduler.state.binding_conditions import DevicesFailed, DevicesPending, readiness
-from dralloc.scheduler.state.reservation import consumer_for
+from dralloc.scheduler.state.tracked_claim import consumer_for
 from dralloc.whatif.cluster_objects import exists
 
 CLAIM_CREATION_EVENT: Final = "FailedResourceClaimCreation"

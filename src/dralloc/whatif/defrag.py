@@ -32,8 +32,7 @@ from dralloc.whatif.api_refusals import priority_classes, priority_of
 from dralloc.whatif.cluster_objects import ClusterObjects
 from dralloc.whatif.engine import Engine, pods_by_priority
 from dralloc.whatif.movable_pods import FixedPod, MoveRules, MoveUnit, sort_pods
-from dralloc.whatif.move_proof import MoveProof, PlannedMove, ProvenMoves
-from dralloc.whatif.move_search import Goal, MoveSearch
+from dralloc.whatif.move_search import Goal, MoveProof, MoveSearch, PlannedMove, ProvenMoves
 from dralloc.whatif.placements import PodPlacement, UnplacedPod
 from dralloc.whatif.relocation import Relocation, SearchLimit, devices_of
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from dralloc.allocator.availability import Block, PoolAvailability
-from dralloc.allocator.device_capacities import CapacityReport
+from dralloc.allocator.headroom import CapacityReport
 from dralloc.api.resource_v1 import ConsumerReference, Device, DeviceRequestAllocationResult, DeviceTaint, ResourceClaim
 from dralloc.devices.counters import CounterId
 from dralloc.devices.identity import ClaimId, DeviceId, PoolId

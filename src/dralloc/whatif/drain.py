@@ -24,7 +24,7 @@ from dralloc.controllers.claim_lifecycle.plan import ConsumerFacts, Deallocate, 
 from dralloc.controllers.taint_eviction.plan_eviction import find_eviction
 from dralloc.controllers.taint_eviction.tainted_devices import TaintedDevices, published_devices
 from dralloc.devices.identity import ClaimId, DeviceId
-from dralloc.devices.taint_rules import selects
+from dralloc.devices.taints import selects
 from dralloc.scheduler.settings import ONLY_SCHEDULER_NAMES
 from dralloc.scheduler.state.placed_pods import pod_key
 from dralloc.whatif.cluster_objects import ClusterObjects

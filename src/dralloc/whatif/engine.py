@@ -14,7 +14,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from dralloc.allocator.diagnosis.diagnoser import Diagnoser
-from dralloc.allocator.diagnosis.reason_groups import availability, grouped
+from dralloc.allocator.diagnosis.reasons import availability, grouped
 from dralloc.allocator.requests import compile_demand
 from dralloc.api.core_v1 import Event, Node
 from dralloc.api.pod_v1 import Pod, PodResourceClaim
@@ -45,12 +45,11 @@ from dralloc.whatif.blockers import (
     queue_blockers,
 )
 from dralloc.whatif.cluster_objects import ClusterObjects, exists, is_made_up
-from dralloc.whatif.cluster_volumes import add_ephemeral_claims
 from dralloc.whatif.object_changes import ObjectChange, apply_changes
 from dralloc.whatif.placements import PodPlacement, ShareIds, UnplacedPod
 from dralloc.whatif.pod_groups import DecideGang, PodGroups
 from dralloc.whatif.preemption_preview import PreemptionPreview
-from dralloc.whatif.scheduler_state import replace_in, state_of
+from dralloc.whatif.scheduler_state import add_ephemeral_claims, replace_in, state_of
 from dralloc.whatif.template_claims import MissingTemplate, TemplateClaims, pod_for_claim
 
 __all__ = ["Engine"]

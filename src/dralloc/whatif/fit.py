@@ -21,8 +21,7 @@ from dralloc.allocator.diagnosis.device_funnel import Devices, Funnel, Hurdle, S
 from dralloc.allocator.diagnosis.device_survey import Survey
 from dralloc.allocator.diagnosis.diagnoser import Diagnoser
 from dralloc.allocator.diagnosis.obstacles import describe
-from dralloc.allocator.diagnosis.reason_groups import ReasonGroup, grouped
-from dralloc.allocator.diagnosis.reasons import Reason, ReasonCause, text_of_loss
+from dralloc.allocator.diagnosis.reasons import Reason, ReasonCause, ReasonGroup, grouped, text_of_loss
 from dralloc.allocator.requests import Alternative, compile_demand
 from dralloc.api.apps_v1 import Deployment
 from dralloc.api.batch_v1 import Job

@@ -18,8 +18,8 @@ from dralloc.api.resource_v1 import (
     DeviceTaintRuleSpec,
     DeviceTaintSelector,
 )
-from dralloc.whatif.candidate_shapes import BadShape, CandidateShape, Growths, add_classes
 from dralloc.whatif.cluster_objects import ASSUMED_NODE, ClusterObjects
+from dralloc.whatif.planner import BadShape, CandidateShape, Growths, add_classes
 
 # The effects that matter for a pod that is to be placed.
 EFFECTS: Final = (NO_SCHEDULE, NO_EXECUTE)

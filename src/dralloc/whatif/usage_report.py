@@ -11,16 +11,15 @@ from functools import cached_property
 from typing import NamedTuple
 
 from dralloc.allocator.availability import Block, BlockCause, PoolAvailability
-from dralloc.allocator.device_capacities import CapacityReport, capacities_left
 from dralloc.allocator.features import Features
+from dralloc.allocator.headroom import CapacityReport, capacities_left
 from dralloc.api.core_v1 import Node
 from dralloc.api.resource_v1 import Device, DeviceTaint
 from dralloc.devices.counters import CounterId
 from dralloc.devices.device_usage import DeviceUsage
-from dralloc.devices.identity import DeviceId, PoolId
-from dralloc.devices.product import product_of
+from dralloc.devices.identity import DeviceId, PoolId, product_of
 from dralloc.devices.published_slice import draws_together
-from dralloc.devices.request_policies import capacities_of
+from dralloc.devices.share_terms import capacities_of
 from dralloc.primitives.quantity import quantity_like
 from dralloc.scheduler.decide.node_fit import REPELLING
 from dralloc.snapshot.cluster import Snapshot, VisiblePool

@@ -17,9 +17,13 @@ from dralloc.allocator.features import Features
 from dralloc.allocator.requests import compile_demand
 from dralloc.api.codec import encode
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
-from dralloc.devices.product import product_of
+from dralloc.devices.identity import product_of
 from dralloc.primitives.quantity import Quantity
+from dralloc.scheduler.report.fragmentation import Fragmentation
+from dralloc.whatif.assumed_scheduler import typical_pods_of
+from dralloc.whatif.cluster_objects import ClusterObjects
 from dralloc.whatif.device_report import DeviceReport, DeviceState, HardwareAmount, PoolReport, hardware_by_driver
+from dralloc.whatif.scheduler_state import state_of
 
 # The most frequent ones.
 TYPICAL_MAX: Final = 20
@@ -269,3 +273,14 @@ def _most_to_give(node: NodeSummary) -> tuple[float, int, str]:
     shares = [amount.available / amount.value for amount in node.hardware.values() if amount.value > 0]
     free = node.counts.states.get(DeviceState.FREE, 0)
     return -(sum(shares) / len(shares) if shares else free / max(node.counts.total, 1)), -free, node.name
+
+
+# --- Cluster fragmentation ------------------------------------------------------------------------------------------
+# The fragmentation of a cluster as objects describe it: stranded devices for the pods that it has
+# (`scheduler/report/fragmentation`).
+
+
+def fragmentation_of(objects: ClusterObjects) -> Fragmentation:
+    """Typical are the pods that exist and have not ended."""
+    features = objects.features.of_scheduler()
+    return Fragmentation(state_of(objects, objects.nodes), features, typical_pods_of(objects).top())

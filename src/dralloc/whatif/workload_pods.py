@@ -14,7 +14,7 @@ from dralloc.api.pod_claims import controller_of
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim, ResourceClaimTemplate
 from dralloc.controllers.claim_creation import ReportProblem
-from dralloc.controllers.jobs.plan_claims import stated_claims
+from dralloc.controllers.jobs.plan import stated_claims
 from dralloc.whatif.cluster_objects import ClusterObjects, made_up_uid
 from dralloc.whatif.manifest_cluster import UnusableManifest
 

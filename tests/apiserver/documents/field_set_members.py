@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dralloc.apiserver.documents.field_sets import SELF, FieldSet
+from dralloc.apiserver.documents.owned_fields import SELF, FieldSet
 
 Path = tuple[str, ...]
 

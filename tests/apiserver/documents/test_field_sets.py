@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.apiserver.documents.field_sets import (
+from dralloc.apiserver.documents.owned_fields import (
     SELF,
     FieldSet,
     difference,

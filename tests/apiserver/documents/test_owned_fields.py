@@ -16,11 +16,14 @@ from hypothesis import strategies as st
 from dralloc.api.codec import decode, encode
 from dralloc.api.conversion import from_hub
 from dralloc.api.registry import find_kind
-from dralloc.apiserver.documents.field_sets import (
-    FieldSet,
-)
 from dralloc.apiserver.documents.merge_rules import MergeRule, merge_rule
-from dralloc.apiserver.documents.owned_fields import compare, fields_of, merge, remove
+from dralloc.apiserver.documents.owned_fields import (
+    FieldSet,
+    compare,
+    fields_of,
+    merge,
+    remove,
+)
 from dralloc.primitives.errors import BadRequest
 from tests.apiserver.documents.field_set_members import members
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dralloc.access.users import User
-from dralloc.apiserver.http.impersonation_headers import impersonation_headers, wanted_user
+from dralloc.apiserver.http.authentication import impersonation_headers, wanted_user
 from dralloc.primitives.errors import BadRequest
 
 

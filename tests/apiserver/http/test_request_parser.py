@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 import h11
 import pytest
 
-from dralloc.apiserver.http.refusals import NotARequest
-from dralloc.apiserver.http.request_parser import RequestHead, RequestParser
+from dralloc.apiserver.http.request_parser import NotARequest, RequestHead, RequestParser
 
 HEAD_BYTES_MAX = 4096
 HOST = b"host: localhost\r\n"

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from dralloc.api.pod_claims import CLAIM_FINALIZER
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
+from dralloc.controllers.claim_creation import is_done
 from dralloc.controllers.claim_lifecycle.plan import (
     ClaimAction,
     ConsumerFacts,
@@ -21,7 +22,6 @@ from dralloc.controllers.claim_lifecycle.plan import (
     RemoveFinalizer,
     plan_claim,
 )
-from dralloc.controllers.claim_users import is_done
 from dralloc.testing.builders import allocation, claim, held, request
 from tests.support.workloads import pod, seen
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dralloc.controllers.node_lifecycle.node_health import DEFAULT_SETTINGS
-from dralloc.controllers.node_lifecycle.zones import TokenBucket, ZoneCount, ZoneId, zone_rates
+from dralloc.controllers.node_lifecycle.plan import DEFAULT_SETTINGS, TokenBucket, ZoneCount, ZoneId, zone_rates
 
 A, B = ZoneId("r", "a"), ZoneId("r", "b")
 

@@ -14,7 +14,7 @@ from dralloc.api.resource_v1 import (
     NO_SCHEDULE,
     DeviceTaintRule,
 )
-from dralloc.controllers.taint_eviction.plan_rule_status import (
+from dralloc.controllers.taint_eviction.plan_eviction import (
     EVICTION_IN_PROGRESS,
     AffectedPods,
     EvictionPreview,

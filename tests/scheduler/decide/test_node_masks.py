@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from dralloc.allocator.diagnosis.reason_groups import availability
+from dralloc.allocator.diagnosis.reasons import availability
 from dralloc.api.codec import decode, encode
 from dralloc.api.core_v1 import Taint
 from dralloc.api.pod_v1 import Pod, PodResourceClaim

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 
-from dralloc.scheduler.report.fragmentation_history import SAMPLED_EVERY_S, SAMPLES_MAX, FragmentationHistory
+from dralloc.scheduler.report.fragmentation import SAMPLED_EVERY_S, SAMPLES_MAX, FragmentationHistory
 from dralloc.scheduler.report.stranded_devices import WHOLE, IdleDevices, StrandedCause
 from dralloc.testing.virtual_time import run_virtual
 from tests.support.api_server import loop_clock

@@ -13,7 +13,7 @@ from dralloc.api.resource_v1 import (
     ConsumerReference,
 )
 from dralloc.api.scheduling_v1beta1 import PodGroup
-from dralloc.scheduler.state.reservation import consumer_for
+from dralloc.scheduler.state.tracked_claim import consumer_for
 from dralloc.testing.builders import allocation, claim, held, request
 from tests.support.workloads import pod, seen
 

@@ -16,8 +16,7 @@ from dralloc.allocator.headroom import Room
 from dralloc.allocator.outcome import RESULTS_MAX
 from dralloc.allocator.requests import Alternative
 from dralloc.devices.counters import CounterId
-from dralloc.devices.request_policies import capacities_of
-from dralloc.devices.share_terms import RefusalCause
+from dralloc.devices.share_terms import RefusalCause, capacities_of
 from dralloc.devices.taints import text_of_taint
 from dralloc.primitives.phrases import counted
 from dralloc.primitives.quantity import Quantity, quantity_like

@@ -10,7 +10,7 @@ from dralloc.api.validation.configuration import CONFIG_COUNT_MAX, validate_opaq
 from dralloc.api.validation.context import ValidationContext
 from dralloc.api.validation.formats import validate_format
 from dralloc.api.validation.metadata import validate_metadata, validate_metadata_update
-from dralloc.api.validation.requested_capacity import validate_device_preference
+from dralloc.api.validation.request_policy import validate_device_preference
 from dralloc.api.validation.selectors import validate_selectors, validate_selectors_size
 from dralloc.primitives import names
 from dralloc.primitives.field_errors import FieldError, FieldPath, too_many

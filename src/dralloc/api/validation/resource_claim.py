@@ -32,7 +32,7 @@ from dralloc.api.validation.configuration import CONFIG_COUNT_MAX, validate_opaq
 from dralloc.api.validation.context import ValidationContext
 from dralloc.api.validation.formats import validate_fully_qualified_name, validate_unique
 from dralloc.api.validation.metadata import validate_metadata, validate_metadata_update, validate_template_metadata
-from dralloc.api.validation.requested_capacity import validate_requested_capacity
+from dralloc.api.validation.request_policy import validate_requested_capacity
 from dralloc.api.validation.selectors import (
     validate_check,
     validate_selectors,
@@ -40,7 +40,7 @@ from dralloc.api.validation.selectors import (
     validate_total_cost,
 )
 from dralloc.api.validation.taints import validate_toleration_choices, validate_toleration_value
-from dralloc.cel.limits import LENGTH_MAX_BYTES
+from dralloc.cel.meter import LENGTH_MAX_BYTES
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.field_errors import (
     FieldError,

@@ -8,7 +8,7 @@ from typing import Final
 from dralloc.api.expression_checker import ExpressionCheck, check_expression
 from dralloc.api.resource_v1 import DeviceSelector
 from dralloc.api.validation.context import ValidationContext
-from dralloc.cel.limits import COST_MAX, LENGTH_MAX_BYTES
+from dralloc.cel.meter import COST_MAX, LENGTH_MAX_BYTES
 from dralloc.primitives.field_errors import FieldError, FieldPath, forbidden, invalid, required, too_long, too_many
 from dralloc.primitives.names import length_in_bytes
 

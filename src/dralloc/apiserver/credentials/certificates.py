@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from dralloc.access.users import ADMINS
+from dralloc.access.users import ADMINS, User, authenticated
 from dralloc.apiserver.credentials.private_file import write_private
 from dralloc.atomic_files import locked_directory, write_atomically
 
@@ -326,3 +326,24 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> str:
 
 def _write_public(path: Path, certificate: x509.Certificate) -> None:
     write_atomically(path, certificate.public_bytes(serialization.Encoding.PEM), mode=0o644)
+
+
+# --- Certificate user -----------------------------------------------------------------------------------------------
+# The user of a client certificate.
+
+
+def user_of_certificate(connection: ssl.SSLObject | None) -> tuple[User | None, float]:
+    """The user of a verified client certificate, and when it expires: CN is the name, each O a group."""
+    encoded = connection.getpeercert(binary_form=True) if connection is not None else None
+    if not encoded:
+        return None, 0.0
+    # Slow to import, and only needed for client certificates.
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
+    certificate = x509.load_der_x509_certificate(encoded)
+    subject = certificate.subject
+    names = [str(attribute.value) for attribute in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    groups = tuple(str(attribute.value) for attribute in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME))
+    user = authenticated(User(name=names[0], groups=groups)) if names else None
+    return user, certificate.not_valid_after_utc.timestamp()

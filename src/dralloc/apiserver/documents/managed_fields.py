@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from dralloc.apiserver.documents.field_sets import SELF, FieldSet
 from dralloc.apiserver.documents.json_documents import Document
+from dralloc.apiserver.documents.owned_fields import SELF, FieldSet
 from dralloc.primitives.decoders import UNREADABLE
 
 APPLY: Final = "Apply"

@@ -19,18 +19,22 @@ from typing import Any, Final
 import msgspec
 
 from dralloc.apiserver.documents import managed_fields
-from dralloc.apiserver.documents.field_sets import (
+from dralloc.apiserver.documents.json_documents import Document, refuses_deep_nesting
+from dralloc.apiserver.documents.merge_rules import MergeRule
+from dralloc.apiserver.documents.owned_fields import (
+    Changes,
     FieldSet,
+    compare,
     difference,
+    fields_of,
     intersection,
+    merge,
     paths,
+    remove,
     union,
     with_parents,
     without_below,
 )
-from dralloc.apiserver.documents.json_documents import Document, refuses_deep_nesting
-from dralloc.apiserver.documents.merge_rules import MergeRule
-from dralloc.apiserver.documents.owned_fields import Changes, compare, fields_of, merge, remove
 from dralloc.primitives.decoders import UNREADABLE
 from dralloc.primitives.errors import BadRequest, Cause, Conflict, ErrorDetails
 from dralloc.primitives.field_errors import FAULTS_MAX, FAULTS_TEXT_MAX

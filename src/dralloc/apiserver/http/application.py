@@ -8,10 +8,9 @@ from contextlib import aclosing
 from typing import Protocol
 
 from dralloc.access.users import ANONYMOUS, User
-from dralloc.apiserver.http.authentication import Authenticator
+from dralloc.apiserver.http.authentication import Authenticator, impersonation_headers
 from dralloc.apiserver.http.body_reader import BODY_BYTES_MAX, drain, read_body, too_large
 from dralloc.apiserver.http.exchange import Exchange
-from dralloc.apiserver.http.impersonation_headers import impersonation_headers
 from dralloc.apiserver.http.messages import HttpRequest, HttpResponse, Sink, parse_query
 from dralloc.apiserver.http.request_limits import RequestLimits
 from dralloc.apiserver.http.request_metrics import ServerMetrics

@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dralloc.access.users import User
-from dralloc.apiserver.credentials.certificate_user import user_of_certificate
+from dralloc.apiserver.credentials.certificates import user_of_certificate
 from dralloc.apiserver.http.body_reader import DRAIN_TIME_MAX_S, DRAINED_BYTES_MAX
 from dralloc.apiserver.http.connection_gate import ConnectionGate
 from dralloc.apiserver.http.exchange import Exchange
 from dralloc.apiserver.http.listener_limits import WAITING_BYTES_MAX, ListenerLimits
 from dralloc.apiserver.http.messages import TEXT, HttpResponse
-from dralloc.apiserver.http.refusals import TOO_MANY, HttpRefusal, NotARequest
-from dralloc.apiserver.http.request_parser import RequestHead, RequestParser
+from dralloc.apiserver.http.request_parser import TOO_MANY, HttpRefusal, NotARequest, RequestHead, RequestParser
 
 # Requests that a client may send on one connection before it reads the response to the first.
 PIPELINED_MAX: Final = 64

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dralloc.api.kind import Kind
-from dralloc.apiserver.http.warning_headers import warning_headers
+from dralloc.apiserver.http.messages import warning_headers
 from dralloc.apiserver.objects.stored_form import Presentation
 
 REGISTRY: Final = "/registry/"

@@ -17,9 +17,8 @@ from dralloc.api.meta_v1 import ApiObject, ObjectMeta
 from dralloc.api.rbac_v1 import GROUP, ClusterRole, PolicyRule, Role, RoleBinding, RoleRef
 from dralloc.api.unstructured_object import UnstructuredObject, view
 from dralloc.apiserver.http.statuses import forbidden, not_found
-from dralloc.apiserver.objects.request_bodies import SentObject
+from dralloc.apiserver.objects.request_bodies import SentObject, WriteTarget
 from dralloc.apiserver.objects.stored_policy import StoredPolicy
-from dralloc.apiserver.objects.write_target import WriteTarget
 from dralloc.primitives.errors import ApiError, BadRequest
 
 # More than any role has; a comparison takes up to a second.

@@ -9,26 +9,32 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from hashlib import sha256
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dralloc.access.node_restriction import UPDATE
 from dralloc.access.users import bound_node
 from dralloc.api.admission import Admitted, Refused, Verb, WriteRequest, admit
 from dralloc.api.authorization import Permission, StatusRequester
+from dralloc.api.codec import encode
+from dralloc.api.kind import Kind
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
 from dralloc.api.strategy import AdmissionContext
+from dralloc.api.timestamps import print_timestamp
+from dralloc.apiserver.documents.json_documents import Document
+from dralloc.apiserver.documents.merge_rules import merge_rule
+from dralloc.apiserver.documents.server_side_apply import Authorship, is_noop_update, record_update
 from dralloc.apiserver.http.access_requests import refusal
 from dralloc.apiserver.http.statuses import conflict, invalid
 from dralloc.apiserver.objects.access_control import AccessControl
 from dralloc.apiserver.objects.deletion_rules import is_released
-from dralloc.apiserver.objects.field_ownership import is_noop, with_creator, with_owners
 from dralloc.apiserver.objects.node_restriction import NodeRestriction
-from dralloc.apiserver.objects.request_bodies import SentObject
-from dralloc.apiserver.objects.stored_form import from_stored, to_stored, typed_document
-from dralloc.apiserver.objects.write_target import WriteTarget
+from dralloc.apiserver.objects.request_bodies import SentObject, WriteTarget
+from dralloc.apiserver.objects.stored_form import from_stored, read_document, to_stored, typed_document
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.field_errors import FieldPath
@@ -192,3 +198,58 @@ def random_uid() -> str:
     digits = os.urandom(16).hex()
     variant = "89ab"[int(digits[16], 16) & 3]
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
+
+
+# --- Field ownership ------------------------------------------------------------------------------------------------
+# Owners of fields: what a write records in `managedFields`, and whether it changes anything else.
+
+
+def with_creator(target: WriteTarget, new: ApiObject, now: datetime) -> ApiObject:
+    """The object with its creator as the owner of its fields, if the client named a field manager.
+
+    Other objects have no owners, and get none by updates. The first apply finds "before-first-apply" as the owner, as in Kubernetes.
+    """
+    if target.manager_named:
+        return _with_record(target, None, new, now)
+    return replace(new, metadata=replace(new.metadata, managed_fields=())) if new.metadata.managed_fields else new
+
+
+def with_owners(target: WriteTarget, new: ApiObject, old: ApiObject, record: Record, now: datetime) -> ApiObject:
+    """The changed object with the client as the owner of the fields that it changed, if the object has owners."""
+    if not (old.metadata.managed_fields or new.metadata.managed_fields):
+        return new
+    return _with_record(target, typed_document(target.kind, record.value), new, now)
+
+
+def authorship(target: WriteTarget, now: datetime) -> Authorship:
+    """The manager, version and time that `managedFields` record for the write."""
+    return Authorship(
+        manager=target.manager,
+        api_version=target.resource.api_version,
+        time=print_timestamp(now),
+        subresource=target.subresource,
+    )
+
+
+@cache
+def empty_document(kind: Kind) -> Document:
+    """An object of the kind without any field set."""
+    return {} if kind.view is not None else read_document(encode(kind.hub()))
+
+
+def is_noop(stored: bytes, before: bytes) -> bool:
+    """True for a write that changes nothing; managedFields timestamps are ignored."""
+    if stored == before:
+        return True
+    if b'"managedFields"' not in stored:
+        return False
+    return is_noop_update(read_document(before), read_document(stored))
+
+
+def _with_record(target: WriteTarget, live: Document | None, new: ApiObject, now: datetime) -> ApiObject:
+    kind = target.kind
+    document = typed_document(kind, to_stored(new))
+    rule = merge_rule(kind.group, kind.kind)
+    recorded = record_update(live, document, authorship(target, now), rule, empty=empty_document(kind))
+    managed = tuple(recorded["metadata"].get("managedFields") or ())
+    return replace(new, metadata=replace(new.metadata, managed_fields=managed))

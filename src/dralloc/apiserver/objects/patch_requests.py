@@ -5,25 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from msgspec import structs
+
 from dralloc.api.kind import Kind
+from dralloc.api.registry import RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE
 from dralloc.apiserver.documents.json_documents import Document, Json
 from dralloc.apiserver.documents.json_patch import apply_json_patch, apply_merge_patch
+from dralloc.apiserver.documents.kept_members import has_own_members, with_kept_members
 from dralloc.apiserver.documents.merge_rules import merge_rule
 from dralloc.apiserver.documents.server_side_apply import apply
 from dralloc.apiserver.documents.strategic_merge import apply_strategic_merge_patch
-from dralloc.apiserver.http.messages import HttpRequest
-from dralloc.apiserver.http.query_options import WriteOptions
+from dralloc.apiserver.http.messages import PROTOBUF, HttpRequest
+from dralloc.apiserver.http.query_options import IGNORE, WriteOptions
 from dralloc.apiserver.http.statuses import conflict, unreadable_body, wrong_name
-from dralloc.apiserver.objects.field_ownership import authorship, empty_document
-from dralloc.apiserver.objects.object_admission import ObjectChange
+from dralloc.apiserver.objects.api_resources import ApiResource
+from dralloc.apiserver.objects.object_admission import ObjectChange, authorship, empty_document
 from dralloc.apiserver.objects.request_bodies import (
     SentObject,
+    WriteTarget,
     decode_document,
     member,
     read_json,
     yaml_to_json,
 )
-from dralloc.apiserver.objects.write_target import WriteTarget
+from dralloc.apiserver.objects.stored_form import read_document
 from dralloc.apiserver.objects.writer import Writer, Written
 from dralloc.primitives.errors import AlreadyExists, BadRequest, NotFound
 from dralloc.store.records import Record
@@ -111,3 +116,29 @@ def _merger(
         return decode_document(result, target.resource, options.field_validation)
 
     return merged
+
+
+# --- Replace requests -----------------------------------------------------------------------------------------------
+# PUT: what replaces a stored object.
+
+
+def replacement(request: HttpRequest, resource: ApiResource, sent: SentObject) -> Callable[[Record], SentObject]:
+    """What an update stores: what was sent, with members of ours that the client does not know.
+
+    Clients that send protobuf know none of them. In JSON, only what cannot be removed is kept.
+    """
+    is_immutable = resource.kind in (RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE)
+    if not (is_immutable or request.media_type == PROTOBUF) or not has_own_members(
+        resource.api_version, resource.kind.kind
+    ):
+        return lambda _: sent
+
+    def make(record: Record) -> SentObject:
+        stored = resource.presentation.document(record.value, record.revision)
+        document = read_document(sent.body)
+        kept = with_kept_members(document, stored)
+        if kept is document:
+            return sent
+        return structs.replace(decode_document(kept, resource, IGNORE), warnings=sent.warnings)
+
+    return make

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from dralloc.api.kind import Kind
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
-from dralloc.api.pod_priority import class_of_pod, given_by, priority_refusal
+from dralloc.api.pod_defaults import class_of_pod, given_by, priority_refusal
 from dralloc.api.registry import POD, POD_GROUP, PRIORITY_CLASS
 from dralloc.api.scheduling_v1 import PREEMPT_LOWER, SYSTEM_CLASSES, PriorityClass
 from dralloc.api.scheduling_v1beta1 import PodGroup

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from dralloc.access.default_policy import Document, reconciled
-from dralloc.access.gated_policy import documents_with
+from dralloc.access.default_policy import Document, documents_with, reconciled
 from dralloc.api.registry import find_kind
 from dralloc.apiserver.objects.api_resources import key_of
 from dralloc.apiserver.objects.writer import Writer

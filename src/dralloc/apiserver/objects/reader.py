@@ -38,8 +38,7 @@ from dralloc.apiserver.objects.selectors import (
     parse_field_selector,
     parse_label_selector,
 )
-from dralloc.apiserver.objects.watch_frames import Frames, JsonFrames, ProtobufFrames
-from dralloc.apiserver.objects.watch_streams import WatchRequest, WatchTable
+from dralloc.apiserver.objects.watch_streams import Frames, JsonFrames, ProtobufFrames, WatchRequest, WatchTable
 from dralloc.primitives.clock import Clock
 from dralloc.store.interface import Store
 from dralloc.store.records import Record

@@ -9,20 +9,23 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import Struct
 
+from dralloc.access.authorizer import AccessRequest
+from dralloc.access.users import User
 from dralloc.api.codec import DecodeError, decode, decode_again, encode, find_stray_fields
+from dralloc.api.kind import Kind
 from dralloc.api.kind_codec import read_object_and_tree, whole_type
-from dralloc.api.message_types import message_type
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.nesting_limit import LEVELS_MAX, is_nested_too_deeply
 from dralloc.api.positions import SourceError
 from dralloc.api.protobuf_reader import protobuf_to_json
+from dralloc.api.protobuf_schema import message_type
 from dralloc.api.schema import SchemaMismatch, find_unknown_fields, told
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.http.body_reader import BODY_BYTES_MAX
 from dralloc.apiserver.http.messages import JSON, PROTOBUF, HttpRequest
 from dralloc.apiserver.http.query_options import IGNORE, STRICT
 from dralloc.apiserver.http.statuses import unreadable_body
-from dralloc.apiserver.objects.api_resources import ApiResource
+from dralloc.apiserver.objects.api_resources import ApiResource, key_of
 from dralloc.primitives.decoders import UNREADABLE
 from dralloc.primitives.errors import BadRequest, RequestEntityTooLarge
 
@@ -191,3 +194,45 @@ def _check_type(sent: ApiObject, resource: ApiResource) -> None:
 
 def _cannot_be_handled(kind: str, resource: ApiResource) -> str:
     return f'{kind} in version "{resource.version}" cannot be handled as a {resource.kind.kind}'
+
+
+# --- Write target ---------------------------------------------------------------------------------------------------
+# What a client writes, who the client is, and the options of the write.
+
+
+class WriteTarget(Struct, frozen=True, kw_only=True, gc=False):
+    """The object that a client writes, the client, and the options of the write."""
+
+    resource: ApiResource
+    user: User
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    # As authorization names it: create, update or patch.
+    verb: str = "update"
+    # The owner of the fields that are written.
+    manager: str
+    # The client named itself, so its fields are recorded from the create on.
+    manager_named: bool = False
+    dry_run: bool = False
+
+    @property
+    def kind(self) -> Kind:
+        return self.resource.kind
+
+    @property
+    def key(self) -> str:
+        return key_of(self.kind, self.namespace, self.name)
+
+    def asks(self, verb: str, *, namespace: str, name: str, subresource: str = "") -> AccessRequest:
+        """A request of the same user for more access to the resource than the request itself needed."""
+        return AccessRequest(
+            user=self.user,
+            verb=verb,
+            group=self.kind.group,
+            version=self.resource.version,
+            resource=self.kind.plural,
+            subresource=subresource,
+            namespace=namespace,
+            name=name,
+        )

@@ -19,9 +19,8 @@ from dralloc.api.registry import NAMESPACE, POD
 from dralloc.apiserver.description.tables import partial_metadata
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.documents.server_side_apply import manager_of_user_agent
-from dralloc.apiserver.http.access_requests import access_request, verb_of_method
-from dralloc.apiserver.http.field_terms import escape_value
-from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
+from dralloc.apiserver.http.access_requests import access_request, escape_value, verb_of_method
+from dralloc.apiserver.http.messages import HttpRequest, HttpResponse, warning_headers
 from dralloc.apiserver.http.negotiation import wants_metadata
 from dralloc.apiserver.http.query_options import (
     WriteOptions,
@@ -39,7 +38,6 @@ from dralloc.apiserver.http.statuses import (
     success_status,
 )
 from dralloc.apiserver.http.url_paths import ResourcePath
-from dralloc.apiserver.http.warning_headers import warning_headers
 from dralloc.apiserver.objects.access_control import AccessControl
 from dralloc.apiserver.objects.api_resources import ApiResource, key_of
 from dralloc.apiserver.objects.deleter import Deleter
@@ -47,14 +45,14 @@ from dralloc.apiserver.objects.deletion_rules import read_delete_options
 from dralloc.apiserver.objects.namespaces import finalized
 from dralloc.apiserver.objects.node_restriction import NodeRestriction
 from dralloc.apiserver.objects.object_admission import ObjectChange
-from dralloc.apiserver.objects.patch_requests import APPLY_PATCH, patch_object, read_patch
+from dralloc.apiserver.objects.patch_requests import APPLY_PATCH, patch_object, read_patch, replacement
 from dralloc.apiserver.objects.pod_logs import PodLogs
 from dralloc.apiserver.objects.pod_subresources import PodSubresources
 from dralloc.apiserver.objects.reader import Collection, Reader, select
 from dralloc.apiserver.objects.record_lists import in_pieces, list_records
-from dralloc.apiserver.objects.replace_requests import replacement
 from dralloc.apiserver.objects.request_bodies import (
     SentObject,
+    WriteTarget,
     decode_document,
     member,
     read_document,
@@ -64,7 +62,6 @@ from dralloc.apiserver.objects.request_bodies import (
 from dralloc.apiserver.objects.service_account_tokens import ServiceAccountTokens
 from dralloc.apiserver.objects.stored_form import from_stored, read_metadata
 from dralloc.apiserver.objects.subresource_parts import PARTS
-from dralloc.apiserver.objects.write_target import WriteTarget
 from dralloc.apiserver.objects.writer import Writer, Written
 from dralloc.primitives.errors import AlreadyExists, BadRequest, ErrorDetails
 from dralloc.primitives.removals import SUBRESOURCES

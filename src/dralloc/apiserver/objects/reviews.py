@@ -18,8 +18,8 @@ from dralloc.api.meta_v1 import LabelSelectorRequirement, ObjectMeta
 from dralloc.api.rbac_v1 import PolicyRule
 from dralloc.api.review_kinds import REVIEW_KINDS, ReviewKind
 from dralloc.apiserver.documents.json_documents import Document
+from dralloc.apiserver.http.access_requests import read_field_terms
 from dralloc.apiserver.http.authentication import VerifiedToken
-from dralloc.apiserver.http.field_terms import read_field_terms
 from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
 from dralloc.apiserver.http.statuses import invalid, method_not_allowed, no_such_resource
 from dralloc.apiserver.http.url_paths import ResourcePath

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection
 from typing import Final
 
-from dralloc.access.role_aggregation import aggregated_rules
+from dralloc.access.default_policy import aggregated_rules
 from dralloc.access.users import ADMINS, User
 from dralloc.api.rbac_v1 import ClusterRole, PolicyRule, rules_as_json
 from dralloc.api.registry import CLUSTER_ROLE
@@ -15,8 +15,8 @@ from dralloc.apiserver.http.query_options import WriteOptions
 from dralloc.apiserver.objects.api_resources import ResourceTable
 from dralloc.apiserver.objects.background_task import ChangeLoop
 from dralloc.apiserver.objects.patch_requests import applied_change
+from dralloc.apiserver.objects.request_bodies import WriteTarget
 from dralloc.apiserver.objects.stored_policy import StoredPolicy
-from dralloc.apiserver.objects.write_target import WriteTarget
 from dralloc.apiserver.objects.writer import Writer
 from dralloc.primitives.errors import ApiError, NotFound
 

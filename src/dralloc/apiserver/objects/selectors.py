@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any, Final
 
 from dralloc.apiserver.documents.json_documents import Document
-from dralloc.apiserver.http.field_terms import read_field_terms
+from dralloc.apiserver.http.access_requests import read_field_terms
 from dralloc.primitives.errors import BadRequest
 from dralloc.primitives.names import label_key, label_value
 

@@ -32,14 +32,13 @@ from dralloc.apiserver.objects.namespaces import Namespaces, labels_of
 from dralloc.apiserver.objects.object_admission import AdmittedObject, ObjectAdmission, ObjectChange
 from dralloc.apiserver.objects.pod_priorities import PodPriorities
 from dralloc.apiserver.objects.quota_guard import QuotaGuard
-from dralloc.apiserver.objects.request_bodies import SentObject
+from dralloc.apiserver.objects.request_bodies import SentObject, WriteTarget
 from dralloc.apiserver.objects.stored_form import (
     document_to_stored,
     from_stored,
     typed_document,
 )
 from dralloc.apiserver.objects.write_guards import Hold, Holds, WriteGuard, hold_all
-from dralloc.apiserver.objects.write_target import WriteTarget
 from dralloc.store.errors import FenceMoved, KeyExists, RevisionConflict
 from dralloc.store.interface import Fence, Store
 from dralloc.store.records import Record

@@ -9,7 +9,7 @@ import re2
 
 from dralloc.cel.errors import CelEvaluationError
 from dralloc.cel.library.functions import Library, tenths
-from dralloc.cel.limits import LENGTH_MAX_BYTES
+from dralloc.cel.meter import LENGTH_MAX_BYTES
 from dralloc.primitives.text_cache import cached_by_text
 
 LIBRARY: Final = Library()

@@ -20,6 +20,7 @@ from dralloc.client.known_resources import resource_for
 from dralloc.client.status_errors import error_of_response
 from dralloc.client.transport import ClientRequest, Transport
 from dralloc.client.typed_resource import ObjectKey, key_of
+from dralloc.controllers.claim_creation import is_done, users_of
 from dralloc.controllers.claim_lifecycle.claim_events import ClaimEvents, why_unscheduled
 from dralloc.controllers.claim_lifecycle.plan import (
     ClaimAction,
@@ -30,7 +31,6 @@ from dralloc.controllers.claim_lifecycle.plan import (
     RemoveFinalizer,
     plan_claim,
 )
-from dralloc.controllers.claim_users import is_done, users_of
 from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.controller_loop import Controller
 from dralloc.controllers.metrics import ClaimLabels

@@ -20,7 +20,7 @@ from dralloc.client.claim_patches import patch_claim
 from dralloc.client.event_recorder import Report, reference_to
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey, key_of
-from dralloc.controllers.claim_creation import CreateClaim, ReportProblem
+from dralloc.controllers.claim_creation import CreateClaim, ReportProblem, users_of
 from dralloc.controllers.claim_templates.owned_claims import ClaimObjects
 from dralloc.controllers.claim_templates.plan import (
     ClaimAction,
@@ -33,13 +33,11 @@ from dralloc.controllers.claim_templates.plan import (
     plan_pod,
     with_reservations,
 )
-from dralloc.controllers.claim_users import users_of
 from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.controller_loop import Controller
-from dralloc.controllers.mutation_cache import MutationCache
+from dralloc.controllers.mutation_cache import LOOK_AGAIN_S, MutationCache, UnconfirmedOwners, is_gone
 from dralloc.controllers.planned_actions import PlannedActions
 from dralloc.controllers.shared_informers import POD_GROUPS, TEMPLATES
-from dralloc.controllers.unconfirmed_owners import LOOK_AGAIN_S, UnconfirmedOwners, is_gone
 from dralloc.primitives.errors import AlreadyExists, ApiError, NotFound
 
 COMPONENT: Final = "resource_claim"

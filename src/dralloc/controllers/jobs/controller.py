@@ -18,14 +18,15 @@ from dralloc.client.claim_patches import patch_claim
 from dralloc.client.event_recorder import Report, reference_to
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey, key_of, version_of
-from dralloc.controllers.claim_creation import CreateClaim, ReportProblem
-from dralloc.controllers.claim_users import users_of
+from dralloc.controllers.claim_creation import CreateClaim, ReportProblem, users_of
 from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.controller_loop import Controller
 from dralloc.controllers.jobs.job_groups import JobGroups
 from dralloc.controllers.jobs.plan import (
     INDEXED,
     MANAGERS,
+    SHARED_CLAIMS,
+    ClaimAction,
     CreatePods,
     DeleteJob,
     DeletePods,
@@ -33,18 +34,17 @@ from dralloc.controllers.jobs.plan import (
     JobFacts,
     ReleaseClaims,
     WriteJobStatus,
+    plan_claims,
     plan_job,
     unsupported_field,
 )
-from dralloc.controllers.jobs.plan_claims import SHARED_CLAIMS, ClaimAction, plan_claims
 from dralloc.controllers.jobs.plan_groups import CreatePodGroup, CreateWorkload, GroupAction, JobGroup, ResizeGang
 from dralloc.controllers.jobs.pod_template import PodNames
 from dralloc.controllers.jobs.pod_tracker import PodCounts, PodTracker, print_indexes
 from dralloc.controllers.jobs.pod_worker_pool import PODS, PodWorkerPool
-from dralloc.controllers.mutation_cache import MutationCache
+from dralloc.controllers.mutation_cache import LOOK_AGAIN_S, MutationCache, UnconfirmedOwners, is_gone
 from dralloc.controllers.planned_actions import PlannedActions
 from dralloc.controllers.shared_informers import JOBS, TEMPLATES
-from dralloc.controllers.unconfirmed_owners import LOOK_AGAIN_S, UnconfirmedOwners, is_gone
 from dralloc.primitives.errors import AlreadyExists, ApiError
 
 NAME: Final = "job-controller"

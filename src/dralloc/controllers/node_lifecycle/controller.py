@@ -21,18 +21,26 @@ from dralloc.client.pod_disruption import patch_status
 from dralloc.client.typed_resource import ObjectKey, key_of, version_of
 from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.controller_loop import Controller
-from dralloc.controllers.node_lifecycle.node_health import READY, NodeHealth, is_expired, observe, ready_status
 from dralloc.controllers.node_lifecycle.plan import (
+    READY,
     MarkPodsNotReady,
     MarkUnknown,
+    NodeHealth,
     SetTaints,
+    TokenBucket,
+    ZoneId,
+    ZoneRates,
+    count_zones,
     is_changed,
+    is_expired,
     needs_eviction,
+    observe,
     pods_to_mark,
+    ready_status,
     unknown_conditions,
     wanted_taints,
+    zone_rates,
 )
-from dralloc.controllers.node_lifecycle.zones import TokenBucket, ZoneId, ZoneRates, count_zones, zone_rates
 from dralloc.controllers.planned_actions import PlannedActions
 from dralloc.primitives.errors import NotFound
 

@@ -3,15 +3,94 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from enum import Enum
+from typing import Any, Final, NamedTuple
 
-from dralloc.api.core_v1 import Node, Taint
+from dralloc.api.coordination_v1 import Lease
+from dralloc.api.core_v1 import Node, NodeCondition, Taint
 from dralloc.api.node_taints import NO_EXECUTE, NO_SCHEDULE, NOT_READY, UNREACHABLE, UNSCHEDULABLE
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.timestamps import print_timestamp
-from dralloc.controllers.node_lifecycle.node_health import READY, ready_status
+
+# --- Node health ----------------------------------------------------------------------------------------------------
+# How long a node has been silent.
+#
+# A node shows that it is alive by its lease and by its status. Only *changes* of these count, on our own monotonic
+# clock: times that nodes write are never compared with ours, so clocks may differ, and may jump.
+
+
+READY: Final = "Ready"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHealth:
+    """The newest signs of life of a node, and when we saw the last of them change."""
+
+    uid: str
+    heartbeat: str | None
+    renewal: str | None
+    seen_s: float
+
+
+def observe(known: NodeHealth | None, node: Node, lease: Lease | None, now_s: float) -> NodeHealth:
+    """The health after a look at the node; a node that is seen for the first time is alive now."""
+    condition = ready_condition(node)
+    heartbeat = condition.last_heartbeat_time if condition is not None else None
+    renewal = lease.spec.renew_time if lease is not None else None
+    if known is None or known.uid != node.metadata.uid:
+        return NodeHealth(node.metadata.uid, heartbeat, renewal, now_s)
+    # A lease that was deleted is no sign of life.
+    renewal = renewal or known.renewal
+    if (known.heartbeat, known.renewal) == (heartbeat, renewal):
+        return known
+    return NodeHealth(known.uid, heartbeat, renewal, now_s)
+
+
+def is_expired(health: NodeHealth, node: Node, settings: NodeLifecycleSettings, now_s: float) -> bool:
+    """True if the node has been silent for longer than its grace period."""
+    grace_s = settings.grace_s if ready_condition(node) is not None else settings.startup_grace_s
+    return now_s > health.seen_s + grace_s
+
+
+def ready_condition(node: Node) -> NodeCondition | None:
+    return next((each for each in node.status.conditions if each.type == READY), None)
+
+
+def ready_status(node: Node) -> str:
+    """ "True", "False" or "Unknown"; empty if the node has never said."""
+    condition = ready_condition(node)
+    return condition.status if condition is not None else ""
+
+
+# --- Settings -------------------------------------------------------------------------------------------------------
+# Periods and rates of the controllers that follow nodes. The defaults are those of Kubernetes 1.37.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLifecycleSettings:
+    """Periods in seconds; rates in nodes per second, for each zone."""
+
+    # How often nodes are examined, and how long a node may be silent: after its first status, and before.
+    monitor_s: float = 5.0
+    grace_s: float = 50.0
+    startup_grace_s: float = 60.0
+    # How many nodes get a taint that evicts their pods: in a healthy zone, and in a large zone of which much is not ready.
+    eviction_rate: float = 0.1
+    secondary_eviction_rate: float = 0.01
+    # A zone with more nodes is large; a small one has no evictions while much of it is not ready.
+    large_zone_nodes: int = 50
+    unhealthy_threshold: float = 0.55
+    # How often pods of deleted nodes are searched for, and how long a node must be missing.
+    garbage_s: float = 20.0
+    quarantine_s: float = 40.0
+    # Finished pods beyond this number are deleted, oldest first.
+    finished_pods_max: int = 12_500
+
+
+DEFAULT_SETTINGS: Final = NodeLifecycleSettings()
+
 
 # The conditions that a node's agent reports.
 _REPORTED: Final = (READY, "MemoryPressure", "DiskPressure", "PIDPressure")
@@ -124,3 +203,97 @@ def _is_ours(taint: Taint) -> bool:
     if taint.effect == NO_EXECUTE:
         return taint.key in (NOT_READY, UNREACHABLE)
     return taint.effect == NO_SCHEDULE and taint.key in _OURS_NO_SCHEDULE
+
+
+# --- Zones ----------------------------------------------------------------------------------------------------------
+# How fast nodes of a zone may get taints that evict their pods.
+#
+# If many nodes fail at once, the fault is more likely in the network than in the nodes, and moving all pods would
+# make it worse. Evictions are slower while most of a zone is not ready, and stop while no node of the cluster is.
+
+
+REGION: Final = "topology.kubernetes.io/region"
+ZONE: Final = "topology.kubernetes.io/zone"
+# Nodes with this label do not count as ready or not ready.
+EXCLUDED: Final = "node.kubernetes.io/exclude-disruption"
+# Fewer nodes than this that are not ready are no disruption of a zone.
+UNREADY_NODES_MIN: Final = 3
+
+
+class ZoneId(NamedTuple):
+    region: str
+    zone: str
+
+    @classmethod
+    def of(cls, node: Node) -> ZoneId:
+        labels = node.metadata.labels
+        return cls(labels.get(REGION, ""), labels.get(ZONE, ""))
+
+
+class Disruption(Enum):
+    NONE = "Normal"
+    PARTIAL = "PartialDisruption"
+    FULL = "FullDisruption"
+
+
+class ZoneCount(NamedTuple):
+    ready: int
+    unready: int
+
+
+def count_zones(nodes: Iterable[Node]) -> dict[ZoneId, ZoneCount]:
+    counts: dict[ZoneId, ZoneCount] = {}
+    for node in nodes:
+        if EXCLUDED not in node.metadata.labels:
+            zone = ZoneId.of(node)
+            ready, unready = counts.get(zone, (0, 0))
+            is_ready = ready_status(node) == "True"
+            counts[zone] = ZoneCount(ready + is_ready, unready + (not is_ready))
+    return counts
+
+
+def disruption_of(count: ZoneCount, settings: NodeLifecycleSettings) -> Disruption:
+    if not count.ready and count.unready:
+        return Disruption.FULL
+    unready_share = count.unready / (count.ready + count.unready)
+    if count.unready >= UNREADY_NODES_MIN and unready_share >= settings.unhealthy_threshold:
+        return Disruption.PARTIAL
+    return Disruption.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneRates:
+    """The eviction rate of each zone. `is_halted`: no node of the cluster is ready, and nothing is evicted."""
+
+    rates: Mapping[ZoneId, float] = field(default_factory=dict)
+    is_halted: bool = False
+
+    def of(self, zone: ZoneId, settings: NodeLifecycleSettings) -> float:
+        """Zones whose nodes do not count are healthy."""
+        return 0.0 if self.is_halted else self.rates.get(zone, settings.eviction_rate)
+
+
+def zone_rates(counts: Mapping[ZoneId, ZoneCount], settings: NodeLifecycleSettings) -> ZoneRates:
+    states = {zone: disruption_of(count, settings) for zone, count in counts.items()}
+    if states and all(state is Disruption.FULL for state in states.values()):
+        return ZoneRates(dict.fromkeys(states, 0.0), is_halted=True)
+    return ZoneRates({zone: _rate(state, sum(counts[zone]), settings) for zone, state in states.items()})
+
+
+def _rate(state: Disruption, nodes: int, settings: NodeLifecycleSettings) -> float:
+    if state is not Disruption.PARTIAL:
+        return settings.eviction_rate
+    return settings.secondary_eviction_rate if nodes > settings.large_zone_nodes else 0.0
+
+
+@dataclass(slots=True)
+class TokenBucket:
+    """At most one token: the next one comes 1/rate seconds after the last was taken."""
+
+    taken_s: float | None = None
+
+    def wait_s(self, rate: float, now_s: float) -> float | None:
+        """How long until there is a token; None if there will be none at this rate."""
+        if rate <= 0:
+            return None
+        return 0.0 if self.taken_s is None else max(self.taken_s + 1 / rate - now_s, 0.0)

@@ -24,7 +24,7 @@ from dralloc.controllers.mutation_cache import MutationCache
 from dralloc.controllers.planned_actions import PlannedActions
 from dralloc.controllers.shared_informers import devices_of
 from dralloc.controllers.taint_eviction import plan_eviction
-from dralloc.controllers.taint_eviction.plan_rule_status import (
+from dralloc.controllers.taint_eviction.plan_eviction import (
     AffectedPods,
     EvictionPreview,
     RuleFacts,
@@ -37,7 +37,7 @@ from dralloc.controllers.taint_eviction.tainted_devices import (
     published_devices,
 )
 from dralloc.devices.identity import DeviceId
-from dralloc.devices.taint_rules import selects
+from dralloc.devices.taints import selects
 from dralloc.primitives.errors import NotFound
 
 NAME: Final = "device_taint_eviction_controller"

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from dralloc.api.resource_v1 import NO_EXECUTE, DeviceTaint, DeviceTaintRule, ResourceSlice
 from dralloc.devices.identity import DeviceId, PoolId
-from dralloc.devices.pool_generation import newest, newest_slices
-from dralloc.devices.taint_rules import TaintRules
+from dralloc.devices.published_slice import newest, newest_slices
+from dralloc.devices.taints import TaintRules
 
 
 class ActiveTaint(NamedTuple):

@@ -9,9 +9,8 @@ from dralloc.api.diagnostics import Severity
 from dralloc.api.pod_claims import claims_of
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import NO_EXECUTE, NO_SCHEDULE, DeviceTaintRule, ResourceSlice
-from dralloc.doctor.check import Finding, HealthCheck, Observation
+from dralloc.doctor.check import Finding, HealthCheck, Observation, delete
 from dralloc.doctor.cluster_facts import ClusterFacts, write_of
-from dralloc.doctor.shell import delete
 from dralloc.primitives.phrases import counted
 
 

@@ -7,9 +7,8 @@ from typing import Final
 
 from dralloc.api.diagnostics import Severity
 from dralloc.api.timestamps import stated_time
-from dralloc.doctor.check import Finding, HealthCheck, Observation
+from dralloc.doctor.check import Finding, HealthCheck, Observation, kubectl
 from dralloc.doctor.cluster_facts import ClusterFacts, Fact, span
-from dralloc.doctor.shell import kubectl
 from dralloc.whatif.side_facts import CertificateDates, CertificateRequest
 
 # Where our own server keeps its certificates.

@@ -12,10 +12,9 @@ from dralloc.api.diagnostics import Severity
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.api.timestamps import stated_time
-from dralloc.doctor.check import Finding, HealthCheck, Observation
+from dralloc.doctor.check import Finding, HealthCheck, Observation, delete
 from dralloc.doctor.checks.node_readiness import unready_since, unready_text
 from dralloc.doctor.cluster_facts import ClusterFacts, write_of
-from dralloc.doctor.shell import delete
 from dralloc.primitives.phrases import counted
 from dralloc.whatif.blockers import UNREGISTERED, is_starting
 

@@ -9,8 +9,7 @@ from typing import Final
 from dralloc.api.core_v1 import ConfigMap
 from dralloc.api.diagnostics import Severity
 from dralloc.doctor.check import Finding, HealthCheck, Observation
-from dralloc.doctor.cluster_facts import ClusterFacts, Fact
-from dralloc.doctor.unchecked import Unchecked
+from dralloc.doctor.cluster_facts import ClusterFacts, Fact, Unchecked
 from dralloc.primitives.features import GATES
 from dralloc.whatif.side_facts import ComponentGates
 

@@ -8,10 +8,9 @@ from typing import Final
 from dralloc.api.diagnostics import Severity
 from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.devices.identity import PoolId
-from dralloc.devices.pool_generation import generation_of, is_complete, newest_slices
-from dralloc.doctor.check import Finding, HealthCheck, Observation
+from dralloc.devices.published_slice import generation_of, is_complete, newest_slices
+from dralloc.doctor.check import Finding, HealthCheck, Observation, delete
 from dralloc.doctor.cluster_facts import ClusterFacts, write_of, written_at
-from dralloc.doctor.shell import delete
 
 
 def _look(facts: ClusterFacts) -> Iterator[Observation]:

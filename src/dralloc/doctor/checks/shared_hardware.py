@@ -28,9 +28,8 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.devices.identity import ClaimId, PoolId
 from dralloc.devices.taints import repels
-from dralloc.doctor.check import Finding, HealthCheck, Observation
+from dralloc.doctor.check import Finding, HealthCheck, Observation, apply
 from dralloc.doctor.cluster_facts import ClusterFacts
-from dralloc.doctor.shell import apply
 from dralloc.primitives.quantity import NANOS
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.slices import IndexedSlice, bits_of, newest_indexed

@@ -10,9 +10,7 @@ from dralloc.api.diagnostics import Severity
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.doctor.check import Finding, HealthCheck, Observation
-from dralloc.doctor.checkpoints import CheckpointForm, CheckpointRecords, PreparedClaim
-from dralloc.doctor.cluster_facts import ClusterFacts
-from dralloc.doctor.unchecked import Unchecked
+from dralloc.doctor.cluster_facts import CheckpointForm, CheckpointRecords, ClusterFacts, PreparedClaim, Unchecked
 
 _NO_FILES: Final = (
     "a checkpoint is a file on a node, which no API shows: name it with --checkpoint (a kubelet's is "

@@ -13,13 +13,10 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.api.timestamps import stated_time
 from dralloc.devices.identity import ClaimId
-from dralloc.doctor.check import Finding, HealthCheck, Observation
-from dralloc.doctor.checks.claim_holders import WORKLOADS, ClaimHolders, devices_text, reference_text
-from dralloc.doctor.checks.leaked_claims import release_steps
+from dralloc.doctor.check import Finding, HealthCheck, Observation, delete, json_patch
+from dralloc.doctor.checks.leaked_claims import WORKLOADS, ClaimHolders, devices_text, reference_text, release_steps
 from dralloc.doctor.checks.node_readiness import unready_since
-from dralloc.doctor.cluster_facts import ClusterFacts
-from dralloc.doctor.shell import delete, json_patch
-from dralloc.doctor.unchecked import Unchecked
+from dralloc.doctor.cluster_facts import ClusterFacts, Unchecked
 from dralloc.primitives.phrases import counted
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.api.resource_v1 import Device, ResourcePool, ResourceSlice, ResourceSliceSpec
-from dralloc.devices.pool_generation import newest_generation
+from dralloc.devices.published_slice import newest_generation
 from dralloc.driver_kit.check import Check, Feature
 from dralloc.driver_kit.driver_under_test import LOOK_AGAIN_S, DriverUnderTest
 from dralloc.driver_kit.findings import Finding, NotApplicable, Remark, Violation

@@ -27,8 +27,7 @@ from dralloc.client.typed_resource import ObjectKey, version_of
 from dralloc.scheduler.bind.write_slots import WriteSlots
 from dralloc.scheduler.state.cluster_events import ClusterEvent
 from dralloc.scheduler.state.cluster_state import ClusterState
-from dralloc.scheduler.state.volume_reach import is_reachable
-from dralloc.scheduler.state.volume_state import VolumePlan
+from dralloc.scheduler.state.volume_state import VolumePlan, is_reachable
 from dralloc.snapshot.node_selectors import NodeFacts
 
 VOLUMES: Final = resource_read_as(PersistentVolume)

@@ -16,7 +16,7 @@ from dralloc.devices.identity import ClaimId
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.state.cluster_events import ClusterEvent, claim_changed, class_changed, pod_changed
 from dralloc.scheduler.state.placed_pods import pod_key
-from dralloc.scheduler.state.reservation import RESERVATIONS_MAX, consumer_for
+from dralloc.scheduler.state.tracked_claim import RESERVATIONS_MAX, consumer_for
 
 
 @dataclass(frozen=True, slots=True)

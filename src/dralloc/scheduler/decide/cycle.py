@@ -16,8 +16,7 @@ from weakref import WeakValueDictionary
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dralloc.allocator.diagnosis.reason_groups import ReasonGroup, availability
-from dralloc.allocator.diagnosis.reasons import ReasonCause
+from dralloc.allocator.diagnosis.reasons import ReasonCause, ReasonGroup, availability
 from dralloc.allocator.features import Features
 from dralloc.allocator.requests import compile_demand
 from dralloc.api.pod_claims import is_held_by_workload

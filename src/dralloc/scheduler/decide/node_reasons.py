@@ -6,8 +6,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from dralloc.allocator.diagnosis.diagnoser import Diagnoser
-from dralloc.allocator.diagnosis.reason_groups import ReasonGroup, groups_of
-from dralloc.allocator.diagnosis.reasons import Reason, ReasonCause
+from dralloc.allocator.diagnosis.reasons import Reason, ReasonCause, ReasonGroup, groups_of
 from dralloc.devices.identity import ClaimId
 from dralloc.primitives.text_cache import cached_by_text
 from dralloc.primitives.work_allowance import WorkExceeded, is_work_left, renewed_allowance

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,9 +14,11 @@ from dralloc.allocator.features import Features
 from dralloc.allocator.requests import compile_demand
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
+from dralloc.primitives.whole_numbers import whole_number
 from dralloc.scheduler.decide.claim_checks import demand_obstacle
 from dralloc.scheduler.decide.node_fit import NodeRequirements
 from dralloc.scheduler.decide.pod_requirements import ClaimSplit, PodRequirements, demand_key, equivalence_key
+from dralloc.scheduler.state.pod_resources import PODS
 
 TYPICAL_SHARE: Final = 0.95
 # How many pods are looked at for a report, and for a score, which costs less.
@@ -132,3 +134,45 @@ class TypicalPods:
     def _forget_rare(self) -> None:
         for key, _ in self._counts.most_common()[KINDS_MAX // 2 :]:
             del self._counts[key], self._known[key]
+
+
+# --- Typical manifests ----------------------------------------------------------------------------------------------
+# Typical pods as manifests: what scores read of them, and how often each occurs.
+
+
+# How often a typical pod occurs; once without it.
+COUNT_ANNOTATION: Final = "scheduler.dralloc.io/count"
+_NAMESPACE: Final = "typical"
+
+
+def typical_manifests(pods: Iterable[CountedPod]) -> Iterator[dict[str, Any]]:
+    """A pod with the sum of its resources, and its claims, for each typical pod."""
+    for number, each in enumerate(pods):
+        name = f"typical-{number}"
+        claims = [f"{name}-{index}" for index in range(len(each.claims))]
+        for claim_name, claim in zip(claims, each.claims, strict=True):
+            yield {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceClaim",
+                "metadata": {"name": claim_name, "namespace": _NAMESPACE},
+                "spec": {"devices": claim.spec.devices},
+            }
+        amounts = each.requirements.node.resources.amounts
+        requests = {name: f"{nanos}n" for name, nanos in amounts.items() if name != PODS}
+        yield {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": name,
+                "namespace": _NAMESPACE,
+                "annotations": {COUNT_ANNOTATION: str(each.number)},
+            },
+            "spec": {
+                "containers": [{"name": "all", "resources": {"requests": requests}}],
+                "resourceClaims": [{"name": claim, "resourceClaimName": claim} for claim in claims],
+            },
+        }
+
+
+def occurrences(annotations: dict[str, str]) -> int:
+    return max(whole_number(annotations.get(COUNT_ANNOTATION, "")) or 1, 1)

@@ -36,8 +36,7 @@ from dralloc.primitives.work_allowance import check_work, work_done
 from dralloc.scheduler.decide.node_fit import NodeMisfit
 from dralloc.scheduler.decide.pod_volumes import BINDING, RESTRICTIONS, ZONE, PodVolumes
 from dralloc.scheduler.state.node_state import NodeState
-from dralloc.scheduler.state.volume_reach import is_reachable
-from dralloc.scheduler.state.volume_state import VolumePlan, VolumeState
+from dralloc.scheduler.state.volume_state import VolumePlan, VolumeState, is_reachable
 from dralloc.snapshot.node_selectors import (
     ANYWHERE,
     Anchor,

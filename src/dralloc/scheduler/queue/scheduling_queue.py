@@ -18,8 +18,8 @@ from msgspec import Struct
 
 from dralloc.scheduler.queue.equivalence_groups import EquivalenceGroup
 from dralloc.scheduler.queue.parked_pods import ParkedPods, QueuedPod
+from dralloc.scheduler.state.change_log import NumberedLog
 from dralloc.scheduler.state.cluster_events import ClusterEvent
-from dralloc.scheduler.state.numbered_log import NumberedLog
 
 BACKOFF_FIRST_S: Final = 1.0
 BACKOFF_MAX_S: Final = 10.0

@@ -12,8 +12,8 @@ from collections.abc import Hashable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from dralloc.allocator.availability import PoolAvailability
-from dralloc.allocator.device_capacities import CapacityReport, capacities_left
 from dralloc.allocator.features import Features
+from dralloc.allocator.headroom import CapacityReport, capacities_left
 from dralloc.devices.device_usage import FREE, DeviceUsage
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.node_fit import misfit_of_offer

@@ -3,17 +3,24 @@ changed."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+import asyncio
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
+from typing import Any, Final
 
 from dralloc.allocator.features import Features
-from dralloc.scheduler.contract import ClusterView
+from dralloc.api.pod_v1 import Pod
+from dralloc.api.timestamps import print_timestamp
+from dralloc.primitives.clock import Clock
+from dralloc.scheduler.contract import ClusterView, Decision, Placement
+from dralloc.scheduler.decide.cycle import SchedulingAttempt
 from dralloc.scheduler.decide.node_fit import misfit_of_offer
-from dralloc.scheduler.decide.typical_pods import TypicalPod
+from dralloc.scheduler.decide.typical_pods import TypicalPod, TypicalPods
 from dralloc.scheduler.report.device_places import DevicePlaces, LocalPool, Place, PlacedPools
 from dralloc.scheduler.report.stranded_devices import (
     ANY_POD,
     ELSEWHERE,
+    WHOLE,
     DeviceAmounts,
     IdleDevices,
     IdleSurvey,
@@ -21,6 +28,8 @@ from dralloc.scheduler.report.stranded_devices import (
     any_request,
     is_for_some,
 )
+from dralloc.scheduler.state.cluster_state import ClusterState
+from dralloc.scheduler.state.placed_pods import claims_used_by
 
 
 class Fragmentation:
@@ -113,3 +122,87 @@ class Fragmentation:
 
     def _survey(self, there: PlacedPools, mine: list[LocalPool], pods: list[TypicalPod]) -> IdleSurvey:
         return IdleSurvey(self._view, self._features, there.place, mine, pods, self._amounts)
+
+
+# --- Fragmentation history ------------------------------------------------------------------------------------------
+# The fragmentation of the last hours, for the web page: samples of what the metrics show now.
+
+
+SAMPLED_EVERY_S: Final = 30.0
+# Three hours.
+SAMPLES_MAX: Final = 360
+
+
+class FragmentationHistory:
+    """Samples by driver: idle devices, and the stranded part of them by cause."""
+
+    def __init__(self) -> None:
+        self._samples: deque[dict[str, Any]] = deque(maxlen=SAMPLES_MAX)
+        self._read: Callable[[], Awaitable[list[dict[str, Any]]]] | None = None
+
+    async def run(self, read: Callable[[], Awaitable[Mapping[str, IdleDevices]]], clock: Clock) -> None:
+        """Takes samples until cancelled."""
+
+        async def sample() -> list[dict[str, Any]]:
+            """None as long as there are no devices."""
+            drivers = await read()
+            return [{"time": print_timestamp(clock.now()), "drivers": _values(drivers)}] if drivers else []
+
+        self._read = sample
+        while True:
+            self._samples += await sample()
+            await asyncio.sleep(SAMPLED_EVERY_S)
+
+    async def values(self) -> dict[str, Any]:
+        """The samples, and one of now."""
+        now = await self._read() if self._read is not None else []
+        return {"samples": [*self._samples, *now]}
+
+
+def _values(drivers: Mapping[str, IdleDevices]) -> dict[str, Any]:
+    return {
+        driver: {
+            "idle": each.idle / WHOLE,
+            "stranded": {cause.value: amount / WHOLE for cause, amount in each.stranded.items()},
+        }
+        for driver, each in drivers.items()
+    }
+
+
+# --- Observed fragmentation -----------------------------------------------------------------------------------------
+# The fragmentation that the metrics show: typical are the pods that the scheduler has placed.
+
+
+class ObservedFragmentation:
+    """`pods` are those that exist; they are counted once, for what was placed in earlier terms."""
+
+    def __init__(self, cluster: ClusterState, features: Features, pods: Callable[[], Iterable[Pod]]) -> None:
+        self._cluster = cluster
+        self._features = features.of_scheduler()
+        self._pods = pods
+        # Of the pods that existed when it was first asked; None before.
+        self._uncounted: deque[Pod] | None = None
+        self._typical = TypicalPods()
+        self._fragmentation = Fragmentation(cluster, self._features)
+
+    def decided(self, attempt: SchedulingAttempt, decision: Decision) -> None:
+        if self._uncounted is not None and isinstance(decision, Placement) and attempt.claims.unallocated:
+            self._typical.observe(attempt.key, attempt.table.requirements, attempt.claims.unallocated)
+
+    def by_driver(self) -> Mapping[str, IdleDevices]:
+        for _ in self.follow():
+            pass
+        return self._fragmentation.by_driver()
+
+    def follow(self) -> Iterator[None]:
+        """Take in what changed, one pod or place in each step; all places, if other pods are typical now."""
+        if self._uncounted is None:
+            self._uncounted = deque(self._pods())
+        while self._uncounted:
+            pod = self._uncounted.popleft()
+            claims = filter(None, map(self._cluster.find_claim, claims_used_by(pod)))
+            self._typical.count(pod, claims, self._cluster.classes, self._features)
+            yield
+        if (top := self._typical.top()) != self._fragmentation.typical:
+            self._fragmentation.typical = top
+        yield from self._fragmentation.follow()

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from dralloc.allocator.diagnosis.reasons import ReasonCause
+from dralloc.api.codec import encode
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.scheduler.bind.binder import BindingOutcome, Bound
-from dralloc.scheduler.contract import Decision, DecisionFailure, Placement, Rejection
+from dralloc.scheduler.contract import CommittedPlacement, Decision, DecisionFailure, Placement, Rejection
 from dralloc.scheduler.decide.claim_checks import has_prioritized_list
 from dralloc.scheduler.decide.strategy_choice import StrategySettings
 from dralloc.scheduler.queue.parked_pods import QueuedPod
 from dralloc.scheduler.queue.pending_pods import QueueKey, queue_key
 from dralloc.scheduler.report import metrics
-from dralloc.scheduler.report.decision_log import log_decision
 from dralloc.scheduler.report.metrics import SchedulerMetrics
 from dralloc.scheduler.report.pod_conditions import ERROR, UNSCHEDULABLE, PodConditionWriter
 from dralloc.scheduler.state.binding_conditions import results_with_conditions
@@ -194,3 +195,41 @@ class SchedulingReport:
     def _count_attempt(self, pod: Pod, result: str, seconds: float) -> None:
         self._counters.attempts.add(result, pod.spec.scheduler_name)
         self._counters.attempt_duration.observe(result, pod.spec.scheduler_name, value=seconds)
+
+
+# --- Decision log ---------------------------------------------------------------------------------------------------
+# Log lines about decisions, for `-v`: each decision as information, each device and each lack of capacity for
+# debugging.
+#
+# The words of the lines about devices are those of KEP-5075's troubleshooting section.
+
+
+_logger = logging.getLogger(__name__)
+
+
+def log_decision(pod: Pod, decision: Decision) -> None:
+    if not _logger.isEnabledFor(logging.INFO):
+        return
+    name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+    if isinstance(decision, Placement):
+        _logger.info('Pod gets a node pod="%s" node="%s"', name, decision.node)
+        return
+    _logger.info('Pod cannot be scheduled pod="%s" reason="%s"', name, decision.message)
+    if isinstance(decision, Rejection) and decision.lacks_capacity:
+        _logger.debug('Device capacity not enough pod="%s" reason="%s"', name, decision.message)
+
+
+def log_allocations(pod: Pod, placement: CommittedPlacement) -> None:
+    """One line for each device that the placement allocates."""
+    if not _logger.isEnabledFor(logging.DEBUG):
+        return
+    for claim_id in sorted(placement.new, key=str):
+        for result in placement.allocations[claim_id].devices.results:
+            _logger.debug(
+                'Allocating one device pod="%s" claim="%s" request="%s" device="%s" capacities=%s',
+                f"{pod.metadata.namespace}/{pod.metadata.name}",
+                claim_id,
+                result.request,
+                f"{result.driver}/{result.pool}/{result.device}",
+                encode(result.consumed_capacity).decode(),
+            )

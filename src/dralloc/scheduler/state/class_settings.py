@@ -15,7 +15,7 @@ from dralloc.api.resource_v1 import CapacityRequestPolicy, Device, DeviceCapacit
 from dralloc.api.wire import map_changed
 from dralloc.cel.errors import CelError
 from dralloc.cel.program import compile_selector
-from dralloc.devices.request_policies import capacities_of
+from dralloc.devices.share_terms import capacities_of
 from dralloc.snapshot.slices import DeviceShape
 
 

@@ -35,6 +35,7 @@ from dralloc.api.volumes_v1 import (
 from dralloc.scheduler.state.cluster_events import VOLUMES_CHANGED, Events, volume_claim_changed
 from dralloc.scheduler.state.placed_pods import PodKey, pod_key
 from dralloc.scheduler.state.tracked_claim import revision_of
+from dralloc.snapshot.node_selectors import NodeFacts, NodeSelectorError, matches
 
 KeyT = TypeVar("KeyT")
 MemberT = TypeVar("MemberT")
@@ -291,3 +292,18 @@ def _drop(groups: dict[KeyT, dict[MemberT, ValueT]], group: KeyT, key: MemberT) 
         members.pop(key, None)
         if not members:
             del groups[group]
+
+
+# --- Volume reach ---------------------------------------------------------------------------------------------------
+# Which nodes can use a persistent volume.
+
+
+def is_reachable(volume: PersistentVolume, place: NodeFacts) -> bool:
+    """True if the volume's node affinity allows a node with these labels."""
+    affinity = volume.spec.node_affinity
+    if affinity is None or affinity.required is None:
+        return True
+    try:
+        return matches(affinity.required, place)
+    except NodeSelectorError:
+        return False

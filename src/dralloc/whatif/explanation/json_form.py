@@ -6,8 +6,7 @@ from typing import Any
 
 import msgspec
 
-from dralloc.allocator.diagnosis.reason_groups import ReasonGroup, availability
-from dralloc.allocator.diagnosis.reasons import Reason
+from dralloc.allocator.diagnosis.reasons import Reason, ReasonGroup, availability
 from dralloc.api.resource_v1 import AGGREGATED_CAPACITY, ALL, EXACT_COUNT
 from dralloc.whatif.explanation.attribute_statistics import SelectorStatistics
 from dralloc.whatif.explanation.choice import ExplainedChoice

@@ -23,7 +23,7 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceTaint, ResourceClaim, ResourceClaimTemplate
 from dralloc.cel.errors import CelError
 from dralloc.devices.identity import ClaimId, DeviceId
-from dralloc.devices.request_policies import (
+from dralloc.devices.share_terms import (
     NAMED_POLICIES_GATE,
     REMAINDER_GATE,
     STRATEGIES_GATE,

@@ -18,8 +18,7 @@ from dralloc.allocator.diagnosis.claim_edits import Claims
 from dralloc.allocator.diagnosis.device_funnel import Drop, Funnel, Hurdle, UnreadyPool, spots
 from dralloc.allocator.diagnosis.diagnoser import Diagnoser
 from dralloc.allocator.diagnosis.obstacles import describe
-from dralloc.allocator.diagnosis.reason_groups import ReasonGroup, grouped
-from dralloc.allocator.diagnosis.reasons import Reason, ReasonCause
+from dralloc.allocator.diagnosis.reasons import Reason, ReasonCause, ReasonGroup, grouped
 from dralloc.allocator.node_equivalence import NodeEquivalence
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal
 from dralloc.allocator.requests import Alternative, Demand, compile_demand

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from dralloc.allocator.diagnosis.reason_groups import ReasonGroup
-from dralloc.allocator.diagnosis.reasons import text_of_loss
+from dralloc.allocator.diagnosis.reasons import ReasonGroup, text_of_loss
 from dralloc.api.resource_v1 import FIRST_FIT
 from dralloc.primitives.phrases import counted, first_few
 from dralloc.whatif.explanation.attribute_statistics import AttributeStatistics, SelectorStatistics

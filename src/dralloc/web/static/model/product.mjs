@@ -1,4 +1,4 @@
-// What a device is called in a shop: the same rule as `dralloc.devices.product`.
+// What a device is called in a shop: the same rule as `dralloc.devices.identity`.
 
 // In the order of preference; a domain before the name does not matter.
 const PRODUCT_ATTRIBUTES = ["productName", "model", "product"];
