@@ -207,6 +207,9 @@ class SimulatedEtcd:
                 if key.startswith(b"/registry/")
             }
             self._history.restore(state, self.revision + base)
+        else:
+            # The first history of a new etcd: its key takes a revision.
+            self._history.append(self.revision + base, "", None)
 
     def break_streams(self) -> None:
         watches, self._watches = self._watches, {}
