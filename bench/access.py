@@ -12,15 +12,15 @@ from typing import Final
 
 from bench.apiserver import CLAIMS, LoadClient
 from bench.measurement import Figure, benchmark
-from dralloc.access.authorizer import AccessRequest
-from dralloc.access.default_policy import default_policy
-from dralloc.access.rbac import RbacAuthorizer
-from dralloc.access.users import ADMINISTRATOR, AUTHENTICATED, User
-from dralloc.api.meta_v1 import ObjectMeta
-from dralloc.api.rbac_v1 import GROUP, PolicyRule, Role, RoleBinding, RoleRef, Subject
-from dralloc.apiserver.http.application import ApiApplication
-from dralloc.apiserver.http.authentication import Authenticator
-from dralloc.apiserver.http.listener import ListenAddress, listen
+from dralloc.kube.meta_v1 import ObjectMeta
+from dralloc.kube.rbac_v1 import GROUP, PolicyRule, Role, RoleBinding, RoleRef, Subject
+from dralloc.server.access.authorizer import AccessRequest
+from dralloc.server.access.default_policy import default_policy
+from dralloc.server.access.rbac import RbacAuthorizer
+from dralloc.server.access.users import ADMINISTRATOR, AUTHENTICATED, User
+from dralloc.server.http.application import ApiApplication
+from dralloc.server.http.authentication import Authenticator
+from dralloc.server.http.listener import ListenAddress, listen
 from tests.support.api_server import TOKEN, api_server
 from tests.support.local_api import LocalApi, claim_document
 
@@ -131,7 +131,7 @@ async def server(*, enforces_roles: bool) -> AsyncIterator[int]:
 
 
 def encode(item: Role | RoleBinding) -> bytes:
-    from dralloc.api.codec import encode as encode_object
+    from dralloc.kube.codec import encode as encode_object
 
     return encode_object(item)
 

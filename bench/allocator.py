@@ -15,12 +15,15 @@ from statistics import median
 from msgspec import structs
 
 from bench.measurement import Figure, benchmark, best_time_s
-from dralloc.allocator.allocate import AllocationProblem, allocate
-from dralloc.allocator.features import Features
-from dralloc.allocator.outcome import Allocated
-from dralloc.allocator.requests import compile_demand
-from dralloc.allocator.stamp import stamp
-from dralloc.api.resource_v1 import (
+from dralloc.conformance.allocation import read_line
+from dralloc.conformance.vector_family import read_lines
+from dralloc.devices.allocator.allocate import AllocationProblem, allocate
+from dralloc.devices.allocator.features import Features
+from dralloc.devices.allocator.outcome import Allocated
+from dralloc.devices.allocator.requests import compile_demand
+from dralloc.devices.allocator.stamp import stamp
+from dralloc.devices.snapshot import Snapshot
+from dralloc.kube.resource_v1 import (
     FIRST_FIT,
     LEAST_AVAILABLE,
     MOST_AVAILABLE,
@@ -28,9 +31,6 @@ from dralloc.api.resource_v1 import (
     ResourceClaimSpec,
     ResourceSlice,
 )
-from dralloc.conformance.allocation import read_line
-from dralloc.conformance.vector_family import read_lines
-from dralloc.snapshot.cluster import Snapshot
 from dralloc.testing.builders import allocation, claim, device, device_class, held, node, request, resource_slice
 
 VECTORS = Path(__file__).parent.parent / "tests" / "vectors"

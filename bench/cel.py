@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from bench.measurement import Figure, benchmark, best_time_s
-from dralloc.api.resource_v1 import DeviceAttribute
 from dralloc.cel.compiler import compile_selector_expression as check
 from dralloc.cel.device import DeviceView
 from dralloc.cel.program import Selector, compile_selector
+from dralloc.kube.resource_v1 import DeviceAttribute
 from dralloc.primitives.quantity import Quantity
 
 DEVICES = 2_000

@@ -16,9 +16,9 @@ from pathlib import Path
 import uvloop
 
 from bench.measurement import Figure, benchmark
-from dralloc.assembly.benchmark_targets import local_cluster, measure_at
-from dralloc.assembly.benchmark_workloads import NAMESPACE, WORKLOADS, BenchmarkWorkload, ClaimSource, Document
-from dralloc.assembly.throughput import Scale, Throughput
+from dralloc.testing.benchmark_targets import local_cluster, measure_at
+from dralloc.testing.benchmark_workloads import NAMESPACE, WORKLOADS, BenchmarkWorkload, ClaimSource, Document
+from dralloc.testing.throughput import Scale, Throughput
 
 GATES = "GenericWorkload=true,DRAWorkloadResourceClaims=true"
 

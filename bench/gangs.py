@@ -11,10 +11,10 @@ from random import Random
 from msgspec.structs import replace
 
 from bench.measurement import Figure, benchmark
-from dralloc.api.codec import decode, encode
-from dralloc.api.core_v1 import Node
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import DeviceRequest
+from dralloc.kube.codec import decode, encode
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import DeviceRequest
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.decide.cycle import Cycle
 from dralloc.scheduler.decide.gang_cycle import GangCycle, GangDecision, GangPlacement, GangRejection, GangRequest

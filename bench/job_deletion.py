@@ -18,12 +18,6 @@ import uvloop
 
 from bench.measurement import Figure, benchmark
 from bench.processes import components, cpu_s
-from dralloc.api.batch_v1 import Job
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.assembly.benchmark_targets import local_cluster
-from dralloc.assembly.benchmark_workloads import NAMESPACE, NODE_PODS_MAX, WORKLOADS
-from dralloc.assembly.throughput import create_all
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.informer import Informer
@@ -32,6 +26,12 @@ from dralloc.client.kubeconfig import read_kubeconfig
 from dralloc.client.reflector import Reflector
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.controllers.jobs.plan import SHARED_CLAIMS
+from dralloc.kube.batch_v1 import Job
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim
+from dralloc.testing.benchmark_targets import local_cluster
+from dralloc.testing.benchmark_workloads import NAMESPACE, NODE_PODS_MAX, WORKLOADS
+from dralloc.testing.throughput import create_all
 
 SIZES: Final = (2_500, 10_000)
 CPU_GOAL_S: Final = 3.0

@@ -20,16 +20,16 @@ from typing import Final
 import uvloop
 
 from bench.measurement import Figure, benchmark
-from dralloc.api.pod_v1 import Pod
-from dralloc.assembly.benchmark_targets import local_cluster
-from dralloc.assembly.benchmark_workloads import WORKLOADS, BenchmarkWorkload
-from dralloc.assembly.throughput import create_all
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
 from dralloc.client.kubeconfig import read_kubeconfig
 from dralloc.client.reflector import Reflector
+from dralloc.kube.pod_v1 import Pod
+from dralloc.testing.benchmark_targets import local_cluster
+from dralloc.testing.benchmark_workloads import WORKLOADS, BenchmarkWorkload
+from dralloc.testing.throughput import create_all
 from tests.support.cluster_process import cluster_process
 
 NODES: Final = 50

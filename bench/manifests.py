@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.measurement import Figure, benchmark, best_time_s
-from dralloc.api.codec import decode, encode, find_stray_fields
-from dralloc.api.manifests import read_manifest
-from dralloc.api.resource_v1 import ResourceSlice
+from dralloc.kube.codec import decode, encode, find_stray_fields
+from dralloc.kube.manifests import read_manifest
+from dralloc.kube.resource_v1 import ResourceSlice
 
 CLAIMS = 10_000
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Final
 
 from bench.measurement import Figure, benchmark
-from dralloc.placement_study import described_cluster, read_cluster, read_trace
-from dralloc.placement_study.comparison import ComparedRuns, compared
-from dralloc.placement_study.strategies import STRATEGY_NAMES
-from dralloc.placement_study.study import FIRST_SEED, Study, run_study
-from dralloc.placement_study.synthetic_trace import SyntheticMix, SyntheticTraces
+from dralloc.study import described_cluster, read_cluster, read_trace
+from dralloc.study.comparison import ComparedRuns, compared
+from dralloc.study.strategies import STRATEGY_NAMES
+from dralloc.study.study import FIRST_SEED, Study, run_study
+from dralloc.study.synthetic_trace import SyntheticMix, SyntheticTraces
 
 MIX: Final = "pods=600; shapes=60; cores=uniform(2, 12)"
 NODES: Final = "24x8:96:768,12x4:64:512,6x2:96:384,6x0:94:256"

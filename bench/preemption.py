@@ -10,11 +10,11 @@ from random import Random
 from msgspec.structs import replace
 
 from bench.measurement import Figure, benchmark
-from dralloc.api.codec import convert
-from dralloc.api.core_v1 import Node
-from dralloc.api.pod_claims import CLAIM_FINALIZER, pod_reference
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import DeviceRequest, ResourceClaimStatus
+from dralloc.kube.codec import convert
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.pod_claims import CLAIM_FINALIZER, pod_reference
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import DeviceRequest, ResourceClaimStatus
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.contract import PreemptionPlan, Rejection
 from dralloc.scheduler.decide.cycle import Cycle

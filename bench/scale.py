@@ -26,19 +26,19 @@ import uvloop
 
 from bench.measurement import Figure, benchmark
 from bench.processes import cpu_s, memory_mb, peak_memory_mb
-from dralloc.api.pod_v1 import Pod
-from dralloc.apiserver.server_process import STORE_FILE
-from dralloc.assembly.benchmark_workloads import NAMESPACE, NODE_PODS_MAX, WORKLOADS
-from dralloc.assembly.cluster import ClusterSettings, cluster_in_process
-from dralloc.assembly.throughput import Scale, create_all, measure
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.known_resources import resource_for
 from dralloc.client.kubeconfig import read_kubeconfig
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.controllers.controller_set import WITHOUT_NODES
-from dralloc.store.memory import MemoryStore
-from dralloc.store.sqlite import SqliteStore
+from dralloc.kube.pod_v1 import Pod
+from dralloc.server.server_process import STORE_FILE
+from dralloc.server.store.memory import MemoryStore
+from dralloc.server.store.sqlite import SqliteStore
+from dralloc.testing.benchmark_workloads import NAMESPACE, NODE_PODS_MAX, WORKLOADS
+from dralloc.testing.cluster import ClusterSettings, cluster_in_process
+from dralloc.testing.throughput import Scale, create_all, measure
 
 NODES: Final = (1_000, 2_000)
 PODS: Final = (5_000, 10_000)

@@ -14,14 +14,11 @@ import uvloop
 
 from bench.measurement import Figure, benchmark
 from bench.mixed_trace import MixedTrace
-from dralloc.api.codec import decode, encode
-from dralloc.api.core_v1 import Node
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_defaults import default_resource_claim
-from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
-from dralloc.assembly.benchmark_targets import measure_in_process, measure_local_cluster, measure_up
-from dralloc.assembly.benchmark_workloads import WORKLOADS, BenchmarkWorkload
-from dralloc.assembly.throughput import Scale, Throughput
+from dralloc.kube.codec import decode, encode
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_defaults import default_resource_claim
+from dralloc.kube.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.contract import Placement
 from dralloc.scheduler.decide.cycle import Cycle
@@ -29,6 +26,9 @@ from dralloc.scheduler.decide.placement_strategy import PlacementStrategy
 from dralloc.scheduler.decide.strategies import STRATEGIES
 from dralloc.scheduler.decide.strategy_choice import StrategySettings
 from dralloc.scheduler.state.cluster_state import ClusterState
+from dralloc.testing.benchmark_targets import measure_in_process, measure_local_cluster, measure_up
+from dralloc.testing.benchmark_workloads import WORKLOADS, BenchmarkWorkload
+from dralloc.testing.throughput import Scale, Throughput
 
 # Pods per second; a stock Kubernetes 1.37 reached 26 to 28, 44 to 63, 41 and 18 on such a machine.
 TARGETS = {"shared": 600, "plain": 900, "first": 850, "template": 450}

@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 from bench.measurement import Figure, benchmark
-from dralloc.store.interface import Store, Watch
-from dralloc.store.memory import MemoryStore
-from dralloc.store.store_url import open_store
+from dralloc.server.store.interface import Store, Watch
+from dralloc.server.store.memory import MemoryStore
+from dralloc.server.store.store_url import open_store
 from tests.support.etcd_server import EtcdServer
 
 VALUE = os.urandom(1500)

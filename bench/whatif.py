@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.measurement import Figure, benchmark
-from dralloc.api.yaml_writer import write_yaml
+from dralloc.kube.yaml_writer import write_yaml
 
 NODES = 200
 RUNNING_PER_NODE = 16

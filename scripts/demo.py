@@ -157,8 +157,8 @@ def program() -> str:
 
 async def follow(kubeconfig: Path, running: set[str], count: int) -> None:
     """Reports newly running pods until there are `count` of them; adds them to `running`."""
-    from dralloc.api.pod_v1 import Pod
     from dralloc.client.async_client import connect_async
+    from dralloc.kube.pod_v1 import Pod
 
     new: set[str] = set()
     nodes: set[str] = set()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dralloc.doctor.examination import CHECKS as FAULTS
-from dralloc.whatif.cluster_objects import relevant_kinds
+from dralloc.answers.cluster_objects import relevant_kinds
+from dralloc.answers.doctor.examination import CHECKS as FAULTS
 from scripts.reference.markdown import table
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from dralloc.api.registry import KINDS
-from dralloc.apiserver.description.openapi_v3 import openapi_document
+from dralloc.kube.registry import KINDS
+from dralloc.server.describe.openapi_v3 import openapi_document
 from scripts.reference.markdown import anchor, table
 
 GROUP: Final = "resource.k8s.io"

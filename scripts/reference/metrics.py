@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dralloc.apiserver.http.request_metrics import ServerMetrics
 from dralloc.controllers.metrics import ControllerMetrics
 from dralloc.driver.metrics import DriverMetrics
-from dralloc.fleet.fleet_calls import FleetMetrics
 from dralloc.node.metrics import NodeMetrics
+from dralloc.node.simulated.fleet_calls import FleetMetrics
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.metrics import Metric, gate_metric
 from dralloc.scheduler.report.metrics import SchedulerMetrics
+from dralloc.server.http.request_metrics import ServerMetrics
 from scripts.reference.markdown import table
 
 

@@ -20,12 +20,12 @@ def sdk_page() -> Iterator[str]:
 # What programs import, by purpose, with the page that shows how the parts fit together.
 LIBRARY: Final = (
     ("a client for any server", "../python.md", ("dralloc", "dralloc.client.blocking_client", "dralloc.client.async_client", "dralloc.primitives.errors")),
-    ("a cluster in your program", "../python.md#a-cluster-in-your-program", ("dralloc.assembly.cluster",)),
+    ("a cluster in your program", "../python.md#a-cluster-in-your-program", ("dralloc.testing.cluster",)),
     ("the pytest fixture `dra_cluster`", "../testing-with-pytest.md", ("dralloc.pytest_plugin.cluster", "dralloc.pytest_plugin.driver_node")),
     ("tests: builders of objects, a bench for drivers", "../writing-a-driver.md", ("dralloc.testing.builders", "dralloc.testing.driver_bench")),
-    ("what-if answers", "../python.md#what-if-answers", ("dralloc.whatif.cluster_objects", "dralloc.whatif.engine", "dralloc.whatif.pod_explanation", "dralloc.whatif.fit", "dralloc.whatif.planner")),
-    ("the allocator alone", "../python.md#the-allocator-alone", ("dralloc.snapshot.cluster", "dralloc.allocator.requests", "dralloc.allocator.allocate", "dralloc.allocator.outcome", "dralloc.allocator.stamp")),
-    ("simulation of traces", "../simulation.md#in-a-notebook", ("dralloc.placement_study",)),
+    ("what-if answers", "../python.md#what-if-answers", ("dralloc.answers.cluster_objects", "dralloc.answers.engine", "dralloc.answers.pod_explanation", "dralloc.answers.fit", "dralloc.answers.planner")),
+    ("the allocator alone", "../python.md#the-allocator-alone", ("dralloc.devices.snapshot", "dralloc.devices.allocator.requests", "dralloc.devices.allocator.allocate", "dralloc.devices.allocator.outcome", "dralloc.devices.allocator.stamp")),
+    ("simulation of traces", "../simulation.md#in-a-notebook", ("dralloc.study",)),
 )  # fmt: skip
 
 

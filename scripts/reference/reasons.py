@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from dralloc.allocator.diagnosis.reasons import Reason, ReasonCause
+from dralloc.devices.allocator.diagnosis.reasons import Reason, ReasonCause
 from dralloc.primitives.quantity import Quantity
 from scripts.reference.markdown import table
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from dralloc.access.authorizer import AccessRequest
-from dralloc.access.users import User
-from dralloc.api.rbac_v1 import ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, Subject
+from dralloc.kube.rbac_v1 import ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, Subject
+from dralloc.server.access.authorizer import AccessRequest
+from dralloc.server.access.users import User
 
 Policy = Iterable[Role | RoleBinding]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dralloc.access.authorizer import AccessRequest, Administrators, AuthorizerChain, Decision, Opinion
-from dralloc.access.users import ADMINISTRATOR, User
+from dralloc.server.access.authorizer import AccessRequest, Administrators, AuthorizerChain, Decision, Opinion
+from dralloc.server.access.users import ADMINISTRATOR, User
 
 REQUEST = AccessRequest(user=User("alice"), verb="get", resource="pods", namespace="default", name="a")
 

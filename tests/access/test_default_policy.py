@@ -7,7 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dralloc.access.default_policy import (
+from dralloc.kube.rbac_v1 import ClusterRole
+from dralloc.primitives.features import FeatureGates
+from dralloc.server.access.default_policy import (
     AUTO_UPDATE,
     default_documents,
     default_policy,
@@ -16,8 +18,6 @@ from dralloc.access.default_policy import (
     reconciled,
     with_aggregated_rules,
 )
-from dralloc.api.rbac_v1 import ClusterRole
-from dralloc.primitives.features import FeatureGates
 
 RECORDED = Path(__file__).parents[1] / "vectors" / "rbac-defaults.json.gz"
 READ = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]}

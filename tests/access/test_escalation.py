@@ -7,11 +7,11 @@ from itertools import product
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dralloc.access.authorizer import AccessRequest
-from dralloc.access.escalation import FULL_AUTHORITY, LINES_MAX, escalation_refusal, uncovered_parts
-from dralloc.access.rbac import RulesOfUser
-from dralloc.access.users import User
-from dralloc.api.rbac_v1 import PolicyRule
+from dralloc.kube.rbac_v1 import PolicyRule
+from dralloc.server.access.authorizer import AccessRequest
+from dralloc.server.access.escalation import FULL_AUTHORITY, LINES_MAX, escalation_refusal, uncovered_parts
+from dralloc.server.access.rbac import RulesOfUser
+from dralloc.server.access.users import User
 from tests.access import naive_rbac
 from tests.access.test_rbac import path_rules, resource_rules
 

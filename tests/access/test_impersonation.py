@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dralloc.access.authorizer import ALLOWED, AccessRequest, Decision, Opinion
-from dralloc.access.impersonation import Impersonation, ImpersonationRefused
-from dralloc.access.users import User
+from dralloc.server.access.authorizer import ALLOWED, AccessRequest, Decision, Opinion
+from dralloc.server.access.impersonation import Impersonation, ImpersonationRefused
+from dralloc.server.access.users import User
 
 ANN = User(name="ann")
 LIST_PODS = AccessRequest(user=ANN, verb="list", resource="pods", namespace="a")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dralloc.access.authorizer import ALLOWED, NO_OPINION, AccessRequest, Opinion, SelectorRequirement
-from dralloc.access.node_authorizer import NodeAuthorizer
-from dralloc.access.users import NODES, User
+from dralloc.server.access.authorizer import ALLOWED, NO_OPINION, AccessRequest, Opinion, SelectorRequirement
+from dralloc.server.access.node_authorizer import NodeAuthorizer
+from dralloc.server.access.users import NODES, User
 
 OWN = {
     ("pods", "ns", "p"),

@@ -9,11 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.access.authorizer import AccessRequest
-from dralloc.access.rbac import REMEMBERED_MAX, RbacAuthorizer
-from dralloc.access.users import User
-from dralloc.api.meta_v1 import ObjectMeta
-from dralloc.api.rbac_v1 import (
+from dralloc.kube.meta_v1 import ObjectMeta
+from dralloc.kube.rbac_v1 import (
     GROUP,
     ClusterRole,
     ClusterRoleBinding,
@@ -23,6 +20,9 @@ from dralloc.api.rbac_v1 import (
     RoleRef,
     Subject,
 )
+from dralloc.server.access.authorizer import AccessRequest
+from dralloc.server.access.rbac import REMEMBERED_MAX, RbacAuthorizer
+from dralloc.server.access.users import User
 from tests.access import naive_rbac
 
 NAMESPACES = ("ns1", "ns2")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from dralloc.access.default_policy import aggregated_rules, default_policy, with_aggregated_rules
-from dralloc.api.meta_v1 import LabelSelector, ObjectMeta
-from dralloc.api.rbac_v1 import AggregationRule, ClusterRole, PolicyRule
+from dralloc.kube.meta_v1 import LabelSelector, ObjectMeta
+from dralloc.kube.rbac_v1 import AggregationRule, ClusterRole, PolicyRule
+from dralloc.server.access.default_policy import aggregated_rules, default_policy, with_aggregated_rules
 
 GET = PolicyRule(verbs=("get",), api_groups=("",), resources=("pods",))
 LIST = PolicyRule(verbs=("list",), api_groups=("",), resources=("pods",))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from dralloc.allocator.features import Features
-from dralloc.api.resource_v1 import (
+from dralloc.devices.allocator.features import Features
+from dralloc.kube.resource_v1 import (
     NO_EXECUTE,
     Device,
     DeviceCapacity,

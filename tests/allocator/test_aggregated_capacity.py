@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from dralloc.allocator.features import Features
-from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, FatalCause, Impossible
-from dralloc.api.device_parts import capacity as with_policy
-from dralloc.api.resource_v1 import (
+from dralloc.devices.allocator.features import Features
+from dralloc.devices.allocator.outcome import Allocated, BudgetExhausted, Fatal, FatalCause, Impossible
+from dralloc.kube.device_parts import capacity as with_policy
+from dralloc.kube.resource_v1 import (
     BLOCK_OR_SHARE,
     LEAST_AVAILABLE,
     MOST_AVAILABLE,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dralloc.allocator.features import Features
-from dralloc.allocator.outcome import Allocated, BudgetExhausted, Impossible
-from dralloc.allocator.solver import StepBudget
-from dralloc.api.resource_v1 import (
+from dralloc.devices.allocator.features import Features
+from dralloc.devices.allocator.outcome import Allocated, BudgetExhausted, Impossible
+from dralloc.devices.allocator.solver import StepBudget
+from dralloc.kube.resource_v1 import (
     ResourceClaim,
     ResourceSlice,
 )

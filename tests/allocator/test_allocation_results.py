@@ -8,12 +8,12 @@ from itertools import count
 import pytest
 from msgspec import Raw, structs
 
-from dralloc.allocator.features import Features
-from dralloc.allocator.outcome import Allocated, Fatal
-from dralloc.allocator.stamp import stamp
-from dralloc.api.device_parts import capacity
-from dralloc.api.meta_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
-from dralloc.api.resource_v1 import (
+from dralloc.devices.allocator.features import Features
+from dralloc.devices.allocator.outcome import Allocated, Fatal
+from dralloc.devices.allocator.stamp import stamp
+from dralloc.kube.device_parts import capacity
+from dralloc.kube.meta_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from dralloc.kube.resource_v1 import (
     AllocationResult,
     DeviceClaimConfiguration,
     DeviceClassConfiguration,

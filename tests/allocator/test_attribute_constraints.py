@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from dralloc.allocator.attribute_constraints import Constraint
-from dralloc.api.device_parts import AttributeValue, version
-from dralloc.api.request_name import RequestName
-from dralloc.api.resource_v1 import Device, DeviceAttribute
+from dralloc.devices.allocator.attribute_constraints import Constraint
+from dralloc.kube.device_parts import AttributeValue, version
+from dralloc.kube.request_name import RequestName
+from dralloc.kube.resource_v1 import Device, DeviceAttribute
 from dralloc.testing.builders import DRIVER, device
 
 NUMA = f"{DRIVER}/numa"

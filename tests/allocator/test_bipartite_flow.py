@@ -7,8 +7,8 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.allocator.bipartite_flow import can_meet
-from dralloc.snapshot.slices import bits_of
+from dralloc.devices.allocator.bipartite_flow import can_meet
+from dralloc.devices.slices import bits_of
 
 
 def can_meet_by_trying(needs: dict[int, int], stock: list[int]) -> bool:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.allocator.consumable_capacity import CapacityError, Charge, charge_for
-from dralloc.api.device_parts import capacity
-from dralloc.api.resource_v1 import DeviceCapacity
+from dralloc.devices.allocator.consumable_capacity import CapacityError, Charge, charge_for
+from dralloc.kube.device_parts import capacity
+from dralloc.kube.resource_v1 import DeviceCapacity
 from dralloc.primitives.quantity import Quantity
 
 RANGE = capacity("10", default="2", minimum="2", step="2", maximum="4")

@@ -6,13 +6,13 @@ import time
 
 import pytest
 
-from dralloc.allocator.allocate import AllocationProblem, allocate
-from dralloc.allocator.diagnosis.diagnoser import Diagnoser
-from dralloc.allocator.diagnosis.reasons import GROUPS_SHOWN_MAX, Reason, ReasonCause, availability, grouped
-from dralloc.allocator.features import Features
-from dralloc.allocator.requests import compile_demand
+from dralloc.devices.allocator.allocate import AllocationProblem, allocate
+from dralloc.devices.allocator.diagnosis.diagnoser import Diagnoser
+from dralloc.devices.allocator.diagnosis.reasons import GROUPS_SHOWN_MAX, Reason, ReasonCause, availability, grouped
+from dralloc.devices.allocator.features import Features
+from dralloc.devices.allocator.requests import compile_demand
+from dralloc.devices.snapshot import Snapshot
 from dralloc.primitives.quantity import Quantity
-from dralloc.snapshot.cluster import Snapshot
 from dralloc.testing import builders as build
 
 

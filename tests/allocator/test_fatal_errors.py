@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 import pytest
 from msgspec import structs
 
-from dralloc.allocator.features import Features
-from dralloc.allocator.outcome import Allocated, Fatal, Impossible
-from dralloc.api.device_parts import capacity
-from dralloc.api.request_name import RequestName
-from dralloc.api.resource_v1 import (
+from dralloc.devices.allocator.features import Features
+from dralloc.devices.allocator.outcome import Allocated, Fatal, Impossible
+from dralloc.devices.identity import ClaimId
+from dralloc.kube.device_parts import capacity
+from dralloc.kube.request_name import RequestName
+from dralloc.kube.resource_v1 import (
     DeviceClass,
     DeviceDerivedAttribute,
     DeviceRequest,
@@ -20,7 +21,6 @@ from dralloc.api.resource_v1 import (
     ResourceClaim,
     ResourceSlice,
 )
-from dralloc.devices.identity import ClaimId
 from dralloc.testing.builders import (
     DRIVER,
     allocation,

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.allocator.consumable_capacity import CapacityError, Charge, charge_for
-from dralloc.allocator.headroom import Room
-from dralloc.api import device_parts as parts
-from dralloc.api.resource_v1 import DeviceCapacity
+from dralloc.devices.allocator.consumable_capacity import CapacityError, Charge, charge_for
+from dralloc.devices.allocator.headroom import Room
+from dralloc.kube import device_parts as parts
+from dralloc.kube.resource_v1 import DeviceCapacity
 from dralloc.primitives.quantity import NANOS, Quantity, quantity_like
 
 GI = 2**30

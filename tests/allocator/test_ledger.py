@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.allocator.ledger import Ledger
+from dralloc.devices.allocator.ledger import Ledger
 
 puts = st.lists(
     st.tuples(st.sampled_from(("taken", "free", "recorded")), st.integers(0, 3), st.integers(0, 9)), max_size=12

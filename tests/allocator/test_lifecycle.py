@@ -11,13 +11,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 from msgspec import structs
 
-from dralloc.allocator.allocate import AllocationProblem, allocate
-from dralloc.allocator.features import Features
-from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal
-from dralloc.allocator.requests import compile_demand
-from dralloc.allocator.stamp import stamp
-from dralloc.api.device_parts import capacity
-from dralloc.api.resource_v1 import (
+from dralloc.devices.allocator.allocate import AllocationProblem, allocate
+from dralloc.devices.allocator.features import Features
+from dralloc.devices.allocator.outcome import Allocated, BudgetExhausted, Fatal
+from dralloc.devices.allocator.requests import compile_demand
+from dralloc.devices.allocator.stamp import stamp
+from dralloc.devices.identity import ClaimId, DeviceId
+from dralloc.devices.snapshot import Snapshot
+from dralloc.kube.device_parts import capacity
+from dralloc.kube.resource_v1 import (
     Device,
     DeviceRequest,
     DeviceRequestAllocationResult,
@@ -25,8 +27,6 @@ from dralloc.api.resource_v1 import (
     ResourceClaimStatus,
     ResourceSlice,
 )
-from dralloc.devices.identity import ClaimId, DeviceId
-from dralloc.snapshot.cluster import Snapshot
 from dralloc.testing.builders import (
     alternative,
     claim,

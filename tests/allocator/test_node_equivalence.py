@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dralloc.allocator.allocate import AllocationProblem, allocate
-from dralloc.allocator.diagnosis.diagnoser import Diagnoser
-from dralloc.allocator.features import Features
-from dralloc.allocator.node_equivalence import DeviceIdentity, NodeEquivalence
-from dralloc.allocator.outcome import Allocated
-from dralloc.allocator.requests import compile_demand
-from dralloc.api import device_parts as parts
-from dralloc.api.resource_v1 import Device, DeviceTaintRule, ResourceClaim, ResourceSlice
-from dralloc.snapshot.cluster import Snapshot
-from dralloc.snapshot.node_selectors import NodeFacts
+from dralloc.devices.allocator.allocate import AllocationProblem, allocate
+from dralloc.devices.allocator.diagnosis.diagnoser import Diagnoser
+from dralloc.devices.allocator.features import Features
+from dralloc.devices.allocator.node_equivalence import DeviceIdentity, NodeEquivalence
+from dralloc.devices.allocator.outcome import Allocated
+from dralloc.devices.allocator.requests import compile_demand
+from dralloc.devices.node_selectors import NodeFacts
+from dralloc.devices.snapshot import Snapshot
+from dralloc.kube import device_parts as parts
+from dralloc.kube.resource_v1 import Device, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.testing import builders as build
 from dralloc.testing.builders import claim, device, request, resource_slice
 from tests.support.random_worlds import random_world

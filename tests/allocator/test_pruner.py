@@ -13,18 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.allocator.allocate import check
-from dralloc.allocator.features import Features
-from dralloc.allocator.ledger import Ledger
-from dralloc.allocator.outcome import SearchAborted
-from dralloc.allocator.problem_survey import ProblemSurvey
-from dralloc.allocator.pruner import Knowledge, Pruner
-from dralloc.allocator.search import Cursor, Search, SearchStatus
-from dralloc.allocator.solver import StepBudget
-from dralloc.allocator.supply import DeviceCandidate, Supply
-from dralloc.api.device_parts import capacity
-from dralloc.api.resource_v1 import Device, ResourceClaim, ResourceSlice
+from dralloc.devices.allocator.allocate import check
+from dralloc.devices.allocator.features import Features
+from dralloc.devices.allocator.ledger import Ledger
+from dralloc.devices.allocator.outcome import SearchAborted
+from dralloc.devices.allocator.problem_survey import ProblemSurvey
+from dralloc.devices.allocator.pruner import Knowledge, Pruner
+from dralloc.devices.allocator.search import Cursor, Search, SearchStatus
+from dralloc.devices.allocator.solver import StepBudget
+from dralloc.devices.allocator.supply import DeviceCandidate, Supply
 from dralloc.devices.identity import DeviceId
+from dralloc.kube.device_parts import capacity
+from dralloc.kube.resource_v1 import Device, ResourceClaim, ResourceSlice
 from dralloc.testing.builders import (
     CLASS,
     DRIVER,

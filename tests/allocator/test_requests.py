@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dralloc.allocator.features import Features
-from dralloc.allocator.requests import Demand, compile_demand
-from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
+from dralloc.devices.allocator.features import Features
+from dralloc.devices.allocator.requests import Demand, compile_demand
+from dralloc.kube.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.quantity import Quantity
 from dralloc.testing.builders import alternative, claim, device_class, first_available, match, request

@@ -6,8 +6,8 @@ import weakref
 
 import pytest
 
-from dralloc.allocator.search import Search, SearchStatus
-from dralloc.allocator.supply import Supply
+from dralloc.devices.allocator.search import Search, SearchStatus
+from dralloc.devices.allocator.supply import Supply
 from dralloc.testing.builders import claim, device, device_class, node, request, resource_slice
 from tests.support.allocations import problem_of
 from tests.support.plain_pools import World

@@ -8,16 +8,16 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.allocator.allocate import AllocationProblem, allocate
-from dralloc.allocator.diagnosis.diagnoser import Diagnoser
-from dralloc.allocator.diagnosis.reasons import Reason
-from dralloc.allocator.features import Features
-from dralloc.allocator.outcome import Allocated, Impossible
-from dralloc.allocator.requests import compile_demand
-from dralloc.allocator.single_request import SingleRequest
-from dralloc.api.resource_v1 import Device, DeviceRequest, ResourceClaim
-from dralloc.snapshot.cluster import Snapshot
-from dralloc.snapshot.node_selectors import NodeFacts
+from dralloc.devices.allocator.allocate import AllocationProblem, allocate
+from dralloc.devices.allocator.diagnosis.diagnoser import Diagnoser
+from dralloc.devices.allocator.diagnosis.reasons import Reason
+from dralloc.devices.allocator.features import Features
+from dralloc.devices.allocator.outcome import Allocated, Impossible
+from dralloc.devices.allocator.requests import compile_demand
+from dralloc.devices.allocator.single_request import SingleRequest
+from dralloc.devices.node_selectors import NodeFacts
+from dralloc.devices.snapshot import Snapshot
+from dralloc.kube.resource_v1 import Device, DeviceRequest, ResourceClaim
 from dralloc.testing.builders import (
     allocation,
     claim,

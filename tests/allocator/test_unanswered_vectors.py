@@ -16,10 +16,10 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from dralloc.allocator.allocate import AllocationProblem, allocate
-from dralloc.api.resource_v1 import Device, DeviceAttribute, ResourceClaim
 from dralloc.conformance.allocation import read_line
 from dralloc.conformance.vector_family import read_lines
+from dralloc.devices.allocator.allocate import AllocationProblem, allocate
+from dralloc.kube.resource_v1 import Device, DeviceAttribute, ResourceClaim
 from tests.support.allocations import as_plain
 from tests.support.plain_allocator import PlainOutcome, allocate_plainly
 from tests.support.plain_pools import PlainFatal, PlainPools, World

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dralloc.api.resource_v1 import DeviceAttribute
 from dralloc.cel.derived_attribute import AttributeValue, compile_derived
 from dralloc.cel.device import DeviceView
 from dralloc.cel.errors import CelCompileError, CelEvaluationError
+from dralloc.kube.resource_v1 import DeviceAttribute
 
 DEVICE = DeviceView.build(
     "d", {"numa": DeviceAttribute(int=1), "v": DeviceAttribute(version="1.2.0"), "l": DeviceAttribute(ints=(1, 2))}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dralloc.api.resource_v1 import DeviceAttribute, DeviceCapacity
 from dralloc.cel.device import DeviceView
 from dralloc.cel.errors import CelEvaluationError
 from dralloc.cel.program import compile_selector
+from dralloc.kube.resource_v1 import DeviceAttribute, DeviceCapacity
 from dralloc.primitives.quantity import Quantity
 from dralloc.primitives.semver import Semver
 from tests.support.selectors import DRIVER, Plain, device_view

@@ -112,8 +112,8 @@ def test_macros_are_explained_as_they_are_written(expression: str) -> None:
 
 
 def test_an_explanation_fails_only_for_a_malformed_device() -> None:
-    from dralloc.api.resource_v1 import DeviceAttribute
     from dralloc.cel.device import DeviceView
+    from dralloc.kube.resource_v1 import DeviceAttribute
 
     with pytest.raises(CelEvaluationError, match="attribute x"):
         compile_selector("true").explain(DeviceView.build("d", {"x": DeviceAttribute()}))

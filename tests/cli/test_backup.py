@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from dralloc.cli.main import app
-from dralloc.store.sqlite import SqliteStore
+from dralloc.server.store.sqlite import SqliteStore
 from tests.support.small_disk import SmallDisk
 
 ENDINGS = ((signal.SIGTERM, 143), (signal.SIGINT, 130))

@@ -11,9 +11,9 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
-from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
-from dralloc.assembly.benchmark_workloads import WITH_OWN_CLAIMS, WORKLOADS
 from dralloc.cli.main import app, is_example
+from dralloc.server.identity.kubeconfig import write_kubeconfig
+from dralloc.testing.benchmark_workloads import WITH_OWN_CLAIMS, WORKLOADS
 from tests.support.cluster_process import cluster_process
 from tests.support.server_process import server_process
 

@@ -12,17 +12,17 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from dralloc import connect
-from dralloc.api.codec import encode
-from dralloc.api.core_v1 import Node
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import DeviceTaintRule
 from dralloc.cli.main import app
 from dralloc.cli.object_documents import as_manifest
 from dralloc.client.blocking_client import Client
+from dralloc.kube.codec import encode
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import DeviceTaintRule
 from dralloc.testing.builders import request
+from tests.answers.test_defrag import TWO_HALVES, cluster, wanting
 from tests.support.cluster_process import ClusterProcess, cluster_process
 from tests.support.workloads import claim_template, pod, template
-from tests.whatif.test_defrag import TWO_HALVES, cluster, wanting
 
 NEW = wanting("new", 1, 4)
 

@@ -9,11 +9,11 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from dralloc.api.codec import encode
 from dralloc.cli.main import app
 from dralloc.cli.object_documents import as_manifest
-from tests.whatif.test_drain import NODES, cluster, owned, with_claim
-from tests.whatif.test_fit import pod
+from dralloc.kube.codec import encode
+from tests.answers.test_drain import NODES, cluster, owned, with_claim
+from tests.answers.test_fit import pod
 
 RULE = {
     "apiVersion": "resource.k8s.io/v1beta2",

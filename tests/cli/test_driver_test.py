@@ -16,10 +16,10 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner, Result
 
-from dralloc.api.core_v1 import Node
-from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
-from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
 from dralloc.cli.main import app
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.resource_v1 import DeviceClass, ResourceClaim
+from dralloc.server.identity.kubeconfig import write_kubeconfig
 from tests.support.api_thread import ApiThread, api_thread
 from tests.support.child_process import child_process
 

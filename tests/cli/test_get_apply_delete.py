@@ -13,13 +13,13 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.cli.main import app
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.blocking_client import Client
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.kubeconfig import ConnectionConfig
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.pytest_plugin.cluster import running_cluster
 from tests.support.api_server import TOKEN
 from tests.support.api_thread import ApiThread, Said, api_thread

@@ -11,11 +11,11 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from dralloc.api.kind import Kind
-from dralloc.api.registry import KINDS
-from dralloc.api.resource_v1 import GROUP
-from dralloc.apiserver.description.discovery import aggregated_discovery, api_group_list, api_versions
 from dralloc.cli.main import app
+from dralloc.kube.kind import Kind
+from dralloc.kube.registry import KINDS
+from dralloc.kube.resource_v1 import GROUP
+from dralloc.server.describe.discovery import aggregated_discovery, api_group_list, api_versions
 from tests.support.api_thread import ApiThread, Said, api_thread, refused
 
 CASES = Path(__file__).parents[1] / "cases" / "explain"

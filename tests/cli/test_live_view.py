@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from dralloc.allocator.features import Features
-from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.answers.device_report import PoolReport
+from dralloc.answers.usage_report import UsageReporter, usage_report
 from dralloc.cli.device_watch import change_lines, changed_pools, frame, text_of
-from dralloc.snapshot.cluster import Snapshot
+from dralloc.devices.allocator.features import Features
+from dralloc.devices.snapshot import Snapshot
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.testing import builders as build
-from dralloc.whatif.device_report import PoolReport
-from dralloc.whatif.usage_report import UsageReporter, usage_report
 
 
 def cluster(nodes: int, used: dict[int, str] | None = None) -> Snapshot:

@@ -21,10 +21,10 @@ from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from dralloc import __version__
-from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
 from dralloc.cli.command_table import COMMANDS
 from dralloc.cli.main import app, is_example
 from dralloc.cli.progress import progress
+from dralloc.server.identity.kubeconfig import write_kubeconfig
 from tests.support.child_process import child_process
 
 CASES = Path(__file__).parents[1] / "cases" / "explain"
@@ -262,7 +262,7 @@ def test_measurements_for_people_and_machines() -> None:
 def test_nothing_heavy_is_loaded_before_it_is_needed() -> None:
     code = (
         "import sys, dralloc.cli.main; print(sorted({'yaml', 'grpc', 'aiohttp', 'httptools', 'rich.console', 'asyncio',"
-        " 'msgspec', 'importlib.metadata', 'dralloc.api', 'dralloc.cel', 'dralloc.cli.explain'} & set(sys.modules)))"
+        " 'msgspec', 'importlib.metadata', 'dralloc.kube', 'dralloc.cel', 'dralloc.cli.explain'} & set(sys.modules)))"
     )
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert finished.stdout.strip() == "[]"
@@ -272,8 +272,8 @@ def test_nothing_heavy_is_loaded_before_it_is_needed() -> None:
 @pytest.mark.parametrize(
     ("arguments", "unneeded"),
     [
-        (["get", "pods"], {"multiprocessing", "rich.console", "dralloc.api.registry", "dralloc.cel"}),
-        (["explain", "claim", "ml/big", "-f", str(CASES)], {"aiohttp", "asyncio", "multiprocessing", "dralloc.api.diagnostics"}),
+        (["get", "pods"], {"multiprocessing", "rich.console", "dralloc.kube.registry", "dralloc.cel"}),
+        (["explain", "claim", "ml/big", "-f", str(CASES)], {"aiohttp", "asyncio", "multiprocessing", "dralloc.kube.diagnostics"}),
     ],
     ids=["get", "explain"],
 )  # fmt: skip

@@ -10,17 +10,17 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from dralloc.api.pod_v1 import Pod
+from dralloc.answers.cluster_objects import StatedScheduler
+from dralloc.answers.move_search import MovedPod, PlannedMove
+from dralloc.answers.relocation import PlaceHolds
 from dralloc.cli.move_runner import MoveFailed, MoveRunner
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import ClientRequest, ClientResponse, Transport
 from dralloc.client.typed_resource import ObjectKey, version_of
+from dralloc.kube.pod_v1 import Pod
 from dralloc.primitives.features import FeatureGates
-from dralloc.whatif.cluster_objects import StatedScheduler
-from dralloc.whatif.move_search import MovedPod, PlannedMove
-from dralloc.whatif.relocation import PlaceHolds
 from tests.support.api_server import TOKEN, api_application
 from tests.support.relay_transport import RelayTransport
 

@@ -11,16 +11,16 @@ import aiohttp
 import pytest
 from msgspec.structs import replace
 
-from dralloc.api.core_v1 import Event
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
-from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
-from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.client.async_client import connect_async
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.kubeconfig import ConnectionConfig
-from dralloc.fleet.fleet import Fleet, FleetSettings
-from dralloc.fleet.profiles import load_profile
+from dralloc.kube.core_v1 import Event
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ConsumerReference, ResourceClaim
+from dralloc.node.simulated.fleet import Fleet, FleetSettings
+from dralloc.node.simulated.profiles import load_profile
+from dralloc.server.http.listener import ListenAddress, listen
+from dralloc.server.identity.kubeconfig import write_kubeconfig
 from dralloc.system_clock import SystemClock
 from dralloc.testing.builders import allocation, claim, held, request
 from tests.support.api_server import TOKEN, api_application

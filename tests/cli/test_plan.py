@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from dralloc.api.codec import encode
 from dralloc.cli.main import app
-from dralloc.fleet.profiles import load_profile, nodes_of
+from dralloc.kube.codec import encode
 from dralloc.node.node_object import node_document
+from dralloc.node.simulated.profiles import load_profile, nodes_of
 
 CLASSES = [
     {

@@ -14,8 +14,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from dralloc.apiserver.credentials.certificates import ensure_certificates
 from dralloc.cli.main import app
+from dralloc.server.identity.certificates import ensure_certificates
 from tests.support.api_thread import ApiThread, Said, api_thread, refused
 from tests.support.ports import free_port
 

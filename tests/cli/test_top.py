@@ -11,14 +11,14 @@ from typing import Any
 import yaml
 from typer.testing import CliRunner, Result
 
-from dralloc.allocator.features import Features
-from dralloc.api.codec import encode
+from dralloc.answers.usage_report import usage_report
 from dralloc.cli.device_tree import tree
 from dralloc.cli.main import app
-from dralloc.fleet.profiles import classes_of, load_profile, nodes_of
-from dralloc.snapshot.cluster import Snapshot
+from dralloc.devices.allocator.features import Features
+from dralloc.devices.snapshot import Snapshot
+from dralloc.kube.codec import encode
+from dralloc.node.simulated.profiles import classes_of, load_profile, nodes_of
 from dralloc.testing import builders as build
-from dralloc.whatif.usage_report import usage_report
 
 CLUSTER = str(Path(__file__).parents[1] / "cases" / "explain" / "cluster.yaml")
 

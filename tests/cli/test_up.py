@@ -21,13 +21,13 @@ from urllib.request import Request, urlopen
 import pytest
 
 from dralloc import connect
-from dralloc.api.coordination_v1 import Lease
-from dralloc.api.core_v1 import Node
-from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 from dralloc.cli.main import app
 from dralloc.client.blocking_client import Client
+from dralloc.kube.coordination_v1 import Lease
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.meta_v1 import ApiObject
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 from dralloc.testing.builders import request
 from tests.support.cluster_process import cluster_process, start_cluster
 from tests.support.etcd_server import EtcdServer

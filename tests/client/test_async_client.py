@@ -10,17 +10,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from dralloc.api.core_v1 import Node
-from dralloc.api.meta_v1 import ObjectMeta
-from dralloc.api.resource_v1 import DeviceClass, DeviceClassSpec, ResourceClaim
-from dralloc.apiserver.http.messages import HttpResponse
 from dralloc.client.api_calls import PatchType, WatchEvent
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.known_resources import UnknownResource
 from dralloc.client.transport import ClientRequest, TransportError
 from dralloc.client.typed_resource import Object
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.meta_v1 import ObjectMeta
+from dralloc.kube.resource_v1 import DeviceClass, DeviceClassSpec, ResourceClaim
 from dralloc.primitives.errors import AlreadyExists, Conflict, Invalid, NotFound, Unauthorized
+from dralloc.server.http.messages import HttpResponse
 from dralloc.testing.virtual_time import run_virtual
 from tests.support.api_server import api_in_process, api_over_http
 

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from dralloc.api.dralloc_v1 import BATCH_PATH, EXTENSIONS_PATH
 from dralloc.client.batch_transport import BYTES_MAX, UNDER_WAY_MAX, WRITES_MAX, BatchTransport
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, TransportError
+from dralloc.kube.dralloc_v1 import BATCH_PATH, EXTENSIONS_PATH
 from dralloc.testing.virtual_time import run_virtual
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import dralloc
-from dralloc.api.meta_v1 import ObjectMeta
-from dralloc.api.resource_v1 import DeviceClass
 from dralloc.client.blocking_client import Client
 from dralloc.client.kubeconfig import BadKubeconfig
+from dralloc.kube.meta_v1 import ObjectMeta
+from dralloc.kube.resource_v1 import DeviceClass
 from dralloc.primitives.errors import NotFound
 from tests.support.server_process import server_process
 

@@ -10,17 +10,6 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from dralloc.api.dralloc_v1 import ALLOCATION_FINALIZER
-from dralloc.api.protobuf_schema import MAGIC
-from dralloc.api.protobuf_writer import to_protobuf
-from dralloc.api.resource_v1 import (
-    AllocatedDeviceStatus,
-    ConsumerReference,
-    DeviceClaimConfiguration,
-    OpaqueDeviceConfiguration,
-    ResourceClaim,
-    ResourceClaimStatus,
-)
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.claim_patches import CLAIMS, patch_claim
 from dralloc.client.in_process_transport import InProcessTransport
@@ -28,6 +17,17 @@ from dralloc.client.status_errors import error_of_response
 from dralloc.client.transport import ClientRequest, ClientResponse, Transport
 from dralloc.client.typed_resource import key_of
 from dralloc.devices.deallocation import DEALLOCATED
+from dralloc.kube.dralloc_v1 import ALLOCATION_FINALIZER
+from dralloc.kube.protobuf_schema import MAGIC
+from dralloc.kube.protobuf_writer import to_protobuf
+from dralloc.kube.resource_v1 import (
+    AllocatedDeviceStatus,
+    ConsumerReference,
+    DeviceClaimConfiguration,
+    OpaqueDeviceConfiguration,
+    ResourceClaim,
+    ResourceClaimStatus,
+)
 from dralloc.primitives.errors import Conflict, Forbidden, NotFound
 from dralloc.testing.builders import allocation, claim, request
 from dralloc.testing.virtual_time import run_virtual

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from dralloc.apiserver.credentials.certificates import ensure_certificates
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.kubeconfig import ConnectionConfig
 from dralloc.client.transport import ClientRequest
+from dralloc.server.identity.certificates import ensure_certificates
 
 WHOLE = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
 ENDLESS = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\n{}\n\r\n"

@@ -10,7 +10,6 @@ from random import Random
 
 import msgspec
 
-from dralloc.api.core_v1 import Event, ObjectReference
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.event_recorder import (
@@ -25,6 +24,7 @@ from dralloc.client.event_recorder import (
 )
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.known_resources import resource_for
+from dralloc.kube.core_v1 import Event, ObjectReference
 from dralloc.testing.virtual_time import VirtualClock, run_virtual
 from tests.simulator.network import Faults
 from tests.support.api_server import TOKEN, api_application

@@ -9,9 +9,6 @@ from random import Random
 
 import pytest
 
-from dralloc.api.codec import encode
-from dralloc.api.meta_v1 import ObjectMeta
-from dralloc.api.resource_v1 import DeviceClass
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
@@ -20,7 +17,10 @@ from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, TransportError
 from dralloc.client.typed_resource import ObjectKey
-from dralloc.store.interface import HistoryLimits
+from dralloc.kube.codec import encode
+from dralloc.kube.meta_v1 import ObjectMeta
+from dralloc.kube.resource_v1 import DeviceClass
+from dralloc.server.store.interface import HistoryLimits
 from dralloc.testing.virtual_time import VirtualClock, run_virtual
 from tests.simulator.network import Faults
 from tests.support.api_server import TOKEN, api_application

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dralloc.client.informer import HistoryChanged, KnownHistory, history_change
-from dralloc.store.new_history import HISTORY_GAP
+from dralloc.primitives.new_history import HISTORY_GAP
 
 # Of a busy cluster, within days.
 MANY_WRITES = 400_000_000

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 import yaml
 
-from dralloc.api.core_v1 import Node
-from dralloc.apiserver.credentials.certificates import ensure_certificates
-from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.known_resources import resource_for
 from dralloc.client.kubeconfig import BadKubeconfig, find_connection, read_kubeconfig
+from dralloc.kube.core_v1 import Node
 from dralloc.primitives.errors import Unauthorized
+from dralloc.server.http.listener import ListenAddress, listen
+from dralloc.server.identity.certificates import ensure_certificates
 from tests.support.api_server import TOKEN, api_application
 
 V1 = "client.authentication.k8s.io/v1"

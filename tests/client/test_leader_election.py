@@ -10,8 +10,6 @@ from random import Random
 
 import pytest
 
-from dralloc.api.coordination_v1 import Lease
-from dralloc.apiserver.http.application import ApiApplication
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
@@ -19,6 +17,8 @@ from dralloc.client.known_resources import resource_for
 from dralloc.client.leader_election import LeaderElection
 from dralloc.client.lease_terms import Timing
 from dralloc.client.typed_resource import ObjectKey
+from dralloc.kube.coordination_v1 import Lease
+from dralloc.server.http.application import ApiApplication
 from dralloc.testing.virtual_time import START, VirtualClock, run_virtual
 from tests.simulator.network import Faults
 from tests.support.api_server import TOKEN, api_application

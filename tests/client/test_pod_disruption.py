@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from dralloc.api.pod_v1 import Pod
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.known_resources import resource_for
 from dralloc.client.pod_disruption import disrupt, patch_status
 from dralloc.client.typed_resource import ObjectKey
+from dralloc.kube.pod_v1 import Pod
 from dralloc.primitives.errors import Conflict
 from tests.support.api_server import TOKEN, api_application
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.protobuf_schema import messages
-from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.apiserver.description.description_endpoints import KUBERNETES
 from dralloc.client.api_calls import MINOR_MAX, ServerRelease
 from dralloc.client.transport import ClientRequest, ClientResponse, TransportError
+from dralloc.kube.meta_v1 import ApiObject
+from dralloc.kube.protobuf_schema import messages
+from dralloc.kube.resource_v1 import ResourceClaim
+from dralloc.server.describe.description_endpoints import KUBERNETES
 
 
 class Answers:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.api.codec import decode, encode
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.client import shared_parts
 from dralloc.client.shared_parts import SharedParts
+from dralloc.kube.codec import decode, encode
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.testing.builders import claim, device, request, resource_slice
 from tests.support.workloads import existing, pod, seen
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.api.codec import decode
-from dralloc.api.pod_v1 import Pod
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import without_managed_fields
+from dralloc.kube.codec import decode
+from dralloc.kube.pod_v1 import Pod
 
 MANAGED = [{"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:metadata": {'k:{"a]":"}"}': {}}}}]
 

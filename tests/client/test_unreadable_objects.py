@@ -13,12 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.api.codec import decode, encode
-from dralloc.api.kind import Kind
-from dralloc.api.kind_codec import read_object
-from dralloc.api.protobuf_schema import SCALARS, MessageField, message_name, message_type, messages
-from dralloc.api.registry import KINDS
-from dralloc.api.volumes_v1 import PersistentVolumeClaim
+from dralloc.answers.cluster_objects import relevant_kinds
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.informer import Informer
@@ -26,12 +21,17 @@ from dralloc.client.known_resources import resource_read_as
 from dralloc.client.reflector import Reflector
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.client.unreadable_objects import UNREADABLE_OBJECTS, UnreadableObject
+from dralloc.kube.codec import decode, encode
+from dralloc.kube.kind import Kind
+from dralloc.kube.kind_codec import read_object
+from dralloc.kube.protobuf_schema import SCALARS, MessageField, message_name, message_type, messages
+from dralloc.kube.registry import KINDS
+from dralloc.kube.volumes_v1 import PersistentVolumeClaim
 from dralloc.primitives.features import FeatureGates
-from dralloc.store.interface import Store
-from dralloc.store.memory import MemoryStore
+from dralloc.server.store.interface import Store
+from dralloc.server.store.memory import MemoryStore
 from dralloc.testing.virtual_time import run_virtual
 from dralloc.web.explain_endpoint import ExplainEndpoint
-from dralloc.whatif.cluster_objects import relevant_kinds
 from tests.support.api_server import api_in_process, api_server
 from tests.support.local_api import LocalApi, pod_document
 

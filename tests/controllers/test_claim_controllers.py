@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable
 import pytest
 from msgspec.structs import replace
 
-from dralloc.api.batch_v1 import Job
-from dralloc.api.core_v1 import Event
-from dralloc.api.meta_v1 import OwnerReference
-from dralloc.api.pod_claims import CLAIM_FINALIZER, pod_reference
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.controllers.claim_lifecycle.controller import ClaimLifecycleController
 from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.controller_set import CONTROLLERS
+from dralloc.kube.batch_v1 import Job
+from dralloc.kube.core_v1 import Event
+from dralloc.kube.meta_v1 import OwnerReference
+from dralloc.kube.pod_claims import CLAIM_FINALIZER, pod_reference
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.primitives.features import FeatureGates
 from dralloc.testing.builders import allocation, alternative, claim, first_available, held, request
 from dralloc.testing.virtual_time import run_virtual

@@ -12,14 +12,14 @@ from random import Random
 import pytest
 from typer.testing import CliRunner
 
-from dralloc.api.coordination_v1 import Lease
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.cli.main import app
 from dralloc.client.async_client import AsyncClient, connect_async
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.transport import ClientRequest, ClientResponse, Transport
 from dralloc.controllers.controller_set import LEASE, ControllerSet
+from dralloc.kube.coordination_v1 import Lease
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.primitives.features import FeatureGates
 from dralloc.testing.builders import request
 from dralloc.testing.virtual_time import VirtualClock, run_virtual

@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from dralloc.api.batch_v1 import Job
-from dralloc.api.core_v1 import Namespace
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ConsumerReference
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_resources import resource_for
 from dralloc.controllers.claim_creation import users_of
 from dralloc.controllers.shared_informers import SharedInformers
+from dralloc.kube.batch_v1 import Job
+from dralloc.kube.core_v1 import Namespace
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ConsumerReference
 from dralloc.testing.builders import allocation, claim, held, request
 from dralloc.testing.virtual_time import run_virtual
 from tests.support.call_counts import LINEAR_MAX, counted_calls

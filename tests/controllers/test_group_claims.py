@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from dralloc.api.core_v1 import Event
-from dralloc.api.pod_claims import CLAIM_FINALIZER, POD_CLAIM_NAME, group_reference, pod_reference
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.api.scheduling_v1beta1 import PodGroup
+from dralloc.kube.core_v1 import Event
+from dralloc.kube.pod_claims import CLAIM_FINALIZER, POD_CLAIM_NAME, group_reference, pod_reference
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim
+from dralloc.kube.scheduling_v1beta1 import PodGroup
 from dralloc.primitives.features import FeatureGates
 from dralloc.testing.builders import allocation, claim, held, request
 from dralloc.testing.virtual_time import run_virtual

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.api.meta_v1 import ObjectMeta
-from dralloc.api.resource_v1 import DeviceClass
 from dralloc.client.informer import Informer
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.controllers.mutation_cache import KEPT_S, MutationCache
+from dralloc.kube.meta_v1 import ObjectMeta
+from dralloc.kube.resource_v1 import DeviceClass
 from dralloc.primitives.names import ALPHABET, suffix
 from dralloc.testing.virtual_time import run_virtual
 

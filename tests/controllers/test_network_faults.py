@@ -12,18 +12,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from dralloc.api.batch_v1 import Job
-from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.pod_claims import POD_CLAIM_NAME
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport, TransportError
 from dralloc.client.typed_resource import TypedResource
 from dralloc.controllers.controller_set import ControllerSet
 from dralloc.controllers.ephemeral_volumes import CLAIMS as VOLUME_CLAIMS
 from dralloc.controllers.jobs.plan import SHARED_CLAIMS
+from dralloc.kube.batch_v1 import Job
+from dralloc.kube.meta_v1 import ApiObject
+from dralloc.kube.pod_claims import POD_CLAIM_NAME
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim
+from dralloc.kube.scheduling_v1beta1 import PodGroup
 from dralloc.primitives.errors import Conflict, NotFound
 from dralloc.primitives.features import FeatureGates
 from dralloc.testing.builders import allocation, claim, held, request

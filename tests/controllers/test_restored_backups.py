@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dralloc.api.batch_v1 import Job
-from dralloc.api.core_v1 import Event, Node
-from dralloc.api.pod_v1 import SUCCEEDED, Pod
-from dralloc.api.resource_v1 import NO_EXECUTE
+from dralloc.kube.batch_v1 import Job
+from dralloc.kube.core_v1 import Event, Node
+from dralloc.kube.pod_v1 import SUCCEEDED, Pod
+from dralloc.kube.resource_v1 import NO_EXECUTE
 from dralloc.testing.builders import allocation, claim, device, held, request, resource_slice, taint
 from dralloc.testing.virtual_time import run_virtual
 from tests.support.controlled_cluster import ControlledCluster

@@ -14,11 +14,11 @@ import promql_parser as promql
 import pytest
 import yaml
 
-from dralloc.allocator.diagnosis.reasons import ReasonCause
 from dralloc.client.blocking_client import connect
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.kubeconfig import read_kubeconfig
 from dralloc.client.transport import ClientRequest
+from dralloc.devices.allocator.diagnosis.reasons import ReasonCause
 from dralloc.driver.health import Health
 from dralloc.driver.metrics import DriverMetrics
 from dralloc.node.metrics import NodeMetrics

@@ -15,19 +15,7 @@ from typing import Any
 
 import pytest
 
-import dralloc.assembly
-from dralloc.access.authorizer import AccessRequest
-from dralloc.api.pod_claims import pod_reference
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.registry import KINDS
-from dralloc.api.resource_v1 import (
-    ResourceClaim,
-)
-from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
-from dralloc.apiserver.http.listener import ListenAddress, listen
-from dralloc.assembly.cluster import ClusterSettings, components_on
-from dralloc.assembly.component_rights import ComponentAccount, component_manifests
-from dralloc.assembly.components import Components
+import dralloc.testing
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.transport import Transport
@@ -36,15 +24,27 @@ from dralloc.driver import device as plain_device
 from dralloc.driver.plugin import Plugin
 from dralloc.driver_kit.caller import ClaimName, calling
 from dralloc.driver_kit.claim_maker import ClaimMaker, exactly
-from dralloc.fleet.fleet import Fleet, FleetSettings
-from dralloc.fleet.manifest_nodes import MANIFEST
-from dralloc.fleet.profiles import PROFILE_LABEL, load_profile, read_profile
+from dralloc.kube.pod_claims import pod_reference
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.registry import KINDS
+from dralloc.kube.resource_v1 import (
+    ResourceClaim,
+)
 from dralloc.node.agent import Agent, AgentSettings
 from dralloc.node.node_object import NodeShape
+from dralloc.node.simulated.fleet import Fleet, FleetSettings
+from dralloc.node.simulated.manifest_nodes import MANIFEST
+from dralloc.node.simulated.profiles import PROFILE_LABEL, load_profile, read_profile
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
+from dralloc.server.access.authorizer import AccessRequest
+from dralloc.server.http.listener import ListenAddress, listen
+from dralloc.server.identity.kubeconfig import write_kubeconfig
 from dralloc.system_clock import SystemClock
 from dralloc.testing.builders import allocation, claim, device, device_class, held, request, resource_slice
+from dralloc.testing.cluster import ClusterSettings, components_on
+from dralloc.testing.component_rights import ComponentAccount, component_manifests
+from dralloc.testing.components import Components
 from dralloc.testing.driver_bench import bench_settings
 from dralloc.testing.virtual_time import VirtualClock, run_virtual
 from tests.support.api_server import TOKEN
@@ -82,7 +82,7 @@ pytestmark = pytest.mark.slow
 
 def test_components_in_the_servers_process_have_the_roles_of_the_manifests() -> None:
     """One source: what a server grants its components at its start is what `deploy/` has for other clusters."""
-    rights = Path(dralloc.assembly.__file__).parent / "rights"
+    rights = Path(dralloc.testing.__file__).parent / "rights"
     for account in ComponentAccount:
         copy = DEPLOY / account.value / "rbac.yaml"
         assert copy.read_text() == (rights / f"{account.value}.yaml").read_text(), f"copy {copy} from assembly/rights"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dralloc.api.resource_v1 import Counter, Device, DeviceCounterConsumption
 from dralloc.devices.counters import CounterId, amounts_of, draws_of
+from dralloc.kube.resource_v1 import Counter, Device, DeviceCounterConsumption
 from dralloc.primitives.quantity import NANOS, Quantity
 from dralloc.testing.builders import device, resource_slice
 

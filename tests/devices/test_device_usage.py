@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.api.resource_v1 import DeviceRequestAllocationResult
 from dralloc.devices.device_usage import FREE, DeviceUsage, counted_results, devices_used, pools_used
 from dralloc.devices.identity import DeviceId, PoolId
+from dralloc.kube.resource_v1 import DeviceRequestAllocationResult
 from dralloc.primitives.quantity import NANOS
 from dralloc.testing.builders import DRIVER, POOL, allocation, claim, held
 

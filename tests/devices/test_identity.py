@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dralloc.api.resource_v1 import AllocatedDeviceStatus
 from dralloc.devices.identity import ClaimId, DeviceId, PoolId, ResultId
+from dralloc.kube.resource_v1 import AllocatedDeviceStatus
 from dralloc.testing.builders import DRIVER, POOL, claim, held, resource_slice
 
 

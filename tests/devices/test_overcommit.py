@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.api.resource_v1 import Device, DeviceRequestAllocationResult
 from dralloc.devices.counters import CounterId
 from dralloc.devices.device_usage import FREE, DeviceUsage
 from dralloc.devices.overcommit import (
@@ -21,6 +20,7 @@ from dralloc.devices.overcommit import (
     is_overcommitted,
 )
 from dralloc.devices.published_slice import PublishedDevice, PublishedSlice
+from dralloc.kube.resource_v1 import Device, DeviceRequestAllocationResult
 from dralloc.primitives.quantity import NANOS
 from dralloc.testing.builders import device, held, resource_slice
 

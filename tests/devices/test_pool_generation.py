@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.devices.identity import PoolId
 from dralloc.devices.published_slice import is_complete, newest_generation, newest_slices
+from dralloc.kube.resource_v1 import ResourceSlice
 from dralloc.testing.builders import DRIVER, resource_slice
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dralloc.api.device_parts import capacity, request_policy
-from dralloc.api.resource_v1 import Device
 from dralloc.devices.published_slice import PublishedDevice
 from dralloc.devices.share_terms import capacities_of, gates_needed
+from dralloc.kube.device_parts import capacity, request_policy
+from dralloc.kube.resource_v1 import Device
 from dralloc.testing.builders import device
 
 NAMED = device(

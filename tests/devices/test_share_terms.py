@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.allocator.consumable_capacity import Charge, charge_for
-from dralloc.api.device_parts import capacity
-from dralloc.api.resource_v1 import Device, DeviceCapacity, DeviceRequestAllocationResult
+from dralloc.devices.allocator.consumable_capacity import Charge, charge_for
 from dralloc.devices.device_usage import FREE, DeviceUsage
 from dralloc.devices.overcommit import is_overcommitted
 from dralloc.devices.published_slice import PublishedDevice
 from dralloc.devices.share_terms import capacities_of, least_amount, terms_of
+from dralloc.kube.device_parts import capacity
+from dralloc.kube.resource_v1 import Device, DeviceCapacity, DeviceRequestAllocationResult
 from dralloc.primitives.quantity import NANOS, Quantity
 from dralloc.testing.builders import device, held
 from tests.support import plain_shares

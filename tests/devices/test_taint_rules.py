@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.api.meta_v1 import ObjectMeta
-from dralloc.api.resource_v1 import DeviceTaintRule, DeviceTaintRuleSpec, DeviceTaintSelector
 from dralloc.devices.identity import DeviceId
+from dralloc.devices.slices import IndexedSlice, Shapes
 from dralloc.devices.taints import TaintRules, selects
-from dralloc.snapshot.slices import IndexedSlice, Shapes
+from dralloc.kube.meta_v1 import ObjectMeta
+from dralloc.kube.resource_v1 import DeviceTaintRule, DeviceTaintRuleSpec, DeviceTaintSelector
 from dralloc.testing.builders import DRIVER, POOL, device, resource_slice, taint, taint_rule
 
 GPUS = IndexedSlice(resource_slice("s", device("gpu-0"), device("gpu-1")), Shapes())

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from dralloc.api.resource_v1 import EFFECT_NONE, NO_EXECUTE, NO_SCHEDULE, DeviceTaint, DeviceToleration
 from dralloc.devices.taints import repels
+from dralloc.kube.resource_v1 import EFFECT_NONE, NO_EXECUTE, NO_SCHEDULE, DeviceTaint, DeviceToleration
 from dralloc.testing.builders import taint, toleration
 
 

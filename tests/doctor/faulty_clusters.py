@@ -8,17 +8,17 @@ from typing import Any
 
 import msgspec
 
-from dralloc.api.batch_v1 import Job
-from dralloc.api.codec import decode
-from dralloc.api.core_v1 import Node
-from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
-from dralloc.doctor.cluster_facts import ClusterFacts
-from dralloc.doctor.examination import CHECKS, HealthCheckResult, examine
+from dralloc.answers.cluster_objects import ClusterObjects, ReadKind
+from dralloc.answers.doctor.cluster_facts import ClusterFacts
+from dralloc.answers.doctor.examination import CHECKS, HealthCheckResult, examine
+from dralloc.answers.side_facts import SideFacts
+from dralloc.kube.batch_v1 import Job
+from dralloc.kube.codec import decode
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.meta_v1 import ApiObject
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.primitives.features import FeatureGates
-from dralloc.whatif.cluster_objects import ClusterObjects, ReadKind
-from dralloc.whatif.side_facts import SideFacts
 
 NOW = datetime(2026, 6, 1, 12, 0, 0, tzinfo=UTC)
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from dralloc.api.batch_v1 import Job
-from dralloc.api.core_v1 import Node
-from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.pod_v1 import Pod
-from dralloc.doctor.cluster_facts import ClusterFacts
-from dralloc.doctor.examination import CHECKS
+from dralloc.answers.cluster_objects import ClusterObjects, ReadKind
+from dralloc.answers.doctor.cluster_facts import ClusterFacts
+from dralloc.answers.doctor.examination import CHECKS
+from dralloc.answers.side_facts import ComponentGates, SideFacts, UnreadFact
+from dralloc.kube.batch_v1 import Job
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.meta_v1 import ApiObject
+from dralloc.kube.pod_v1 import Pod
 from dralloc.primitives.features import FeatureGates
-from dralloc.whatif.cluster_objects import ClusterObjects, ReadKind
-from dralloc.whatif.side_facts import ComponentGates, SideFacts, UnreadFact
 from tests.doctor.faulty_clusters import (
     JUST_NOW,
     KINDS,

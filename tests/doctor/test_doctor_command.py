@@ -16,16 +16,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.apiserver.credentials.certificates import ensure_certificates
-from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
+from dralloc.answers.doctor.examination import CHECKS
 from dralloc.cli.main import app
 from dralloc.client.api_calls import PatchType
-from dralloc.doctor.examination import CHECKS
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.node.checkpoint import read_checkpoint
 from dralloc.primitives.errors import BadRequest, Invalid
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.metrics import exposition, gate_metric, gates_in
+from dralloc.server.identity.certificates import ensure_certificates
+from dralloc.server.identity.kubeconfig import write_kubeconfig
 from tests.support.api_thread import ApiThread, Said, api_thread, refused
 from tests.support.faulty_cluster import GONE_UID, checkpoints, claim_document, create, slice_document
 

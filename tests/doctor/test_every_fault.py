@@ -16,15 +16,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from dralloc.apiserver.credentials.certificates import AUTHORITY_LIFETIME, ensure_certificates
+from dralloc.answers.doctor.examination import CHECKS
 from dralloc.cli.main import app
 from dralloc.client.blocking_client import connect
-from dralloc.doctor.examination import CHECKS
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.configuration import SchedulerConfiguration
 from dralloc.scheduler.decide.strategy_choice import SPREADING
 from dralloc.scheduler.published_configuration import key_of, published_data
 from dralloc.scheduler.settings import NAME
+from dralloc.server.identity.certificates import AUTHORITY_LIFETIME, ensure_certificates
 from tests.support.child_process import child_process
 from tests.support.client_certificates import user_kubeconfig
 from tests.support.faulty_cluster import checkpoints, fill

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dralloc.api.meta_v1 import ApiObject
-from dralloc.doctor.cluster_facts import CheckpointForm, CheckpointRecords, PreparedClaim
-from dralloc.whatif.side_facts import CertificateDates, CertificateRequest, ComponentGates, SideFacts
+from dralloc.answers.doctor.cluster_facts import CheckpointForm, CheckpointRecords, PreparedClaim
+from dralloc.answers.side_facts import CertificateDates, CertificateRequest, ComponentGates, SideFacts
+from dralloc.kube.meta_v1 import ApiObject
 from tests.doctor.faulty_clusters import (
     LONG,
     NOW,

@@ -12,10 +12,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from dralloc.api.core_v1 import ConfigMap
-from dralloc.api.meta_v1 import ObjectMeta
-from dralloc.doctor.cluster_facts import read_records
-from dralloc.doctor.live_facts import certificate_request, gates_of_pods, published_gates
+from dralloc.answers.doctor.cluster_facts import read_records
+from dralloc.answers.doctor.live_facts import certificate_request, gates_of_pods, published_gates
+from dralloc.kube.core_v1 import ConfigMap
+from dralloc.kube.meta_v1 import ObjectMeta
 from dralloc.primitives.features import GATES, FeatureGates, parse_settings
 from dralloc.primitives.metrics import exposition, gate_metric, gates_in
 

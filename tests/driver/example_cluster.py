@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
 from dralloc.client.typed_resource import ObjectKey
+from dralloc.kube.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
 from dralloc.node.pod_view import NODE_PODS
 from tests.support.driver_cluster import DriverCluster, driver_cluster
 

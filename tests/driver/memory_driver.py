@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
-from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.transport import ClientRequest, ClientResponse, Transport, TransportError
 from dralloc.driver import AllocatedClaim, Device, Driver, PreparedDevice, capacity, device
 from dralloc.driver_kit.claim_maker import exactly
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.testing.driver_bench import DriverBench, driver_bench
 from tests.support.relay_transport import RelayTransport
 

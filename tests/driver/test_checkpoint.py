@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.api.meta_v1 import Condition
-from dralloc.api.resource_v1 import NetworkDeviceData
 from dralloc.driver.checkpoint import Checkpoint, PreparationRecord, decode_record, encode_record, is_uid
 from dralloc.driver.claims import DeviceKey, PreparedDevice
-from dralloc.kubelet.cdi import ContainerEdits, DeviceNode, Mount
-from dralloc.kubelet.checkpoint_file import BadCheckpoint
+from dralloc.kube.meta_v1 import Condition
+from dralloc.kube.resource_v1 import NetworkDeviceData
+from dralloc.node.kubelet.cdi import ContainerEdits, DeviceNode, Mount
+from dralloc.node.kubelet.checkpoint_file import BadCheckpoint
 from dralloc.testing.builders import DRIVER, allocation, claim, held, request
 
 json_values = st.recursive(

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from dralloc.api.resource_v1 import (
+from dralloc.driver.claims import BadConfig, DeviceKey, PreparedDevice, allocated_claim, find_prepared_faults
+from dralloc.kube.resource_v1 import (
     DeviceAllocationConfiguration,
     DeviceAllocationResult,
     OpaqueDeviceConfiguration,
     ResourceClaim,
 )
-from dralloc.driver.claims import BadConfig, DeviceKey, PreparedDevice, allocated_claim, find_prepared_faults
-from dralloc.kubelet.cdi import ContainerEdits
+from dralloc.node.kubelet.cdi import ContainerEdits
 from dralloc.testing.builders import DRIVER, allocation, alternative, claim, first_available, held, request
 
 SHARE = "5f2c1d5e-8b0a-4d0e-9d5c-0d4f4bb7a001"

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dralloc.api.core_v1 import Node
-from dralloc.api.meta_v1 import Condition, ObjectMeta
-from dralloc.api.resource_v1 import AllocatedDeviceStatus, NetworkDeviceData, ResourceClaim
 from dralloc.client.informer import HistoryChanged
 from dralloc.driver import AllocatedClaim, Device, Driver, PreparedDevice, device
 from dralloc.driver.checkpoint import Checkpoint, PreparationRecord
 from dralloc.driver.claims import DeviceKey
 from dralloc.driver.device_status import StatusWriter, plan_device_status
 from dralloc.driver_kit.claim_maker import exactly
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.meta_v1 import Condition, ObjectMeta
+from dralloc.kube.resource_v1 import AllocatedDeviceStatus, NetworkDeviceData, ResourceClaim
 from dralloc.primitives.features import FeatureGates
 from dralloc.testing.builders import DRIVER, allocation, claim, held, request
 from dralloc.testing.driver_bench import NODE, DriverBench, bench_on, bench_settings, driver_bench

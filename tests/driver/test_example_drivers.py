@@ -10,11 +10,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from dralloc.api.batch_v1 import Job
-from dralloc.api.core_v1 import Event
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.client.typed_resource import ObjectKey
+from dralloc.kube.batch_v1 import Job
+from dralloc.kube.core_v1 import Event
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.node.agent import CHECKPOINT
 from dralloc.node.checkpoint import read_checkpoint
 from dralloc.node.pod_view import NODE_PODS

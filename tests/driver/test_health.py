@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.driver import (
     AllocatedClaim,
     Device,
@@ -23,6 +22,7 @@ from dralloc.driver import (
     taint,
 )
 from dralloc.driver_kit.caller import RpcFailed, calling
+from dralloc.kube.resource_v1 import ResourceSlice
 from dralloc.rpc.plugin_services import HEALTH_SERVICES, HEALTH_V1, HEALTH_V1ALPHA1, PluginService
 from dralloc.testing.driver_bench import NODE, bench_on, bench_server, bench_settings, driver_bench
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.driver import AllocatedClaim, Device, Driver, PreparedDevice, device
 from dralloc.driver.plugin import Plugin
+from dralloc.kube.resource_v1 import ResourceSlice
 from dralloc.testing.driver_bench import DriverBench, bench_on, bench_server, bench_settings
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.kube.resource_v1 import ResourceClaim
 from tests.driver.example_cluster import (
     claim_document,
     cluster_with,

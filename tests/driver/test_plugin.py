@@ -28,7 +28,7 @@ from dralloc.driver.settings import BadDriverSettings
 from dralloc.driver.slices import InvalidPools
 from dralloc.driver_kit.caller import AnsweredDevice, ClaimName, RpcFailed, calling
 from dralloc.driver_kit.claim_maker import CannotAllocate, exactly
-from dralloc.kubelet.cdi import ContainerEdits
+from dralloc.node.kubelet.cdi import ContainerEdits
 from dralloc.primitives.quantity import Quantity
 from dralloc.rpc.plugin_services import DRA_V1, DRA_V1BETA1
 from dralloc.testing.builders import alternative, first_available

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.client.async_client import AsyncClient
 from dralloc.driver import Device, device
 from dralloc.driver.checkpoint import Checkpoint
 from dralloc.driver.instances import AlreadyRunning
-from dralloc.kubelet.checkpoint_file import checksum
+from dralloc.kube.resource_v1 import ResourceSlice
+from dralloc.node.kubelet.checkpoint_file import checksum
 from dralloc.testing.driver_bench import DriverBench, bench_on, bench_server, bench_settings
 from tests.driver.memory_driver import (
     MemoryDriver,

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.driver.checkpoint import PreparationRecord
 from dralloc.driver.claims import ClaimReference
 from dralloc.driver.prepare_plan import (
@@ -20,6 +19,7 @@ from dralloc.driver.prepare_plan import (
     Unreachable,
     decide_prepare,
 )
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.testing.builders import DRIVER, allocation, claim, held, request
 
 SHARE_A, SHARE_B = "00000000-0000-4000-8000-00000000000a", "00000000-0000-4000-8000-00000000000b"

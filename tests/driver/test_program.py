@@ -12,11 +12,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from dralloc.api.core_v1 import Node
-from dralloc.api.meta_v1 import ObjectMeta
-from dralloc.apiserver.server_process import ServerSettings, run_server
 from dralloc.client.async_client import connect_async
 from dralloc.driver_kit.driver_under_test import DriverUnderTest, Patience
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.meta_v1 import ObjectMeta
+from dralloc.server.server_process import ServerSettings, run_server
 from tests.support.ports import free_port
 
 PROGRAM = """

@@ -9,10 +9,6 @@ from random import Random
 
 import pytest
 
-from dralloc.api.core_v1 import Node
-from dralloc.api.device_parts import capacity
-from dralloc.api.meta_v1 import ObjectMeta
-from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
@@ -21,6 +17,10 @@ from dralloc.driver.devices import Pool, counter_set, device
 from dralloc.driver.metrics import DriverMetrics
 from dralloc.driver.publisher import DroppedFields, SlicePublisher
 from dralloc.driver.slices import InvalidPools
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.device_parts import capacity
+from dralloc.kube.meta_v1 import ObjectMeta
+from dralloc.kube.resource_v1 import ResourceSlice
 from dralloc.primitives.features import FeatureGates
 from dralloc.testing.virtual_time import VirtualClock, run_virtual
 from tests.simulator.network import Faults

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.api.device_parts import capacity, request_policy, version
-from dralloc.api.resource_v1 import CapacityRequestPolicy, Device, DeviceCapacity, DeviceTaint, ResourceSliceSpec
 from dralloc.driver.devices import Pool, counter_set, device, taint
 from dralloc.driver.slices import InvalidPools, check_pools, slices_of
+from dralloc.kube.device_parts import capacity, request_policy, version
+from dralloc.kube.resource_v1 import CapacityRequestPolicy, Device, DeviceCapacity, DeviceTaint, ResourceSliceSpec
 
 DRIVER = "gpu.example.com"
 NODE = "node-a"

@@ -14,7 +14,6 @@ import pytest
 
 import dralloc.driver as driver_sdk
 import dralloc.driver.devices as devices_module
-from dralloc.api.resource_v1 import DeviceCapacity
 from dralloc.driver import (
     AllocatedDevice,
     DeviceHealth,
@@ -28,6 +27,7 @@ from dralloc.driver import (
 )
 from dralloc.driver.slices import check_pools
 from dralloc.driver.vendor_errors import UnknownArgument, place_of, text_of
+from dralloc.kube.resource_v1 import DeviceCapacity
 
 # Drivers need not have types.
 UNTYPED: Any = driver_sdk

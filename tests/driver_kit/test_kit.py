@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.async_client import AsyncClient
 from dralloc.driver import (
     Driver,
@@ -22,6 +21,7 @@ from dralloc.driver_kit.claim_maker import exactly
 from dralloc.driver_kit.driver_under_test import DriverTraces, DriverUnderTest, InjectableFaults, Patience
 from dralloc.driver_kit.findings import Finding, Remark
 from dralloc.driver_kit.kit import run_checks
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.testing.driver_bench import NODE, bench_server, bench_settings
 from tests.driver_kit.violations import CASES, PATIENT, QUICK, Case
 from tests.support import spoilt_calls as spoilt

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pytest
 from msgspec.structs import replace
 
-from dralloc.api.meta_v1 import ObjectMeta, OwnerReference
-from dralloc.api.resource_v1 import Device, ResourceSlice
 from dralloc.driver_kit.slice_rules import SliceHistory, are_complete, check_published
+from dralloc.kube.meta_v1 import ObjectMeta, OwnerReference
+from dralloc.kube.resource_v1 import Device, ResourceSlice
 from dralloc.testing.builders import device, resource_slice
 
 NODE = "node-a"

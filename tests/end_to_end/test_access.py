@@ -12,7 +12,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from dralloc.api.resource_v1 import (
+from dralloc.client.async_client import AsyncClient
+from dralloc.client.http_transport import HttpTransport
+from dralloc.client.kubeconfig import ConnectionConfig
+from dralloc.client.transport import ClientRequest
+from dralloc.kube.resource_v1 import (
     DeviceClass,
     DeviceTaintRule,
     NetworkDeviceData,
@@ -20,12 +24,8 @@ from dralloc.api.resource_v1 import (
     ResourceClaimTemplate,
     ResourceSlice,
 )
-from dralloc.apiserver.server_process import ServerSettings, run_server
-from dralloc.client.async_client import AsyncClient
-from dralloc.client.http_transport import HttpTransport
-from dralloc.client.kubeconfig import ConnectionConfig
-from dralloc.client.transport import ClientRequest
 from dralloc.primitives.errors import Conflict, Forbidden, Invalid, NotFound
+from dralloc.server.server_process import ServerSettings, run_server
 from dralloc.testing.builders import (
     DRIVER,
     POOL,

@@ -6,7 +6,7 @@ import pytest
 from msgspec import Raw
 from msgspec.json import decode, encode
 
-from dralloc.api.resource_v1 import (
+from dralloc.kube.resource_v1 import (
     AllocationResult,
     DeviceClaimConfiguration,
     OpaqueDeviceConfiguration,

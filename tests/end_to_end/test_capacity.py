@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from dralloc.api.device_parts import capacity
-from dralloc.api.resource_v1 import Device, ResourceClaim, ResourceSlice
+from dralloc.kube.device_parts import capacity
+from dralloc.kube.resource_v1 import Device, ResourceClaim, ResourceSlice
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
 from tests.support.running_cluster import RunningCluster, in_running_cluster
 from tests.support.scheduled_cluster import node, our_pod

@@ -8,9 +8,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from dralloc.api.codec import encode
-from dralloc.api.device_parts import capacity, request_policy
-from dralloc.api.resource_v1 import Device, DeviceRequestAllocationResult, ResourceClaim, ResourceSlice
+from dralloc.kube.codec import encode
+from dralloc.kube.device_parts import capacity, request_policy
+from dralloc.kube.resource_v1 import Device, DeviceRequestAllocationResult, ResourceClaim, ResourceSlice
 from dralloc.primitives.errors import Conflict
 from dralloc.testing.builders import (
     allocation,

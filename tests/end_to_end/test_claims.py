@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 from dralloc.primitives.errors import Forbidden
 from dralloc.testing.builders import CLASS, DRIVER, claim, device, device_class, request, resource_slice
 from tests.support.running_cluster import RunningCluster, in_running_cluster

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from dralloc.api.codec import encode
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
+from dralloc.kube.codec import encode
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.primitives.errors import Invalid
 from dralloc.testing.builders import DRIVER, device_class
 from tests.support.running_cluster import RunningCluster, in_running_cluster_with

@@ -8,9 +8,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from dralloc.api.codec import encode
-from dralloc.api.device_parts import capacity
-from dralloc.api.resource_v1 import (
+from dralloc.kube.codec import encode
+from dralloc.kube.device_parts import capacity
+from dralloc.kube.resource_v1 import (
     LEAST_AVAILABLE,
     MOST_AVAILABLE,
     Device,

@@ -12,11 +12,11 @@ import msgspec
 import pytest
 import yaml
 
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.blocking_client import connect
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.transport import ClientRequest
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.primitives.removals import COMMANDS, KINDS, OPTIONS, SUBRESOURCES, Removal
 from dralloc.testing.virtual_time import run_virtual
 from tests.support.api_server import TOKEN, api_application

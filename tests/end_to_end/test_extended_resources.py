@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from dralloc.api.core_v1 import Node, ResourceQuota
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
+from dralloc.kube.core_v1 import Node, ResourceQuota
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.primitives.errors import Forbidden, Invalid
 from dralloc.testing.builders import DRIVER, claim, device, device_class, request, resource_slice, taint, taint_rule
 from tests.support.running_cluster import RunningCluster, in_running_cluster

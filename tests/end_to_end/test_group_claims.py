@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from dralloc.api.pod_claims import POD_CLAIM_NAME, group_reference
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.api.scheduling_v1beta1 import PodGroup
+from dralloc.kube.pod_claims import POD_CLAIM_NAME, group_reference
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim
+from dralloc.kube.scheduling_v1beta1 import PodGroup
 from dralloc.rpc.plugin_services import NODE_PREPARE_RESOURCES, NODE_UNPREPARE_RESOURCES
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
 from tests.support.driver_cluster import NODE, DriverCluster, driver_cluster

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from dralloc.api.batch_v1 import Job
-from dralloc.api.pod_claims import group_name, group_reference
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.scheduling_v1beta1 import PodGroup, Workload
 from dralloc.controllers.jobs.plan_groups import GROUP_TEMPLATE
+from dralloc.kube.batch_v1 import Job
+from dralloc.kube.pod_claims import group_name, group_reference
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.scheduling_v1beta1 import PodGroup, Workload
 from dralloc.primitives.errors import Invalid
 from dralloc.scheduler.settings import NAME
 from dralloc.scheduler.state.group_members import MIN_COUNT_ANNOTATION

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.scheduling_v1beta1 import PodGroup
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.scheduling_v1beta1 import PodGroup
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
 from tests.support.cluster import pod_scheduled
 from tests.support.running_cluster import RunningCluster, in_running_cluster_with

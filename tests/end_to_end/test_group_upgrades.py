@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from dralloc.api.pod_claims import pod_reference
-from dralloc.api.rbac_v1 import ClusterRole
-from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.api.scheduling_v1beta1 import PodGroup
-from dralloc.apiserver.server_process import ServerSettings, run_server
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.kubeconfig import read_kubeconfig
+from dralloc.kube.pod_claims import pod_reference
+from dralloc.kube.rbac_v1 import ClusterRole
+from dralloc.kube.resource_v1 import ResourceClaim
+from dralloc.kube.scheduling_v1beta1 import PodGroup
 from dralloc.primitives.errors import NotFound
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.settings import NAME
+from dralloc.server.server_process import ServerSettings, run_server
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
 from tests.support.running_cluster import RunningCluster, in_running_cluster_with
 from tests.support.running_groups import GROUPS, OWN, SHARED, create_node, member, shared_claim

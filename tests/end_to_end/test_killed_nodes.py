@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from dralloc.api.core_v1 import Node
-from dralloc.api.pod_v1 import Pod
 from dralloc.client.async_client import AsyncClient, connect_async
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.pod_v1 import Pod
 from tests.support.node_cluster import short_directory
 from tests.support.node_process import kill, start_node_process
 from tests.support.server_process import server_process

@@ -11,18 +11,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from dralloc.api.core_v1 import Event
-from dralloc.api.device_parts import capacity
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import (
+from dralloc.client.known_resources import resource_for
+from dralloc.client.typed_resource import ObjectKey
+from dralloc.kube.core_v1 import Event
+from dralloc.kube.device_parts import capacity
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import (
     DeviceClaimConfiguration,
     DeviceClassConfiguration,
     OpaqueDeviceConfiguration,
     ResourceClaim,
     ResourceSlice,
 )
-from dralloc.client.known_resources import resource_for
-from dralloc.client.typed_resource import ObjectKey
 from dralloc.node.pod_view import NODE_PODS, NodePod
 from dralloc.rpc.plugin_services import (
     DRA_SERVICES,

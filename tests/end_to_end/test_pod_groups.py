@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from dralloc.api.pod_claims import group_reference, pod_reference
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.api.scheduling_v1beta1 import PodGroup
+from dralloc.kube.pod_claims import group_reference, pod_reference
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim
+from dralloc.kube.scheduling_v1beta1 import PodGroup
 from dralloc.primitives.errors import ApiError
 from dralloc.testing.builders import DRIVER, claim, device, device_class, request, resource_slice, taint, taint_rule
 from tests.support.cluster import DEADLINE_S

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from dralloc.api.codec import encode
-from dralloc.api.core_v1 import Namespace
-from dralloc.api.resource_v1 import ResourceSlice
-from dralloc.api.resource_v1alpha3 import PoolStatus, ResourcePoolStatusRequest, ResourcePoolStatusRequestStatus
+from dralloc.kube.codec import encode
+from dralloc.kube.core_v1 import Namespace
+from dralloc.kube.resource_v1 import ResourceSlice
+from dralloc.kube.resource_v1alpha3 import PoolStatus, ResourcePoolStatusRequest, ResourcePoolStatusRequestStatus
 from dralloc.primitives.errors import ApiError, Invalid, NotFound
 from dralloc.testing.builders import DRIVER, claim, device, device_class, request, resource_slice, taint, taint_rule
 from tests.support.running_cluster import RunningCluster, in_running_cluster, in_running_cluster_with

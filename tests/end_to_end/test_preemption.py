@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.scheduling_v1beta1 import PodGroup
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.scheduling_v1beta1 import PodGroup
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
 from tests.support.running_cluster import RunningCluster, in_running_cluster, in_running_cluster_with
 from tests.support.scheduled_cluster import node, of_priority

@@ -13,11 +13,11 @@ from typing import Protocol
 
 import pytest
 
-from dralloc.api.core_v1 import Node
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.client.async_client import AsyncClient, connect_async
 from dralloc.client.transport import TransportError
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.primitives.errors import ApiError
 from tests.campaign.processes import KilledProcess, dralloc
 from tests.support.etcd_server import EtcdServer

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from dralloc.api.core_v1 import Namespace
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import DeviceTaint, DeviceTaintRule, DeviceToleration, ResourceClaim, ResourceSlice
+from dralloc.kube.core_v1 import Namespace
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import DeviceTaint, DeviceTaintRule, DeviceToleration, ResourceClaim, ResourceSlice
 from dralloc.primitives.errors import ApiError
 from dralloc.testing.builders import (
     DRIVER,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from dralloc.api.device_parts import capacity
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from dralloc.kube.device_parts import capacity
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ConsumerReference, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from dralloc.primitives.errors import Invalid
 from dralloc.testing.builders import alternative, claim, device, device_class, first_available, request, resource_slice
 from tests.support.running_cluster import RunningCluster, in_running_cluster

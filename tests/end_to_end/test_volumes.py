@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.volumes_v1 import PersistentVolume, PersistentVolumeClaim
 from dralloc.client.known_resources import resource_read_as
 from dralloc.client.typed_resource import ObjectKey
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.volumes_v1 import PersistentVolume, PersistentVolumeClaim
 from tests.support.running_cluster import RunningCluster, in_running_cluster
 from tests.support.scheduled_cluster import node, our_pod
 from tests.support.volumes import storage_class, using, volume, volume_claim

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.pytest_plugin.cluster import DraCluster, running_cluster
 from tests.support.child_process import child_process
 

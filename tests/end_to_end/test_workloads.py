@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dralloc.api.batch_v1 import Job
-from dralloc.api.core_v1 import Node
-from dralloc.api.pod_claims import pod_reference
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.controllers.jobs.plan import SHARED_CLAIMS
+from dralloc.kube.batch_v1 import Job
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.pod_claims import pod_reference
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.testing.builders import DRIVER, claim, device, device_class, request, resource_slice, taint, taint_rule
 from tests.support.running_cluster import RunningCluster, in_running_cluster
 from tests.support.scheduled_cluster import node, our_pod

@@ -14,11 +14,11 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from dralloc.api.batch_v1 import Job
-from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import DeviceTaintRule, ResourceClaim
 from dralloc.cli.main import app
+from dralloc.kube.batch_v1 import Job
+from dralloc.kube.meta_v1 import ApiObject
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import DeviceTaintRule, ResourceClaim
 from dralloc.primitives.errors import Forbidden
 from dralloc.pytest_plugin.cluster import DraCluster
 from dralloc.pytest_plugin.cluster_report import describe_results

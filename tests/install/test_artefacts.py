@@ -81,7 +81,7 @@ def test_two_builds_are_equal_and_have_the_checksums_that_are_listed(dist: Path,
 # --- Installation -------------------------------------------------------------------------------------------------
 
 
-PROFILES = "from dralloc.fleet.profiles import profile_names; print(*profile_names())"
+PROFILES = "from dralloc.node.simulated.profiles import profile_names; print(*profile_names())"
 
 
 @pytest.mark.parametrize("python", sorted(interpreters()))

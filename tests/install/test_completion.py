@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
 from dralloc.cli.main import app
 from dralloc.cli.name_completion import BUDGET_S
+from dralloc.server.identity.kubeconfig import write_kubeconfig
 from tests.support.installation import environment_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]

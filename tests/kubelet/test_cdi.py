@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from dralloc.kubelet.cdi import (
+from dralloc.node.kubelet.cdi import (
     BadCdiSpec,
     ContainerEdits,
     DeviceNode,

@@ -10,7 +10,7 @@ import pytest
 
 from dralloc.driver import ContainerEdits, DeviceKey, DeviceNode, Hook, Mount, PreparedDevice
 from dralloc.driver.preparer import ClaimCdiFiles
-from dralloc.kubelet.cdi_registry import BadDevices, CdiRegistry
+from dralloc.node.kubelet.cdi_registry import BadDevices, CdiRegistry
 
 
 def spec(kind: str = "example.com/gpu", edits: dict[str, Any] | None = None, **devices: dict[str, Any]) -> str:

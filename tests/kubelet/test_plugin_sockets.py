@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from dralloc.kubelet.plugin_sockets import find_sockets
+from dralloc.node.kubelet.plugin_sockets import find_sockets
 from tests.support.node_cluster import short_directory
 
 

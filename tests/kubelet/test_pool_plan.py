@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dralloc.api.meta_v1 import ObjectMeta, OwnerReference
-from dralloc.api.resource_v1 import Device, DeviceTaint, ResourceSlice, ResourceSliceSpec
 from dralloc.driver.devices import Pool, device, taint
 from dralloc.driver.publisher import DroppedFields
 from dralloc.driver.slices import slices_of
-from dralloc.kubelet.pool_plan import (
+from dralloc.kube.meta_v1 import ObjectMeta, OwnerReference
+from dralloc.kube.resource_v1 import Device, DeviceTaint, ResourceSlice, ResourceSliceSpec
+from dralloc.node.kubelet.pool_plan import (
     CreateSlice,
     DeleteSlice,
     SliceAction,

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from dralloc.api.codec import encode
-from dralloc.api.core_v1 import Node
-from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
+from dralloc.kube.codec import encode
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.node.checkpoint import read_checkpoint
 from dralloc.node.pod_view import NodePod
 from dralloc.primitives.metrics import exposition

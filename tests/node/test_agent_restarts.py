@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from dralloc.api.core_v1 import Node
-from dralloc.api.pod_v1 import FAILED, Pod
 from dralloc.client.api_calls import PatchType
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey
-from dralloc.kubelet.checkpoint_file import BadCheckpoint
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.pod_v1 import FAILED, Pod
 from dralloc.node.checkpoint import DirectoryInUse
+from dralloc.node.kubelet.checkpoint_file import BadCheckpoint
 from dralloc.testing.builders import allocation, held
 from tests.node.agent_scenario import describe_devices, exit_codes, is_alive, play, printed, script
 from tests.support.node_cluster import QUICK, NodeCluster

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dralloc.api.core_v1 import Event
-from dralloc.api.pod_claims import pod_reference
-from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.event_recorder import EventRecorder
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import ObjectKey
+from dralloc.kube.core_v1 import Event
+from dralloc.kube.pod_claims import pod_reference
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.node.claim_cache import ClaimCache
 from dralloc.node.claim_records import ClaimRecord, ReportedDevice
 from dralloc.node.claims import NodeClaims, PodStage

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.kubelet.checkpoint_file import BadCheckpoint
 from dralloc.node.checkpoint import (
     CheckpointWriter,
     DirectoryInUse,
@@ -21,6 +20,7 @@ from dralloc.node.checkpoint import (
     read_checkpoint,
 )
 from dralloc.node.claim_records import ClaimRecord, DriverPart, ReportedDevice
+from dralloc.node.kubelet.checkpoint_file import BadCheckpoint
 
 names = st.text(min_size=1, max_size=8)
 devices = st.builds(

@@ -11,10 +11,10 @@ from random import Random
 import msgspec
 import pytest
 
-from dralloc.api.pod_claims import pod_reference
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.typed_resource import ObjectKey
+from dralloc.kube.pod_claims import pod_reference
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.node.checkpoint import read_checkpoint
 from dralloc.node.claim_cache import ClaimCache
 from dralloc.node.claim_records import ClaimRecord, ReportedDevice

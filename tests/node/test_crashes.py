@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from dralloc.api.pod_claims import pod_reference
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
-from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.client.async_client import AsyncClient, connect_async
+from dralloc.kube.pod_claims import pod_reference
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.node.checkpoint import read_checkpoint
 from dralloc.node.process_runtime import find_marked
 from dralloc.rpc.plugin_services import PluginService
+from dralloc.server.http.listener import ListenAddress, listen
+from dralloc.server.identity.kubeconfig import write_kubeconfig
 from dralloc.testing.builders import CLASS, allocation, claim, device_class, held, request
 from tests.support.api_server import TOKEN, api_application
 from tests.support.node_cluster import replace_uid, short_directory

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dralloc.api.codec import decode, encode
-from dralloc.kubelet.cdi import ContainerEdits, DeviceNode, Mount
+from dralloc.kube.codec import decode, encode
+from dralloc.node.kubelet.cdi import ContainerEdits, DeviceNode, Mount
 from dralloc.node.pod_view import NodePod
 from dralloc.node.process_runtime import (
     BadEnvironment,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dralloc.api.codec import decode, encode
+from dralloc.kube.codec import decode, encode
 from dralloc.node.claim_records import ClaimRecord, DriverPart, ReportedDevice
 from dralloc.node.drivers import DriverInstance, open_channel
 from dralloc.node.health import DEVICES_MAX, NOT_KNOWN, HealthReport, HealthTable, HealthWatch, read_reports

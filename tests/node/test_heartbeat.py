@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from dralloc.api.core_v1 import Node
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.informer import HistoryChanged
 from dralloc.client.transport import ClientRequest, ClientResponse, Transport
+from dralloc.kube.core_v1 import Node
 from dralloc.node.heartbeat import NodeHeartbeat
 from dralloc.node.node_object import NodeShape
 from dralloc.node.timings import DEFAULT_TIMINGS

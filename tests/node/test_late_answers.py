@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from dralloc.api.pod_v1 import Pod
 from dralloc.client.transport import ClientRequest, ClientResponse
+from dralloc.kube.pod_v1 import Pod
 from dralloc.node.agent import Agent, AgentSettings
 from dralloc.node.node_object import NodeShape
 from dralloc.node.simulated_runtime import PREFIX

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from dralloc.api.codec import decode, encode
-from dralloc.apiserver.credentials.certificates import TlsFiles, ensure_certificates
-from dralloc.apiserver.objects.pod_logs import NodeAddress, NodeCredentials, read_log
-from dralloc.kubelet.cdi_registry import CdiRegistry
+from dralloc.kube.codec import decode, encode
+from dralloc.node.kubelet.cdi_registry import CdiRegistry
 from dralloc.node.log_server import LogServer, make_identity
 from dralloc.node.pod_view import NodePod
 from dralloc.node.process_runtime import ProcessRuntime
 from dralloc.node.runtime import Launch
 from dralloc.primitives.errors import BadRequest, Forbidden, NotFound, ServiceUnavailable
+from dralloc.server.identity.certificates import TlsFiles, ensure_certificates
+from dralloc.server.pod_logs import NodeAddress, NodeCredentials, read_log
 from dralloc.system_clock import SystemClock
 from tests.support.client_certificates import client_certificate
 from tests.support.limited_files import files_of_at_most

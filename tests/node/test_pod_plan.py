@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.api.codec import decode, encode
+from dralloc.kube.codec import decode, encode
 from dralloc.node.pod_plan import ContainerRun, Exit, PodPlan, Runs, plan_pod
 from dralloc.node.pod_status import PodFacts, pod_phase, pod_status, restored_runs
 from dralloc.node.pod_view import NodePod

@@ -9,18 +9,18 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec.structs import replace
 
-from dralloc.api.core_v1 import Event
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.event_recorder import EventRecorder
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey
-from dralloc.fleet.simulated_pods import CheckedClaims
+from dralloc.kube.core_v1 import Event
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.node.pod_sync import PodSync, PodSyncContext
 from dralloc.node.pod_view import NODE_PODS, NodePod
+from dralloc.node.simulated.simulated_pods import CheckedClaims
 from dralloc.node.simulated_runtime import PREFIX, SimulatedRuntime
 from dralloc.node.timings import DEFAULT_TIMINGS
 from dralloc.primitives.errors import NotFound

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import uvloop
 
-from dralloc.api.codec import decode, encode
-from dralloc.kubelet.cdi import ContainerEdits, Hook, encode_spec
-from dralloc.kubelet.cdi_registry import CdiRegistry
+from dralloc.kube.codec import decode, encode
+from dralloc.node.kubelet.cdi import ContainerEdits, Hook, encode_spec
+from dralloc.node.kubelet.cdi_registry import CdiRegistry
 from dralloc.node.pod_plan import Exit
 from dralloc.node.pod_view import NodePod
 from dralloc.node.process_runtime import ProcessRuntime

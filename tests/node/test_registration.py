@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from dralloc.kubelet.plugin_sockets import SocketIdentity
 from dralloc.node.drivers import dra_services, health_service
+from dralloc.node.kubelet.plugin_sockets import SocketIdentity
 from dralloc.node.registration import (
     Attempt,
     Deregister,

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from dralloc.api.core_v1 import Node
-from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
-from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.client.async_client import connect_async
 from dralloc.client.transport import TransportError
 from dralloc.client.work_queue import Backoff
+from dralloc.kube.core_v1 import Node
 from dralloc.node.retry import retry_until_done
 from dralloc.primitives.errors import ApiError, Forbidden, ServiceUnavailable, TooManyRequests
+from dralloc.server.http.listener import ListenAddress, listen
+from dralloc.server.identity.kubeconfig import write_kubeconfig
 from tests.support.api_server import TOKEN, api_application
 from tests.support.node_cluster import short_directory
 from tests.support.node_process import kill

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.client.api_calls import ApiCalls
+from dralloc.kube.resource_v1 import ResourceSlice
 from dralloc.node.agent import Agent, AgentSettings, SliceCleanup
 from dralloc.node.node_object import NodeShape
 from dralloc.node.timings import DEFAULT_TIMINGS

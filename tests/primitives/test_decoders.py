@@ -12,8 +12,8 @@ import pytest
 # Switch threads as often as possible, to make the race likely.
 BEGINNING = """
 import sys, threading
-from dralloc.api.codec import convert, decode
-from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.kube.codec import convert, decode
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.driver.claims import Config
 
 def meet(work):

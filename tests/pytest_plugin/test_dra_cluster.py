@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from dralloc import connect
-from dralloc.api.batch_v1 import Job
-from dralloc.api.core_v1 import Event, Node
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
-from dralloc.assembly.components import ComponentDied
+from dralloc.kube.batch_v1 import Job
+from dralloc.kube.core_v1 import Event, Node
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.primitives.errors import BadRequest, Invalid, NotFound
 from dralloc.pytest_plugin.cluster import BadCluster, BadManifest, DraCluster, WaitFailed, running_cluster
 from dralloc.testing.builders import claim, request
+from dralloc.testing.components import ComponentDied
 from tests.support.workloads import existing, job, pod
 
 MANIFEST = """

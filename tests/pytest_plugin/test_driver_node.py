@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dralloc.api.pod_v1 import Pod
+from dralloc.kube.pod_v1 import Pod
 from dralloc.pytest_plugin.cluster import BadCluster, DraCluster
 from dralloc.pytest_plugin.driver_node import DriverNode
 

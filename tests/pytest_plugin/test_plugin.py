@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 # Imported here, because a run inside this process forgets its imports afterwards.
-import dralloc.apiserver.http.listener
-import dralloc.pytest_plugin.cluster  # noqa: F401
 
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.slow

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from dralloc.api.extended_resources import ExtendedResourceClasses, extended_owner
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import Device, DeviceClass, ResourceClaim
 from dralloc.devices.identity import ClaimId
+from dralloc.devices.snapshot import Snapshot
+from dralloc.kube.extended_resources import ExtendedResourceClasses, extended_owner
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import Device, DeviceClass, ResourceClaim
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.contract import Decision
 from dralloc.scheduler.decide.cycle import Cycle
@@ -17,7 +18,6 @@ from dralloc.scheduler.state.change_log import ChangeLog
 from dralloc.scheduler.state.node_state import NodeState
 from dralloc.scheduler.state.pod_topology import PodTopology
 from dralloc.scheduler.state.volume_state import VolumeState
-from dralloc.snapshot.cluster import Snapshot
 from dralloc.testing.builders import device_class, resource_slice
 from tests.scheduler.pod_specs import node_state
 from tests.support.scheduled_cluster import node

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from dralloc.api.codec import decode, encode
-from dralloc.api.core_v1 import Node
-from dralloc.api.pod_v1 import PodSpec
+from dralloc.kube.codec import decode, encode
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.pod_v1 import PodSpec
 from dralloc.scheduler.state.node_state import EMPTY, NodeOffer, NodeState
 from dralloc.scheduler.state.pod_resources import resources_of
 from tests.support.workloads import Document

@@ -7,8 +7,8 @@ from datetime import datetime
 
 import msgspec
 
-from dralloc.api.dralloc_v1 import BATCH_PATH, WriteBatch
 from dralloc.client.transport import ClientRequest, ClientResponse, Transport
+from dralloc.kube.dralloc_v1 import BATCH_PATH, WriteBatch
 from dralloc.scheduler.settings import SchedulerSettings
 from dralloc.testing.builders import claim, device_class, request
 from dralloc.testing.virtual_time import VirtualClock, run_virtual

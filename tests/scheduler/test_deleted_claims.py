@@ -6,11 +6,11 @@ from functools import partial
 
 import pytest
 
-from dralloc.api.pod_claims import CLAIM_FINALIZER, group_reference
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
-from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.client.transport import ClientRequest
+from dralloc.kube.pod_claims import CLAIM_FINALIZER, group_reference
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ConsumerReference, ResourceClaim
+from dralloc.kube.scheduling_v1beta1 import PodGroup
 from dralloc.scheduler.bind.claim_writer import ATTEMPTS_MAX
 from dralloc.testing.builders import allocation, claim, device_class, held, request
 from dralloc.testing.virtual_time import run_virtual

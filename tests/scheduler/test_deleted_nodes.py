@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dralloc.api.core_v1 import Node
+from dralloc.kube.core_v1 import Node
 from tests.support.object_graph import held_by_tasks
 from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from dralloc.api.device_parts import capacity
-from dralloc.api.resource_v1 import DeviceRequest, ResourceSlice
+from dralloc.kube.device_parts import capacity
+from dralloc.kube.resource_v1 import DeviceRequest, ResourceSlice
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice, taint
 from dralloc.testing.virtual_time import run_virtual
 from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod, scheduled_cluster

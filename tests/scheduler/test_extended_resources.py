@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from dralloc.api.core_v1 import Node
-from dralloc.api.extended_resources import ExtendedResourceClasses
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.client.transport import ClientRequest, ClientResponse, Transport
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.extended_resources import ExtendedResourceClasses
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.scheduler.decide.extended_supply import ExtendedNeeds
 from dralloc.testing.builders import claim, device_class, request
 from dralloc.testing.virtual_time import run_virtual

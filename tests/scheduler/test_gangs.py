@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from dralloc.api.batch_v1 import Job
-from dralloc.api.dralloc_v1 import EXTENSIONS_PATH
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.client.transport import ClientRequest, ClientResponse
+from dralloc.kube.batch_v1 import Job
+from dralloc.kube.dralloc_v1 import EXTENSIONS_PATH
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim
+from dralloc.kube.scheduling_v1beta1 import PodGroup
 from dralloc.primitives.features import FeatureGates
 from dralloc.testing.builders import allocation, claim, device, device_class, held, request, resource_slice
 from dralloc.testing.virtual_time import run_virtual

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from dralloc.api.pod_claims import pod_reference
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.kube.pod_claims import pod_reference
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
 from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
 

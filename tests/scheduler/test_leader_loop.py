@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from dralloc import connect
-from dralloc.api.device_parts import capacity
-from dralloc.api.pod_v1 import Pod
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
+from dralloc.kube.device_parts import capacity
+from dralloc.kube.pod_v1 import Pod
 from dralloc.scheduler.leader_loop import FOLLOWED_AT_ONCE, SchedulerLoop
 from dralloc.scheduler.settings import SchedulerSettings
 from dralloc.testing.builders import alternative, claim, device, device_class, first_available, request, resource_slice

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from dralloc.api.codec import decode, encode
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import Device
+from dralloc.kube.codec import decode, encode
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import Device
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.work_allowance import WorkExceeded, work_allowance
 from dralloc.scheduler.contract import Decision, Placement, Rejection

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from dralloc.api.core_v1 import Node
-from dralloc.api.pod_v1 import Pod
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.pod_v1 import Pod
 from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
 from tests.support.workloads import Document
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from dralloc.api.core_v1 import Node
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.storage_v1 import CSINode
-from dralloc.api.volume_claims import BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE
-from dralloc.api.volumes_v1 import PersistentVolume, PersistentVolumeClaim
 from dralloc.client.known_resources import resource_read_as
 from dralloc.client.typed_resource import ObjectKey
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.storage_v1 import CSINode
+from dralloc.kube.volume_claims import BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE
+from dralloc.kube.volumes_v1 import PersistentVolume, PersistentVolumeClaim
 from dralloc.scheduler.bind.volume_writer import TIMEOUT_S
 from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
 from tests.support.volumes import csi, csi_node, storage_class, using, volume, volume_claim

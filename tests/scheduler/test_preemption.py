@@ -7,10 +7,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dralloc.api.core_v1 import Node
-from dralloc.api.pod_v1 import Pod, PodCondition, PodStatus
-from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.client.transport import ClientRequest, ClientResponse, Transport
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.pod_v1 import Pod, PodCondition, PodStatus
+from dralloc.kube.resource_v1 import ResourceSlice
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.bind.evictor import Evictor
 from dralloc.testing.builders import claim, device_class, request

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from dralloc.api.core_v1 import Node
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import ClientRequest, ClientResponse, Transport
 from dralloc.client.typed_resource import ObjectKey
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.testing.builders import DRIVER, claim, device, device_class, request, resource_slice
 from dralloc.testing.virtual_time import run_virtual
 from tests.support.scheduled_cluster import ScheduledCluster, node, our_pod, scheduled_cluster

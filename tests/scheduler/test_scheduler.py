@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from dralloc.api.core_v1 import Node
-from dralloc.api.device_parts import capacity
-from dralloc.api.meta_v1 import OwnerReference
-from dralloc.api.pod_claims import CLAIM_FINALIZER
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.device_parts import capacity
+from dralloc.kube.meta_v1 import OwnerReference
+from dralloc.kube.pod_claims import CLAIM_FINALIZER
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 from dralloc.testing.builders import (
     alternative,
     claim,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dralloc.api.codec import encode
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.client.transport import ClientRequest, ClientResponse, Transport
+from dralloc.kube.codec import encode
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
 from dralloc.testing.virtual_time import run_virtual
 from tests.support.relay_transport import RelayTransport

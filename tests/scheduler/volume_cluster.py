@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from dralloc.api.codec import decode, encode
-from dralloc.api.core_v1 import Node
-from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.storage_v1 import CSINode
-from dralloc.api.volumes_v1 import (
+from dralloc.kube.codec import decode, encode
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.meta_v1 import ApiObject
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.storage_v1 import CSINode
+from dralloc.kube.volumes_v1 import (
     CSIDriver,
     CSIStorageCapacity,
     PersistentVolume,

@@ -17,12 +17,17 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 from uuid import UUID
 
-from dralloc.api.batch_v1 import Job
-from dralloc.api.codec import decode
-from dralloc.api.core_v1 import Node
-from dralloc.api.kind import Kind
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.registry import (
+from dralloc.client.api_calls import ApiCalls
+from dralloc.client.async_client import AsyncClient
+from dralloc.client.informer import history_change
+from dralloc.client.typed_resource import Object
+from dralloc.controllers.controller_set import ControllerSet
+from dralloc.kube.batch_v1 import Job
+from dralloc.kube.codec import decode
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.kind import Kind
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.registry import (
     DEVICE_CLASS,
     DEVICE_TAINT_RULE,
     JOB,
@@ -33,18 +38,13 @@ from dralloc.api.registry import (
     RESOURCE_CLAIM,
     RESOURCE_SLICE,
 )
-from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
-from dralloc.api.scheduling_v1beta1 import PodGroup
-from dralloc.apiserver.objects.api_resources import prefix_of
-from dralloc.assembly.components import RESTART_S
-from dralloc.client.api_calls import ApiCalls
-from dralloc.client.async_client import AsyncClient
-from dralloc.client.informer import history_change
-from dralloc.client.typed_resource import Object
-from dralloc.controllers.controller_set import ControllerSet
+from dralloc.kube.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+from dralloc.kube.scheduling_v1beta1 import PodGroup
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.leader_loop import SchedulerLoop
 from dralloc.scheduler.settings import SchedulerSettings
+from dralloc.server.read.api_resources import prefix_of
+from dralloc.testing.components import RESTART_S
 from dralloc.testing.virtual_time import SimulatedProcess, VirtualClock
 from tests.simulator.conflict_injector import ConflictInjector
 from tests.simulator.gang_checker import GangChecker

@@ -6,7 +6,6 @@ import asyncio
 from random import Random
 from typing import Final
 
-from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
@@ -14,6 +13,7 @@ from dralloc.client.reflector import Reflector
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.client.work_queue import WorkQueue, work
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.primitives.errors import ApiError
 
 CLAIMS: Final = resource_for(ResourceClaim)

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from dralloc.api import resource_v1
-from dralloc.api.batch_v1 import Job
-from dralloc.api.core_v1 import Node
-from dralloc.api.pod_claims import claims_of, group_name, is_held_by_workload, is_pod
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.client.typed_resource import ObjectKey, key_of
+from dralloc.kube import resource_v1
+from dralloc.kube.batch_v1 import Job
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.pod_claims import claims_of, group_name, is_held_by_workload, is_pod
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.scheduling_v1beta1 import PodGroup
 
 # Longer than every backoff, and much shorter than the flush of unschedulable pods.
 SOON_S: Final = 30.0

@@ -9,18 +9,18 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import count
 
-from dralloc.api.pod_claims import group_name, group_reference, is_made_for, is_shared
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.api.scheduling_v1beta1 import PodGroup
+from dralloc.answers.cluster_objects import ClusterObjects
+from dralloc.answers.engine import Engine
 from dralloc.client.typed_resource import ObjectKey, key_of
+from dralloc.kube.pod_claims import group_name, group_reference, is_made_for, is_shared
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim
+from dralloc.kube.scheduling_v1beta1 import PodGroup
 from dralloc.scheduler.contract import Placement
 from dralloc.scheduler.decide.cycle import Cycle
 from dralloc.scheduler.decide.gang_cycle import GangCycle, GangPlacement, GangRequest
 from dralloc.scheduler.group_requests import GroupRequests
 from dralloc.scheduler.state.group_members import PodGroupKey, group_of
-from dralloc.whatif.cluster_objects import ClusterObjects
-from dralloc.whatif.engine import Engine
 from tests.simulator.idle_checks import StoredObjects
 from tests.simulator.simulated_gates import GATES
 

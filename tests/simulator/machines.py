@@ -16,9 +16,6 @@ from typing import Final, cast
 
 import grpc.aio
 
-from dralloc.api.pod_claims import claims_of
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.transport import Transport
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.driver.claims import AllocatedClaim, DeviceKey, PreparedDevice
@@ -26,8 +23,11 @@ from dralloc.driver.devices import Pool
 from dralloc.driver.driver import Driver
 from dralloc.driver.plugin import Plugin
 from dralloc.driver.settings import Settings
-from dralloc.kubelet.plugin_sockets import PLUGINS, REGISTRY
+from dralloc.kube.pod_claims import claims_of
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.node.agent import Agent, AgentSettings
+from dralloc.node.kubelet.plugin_sockets import PLUGINS, REGISTRY
 from dralloc.node.node_object import NodeShape
 from dralloc.node.timings import Timings
 from dralloc.primitives.clock import Clock

@@ -10,8 +10,8 @@ from dataclasses import replace
 from random import Random
 from typing import Final, Protocol
 
-from dralloc.apiserver.http.messages import HttpResponse
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, TransportError
+from dralloc.server.http.messages import HttpResponse
 from dralloc.testing.virtual_time import SimulatedProcess
 from tests.simulator.network import Faults, Network, NoAnswer
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
-from dralloc.api.device_parts import capacity, request_policy
-from dralloc.api.resource_v1 import Device
 from dralloc.driver.devices import Pool, counter_set, device, taint
+from dralloc.kube.device_parts import capacity, request_policy
+from dralloc.kube.resource_v1 import Device
 
 NIC: Final = "nic.example.com"
 PARTITION: Final = "partition.example.com"

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from typing import Final
 
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.registry import POD, POD_GROUP
-from dralloc.api.scheduling_v1beta1 import API_VERSION, PodGroup
-from dralloc.apiserver.objects.api_resources import name_of
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.registry import POD, POD_GROUP
+from dralloc.kube.scheduling_v1beta1 import API_VERSION, PodGroup
 from dralloc.scheduler.state.group_members import MIN_COUNT_ANNOTATION
+from dralloc.server.read.api_resources import name_of
 from tests.simulator.cluster import SimulatedCluster
 from tests.simulator.documents import RESOURCE, Document, claim_spec, document, exactly
 from tests.simulator.random_devices import FABRIC, NIC

@@ -7,23 +7,23 @@ from contextlib import suppress
 from random import Random
 from typing import Any, Final
 
-from dralloc.api.batch_v1 import Job
-from dralloc.api.core_v1 import Node
-from dralloc.api.kind import Kind
-from dralloc.api.pod_claims import CLAIM_FINALIZER, claims_of, is_pod
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.quota import CLAIM_COUNT
-from dralloc.api.registry import DEVICE_TAINT_RULE, JOB, POD, RESOURCE_CLAIM
-from dralloc.api.resource_v1 import DeviceTaintRule, ResourceClaim
-from dralloc.api.scheduling_v1beta1 import PodGroup
-from dralloc.apiserver.objects.api_resources import name_of, namespace_of
 from dralloc.client.async_client import Propagation
 from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.controllers.jobs.plan import SHARED_CLAIMS
+from dralloc.kube.batch_v1 import Job
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.kind import Kind
+from dralloc.kube.pod_claims import CLAIM_FINALIZER, claims_of, is_pod
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.quota import CLAIM_COUNT
+from dralloc.kube.registry import DEVICE_TAINT_RULE, JOB, POD, RESOURCE_CLAIM
+from dralloc.kube.resource_v1 import DeviceTaintRule, ResourceClaim
+from dralloc.kube.scheduling_v1beta1 import PodGroup
 from dralloc.node.simulated_runtime import PREFIX
 from dralloc.primitives.errors import ApiError, NotFound
+from dralloc.server.read.api_resources import name_of, namespace_of
 from tests.simulator.cluster import NODES, SimulatedCluster
 from tests.simulator.documents import RESOURCE, Document, alternative, claim_spec, document, exactly
 from tests.simulator.random_devices import ATTRIBUTES, DRIVERS, NIC, PARTITION

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from dralloc.store.errors import FenceMoved, KeyExists, RevisionConflict
-from dralloc.store.interface import Fence, Page, PageToken, Store, Watch
-from dralloc.store.records import Record, StoreEvent
+from dralloc.server.store.errors import FenceMoved, KeyExists, RevisionConflict
+from dralloc.server.store.interface import Fence, Page, PageToken, Store, Watch
+from dralloc.server.store.records import Record, StoreEvent
 from tests.simulator.history import CommittedChange, PrefixLog, StoredVersion, StoreHistory, resource_of_key
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 
 import apsw
 
-from dralloc.store.disk import Disk, DiskFile, FileLock
+from dralloc.server.store.disk import Disk, DiskFile, FileLock
 from tests.simulator.apsw_connection import ApswConnection, as_sqlite3_errors, sqlite_error
 
 SECTOR: Final = 512

@@ -7,16 +7,16 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from dralloc.access.users import ADMINISTRATOR
-from dralloc.apiserver.http.application import ApiApplication
-from dralloc.apiserver.http.authentication import Authenticator
-from dralloc.apiserver.http.messages import HttpResponse
-from dralloc.apiserver.server import ApiServer
-from dralloc.assembly.api_server import running_api_server
 from dralloc.client.transport import ClientRequest
 from dralloc.primitives.features import FeatureGates
-from dralloc.store.errors import StoreError
-from dralloc.store.interface import Store
+from dralloc.server.access.users import ADMINISTRATOR
+from dralloc.server.http.application import ApiApplication
+from dralloc.server.http.authentication import Authenticator
+from dralloc.server.http.messages import HttpResponse
+from dralloc.server.server import ApiServer
+from dralloc.server.store.errors import StoreError
+from dralloc.server.store.interface import Store
+from dralloc.testing.api_server import running_api_server
 from dralloc.testing.virtual_time import SimulatedProcess, VirtualClock
 from tests.simulator.network import NoAnswer
 from tests.simulator.simulated_gates import GATES

@@ -8,11 +8,11 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from dralloc.store.backup import backup_pieces, read_backup, restore_sqlite
-from dralloc.store.errors import CorruptStore
-from dralloc.store.interface import Store
-from dralloc.store.records import StoreEvent
-from dralloc.store.sqlite import SqliteStore
+from dralloc.server.store.backup import backup_pieces, read_backup, restore_sqlite
+from dralloc.server.store.errors import CorruptStore
+from dralloc.server.store.interface import Store
+from dralloc.server.store.records import StoreEvent
+from dralloc.server.store.sqlite import SqliteStore
 from dralloc.testing.virtual_time import VirtualClock
 from tests.simulator.history import StoredVersion, StoreHistory
 from tests.simulator.recorded_store import RecordedStore

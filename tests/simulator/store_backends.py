@@ -14,11 +14,11 @@ from typing import Final, cast
 
 import grpc.aio
 
-from dralloc.store.etcd import EtcdStore
-from dralloc.store.etcd_api import EtcdAddress, EtcdApi
-from dralloc.store.interface import HistoryLimits, Store
-from dralloc.store.memory import MemoryStore
-from dralloc.store.records import StoreEvent
+from dralloc.server.store.etcd import EtcdStore
+from dralloc.server.store.etcd_api import EtcdAddress, EtcdApi
+from dralloc.server.store.interface import HistoryLimits, Store
+from dralloc.server.store.memory import MemoryStore
+from dralloc.server.store.records import StoreEvent
 from dralloc.testing.virtual_time import VirtualClock
 from tests.simulator.etcd_channel import EtcdChannel, EtcdHost
 from tests.simulator.history import StoreHistory

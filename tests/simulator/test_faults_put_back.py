@@ -13,25 +13,25 @@ from typing import Any
 
 import pytest
 
-from dralloc.api.batch_v1 import Job
-from dralloc.api.pod_claims import is_group
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
-from dralloc.api.scheduling_v1beta1 import API_VERSION
-from dralloc.apiserver.objects import write_guards
-from dralloc.apiserver.objects.claim_use_guard import ClaimUseGuard
-from dralloc.apiserver.objects.store_view import StoreView
 from dralloc.client.claim_patches import patch_claim
 from dralloc.controllers import shared_informers
 from dralloc.controllers.jobs import controller as jobs
 from dralloc.controllers.jobs.plan import SHARED_CLAIMS
+from dralloc.kube.batch_v1 import Job
+from dralloc.kube.pod_claims import is_group
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ConsumerReference, ResourceClaim
+from dralloc.kube.scheduling_v1beta1 import API_VERSION
 from dralloc.scheduler import gang_attempts
 from dralloc.scheduler.decide import gang_cycle
 from dralloc.scheduler.decide.gang_cycle import GangRequest
 from dralloc.scheduler.decide.useless_reservations import UselessReservations
-from dralloc.store import backup, etcd, etcd_history, local_store, sqlite_file
-from dralloc.store.high_water_mark import Mark
-from dralloc.store.interface import Watch
+from dralloc.server.read.store_view import StoreView
+from dralloc.server.store import backup, etcd, etcd_history, local_store, sqlite_file
+from dralloc.server.store.high_water_mark import Mark
+from dralloc.server.store.interface import Watch
+from dralloc.server.write import write_guards
+from dralloc.server.write.claim_use_guard import ClaimUseGuard
 from dralloc.testing.virtual_time import run_virtual
 from tests.simulator.cluster import SimulatedCluster
 from tests.simulator.documents import RESOURCE, Document, claim_spec, document, exactly

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import pytest
 from msgspec.structs import replace
 
-from dralloc.api.codec import decode, encode
-from dralloc.api.core_v1 import Node
-from dralloc.api.device_parts import capacity
-from dralloc.api.meta_v1 import OwnerReference
-from dralloc.api.pod_claims import group_reference, pod_reference
-from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
-from dralloc.api.scheduling_v1beta1 import API_VERSION, PodGroup
+from dralloc.kube.codec import decode, encode
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.device_parts import capacity
+from dralloc.kube.meta_v1 import OwnerReference
+from dralloc.kube.pod_claims import group_reference, pod_reference
+from dralloc.kube.resource_v1 import ConsumerReference, ResourceClaim
+from dralloc.kube.scheduling_v1beta1 import API_VERSION, PodGroup
 from dralloc.testing.builders import allocation, claim, device, device_class, held, request, resource_slice
 from dralloc.testing.virtual_time import START, run_virtual
 from tests.simulator.idle_checks import SOON_S, StoredObjects, lasting, leaks

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import pytest
 from msgspec.structs import replace
 
-from dralloc.api.codec import encode
-from dralloc.api.device_parts import capacity, request_policy
-from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.pod_claims import pod_reference
-from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
+from dralloc.kube.codec import encode
+from dralloc.kube.device_parts import capacity, request_policy
+from dralloc.kube.meta_v1 import ApiObject
+from dralloc.kube.pod_claims import pod_reference
+from dralloc.kube.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.testing.builders import allocation, claim, device, held, request, resource_slice
 from tests.simulator.change_checker import CLAIMS, PODS
 from tests.simulator.history import CommittedChange

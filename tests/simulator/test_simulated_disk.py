@@ -9,9 +9,9 @@ from random import Random
 
 import pytest
 
-from dralloc.store import log_room, sqlite_file
-from dralloc.store.errors import LostWrites, StoreError, StoreFull, StoreUnavailable
-from dralloc.store.sqlite import SqliteStore
+from dralloc.server.store import log_room, sqlite_file
+from dralloc.server.store.errors import LostWrites, StoreError, StoreFull, StoreUnavailable
+from dralloc.server.store.sqlite import SqliteStore
 from dralloc.testing.virtual_time import run_virtual
 from tests.simulator.simulated_disk import DATABASE, LOG, SimulatedDisk
 

@@ -12,11 +12,11 @@ from typing import Any, cast
 import grpc.aio
 import pytest
 
-from dralloc.store.errors import Compacted, FutureRevision, KeyExists, RevisionConflict, StoreError
-from dralloc.store.etcd import EtcdStore
-from dralloc.store.etcd_api import EtcdAddress, EtcdApi
-from dralloc.store.interface import Store
-from dralloc.store.store_url import open_store
+from dralloc.server.store.errors import Compacted, FutureRevision, KeyExists, RevisionConflict, StoreError
+from dralloc.server.store.etcd import EtcdStore
+from dralloc.server.store.etcd_api import EtcdAddress, EtcdApi
+from dralloc.server.store.interface import Store
+from dralloc.server.store.store_url import open_store
 from dralloc.testing.virtual_time import run_virtual
 from tests.simulator.etcd_channel import EtcdChannel, EtcdHost
 from tests.simulator.history import StoreHistory

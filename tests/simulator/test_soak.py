@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.testing.virtual_time import run_virtual
 from tests.simulator.cluster import SimulatedCluster
 from tests.simulator.documents import RESOURCE, claim_spec, document, exactly

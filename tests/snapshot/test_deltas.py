@@ -9,11 +9,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from dralloc.api.resource_v1 import DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.devices.identity import ClaimId
-from dralloc.snapshot.cluster import Snapshot
-from dralloc.snapshot.node_selectors import NodeFacts
-from dralloc.snapshot.pools import PoolState, Visibility
+from dralloc.devices.node_selectors import NodeFacts
+from dralloc.devices.pools import PoolState, Visibility
+from dralloc.devices.snapshot import Snapshot
+from dralloc.kube.resource_v1 import DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.testing.builders import (
     allocation,
     claim,

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.api.meta_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
-from dralloc.snapshot.node_selectors import (
+from dralloc.devices.node_selectors import (
     IndexedSelector,
     NodeFacts,
     NodeSelectorError,
@@ -17,6 +16,7 @@ from dralloc.snapshot.node_selectors import (
     anchors_of_node,
     matches,
 )
+from dralloc.kube.meta_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 
 NODE = NodeFacts("node-a", {"zone": "z1", "gpus": "8", "empty": ""})
 

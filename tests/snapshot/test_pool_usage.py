@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from dralloc.api.resource_v1 import ConsumerReference
 from dralloc.devices.device_usage import DeviceUsage
 from dralloc.devices.identity import ClaimId, PoolId
-from dralloc.snapshot.cluster import Snapshot
-from dralloc.snapshot.pools import Visibility
+from dralloc.devices.pools import Visibility
+from dralloc.devices.snapshot import Snapshot
+from dralloc.kube.resource_v1 import ConsumerReference
 from dralloc.testing.builders import DRIVER, POOL, allocation, claim, device, held, node, resource_slice
 
 POOL_ID = PoolId(DRIVER, POOL)

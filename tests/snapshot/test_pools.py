@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.devices.identity import PoolId
-from dralloc.snapshot.cluster import NodeView, Snapshot
-from dralloc.snapshot.node_selectors import NodeFacts, NodeSelectorError
-from dralloc.snapshot.pools import PoolState, Visibility
+from dralloc.devices.node_selectors import NodeFacts, NodeSelectorError
+from dralloc.devices.pools import PoolState, Visibility
+from dralloc.devices.snapshot import NodeView, Snapshot
+from dralloc.kube.resource_v1 import ResourceSlice
 from dralloc.testing.builders import device, node, node_selector, resource_slice
 from tests.support.plain_pools import PlainFatal, PlainPools, World
 from tests.support.random_worlds import random_world

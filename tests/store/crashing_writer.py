@@ -17,10 +17,10 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from dralloc.store.errors import KeyExists, RevisionConflict
-from dralloc.store.interface import HistoryLimits, Store
-from dralloc.store.records import Record
-from dralloc.store.sqlite import SqliteStore
+from dralloc.server.store.errors import KeyExists, RevisionConflict
+from dralloc.server.store.interface import HistoryLimits, Store
+from dralloc.server.store.records import Record
+from dralloc.server.store.sqlite import SqliteStore
 
 WRITERS = 16
 KEYS = 40

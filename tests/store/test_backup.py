@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from dralloc.store.backup import PIECE_BYTES, BadBackup, backup_pieces, read_backup, restore_sqlite
-from dralloc.store.disk import Disk, log_path
-from dralloc.store.errors import Compacted, LostWrites, StoreInUse
-from dralloc.store.interface import Store
-from dralloc.store.memory import MemoryStore
-from dralloc.store.records import Record
-from dralloc.store.sqlite import SqliteStore
+from dralloc.server.store.backup import PIECE_BYTES, BadBackup, backup_pieces, read_backup, restore_sqlite
+from dralloc.server.store.disk import Disk, log_path
+from dralloc.server.store.errors import Compacted, LostWrites, StoreInUse
+from dralloc.server.store.interface import Store
+from dralloc.server.store.memory import MemoryStore
+from dralloc.server.store.records import Record
+from dralloc.server.store.sqlite import SqliteStore
 from dralloc.system_clock import SystemClock
 
 

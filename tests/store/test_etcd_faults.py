@@ -17,7 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from dralloc.store.errors import (
+from dralloc.server.store.errors import (
     Compacted,
     CorruptStore,
     KeyExists,
@@ -27,9 +27,9 @@ from dralloc.store.errors import (
     StoreUnavailable,
     ValueTooLarge,
 )
-from dralloc.store.interface import HistoryLimits, Store, Watch
-from dralloc.store.records import Record, StoreEvent
-from dralloc.store.store_url import open_store
+from dralloc.server.store.interface import HistoryLimits, Store, Watch
+from dralloc.server.store.records import Record, StoreEvent
+from dralloc.server.store.store_url import open_store
 from tests.support.etcd_server import CALL_TIMEOUT_S, EtcdServer, etcd_program
 from tests.support.ports import free_port
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from dralloc.store import etcd_memory
-from dralloc.store.disk import Disk
-from dralloc.store.etcd_history import EtcdHistory
-from dralloc.store.etcd_memory import EtcdMemory, SeenRevision
+from dralloc.server.store import etcd_memory
+from dralloc.server.store.disk import Disk
+from dralloc.server.store.etcd_history import EtcdHistory
+from dralloc.server.store.etcd_memory import EtcdMemory, SeenRevision
 
 
 class SlowDisk(Disk):

@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from dralloc.store import log_room
-from dralloc.store.disk import Disk
-from dralloc.store.errors import Compacted, CorruptStore, LostWrites, StoreError
-from dralloc.store.high_water_mark import SLOT_BYTES
-from dralloc.store.interface import HistoryLimits
-from dralloc.store.lost_writes import read_without_log
-from dralloc.store.records import Record
-from dralloc.store.sqlite import SqliteStore
-from dralloc.store.sqlite_file import SCHEMA_VERSION, SqliteFile
-from dralloc.store.version_rows import checksum_of
+from dralloc.server.store import log_room
+from dralloc.server.store.disk import Disk
+from dralloc.server.store.errors import Compacted, CorruptStore, LostWrites, StoreError
+from dralloc.server.store.high_water_mark import SLOT_BYTES
+from dralloc.server.store.interface import HistoryLimits
+from dralloc.server.store.lost_writes import read_without_log
+from dralloc.server.store.records import Record
+from dralloc.server.store.sqlite import SqliteStore
+from dralloc.server.store.sqlite_file import SCHEMA_VERSION, SqliteFile
+from dralloc.server.store.version_rows import checksum_of
 
 WRITES = 300
 # A page of the log with its header.

@@ -16,10 +16,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, multiple, rule, run_state_machine_as_test
 
-from dralloc.store.errors import Compacted, StoreError
-from dralloc.store.interface import FIRST_REVISION, Page, PageToken, Store, Watch
-from dralloc.store.records import Record, StoreEvent
-from dralloc.store.store_url import open_store
+from dralloc.server.store.errors import Compacted, StoreError
+from dralloc.server.store.interface import FIRST_REVISION, Page, PageToken, Store, Watch
+from dralloc.server.store.records import Record, StoreEvent
+from dralloc.server.store.store_url import open_store
 from tests.support.etcd_server import EtcdServer
 
 

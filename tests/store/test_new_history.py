@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from dralloc.store.new_history import HISTORY_GAP, first_of_history
+from dralloc.primitives.new_history import HISTORY_GAP, first_of_history
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.store.revisioned_map import OrderedKeys, end_of_prefix
+from dralloc.server.store.revisioned_map import OrderedKeys, end_of_prefix
 
 keys = st.text(alphabet="ab/\U0010ffff", max_size=4)
 steps = st.lists(st.tuples(st.sampled_from(["add", "remove", "read"]), keys), max_size=80)

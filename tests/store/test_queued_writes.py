@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from dralloc.store.errors import FenceMoved, StoreFull
-from dralloc.store.records import Record
-from dralloc.store.sqlite import SqliteStore
+from dralloc.server.store.errors import FenceMoved, StoreFull
+from dralloc.server.store.records import Record
+from dralloc.server.store.sqlite import SqliteStore
 from dralloc.testing.virtual_time import run_virtual
 from tests.simulator.simulated_disk import DATABASE, SimulatedDisk
 

@@ -17,14 +17,14 @@ from pathlib import Path
 
 import pytest
 
-from dralloc.store import sqlite_file
-from dralloc.store.disk import Disk, log_path
-from dralloc.store.errors import CorruptStore, StoreError, StoreFull, StoreInUse, StoreUnavailable
-from dralloc.store.interface import HistoryLimits
-from dralloc.store.records import Record
-from dralloc.store.sqlite import SqliteStore
-from dralloc.store.sqlite_file import SqliteFile
-from dralloc.store.store_url import open_store
+from dralloc.server.store import sqlite_file
+from dralloc.server.store.disk import Disk, log_path
+from dralloc.server.store.errors import CorruptStore, StoreError, StoreFull, StoreInUse, StoreUnavailable
+from dralloc.server.store.interface import HistoryLimits
+from dralloc.server.store.records import Record
+from dralloc.server.store.sqlite import SqliteStore
+from dralloc.server.store.sqlite_file import SqliteFile
+from dralloc.server.store.store_url import open_store
 from tests.support.small_disk import SmallDisk
 
 
@@ -286,7 +286,7 @@ def test_a_file_can_be_opened_only_once(tmp_path: Path) -> None:
             await store.create("/a", b"")
             with pytest.raises(StoreInUse, match="in use"):
                 await SqliteStore.open(path)
-            opening = "import asyncio, sys; from dralloc.store.store_url import open_store; asyncio.run(open_store(sys.argv[1]))"
+            opening = "import asyncio, sys; from dralloc.server.store.store_url import open_store; asyncio.run(open_store(sys.argv[1]))"
             other = subprocess.run(
                 [sys.executable, "-c", opening, str(path)], capture_output=True, text=True, timeout=60, check=False
             )

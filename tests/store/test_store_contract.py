@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 import pytest
 
-from dralloc.store.errors import (
+from dralloc.server.store.errors import (
     BadPageToken,
     Compacted,
     FenceMoved,
@@ -19,9 +19,9 @@ from dralloc.store.errors import (
     RevisionConflict,
     StoreClosed,
 )
-from dralloc.store.interface import PageToken, Store, Watch
-from dralloc.store.records import Record, StoreEvent
-from dralloc.store.store_url import open_store
+from dralloc.server.store.interface import PageToken, Store, Watch
+from dralloc.server.store.records import Record, StoreEvent
+from dralloc.server.store.store_url import open_store
 
 TEST_TIMEOUT_S = 60.0
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from dralloc.store.errors import BadStoreUrl, StoreUnavailable
-from dralloc.store.memory import MemoryStore
-from dralloc.store.sqlite import SqliteStore
-from dralloc.store.store_url import open_store
+from dralloc.server.store.errors import BadStoreUrl, StoreUnavailable
+from dralloc.server.store.memory import MemoryStore
+from dralloc.server.store.sqlite import SqliteStore
+from dralloc.server.store.store_url import open_store
 from tests.support.ports import free_port
 
 REFUSED = {

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from dralloc.store.errors import Compacted, StoreUnavailable, WatcherTooSlow
-from dralloc.store.event_log import EventLog
-from dralloc.store.interface import HistoryLimits, Watch
-from dralloc.store.memory import MemoryStore
-from dralloc.store.records import Record, StoreEvent
-from dralloc.store.watch_hub import WatchHub
+from dralloc.server.store.errors import Compacted, StoreUnavailable, WatcherTooSlow
+from dralloc.server.store.event_log import EventLog
+from dralloc.server.store.interface import HistoryLimits, Watch
+from dralloc.server.store.memory import MemoryStore
+from dralloc.server.store.records import Record, StoreEvent
+from dralloc.server.store.watch_hub import WatchHub
 
 
 class Fixture:

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from dralloc.api.admission import Admitted, Refused, Verb, WriteRequest, admit
-from dralloc.api.kind import Kind
-from dralloc.api.kind_codec import print_object, read_object
-from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.registry import find_kind
-from dralloc.api.strategy import AdmissionContext
+from dralloc.kube.admission import Admitted, Refused, Verb, WriteRequest, admit
+from dralloc.kube.kind import Kind
+from dralloc.kube.kind_codec import print_object, read_object
+from dralloc.kube.meta_v1 import ApiObject
+from dralloc.kube.registry import find_kind
+from dralloc.kube.strategy import AdmissionContext
 from dralloc.primitives.features import FeatureGates
 
 Document = Mapping[str, Any]

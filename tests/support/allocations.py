@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dralloc.allocator.allocate import AllocationProblem, allocate
-from dralloc.allocator.diagnosis.diagnoser import Diagnoser
-from dralloc.allocator.outcome import Allocated, BudgetExhausted, ClaimAllocation, Fatal, Impossible, Outcome
-from dralloc.allocator.requests import compile_demand
-from dralloc.allocator.solver import DEFAULT_BUDGET, StepBudget
-from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.devices.allocator.allocate import AllocationProblem, allocate
+from dralloc.devices.allocator.diagnosis.diagnoser import Diagnoser
+from dralloc.devices.allocator.outcome import Allocated, BudgetExhausted, ClaimAllocation, Fatal, Impossible, Outcome
+from dralloc.devices.allocator.requests import compile_demand
+from dralloc.devices.allocator.solver import DEFAULT_BUDGET, StepBudget
 from dralloc.devices.identity import ClaimId
-from dralloc.snapshot.cluster import Snapshot
+from dralloc.devices.snapshot import Snapshot
+from dralloc.kube.resource_v1 import ResourceClaim
 from tests.support.plain_allocator import PlainOutcome
 from tests.support.plain_pools import World
 from tests.support.plain_rules import Given

@@ -7,20 +7,20 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
-from dralloc.access.authorizer import Authorizer
-from dralloc.access.users import ADMINISTRATOR, User
-from dralloc.apiserver.http.application import ApiApplication
-from dralloc.apiserver.http.authentication import Authenticator
-from dralloc.apiserver.http.listener import ListenAddress, listen
-from dralloc.apiserver.server import ApiServer, ServerExtension
-from dralloc.assembly.api_server import running_api_server
 from dralloc.client.async_client import AsyncClient, connect_async
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
-from dralloc.store.interface import HistoryLimits, Store
-from dralloc.store.memory import MemoryStore
+from dralloc.server.access.authorizer import Authorizer
+from dralloc.server.access.users import ADMINISTRATOR, User
+from dralloc.server.http.application import ApiApplication
+from dralloc.server.http.authentication import Authenticator
+from dralloc.server.http.listener import ListenAddress, listen
+from dralloc.server.server import ApiServer, ServerExtension
+from dralloc.server.store.interface import HistoryLimits, Store
+from dralloc.server.store.memory import MemoryStore
 from dralloc.system_clock import SystemClock
+from dralloc.testing.api_server import running_api_server
 from dralloc.testing.virtual_time import VirtualClock, VirtualTimeLoop
 
 TOKEN = "a-token-for-tests"

@@ -18,17 +18,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dralloc.access.users import ADMINISTRATOR
-from dralloc.api.codec import encode
-from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
-from dralloc.apiserver.http.application import ApiApplication
-from dralloc.apiserver.http.authentication import Authenticator
-from dralloc.apiserver.http.exchange import Exchange
-from dralloc.apiserver.http.listener import ListenAddress, listen
-from dralloc.apiserver.http.messages import HttpResponse
-from dralloc.apiserver.server import ApiServer
 from dralloc.client.blocking_client import Client, connect
+from dralloc.kube.codec import encode
 from dralloc.primitives.clock import Clock
+from dralloc.server.access.users import ADMINISTRATOR
+from dralloc.server.http.application import ApiApplication
+from dralloc.server.http.authentication import Authenticator
+from dralloc.server.http.exchange import Exchange
+from dralloc.server.http.listener import ListenAddress, listen
+from dralloc.server.http.messages import HttpResponse
+from dralloc.server.identity.kubeconfig import write_kubeconfig
+from dralloc.server.server import ApiServer
 from tests.support.api_server import TOKEN, api_server
 
 START_TIMEOUT_S = 60

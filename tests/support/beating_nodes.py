@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 
-from dralloc.api.core_v1 import Node
-from dralloc.api.pod_v1 import Pod
 from dralloc.client.api_calls import PatchType
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.pod_v1 import Pod
 from dralloc.node.heartbeat import NodeHeartbeat
 from dralloc.node.node_object import NodeShape
 from dralloc.node.timings import DEFAULT_TIMINGS

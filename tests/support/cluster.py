@@ -15,20 +15,20 @@ from contextlib import aclosing, asynccontextmanager
 from random import Random
 from typing import Any, Final, TypeVar
 
-from dralloc.access.users import ADMINISTRATOR, User
-from dralloc.api.core_v1 import Event
-from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.pod_claims import pod_reference
-from dralloc.api.pod_v1 import SUCCEEDED, Pod, PodCondition
-from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.assembly.components import Components
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import Transport
 from dralloc.client.typed_resource import Object, ObjectKey
+from dralloc.kube.core_v1 import Event
+from dralloc.kube.meta_v1 import ApiObject
+from dralloc.kube.pod_claims import pod_reference
+from dralloc.kube.pod_v1 import SUCCEEDED, Pod, PodCondition
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.primitives.errors import NotFound
+from dralloc.server.access.users import ADMINISTRATOR, User
+from dralloc.testing.components import Components
 from tests.simulator.network import Faults
 from tests.support.api_server import TOKEN, api_application, loop_clock
 from tests.support.faulty_transport import FaultyTransport

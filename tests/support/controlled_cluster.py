@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
-from dralloc.api.pod_claims import CLAIM_FINALIZER, pod_reference
-from dralloc.api.resource_v1 import AllocationResult, ConsumerReference, ResourceClaim
 from dralloc.client.transport import Transport
 from dralloc.controllers.controller_set import WITHOUT_NODES, ControllerSet
+from dralloc.kube.pod_claims import CLAIM_FINALIZER, pod_reference
+from dralloc.kube.resource_v1 import AllocationResult, ConsumerReference, ResourceClaim
 from dralloc.primitives.features import FeatureGates
 from dralloc.testing.builders import allocation, held
 from tests.support.cluster import TestCluster, cluster_on

@@ -20,9 +20,6 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
-from dralloc.apiserver.server_process import ServerSettings, run_server
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.kubeconfig import read_kubeconfig
 from dralloc.client.transport import ClientRequest, Transport
@@ -30,8 +27,10 @@ from dralloc.client.work_queue import Backoff
 from dralloc.controllers.controller_set import WITHOUT_NODES, ControllerSet
 from dralloc.driver_kit.driver_process import DriverProcess
 from dralloc.driver_kit.slice_rules import are_complete
-from dralloc.kubelet.plugin_sockets import PLUGINS, REGISTRY
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.node.agent import Agent, AgentSettings
+from dralloc.node.kubelet.plugin_sockets import PLUGINS, REGISTRY
 from dralloc.node.node_object import NodeShape
 from dralloc.node.process_runtime import find_marked
 from dralloc.node.timings import DEFAULT_TIMINGS
@@ -39,6 +38,7 @@ from dralloc.primitives.errors import AlreadyExists
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.scheduler import Scheduler
 from dralloc.scheduler.settings import NAME, SchedulerSettings
+from dralloc.server.server_process import ServerSettings, run_server
 from tests.support.client_certificates import node_kubeconfig
 from tests.support.cluster import DEADLINE_S, TestCluster
 from tests.support.node_process import kill, start_node_process

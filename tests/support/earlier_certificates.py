@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from dralloc.apiserver.credentials.certificates import LOCAL_NAMES, TlsFiles
+from dralloc.server.identity.certificates import LOCAL_NAMES, TlsFiles
 
 _HOUR = timedelta(hours=1)
 

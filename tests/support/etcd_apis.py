@@ -9,8 +9,8 @@ from typing import NamedTuple, cast
 
 import grpc.aio
 
-from dralloc.store.etcd import EtcdStore
-from dralloc.store.etcd_api import EtcdAddress, EtcdApi
+from dralloc.server.store.etcd import EtcdStore
+from dralloc.server.store.etcd_api import EtcdAddress, EtcdApi
 from tests.simulator.etcd_channel import EtcdChannel, EtcdHost
 from tests.simulator.history import StoreHistory
 from tests.simulator.network import Faults, Network

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dralloc.api.dralloc_v1 import EXTENSIONS_PATH
 from dralloc.client.api_calls import PATH
 from dralloc.client.transport import ClientRequest, ClientResponse
+from dralloc.kube.dralloc_v1 import EXTENSIONS_PATH
 from tests.support.relay_transport import RelayTransport
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import yaml
 
-from dralloc.api.meta_v1 import ObjectMeta
-from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.blocking_client import Client
 from dralloc.driver.checkpoint import PreparationRecord, encode_record
+from dralloc.kube.meta_v1 import ObjectMeta
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.node.checkpoint import encode_checkpoint
 from dralloc.node.claim_records import ClaimRecord, DriverPart
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dralloc.api.codec import decode, encode
-from dralloc.api.core_v1 import Node
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import Device, DeviceRequest, ResourceClaim, ResourceSlice
 from dralloc.devices.identity import ClaimId
+from dralloc.kube.codec import decode, encode
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import Device, DeviceRequest, ResourceClaim, ResourceSlice
 from dralloc.scheduler.decide.gang_cycle import GangPlacement
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.testing import builders as build

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dralloc.apiserver.http.exchange import Exchange
+from dralloc.server.http.exchange import Exchange
 
 
 class IdleConnection:

@@ -37,9 +37,9 @@ def kubectl_directory(directory: Path) -> Path:
 
 def _patch_status(arguments: list[str]) -> None:
     """`patch resourceclaim NAME --type=json --subresource=status -p PATCH -n NAMESPACE`"""
-    from dralloc.api.resource_v1 import ResourceClaim
     from dralloc.client.api_calls import PatchType
     from dralloc.client.blocking_client import connect
+    from dralloc.kube.resource_v1 import ResourceClaim
 
     verb, kind, name, *options = arguments
     assert (verb, kind) == ("patch", "resourceclaim"), arguments

@@ -7,21 +7,21 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from dralloc.access.users import ADMINISTRATOR
-from dralloc.api.codec import encode
-from dralloc.api.registry import KINDS, RESOURCE_CLAIM, RESOURCE_SLICE
-from dralloc.apiserver.http.application import ApiApplication
-from dralloc.apiserver.http.authentication import Authenticator
-from dralloc.apiserver.http.listener import ListenAddress, listen
-from dralloc.apiserver.http.static_pages import StaticPages
-from dralloc.apiserver.objects.api_resources import key_of
-from dralloc.apiserver.objects.stored_form import document_to_stored
-from dralloc.apiserver.server import ApiServer, ServerExtension
-from dralloc.assembly.api_server import running_api_server
-from dralloc.fleet.profiles import load_profile, nodes_of
+from dralloc.kube.codec import encode
+from dralloc.kube.registry import KINDS, RESOURCE_CLAIM, RESOURCE_SLICE
+from dralloc.node.simulated.profiles import load_profile, nodes_of
 from dralloc.primitives.features import FeatureGates
-from dralloc.store.memory import MemoryStore
+from dralloc.server.access.users import ADMINISTRATOR
+from dralloc.server.http.application import ApiApplication
+from dralloc.server.http.authentication import Authenticator
+from dralloc.server.http.listener import ListenAddress, listen
+from dralloc.server.http.static_pages import StaticPages
+from dralloc.server.read.api_resources import key_of
+from dralloc.server.read.stored_form import document_to_stored
+from dralloc.server.server import ApiServer, ServerExtension
+from dralloc.server.store.memory import MemoryStore
 from dralloc.system_clock import SystemClock
+from dralloc.testing.api_server import running_api_server
 
 DEVICES_PER_NODE: Final = 8
 NODES_PER_ROW: Final = 250

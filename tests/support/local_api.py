@@ -16,12 +16,12 @@ from typing import Any, Final
 
 import msgspec
 
-from dralloc.access.users import ADMINISTRATOR, User
-from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
-from dralloc.apiserver.server import ApiServer
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
-from dralloc.store.interface import HistoryLimits
+from dralloc.server.access.users import ADMINISTRATOR, User
+from dralloc.server.http.messages import HttpRequest, HttpResponse
+from dralloc.server.server import ApiServer
+from dralloc.server.store.interface import HistoryLimits
 from dralloc.testing.virtual_time import VirtualClock, run_virtual
 from tests.support.api_server import api_server
 

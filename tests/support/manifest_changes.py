@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from dralloc.api.codec import encode
-from dralloc.api.registry import find_kind
+from dralloc.answers.cluster_objects import ClusterObjects, decode_object
+from dralloc.kube.codec import encode
+from dralloc.kube.registry import find_kind
 from dralloc.primitives.features import FeatureGates
-from dralloc.whatif.cluster_objects import ClusterObjects, decode_object
 
 Manifest = dict[str, Any]
 

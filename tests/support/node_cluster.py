@@ -18,19 +18,19 @@ from typing import Any, Final
 
 import msgspec
 
-from dralloc.access.users import AUTHENTICATED, NODES, User
-from dralloc.api.core_v1 import Event
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import AllocationResult, ResourceClaim
 from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import Transport
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.client.work_queue import Backoff
+from dralloc.kube.core_v1 import Event
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import AllocationResult, ResourceClaim
 from dralloc.node.agent import Agent, AgentSettings
 from dralloc.node.node_object import NodeShape
 from dralloc.node.pod_view import NODE_PODS, NodePod
 from dralloc.node.timings import Timings
 from dralloc.primitives.errors import NotFound
+from dralloc.server.access.users import AUTHENTICATED, NODES, User
 from dralloc.testing.builders import CLASS, NODE, allocation, claim, device_class, held, request
 from tests.support.cluster import DEADLINE_S, TestCluster, cluster_on
 from tests.support.workloads import existing

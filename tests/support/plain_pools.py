@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dralloc.allocator.features import Features
-from dralloc.api.resource_v1 import Device, DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
-from dralloc.snapshot.node_selectors import NodeFacts, NodeSelectorError, matches
+from dralloc.devices.allocator.features import Features
+from dralloc.devices.node_selectors import NodeFacts, NodeSelectorError, matches
+from dralloc.kube.resource_v1 import Device, DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,14 @@ from typing import Any
 
 from msgspec import convert, structs
 
-from dralloc.allocator.consumable_capacity import CapacityError
-from dralloc.api.resource_v1 import (
+from dralloc.cel.derived_attribute import compile_derived
+from dralloc.cel.device import DeviceView
+from dralloc.cel.errors import CelError
+from dralloc.cel.program import compile_selector
+from dralloc.devices.allocator.consumable_capacity import CapacityError
+from dralloc.devices.node_selectors import NodeSelectorError
+from dralloc.devices.taints import repels
+from dralloc.kube.resource_v1 import (
     AGGREGATED_CAPACITY,
     ALL,
     FIRST_FIT,
@@ -23,13 +29,7 @@ from dralloc.api.resource_v1 import (
     ExactDeviceRequest,
     ResourceSlice,
 )
-from dralloc.cel.derived_attribute import compile_derived
-from dralloc.cel.device import DeviceView
-from dralloc.cel.errors import CelError
-from dralloc.cel.program import compile_selector
-from dralloc.devices.taints import repels
 from dralloc.primitives.quantity import Quantity
-from dralloc.snapshot.node_selectors import NodeSelectorError
 from tests.support import plain_pools, plain_shares
 from tests.support.plain_shares import PlainShare
 

@@ -9,9 +9,9 @@ from collections.abc import Collection, Mapping
 
 from msgspec.structs import replace
 
-from dralloc.allocator.consumable_capacity import Charge, charge_for
-from dralloc.allocator.features import Features
-from dralloc.api.resource_v1 import CapacityRequestPolicy, Device, DeviceCapacity
+from dralloc.devices.allocator.consumable_capacity import Charge, charge_for
+from dralloc.devices.allocator.features import Features
+from dralloc.kube.resource_v1 import CapacityRequestPolicy, Device, DeviceCapacity
 from dralloc.primitives.quantity import Quantity
 
 # What one share consumes. It has no entry for a capacity that it does not consume.

@@ -8,16 +8,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-from dralloc.api.pod_claims import claims_of, is_reserved_for, may_use
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.api.timestamps import parse_timestamp
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector
 from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.client.work_queue import Backoff, WorkQueue, work
+from dralloc.kube.pod_claims import claims_of, is_reserved_for, may_use
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim
+from dralloc.kube.timestamps import parse_timestamp
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import NotFound
 

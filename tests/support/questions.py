@@ -9,20 +9,20 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from dralloc.allocator.features import Features
-from dralloc.api import core_v1
-from dralloc.api.meta_v1 import ObjectMeta
-from dralloc.api.pod_v1 import Container, Pod, PodResourceClaim, PodSpec
-from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+from dralloc.answers.cluster_objects import ClusterObjects
+from dralloc.answers.engine import Engine
+from dralloc.answers.explanation.json_form import plain_remedy
+from dralloc.answers.explanation.remedies import Remedy
+from dralloc.answers.explanation.report import Question
+from dralloc.answers.object_changes import ObjectChange, apply_changes
+from dralloc.devices.allocator.features import Features
+from dralloc.devices.node_selectors import NodeFacts
+from dralloc.kube import core_v1
+from dralloc.kube.meta_v1 import ObjectMeta
+from dralloc.kube.pod_v1 import Container, Pod, PodResourceClaim, PodSpec
+from dralloc.kube.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.contract import Decision, Placement
-from dralloc.snapshot.node_selectors import NodeFacts
-from dralloc.whatif.cluster_objects import ClusterObjects
-from dralloc.whatif.engine import Engine
-from dralloc.whatif.explanation.json_form import plain_remedy
-from dralloc.whatif.explanation.remedies import Remedy
-from dralloc.whatif.explanation.report import Question
-from dralloc.whatif.object_changes import ObjectChange, apply_changes
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 _GATES = {

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import yaml
 from msgspec import inspect
 
-from dralloc.api.kind import Kind
+from dralloc.kube.kind import Kind
 from tests.support.known_objects import known_objects
 
 T = TypeVar("T")

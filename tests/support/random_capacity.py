@@ -8,8 +8,8 @@ from random import Random
 
 from msgspec.structs import replace
 
-from dralloc.api import device_parts as parts
-from dralloc.api import resource_v1
+from dralloc.kube import device_parts as parts
+from dralloc.kube import resource_v1
 from dralloc.primitives.quantity import Quantity
 from dralloc.testing import builders as build
 from tests.support.plain_pools import World

@@ -10,9 +10,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dralloc.api import device_parts as parts
-from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.resource_v1 import ResourceSlice
+from dralloc.kube import device_parts as parts
+from dralloc.kube.meta_v1 import ApiObject
+from dralloc.kube.resource_v1 import ResourceSlice
 from dralloc.testing import builders as build
 from tests.support.workloads import Document, claim_template, existing, pod, quota, template
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dralloc.api import device_parts as parts
-from dralloc.api import resource_v1
+from dralloc.kube import device_parts as parts
+from dralloc.kube import resource_v1
 from dralloc.primitives.quantity import Quantity
 from tests.support.plain_pools import World
 from tests.support.random_worlds import MODEL, NUMA, Stated

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote, quote_from_bytes, unquote
 
-from dralloc.api.kind import Kind
-from dralloc.api.registry import KINDS
+from dralloc.kube.kind import Kind
+from dralloc.kube.registry import KINDS
 from tests.support.random_bodies import RandomBodies
 
 BATCH: Final = "/dralloc/v1/batch"

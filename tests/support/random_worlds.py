@@ -10,9 +10,9 @@ from typing import TypedDict, TypeVar
 
 from msgspec.structs import replace
 
-from dralloc.allocator.features import Features
-from dralloc.api import device_parts as parts
-from dralloc.api import resource_v1
+from dralloc.devices.allocator.features import Features
+from dralloc.kube import device_parts as parts
+from dralloc.kube import resource_v1
 from dralloc.testing import builders as build
 from tests.support.plain_pools import World
 

@@ -7,17 +7,17 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from msgspec.structs import replace
 
-from dralloc.apiserver.http.application import ApiApplication
-from dralloc.assembly.components import Components
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.controllers.controller_set import WITHOUT_NODES
 from dralloc.primitives.features import FeatureGates
-from dralloc.store.interface import HistoryLimits, Store
-from dralloc.store.local_store import LocalStore
-from dralloc.store.memory import MemoryStore
-from dralloc.store.new_history import HISTORY_GAP
-from dralloc.store.records import Record
-from dralloc.store.revisioned_map import RevisionedMap
+from dralloc.primitives.new_history import HISTORY_GAP
+from dralloc.server.http.application import ApiApplication
+from dralloc.server.store.interface import HistoryLimits, Store
+from dralloc.server.store.local_store import LocalStore
+from dralloc.server.store.memory import MemoryStore
+from dralloc.server.store.records import Record
+from dralloc.server.store.revisioned_map import RevisionedMap
+from dralloc.testing.components import Components
 from tests.support.api_server import TOKEN, api_application
 from tests.support.controlled_cluster import ControlledCluster
 from tests.support.relay_transport import RelayTransport

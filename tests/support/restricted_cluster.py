@@ -11,11 +11,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from dralloc.api.batch_v1 import Job
-from dralloc.api.core_v1 import Event, Node
-from dralloc.api.meta_v1 import OwnerReference
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import (
+from dralloc.client.api_calls import ApiCalls
+from dralloc.client.async_client import AsyncClient
+from dralloc.client.in_process_transport import InProcessTransport
+from dralloc.client.known_resources import resource_for, resource_read_as
+from dralloc.client.transport import Transport
+from dralloc.client.typed_resource import ObjectKey
+from dralloc.controllers.controller_set import ControllerSet
+from dralloc.kube.batch_v1 import Job
+from dralloc.kube.core_v1 import Event, Node
+from dralloc.kube.meta_v1 import OwnerReference
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import (
     DeviceClaimConfiguration,
     DeviceClass,
     DeviceTaint,
@@ -24,26 +31,19 @@ from dralloc.api.resource_v1 import (
     OpaqueDeviceConfiguration,
     ResourceClaim,
 )
-from dralloc.api.resource_v1alpha3 import ResourcePoolStatusRequest
-from dralloc.api.scheduling_v1beta1 import PodGroup
-from dralloc.api.volume_claims import SELECTED_NODE
-from dralloc.api.volumes_v1 import PersistentVolume, PersistentVolumeClaim
-from dralloc.assembly.components import Components
-from dralloc.client.api_calls import ApiCalls
-from dralloc.client.async_client import AsyncClient
-from dralloc.client.in_process_transport import InProcessTransport
-from dralloc.client.known_resources import resource_for, resource_read_as
-from dralloc.client.transport import Transport
-from dralloc.client.typed_resource import ObjectKey
-from dralloc.controllers.controller_set import ControllerSet
-from dralloc.fleet.fleet import Fleet, FleetSettings
-from dralloc.fleet.profiles import load_profile
+from dralloc.kube.resource_v1alpha3 import ResourcePoolStatusRequest
+from dralloc.kube.scheduling_v1beta1 import PodGroup
+from dralloc.kube.volume_claims import SELECTED_NODE
+from dralloc.kube.volumes_v1 import PersistentVolume, PersistentVolumeClaim
+from dralloc.node.simulated.fleet import Fleet, FleetSettings
+from dralloc.node.simulated.profiles import load_profile
 from dralloc.node.simulated_runtime import PREFIX
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.leader_loop import SchedulerLoop
 from dralloc.scheduler.ownership.lease_rules import PoolLeaseSettings
 from dralloc.scheduler.settings import NAME, SchedulerSettings
 from dralloc.testing.builders import allocation, claim, held, request, resource_slice, taint_rule
+from dralloc.testing.components import Components
 from dralloc.testing.virtual_time import VirtualClock
 from tests.support.api_server import TOKEN
 from tests.support.deployed_roles import CONTROLLERS, SCHEDULER, granted, manifests

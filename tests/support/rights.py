@@ -10,8 +10,13 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from dralloc.access.authorizer import NO_OPINION, AccessRequest, Decision
-from dralloc.access.users import (
+from dralloc.client.async_client import AsyncClient
+from dralloc.client.in_process_transport import InProcessTransport
+from dralloc.primitives.clock import Clock
+from dralloc.primitives.errors import ApiError
+from dralloc.primitives.features import FeatureGates
+from dralloc.server.access.authorizer import NO_OPINION, AccessRequest, Decision
+from dralloc.server.access.users import (
     ADMINISTRATOR,
     AUTHENTICATED,
     NODE_NAME,
@@ -19,16 +24,11 @@ from dralloc.access.users import (
     service_account_groups,
     service_account_user_name,
 )
-from dralloc.apiserver.http.application import ApiApplication
-from dralloc.apiserver.http.authentication import Authenticator
-from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
-from dralloc.apiserver.http.static_pages import StaticPages
-from dralloc.apiserver.server import ApiServer, ServerExtension
-from dralloc.client.async_client import AsyncClient
-from dralloc.client.in_process_transport import InProcessTransport
-from dralloc.primitives.clock import Clock
-from dralloc.primitives.errors import ApiError
-from dralloc.primitives.features import FeatureGates
+from dralloc.server.http.application import ApiApplication
+from dralloc.server.http.authentication import Authenticator
+from dralloc.server.http.messages import HttpRequest, HttpResponse
+from dralloc.server.http.static_pages import StaticPages
+from dralloc.server.server import ApiServer, ServerExtension
 from tests.support.api_server import TOKEN, api_server
 
 Document = Mapping[str, Any]

@@ -14,23 +14,23 @@ from urllib.parse import urlsplit
 import msgspec
 import uvloop
 
-from dralloc.access.users import ADMINISTRATOR
-from dralloc.api.codec import encode
-from dralloc.api.pod_v1 import Pod, PodCondition
-from dralloc.apiserver.http.application import ApiApplication
-from dralloc.apiserver.http.authentication import Authenticator
-from dralloc.apiserver.http.listener import ListenAddress, listen
-from dralloc.apiserver.server import ApiServer
-from dralloc.assembly.api_server import running_api_server
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.kubeconfig import ConnectionConfig
 from dralloc.client.transport import ClientRequest
 from dralloc.controllers.controller_set import WITHOUT_NODES, ControllerSet
+from dralloc.kube.codec import encode
+from dralloc.kube.pod_v1 import Pod, PodCondition
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.report.metrics import SchedulerMetrics
 from dralloc.scheduler.scheduler import Scheduler
 from dralloc.scheduler.settings import SchedulerSettings
-from dralloc.store.memory import MemoryStore
+from dralloc.server.access.users import ADMINISTRATOR
+from dralloc.server.http.application import ApiApplication
+from dralloc.server.http.authentication import Authenticator
+from dralloc.server.http.listener import ListenAddress, listen
+from dralloc.server.server import ApiServer
+from dralloc.server.store.memory import MemoryStore
+from dralloc.testing.api_server import running_api_server
 from tests.support.api_server import TOKEN, loop_clock
 from tests.support.cluster import TestCluster, pod_scheduled
 from tests.support.local_api import AS_TABLE

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.api.scheduling_v1beta1 import PodGroup
+from dralloc.kube.resource_v1 import ResourceClaim
+from dralloc.kube.scheduling_v1beta1 import PodGroup
 from dralloc.scheduler.settings import NAME
 from dralloc.testing.builders import device, device_class, request, resource_slice
 from tests.support.running_cluster import RunningCluster

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.batch_transport import BatchTransport
 from dralloc.client.transport import Transport
+from dralloc.kube.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.scheduler import Scheduler
 from dralloc.scheduler.settings import NAME, SchedulerSettings

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 from enum import Enum, auto
 
-from dralloc.api.codec import encode
-from dralloc.apiserver.http.url_paths import ResourcePath, parse_path
 from dralloc.client.transport import ClientRequest, ClientResponse, Transport, TransportError
+from dralloc.kube.codec import encode
+from dralloc.server.http.url_paths import ResourcePath, parse_path
 from tests.support.relay_transport import RelayTransport
 
 

@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from dralloc.api.resource_v1 import DeviceAttribute
 from dralloc.cel.device import DeviceView
 from dralloc.cel.environment import stored_environment
 from dralloc.cel.evaluator import Evaluator
 from dralloc.cel.parser import parse
 from dralloc.cel.type_checker import check_types
 from dralloc.cel.values import Value
+from dralloc.kube.resource_v1 import DeviceAttribute
 from dralloc.primitives.quantity import Quantity
 from dralloc.primitives.semver import Semver
 

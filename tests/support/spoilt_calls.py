@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import msgspec
 
-from dralloc.api.meta_v1 import ObjectMeta
-from dralloc.api.resource_v1 import ResourceClaim, ResourcePool, ResourceSlice, ResourceSliceSpec
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.transport import ClientRequest
 from dralloc.driver.settings import Settings
+from dralloc.kube.meta_v1 import ObjectMeta
+from dralloc.kube.resource_v1 import ResourceClaim, ResourcePool, ResourceSlice, ResourceSliceSpec
 from dralloc.primitives.errors import AlreadyExists, ApiError, NotFound
 from dralloc.rpc.plugin_services import DRA_V1BETA1
 from dralloc.testing.driver_bench import NODE

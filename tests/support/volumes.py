@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dralloc.api.volume_claims import BIND_COMPLETED
+from dralloc.kube.volume_claims import BIND_COMPLETED
 from tests.support.workloads import Document
 
 HOSTNAME = "kubernetes.io/hostname"

@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from dralloc.api.batch_v1 import Job
-from dralloc.api.codec import decode, encode
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import DeviceRequest
-from dralloc.api.unstructured_object import UnstructuredObject, read_unstructured
+from dralloc.kube.batch_v1 import Job
+from dralloc.kube.codec import decode, encode
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import DeviceRequest
+from dralloc.kube.unstructured_object import UnstructuredObject, read_unstructured
 
 Document = dict[str, Any]
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from dralloc.access.users import ADMINISTRATOR, User
-from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
-from dralloc.apiserver.http.statuses import status_of, status_response
-from dralloc.apiserver.server import ApiServer
 from dralloc.primitives.errors import Forbidden
 from dralloc.primitives.features import FeatureGates
+from dralloc.server.access.users import ADMINISTRATOR, User
+from dralloc.server.http.messages import HttpRequest, HttpResponse
+from dralloc.server.http.statuses import status_of, status_response
+from dralloc.server.server import ApiServer
 from dralloc.web import explain_endpoint
 from dralloc.web.explain_endpoint import ExplainEndpoint
 from tests.support.api_server import api_server

@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from dralloc.allocator.features import Features
-from dralloc.api import device_parts as parts
-from dralloc.api.codec import encode
-from dralloc.api.resource_v1 import DeviceCapacity, ResourceClaim, ResourceSlice
+from dralloc.answers.device_report import PoolReport
+from dralloc.answers.usage_report import usage_report
 from dralloc.cli.device_tree import plain_amount, plain_pool
+from dralloc.devices.allocator.features import Features
+from dralloc.devices.snapshot import Snapshot
+from dralloc.kube import device_parts as parts
+from dralloc.kube.codec import encode
+from dralloc.kube.resource_v1 import DeviceCapacity, ResourceClaim, ResourceSlice
 from dralloc.primitives.quantity import Quantity
 from dralloc.pytest_plugin.cluster import running_cluster
-from dralloc.snapshot.cluster import Snapshot
 from dralloc.testing import builders as build
-from dralloc.whatif.device_report import PoolReport
-from dralloc.whatif.usage_report import usage_report
 from tests.support.plain_pools import World
 from tests.support.random_capacity import with_capacity_features
 from tests.support.random_worlds import random_world

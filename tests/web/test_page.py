@@ -18,10 +18,10 @@ import yaml
 from typer.testing import CliRunner
 
 from dralloc import connect
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.cli.main import app
 from dralloc.client.blocking_client import Client
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.testing import builders as build
 from tests.support.accessibility import accessibility_violations
 from tests.support.browser import Page, PageFailed, browser_windows

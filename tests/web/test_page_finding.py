@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.blocking_client import Client
+from dralloc.kube.resource_v1 import ResourceClaim
 from tests.support.browser import Page
 from tests.support.web_window import LIVE, Window
 

@@ -11,11 +11,11 @@ import pytest
 import yaml
 
 from dralloc import connect
-from dralloc.assembly.cluster import ClusterSettings, components_on, fleet
-from dralloc.assembly.component_rights import ComponentAccount, component_manifests
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.report.fragmentation import FragmentationHistory
 from dralloc.system_clock import SystemClock
+from dralloc.testing.cluster import ClusterSettings, components_on, fleet
+from dralloc.testing.component_rights import ComponentAccount, component_manifests
 from dralloc.web.explain_endpoint import ExplainEndpoint
 from dralloc.web.page import device_page
 from tests.support.api_server import TOKEN

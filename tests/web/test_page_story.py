@@ -7,10 +7,10 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.cli.main import app
 from dralloc.client.blocking_client import Client
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import DeviceClass, ResourceClaim
 from tests.support.browser import Page
 from tests.support.cluster_process import ClusterProcess
 from tests.support.web_scene import with_own_claim

@@ -12,7 +12,7 @@ from dralloc.cli.output import FINDINGS, fail, paint, say
 from dralloc.cli.placement_options import PlacementOptions, takes_options
 
 if TYPE_CHECKING:
-    from dralloc.whatif.allocations import Allocations
+    from dralloc.answers.allocations import Allocations
 
 
 # The last column is shown with -o wide only.
@@ -66,12 +66,12 @@ def allocate(
     # The claim as it would be stored, on one node.
     dralloc allocate -f cluster.json --claim ml/shared-gpu --node node-7 -o yaml
     """
-    from dralloc.api.pod_v1 import Pod
-    from dralloc.api.resource_v1 import ResourceClaim
+    from dralloc.answers.allocations import allocate_claim, allocate_pod, allocate_waiting
+    from dralloc.answers.cluster_objects import PLACEMENT_USEFUL
+    from dralloc.answers.engine import Engine
     from dralloc.cli.cluster_source import print_assumed_nodes, print_notes, unknown_names_fail
-    from dralloc.whatif.allocations import allocate_claim, allocate_pod, allocate_waiting
-    from dralloc.whatif.cluster_objects import PLACEMENT_USEFUL
-    from dralloc.whatif.engine import Engine
+    from dralloc.kube.pod_v1 import Pod
+    from dralloc.kube.resource_v1 import ResourceClaim
 
     if pod is not None and claim is not None:
         fail("give --pod or --claim, not both")

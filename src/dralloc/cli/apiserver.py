@@ -11,7 +11,7 @@ from dralloc.cli.options import AcceptLostWrites, Gates, ServedKubeconfig, Store
 from dralloc.cli.output import fail, in_words, parse_gates, say
 
 if TYPE_CHECKING:
-    from dralloc.apiserver.server_process import ServerSettings
+    from dralloc.server.server_process import ServerSettings
 
 DEFAULT_ISSUER: Final = "https://kubernetes.default.svc"
 
@@ -53,7 +53,7 @@ def apiserver(
     dralloc apiserver --store memory:// --port 0 --data-dir /tmp/try
     dralloc apiserver --store etcd://127.0.0.1:2379
     """
-    from dralloc.apiserver.server_process import ServerSettings
+    from dralloc.server.server_process import ServerSettings
     from dralloc.web.explain_endpoint import ExplainEndpoint
     from dralloc.web.page import device_page
 
@@ -81,10 +81,10 @@ def _serve(settings: ServerSettings) -> None:
 
     import uvloop
 
-    from dralloc.apiserver.credentials.kubeconfig import UnusableKubeconfig
-    from dralloc.apiserver.http.authentication import BadTokenFile
-    from dralloc.apiserver.server_process import BadServerSettings
-    from dralloc.store.errors import StoreError
+    from dralloc.server.http.authentication import BadTokenFile
+    from dralloc.server.identity.kubeconfig import UnusableKubeconfig
+    from dralloc.server.server_process import BadServerSettings
+    from dralloc.server.store.errors import StoreError
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     # When clients disconnect is their affair, and could fill our log.
@@ -104,8 +104,8 @@ async def _serve_until_told(settings: ServerSettings) -> None:
     import asyncio
     import signal
 
-    from dralloc.apiserver.server_process import run_server
-    from dralloc.assembly.gc_settings import collect_rarely
+    from dralloc.server.server_process import run_server
+    from dralloc.testing.gc_settings import collect_rarely
 
     ending = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -12,10 +12,10 @@ from dralloc.cli.output import FINDINGS, fail, parse_gates, say
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from dralloc.api.diagnostics import Diagnostic
     from dralloc.cli.manifest_files import Source
     from dralloc.cli.manifest_records import Part
     from dralloc.client.transport import Transport
+    from dralloc.kube.diagnostics import Diagnostic
 
 
 def apply(
@@ -77,9 +77,9 @@ def apply(
 
 def _judge(sources: list[Source], feature_gates: str) -> frozenset[str]:
     """Ends the command where something is wrong with the manifests; otherwise what was warned of."""
-    from dralloc.api.registry import KINDS
     from dralloc.cli.manifest_checks import sentence
     from dralloc.cli.manifest_records import cut
+    from dralloc.kube.registry import KINDS
 
     known = {kind.kind for kind in KINDS}
     warned: set[str] = set()

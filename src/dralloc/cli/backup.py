@@ -13,7 +13,7 @@ from dralloc.cli.output import fail, say
 
 if TYPE_CHECKING:
     from dralloc.client.transport import Transport
-    from dralloc.store.backup import Header
+    from dralloc.server.store.backup import Header
 
 
 def backup(
@@ -37,8 +37,8 @@ def backup(
     # The server of a data directory, whether it runs or not.
     dralloc backup --data-dir ~/.dralloc cluster.backup
     """
-    from dralloc.store.backup import BadBackup
-    from dralloc.store.errors import StoreError, StoreInUse
+    from dralloc.server.store.backup import BadBackup
+    from dralloc.server.store.errors import StoreError, StoreInUse
 
     if data_dir is not None and (kubeconfig or context):
         fail("--data-dir cannot be combined with --kubeconfig or --context")
@@ -60,10 +60,10 @@ def backup(
 
 
 def _of_files(data_dir: Path, file: Path) -> Header:
-    from dralloc.apiserver.server_process import STORE_FILE
     from dralloc.cli.termination import run_until_terminated
-    from dralloc.store.backup import backup_pieces
-    from dralloc.store.store_url import open_store
+    from dralloc.server.server_process import STORE_FILE
+    from dralloc.server.store.backup import backup_pieces
+    from dralloc.server.store.store_url import open_store
 
     path = data_dir / STORE_FILE
     if not path.is_file():
@@ -96,7 +96,7 @@ async def _write(file: Path, pieces: AsyncIterator[bytes]) -> Header:
 
     from dralloc.atomic_files import refuse_devices, sync_directory
     from dralloc.client.transport import split_lines
-    from dralloc.store.backup import BackupReader
+    from dralloc.server.store.backup import BackupReader
 
     reader = BackupReader()
     refuse_devices(file)

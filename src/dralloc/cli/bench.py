@@ -12,14 +12,14 @@ from dralloc.cli.options import Context, Output, OutputFormat
 from dralloc.cli.output import FINDINGS, fail, in_words
 
 if TYPE_CHECKING:
-    from dralloc.assembly.benchmark_workloads import BenchmarkWorkload
-    from dralloc.assembly.throughput import Scale, Throughput
+    from dralloc.testing.benchmark_workloads import BenchmarkWorkload
+    from dralloc.testing.throughput import Scale, Throughput
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 
 def _workloads(incomplete: str) -> list[str]:
-    from dralloc.assembly.benchmark_workloads import WORKLOADS
+    from dralloc.testing.benchmark_workloads import WORKLOADS
 
     return [name for name in WORKLOADS if name.startswith(incomplete)]
 
@@ -70,10 +70,10 @@ def throughput(
     # Another scheduler on another server; for a program: -o json.
     dralloc bench throughput plain --kubeconfig other --scheduler-name theirs
     """
-    from dralloc.assembly.benchmark_workloads import WITH_OWN_CLAIMS, WORKLOADS
-    from dralloc.assembly.throughput import Scale, TooSlow
     from dralloc.cli.answers import answer
     from dralloc.cli.progress import progress
+    from dralloc.testing.benchmark_workloads import WITH_OWN_CLAIMS, WORKLOADS
+    from dralloc.testing.throughput import Scale, TooSlow
 
     names = workload or list(WITH_OWN_CLAIMS)
     if unknown := [name for name in names if name not in WORKLOADS]:
@@ -121,13 +121,13 @@ def _measurement(
     """What measures the cluster that is meant. Ends the command where that cannot be reached or started."""
     import uvloop
 
-    from dralloc.assembly.benchmark_targets import (
+    from dralloc.cli.termination import run_until_terminated
+    from dralloc.testing.benchmark_targets import (
         DidNotStart,
         measure_in_process,
         measure_local_cluster,
         measure_server,
     )
-    from dralloc.cli.termination import run_until_terminated
 
     def on_our_own(workload: BenchmarkWorkload, scale: Scale) -> Throughput:
         measuring = measure_in_process if in_process else measure_local_cluster

@@ -16,11 +16,11 @@ from dralloc.cli.options import Context, Gates, Output, OutputFormat
 from dralloc.cli.output import FINDINGS, fail, parse_gates, say
 
 if TYPE_CHECKING:
-    from dralloc.api.inventory import Inventory
-    from dralloc.api.resource_v1 import ResourceSlice
     from dralloc.cel.device import DeviceView
     from dralloc.cel.program import Selector
     from dralloc.cel.selector_explanation import ExplainedPart
+    from dralloc.kube.inventory import Inventory
+    from dralloc.kube.resource_v1 import ResourceSlice
 
 VALUES_SHOWN_MAX: Final = 5
 
@@ -81,10 +81,10 @@ def cel(
     # Why does this device not match? Shows the value of every part.
     dralloc cel device.allowMultipleAllocations -f s.yaml --explain --device gpu-0
     """
-    from dralloc.api.inventory import take_inventory
     from dralloc.cel.compiler import RefusedExpression, check_selector, environment_for
     from dralloc.cel.errors import CelCompileError
     from dralloc.cel.program import compile_selector
+    from dralloc.kube.inventory import take_inventory
 
     try:
         selector = compile_selector(expression)
@@ -111,12 +111,12 @@ def cel(
 
 
 def _read_slices(files: list[str]) -> Iterator[ResourceSlice]:
-    from dralloc.api.codec import DecodeError
-    from dralloc.api.conversion import to_hub
-    from dralloc.api.kind_codec import read_object
-    from dralloc.api.registry import find_in_other_versions, find_kind
-    from dralloc.api.resource_v1 import ResourceSlice
     from dralloc.cli.manifest_records import fail_unread, read_records
+    from dralloc.kube.codec import DecodeError
+    from dralloc.kube.conversion import to_hub
+    from dralloc.kube.kind_codec import read_object
+    from dralloc.kube.registry import find_in_other_versions, find_kind
+    from dralloc.kube.resource_v1 import ResourceSlice
 
     for record in read_records(files):
         named = find_in_other_versions(record.api_version, record.kind)
@@ -134,8 +134,8 @@ def _read_slices(files: list[str]) -> Iterator[ResourceSlice]:
 
 
 def _slices_of_cluster(kubeconfig: Path | None, context: str | None) -> list[ResourceSlice]:
-    from dralloc.api.resource_v1 import ResourceSlice
     from dralloc.cli.cluster_source import ClusterSource
+    from dralloc.kube.resource_v1 import ResourceSlice
 
     source = ClusterSource(kubeconfig=kubeconfig, context=context)
     return list(source.load(parse_gates(""), needed={ResourceSlice}).all(ResourceSlice).values())
@@ -182,7 +182,7 @@ class _Findings:
 
     def names(self) -> Iterator[dict[str, Any]]:
         """What the expression asks for, on how many devices that exists, and with which values."""
-        from dralloc.api.inventory import ATTRIBUTE, CAPACITY, find_unknown_names
+        from dralloc.kube.inventory import ATTRIBUTE, CAPACITY, find_unknown_names
 
         reads = self.selector.checked.reads
         likely = {
@@ -202,9 +202,9 @@ class _Findings:
 
     def _values(self, sort: str, domain: str, name: str) -> dict[str, int]:
         """The most frequent values, and how many devices have them."""
-        from dralloc.api.inventory import ATTRIBUTE
         from dralloc.cel.errors import CelError
         from dralloc.cel.selector_explanation import shown_value
+        from dralloc.kube.inventory import ATTRIBUTE
 
         counted: Counter[str] = Counter()
         for candidate in self.candidates:

@@ -8,14 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from dralloc.api.apps_v1 import DaemonSet, Deployment
-from dralloc.api.batch_v1 import Job
-from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.timestamps import parse_timestamp
-from dralloc.cli.manifest_records import read_records
-from dralloc.cli.output import FINDINGS, fail, say
-from dralloc.primitives.features import FeatureGates
-from dralloc.whatif.cluster_objects import (
+from dralloc.answers.cluster_objects import (
     ASSUMED_NODE,
     PLACEMENT_NEEDED,
     ClusterObjects,
@@ -23,9 +16,16 @@ from dralloc.whatif.cluster_objects import (
     StatedScheduler,
     UnknownObject,
 )
-from dralloc.whatif.dump import ClusterDump, find_headers
-from dralloc.whatif.manifest_cluster import UnusableManifest, add_manifests
-from dralloc.whatif.missing_kinds import missing_kinds
+from dralloc.answers.dump import ClusterDump, find_headers
+from dralloc.answers.manifest_cluster import UnusableManifest, add_manifests
+from dralloc.answers.missing_kinds import missing_kinds
+from dralloc.cli.manifest_records import read_records
+from dralloc.cli.output import FINDINGS, fail, say
+from dralloc.kube.apps_v1 import DaemonSet, Deployment
+from dralloc.kube.batch_v1 import Job
+from dralloc.kube.meta_v1 import ApiObject
+from dralloc.kube.timestamps import parse_timestamp
+from dralloc.primitives.features import FeatureGates
 
 NAME_FILES: Final = "name files with -f"
 # From the namespace of names that come without one to a field selector.
@@ -102,7 +102,7 @@ class ClusterSource:
             add_manifests(objects, dumped, kinds, with_writes=with_writes)
             add_manifests(objects, others, with_writes=with_writes)
             if with_workload_pods and any(objects.all(kind) for kind in (Job, Deployment, DaemonSet)):
-                from dralloc.whatif.workload_pods import add_workload_pods
+                from dralloc.answers.workload_pods import add_workload_pods
 
                 add_workload_pods(objects)
         except UnusableManifest as error:
@@ -112,8 +112,8 @@ class ClusterSource:
     def _add_cluster(
         self, objects: ClusterObjects, kinds: Collection[type[ApiObject]], events: SelectEvents, *, with_writes: bool
     ) -> dict[type[ApiObject], ReadKind]:
+        from dralloc.answers.live_cluster import read_cluster
         from dralloc.cli.server_connection import ask_server, find_server
-        from dralloc.whatif.live_cluster import read_cluster
 
         connection = find_server(self.kubeconfig, self.context, otherwise=NAME_FILES)
         objects.place = f"the cluster {connection.server}"

@@ -51,11 +51,11 @@ def convert(
 
 def _converted(record: ManifestRecord, version: str) -> bytes:
     """The object in the other version; an object of another group as it is."""
-    from dralloc.api.codec import DecodeError, decode, encode
-    from dralloc.api.conversion import from_hub, to_hub
-    from dralloc.api.registry import find_kind
-    from dralloc.api.resource_v1 import GROUP
     from dralloc.cli.manifest_records import fail_unread
+    from dralloc.kube.codec import DecodeError, decode, encode
+    from dralloc.kube.conversion import from_hub, to_hub
+    from dralloc.kube.registry import find_kind
+    from dralloc.kube.resource_v1 import GROUP
 
     if not record.api_version or not record.kind:
         fail(f"{record.file}: expected an object with apiVersion and kind")

@@ -14,12 +14,12 @@ from dralloc.cli.output import FINDINGS, fail, paint, say
 from dralloc.cli.placement_options import PlacementOptions, takes_options
 
 if TYPE_CHECKING:
-    from dralloc.api.pod_v1 import Pod
+    from dralloc.answers.cluster_objects import ClusterObjects
+    from dralloc.answers.defrag import DefragPlan, DefragQuestion
+    from dralloc.answers.move_search import PlannedMove
+    from dralloc.answers.relocation import PlaceHolds
     from dralloc.cli.cluster_source import ClusterSource
-    from dralloc.whatif.cluster_objects import ClusterObjects
-    from dralloc.whatif.defrag import DefragPlan, DefragQuestion
-    from dralloc.whatif.move_search import PlannedMove
-    from dralloc.whatif.relocation import PlaceHolds
+    from dralloc.kube.pod_v1 import Pod
 
 
 @takes_options
@@ -70,9 +70,9 @@ def defrag(
     # Make room for a pod that waits, move by move.
     dralloc defrag --for default/big --apply
     """
+    from dralloc.answers.defrag import DefragQuestion, plan_defrag
     from dralloc.cli.answers import answer
     from dralloc.cli.cluster_source import print_notes
-    from dralloc.whatif.defrag import DefragQuestion, plan_defrag
 
     source = options.source(namespace)
     if (apply or release) and options.files:
@@ -100,10 +100,10 @@ def defrag(
 
 
 def _load(options: PlacementOptions, source: ClusterSource) -> ClusterObjects:
-    from dralloc.api.pod_v1 import Pod
-    from dralloc.api.policy_v1 import PodDisruptionBudget
+    from dralloc.answers.cluster_objects import PLACEMENT_NEEDED, PLACEMENT_USEFUL
     from dralloc.cli.cluster_source import print_assumed_nodes
-    from dralloc.whatif.cluster_objects import PLACEMENT_NEEDED, PLACEMENT_USEFUL
+    from dralloc.kube.pod_v1 import Pod
+    from dralloc.kube.policy_v1 import PodDisruptionBudget
 
     useful = PLACEMENT_USEFUL | {PodDisruptionBudget}
     objects = source.load(options.gates(), needed={*PLACEMENT_NEEDED, Pod}, useful=useful)
@@ -112,8 +112,8 @@ def _load(options: PlacementOptions, source: ClusterSource) -> ClusterObjects:
 
 
 def _targets(objects: ClusterObjects, given: list[str]) -> list[Pod]:
-    from dralloc.api.pod_v1 import Pod
     from dralloc.cli.cluster_source import unknown_names_fail
+    from dralloc.kube.pod_v1 import Pod
 
     targets: list[Pod] = []
     for text in given:
@@ -130,11 +130,11 @@ def _targets(objects: ClusterObjects, given: list[str]) -> list[Pod]:
 
 def _pods_of_file(objects: ClusterObjects, file: str) -> list[Pod]:
     """The pods of the file, as the cluster has them if it does; everything else of the file is added to the objects."""
-    from dralloc.api.pod_v1 import Pod
+    from dralloc.answers.cluster_objects import ClusterObjects
+    from dralloc.answers.manifest_cluster import UnusableManifest, add_manifests
+    from dralloc.answers.workload_pods import add_workload_pods
     from dralloc.cli.manifest_records import read_records
-    from dralloc.whatif.cluster_objects import ClusterObjects
-    from dralloc.whatif.manifest_cluster import UnusableManifest, add_manifests
-    from dralloc.whatif.workload_pods import add_workload_pods
+    from dralloc.kube.pod_v1 import Pod
 
     given = ClusterObjects(objects.gates, place=file, namespace=objects.namespace)
     try:
@@ -155,10 +155,10 @@ def _pods_of_file(objects: ClusterObjects, file: str) -> list[Pod]:
 
 
 def _apply(options: PlacementOptions, question: DefragQuestion, timeout_s: float, objects: ClusterObjects) -> None:
+    from dralloc.answers.cluster_objects import exists
     from dralloc.cli.move_runner import MoveFailed, MoveRunner
     from dralloc.cli.server_connection import ask_server, find_server
     from dralloc.client.transport import Transport
-    from dralloc.whatif.cluster_objects import exists
 
     for pod in question.targets:
         if not exists(pod):
@@ -242,7 +242,7 @@ def _held(holds: PlaceHolds) -> str:
 
 
 def _fixed_lines(plan: DefragPlan, *, is_wide: bool) -> Iterator[str]:
-    from dralloc.whatif.movable_pods import reasons_by_count
+    from dralloc.answers.movable_pods import reasons_by_count
 
     reasons = reasons_by_count(plan.fixed)
     if reasons and (is_wide or plan.message):

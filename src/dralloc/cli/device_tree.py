@@ -6,11 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from dralloc.allocator.availability import BlockCause
-from dralloc.allocator.headroom import CapacityReport
-from dralloc.api.resource_v1 import Device
-from dralloc.devices.taints import text_of_taint
-from dralloc.whatif.device_report import (
+from dralloc.answers.device_report import (
     DeviceReport,
     DeviceState,
     HardwareAmount,
@@ -19,6 +15,10 @@ from dralloc.whatif.device_report import (
     hardware_by_driver,
     portion,
 )
+from dralloc.devices.allocator.availability import BlockCause
+from dralloc.devices.allocator.headroom import CapacityReport
+from dralloc.devices.taints import text_of_taint
+from dralloc.kube.resource_v1 import Device
 
 BAR_WIDTH: Final = 10
 STATE_WIDTH: Final = max(len(state.value) for state in DeviceState)

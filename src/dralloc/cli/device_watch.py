@@ -11,10 +11,17 @@ from typing import Any, Final
 
 import msgspec
 
-from dralloc.allocator.features import Features
-from dralloc.api.core_v1 import Node
-from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.resource_v1 import DeviceTaintRule, ResourceClaim, ResourceSlice
+from dralloc.answers.cluster_objects import relevant_kinds
+from dralloc.answers.device_report import (
+    DeviceReport,
+    DeviceState,
+    HardwareAmount,
+    PoolReport,
+    hardware_by_driver,
+    portion,
+)
+from dralloc.answers.live_cluster import served_resource, why_not_served, with_change
+from dralloc.answers.usage_report import UsageReporter, closed_nodes
 from dralloc.cli.device_tree import STATE_WIDTH, plain_pool, tree
 from dralloc.cli.object_documents import plain_yaml
 from dralloc.cli.options import OutputFormat
@@ -26,19 +33,12 @@ from dralloc.client.informer import Informer, history_change
 from dralloc.client.reflector import Reflector
 from dralloc.client.transport import Transport
 from dralloc.client.typed_resource import TypedResource
+from dralloc.devices.allocator.features import Features
+from dralloc.devices.snapshot import Snapshot
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.meta_v1 import ApiObject
+from dralloc.kube.resource_v1 import DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.primitives.errors import Forbidden
-from dralloc.snapshot.cluster import Snapshot
-from dralloc.whatif.cluster_objects import relevant_kinds
-from dralloc.whatif.device_report import (
-    DeviceReport,
-    DeviceState,
-    HardwareAmount,
-    PoolReport,
-    hardware_by_driver,
-    portion,
-)
-from dralloc.whatif.live_cluster import served_resource, why_not_served, with_change
-from dralloc.whatif.usage_report import UsageReporter, closed_nodes
 
 # Between two drawings; a cluster that changes a thousand times a second is drawn no more often.
 PAUSE_S: Final = 0.5

@@ -15,23 +15,23 @@ from dralloc.cli.options import Context, Files, Kubeconfig, Namespace, Output, O
 from dralloc.cli.output import FINDINGS, fail, in_words, say
 
 if TYPE_CHECKING:
-    from dralloc.api.meta_v1 import ApiObject
+    from dralloc.answers.cluster_objects import ClusterObjects, ReadKind
+    from dralloc.answers.doctor.check import HealthCheck
+    from dralloc.answers.doctor.cluster_facts import CheckpointRecords, ClusterFacts, Fact
+    from dralloc.answers.side_facts import ComponentGates
     from dralloc.cli.cluster_source import ClusterSource
-    from dralloc.doctor.check import HealthCheck
-    from dralloc.doctor.cluster_facts import CheckpointRecords, ClusterFacts, Fact
-    from dralloc.whatif.cluster_objects import ClusterObjects, ReadKind
-    from dralloc.whatif.side_facts import ComponentGates
+    from dralloc.kube.meta_v1 import ApiObject
 
     _Read = tuple[ClusterObjects, dict[type[ApiObject], ReadKind]]
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from dralloc.api.diagnostics import Severity
-from dralloc.api.timestamps import print_timestamp
+from dralloc.answers.doctor.check import Finding, HealthCheck
+from dralloc.answers.doctor.cluster_facts import ClusterFacts, span
+from dralloc.answers.doctor.examination import HealthCheckResult
 from dralloc.cli.output import paint
-from dralloc.doctor.check import Finding, HealthCheck
-from dralloc.doctor.cluster_facts import ClusterFacts, span
-from dralloc.doctor.examination import HealthCheckResult
+from dralloc.kube.diagnostics import Severity
+from dralloc.kube.timestamps import print_timestamp
 from dralloc.primitives.phrases import counted
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -45,7 +45,7 @@ def _span(text: str | timedelta) -> timedelta:
 
 
 def _checks_starting_with(incomplete: str) -> list[str]:
-    from dralloc.doctor.examination import CHECKS
+    from dralloc.answers.doctor.examination import CHECKS
 
     return [name for name in CHECKS if name.startswith(incomplete)]
 
@@ -113,10 +113,10 @@ def doctor(
     # With the gates of a scheduler that is not in the cluster.
     dralloc doctor --metrics scheduler=http://127.0.0.1:9090/metrics
     """
+    from dralloc.answers.doctor.examination import CHECKS, examine
     from dralloc.cli.answers import answer
     from dralloc.cli.cluster_source import ClusterSource
     from dralloc.cli.doctor import list_lines, plain_checks, plain_results, result_lines
-    from dralloc.doctor.examination import CHECKS, examine
 
     if list_checks:
         answer(output, lambda: plain_checks(CHECKS.values()), lambda: list_lines(CHECKS.values()))
@@ -144,9 +144,9 @@ def _facts(
 ) -> ClusterFacts:
     from dataclasses import replace
 
-    from dralloc.api.core_v1 import ConfigMap
-    from dralloc.doctor.cluster_facts import ClusterFacts
-    from dralloc.doctor.live_facts import published_gates
+    from dralloc.answers.doctor.cluster_facts import ClusterFacts
+    from dralloc.answers.doctor.live_facts import published_gates
+    from dralloc.kube.core_v1 import ConfigMap
 
     kinds = {kind for check in checks for kind in (*check.needs, *check.uses)}
     beside = {fact for check in checks for fact in check.facts}
@@ -174,12 +174,18 @@ def _read_files(source: ClusterSource, kinds: set[type[ApiObject]]) -> _Read:
 
 def _read_live(source: ClusterSource, kinds: set[type[ApiObject]], beside: set[Fact]) -> _Read:
     """The cluster. If its certificate, or the user's, is not valid now, that is all there is to be said."""
+    from dralloc.answers.cluster_objects import ClusterObjects, ReadKind
+    from dralloc.answers.doctor.live_facts import (
+        nothing_read,
+        read_certificates,
+        read_facts,
+        unusable,
+        with_certificates,
+    )
+    from dralloc.answers.live_cluster import server_version
     from dralloc.cli.cluster_source import NAME_FILES
     from dralloc.cli.server_connection import ask_server, find_server
-    from dralloc.doctor.live_facts import nothing_read, read_certificates, read_facts, unusable, with_certificates
     from dralloc.primitives.features import FeatureGates
-    from dralloc.whatif.cluster_objects import ClusterObjects, ReadKind
-    from dralloc.whatif.live_cluster import server_version
 
     connection = find_server(source.kubeconfig, source.context, otherwise=NAME_FILES)
     shown = ask_server(connection, lambda _: read_certificates(connection))
@@ -196,7 +202,7 @@ def _read_live(source: ClusterSource, kinds: set[type[ApiObject]], beside: set[F
 def _checkpoints(paths: Sequence[Path]) -> tuple[CheckpointRecords, ...]:
     from datetime import UTC, datetime
 
-    from dralloc.doctor.cluster_facts import CheckpointForm, CheckpointRecords, read_records
+    from dralloc.answers.doctor.cluster_facts import CheckpointForm, CheckpointRecords, read_records
     from dralloc.driver.checkpoint import SUFFIX
 
     found = []
@@ -217,8 +223,8 @@ def _checkpoints(paths: Sequence[Path]) -> tuple[CheckpointRecords, ...]:
 
 
 def _named_components(named: Sequence[str]) -> list[ComponentGates]:
+    from dralloc.answers.side_facts import ComponentGates
     from dralloc.primitives.metrics import NAME, gates_in
-    from dralloc.whatif.side_facts import ComponentGates
 
     found = []
     for text in named:

@@ -15,9 +15,9 @@ from dralloc.cli.placement_options import PlacementOptions, takes_options
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from dralloc.api.resource_v1 import DeviceTaintRule
+    from dralloc.answers.drain import BlastRadius, DrainedPod
     from dralloc.cli.manifest_files import Source
-    from dralloc.whatif.drain import BlastRadius, DrainedPod
+    from dralloc.kube.resource_v1 import DeviceTaintRule
 
 RULE_FILE_SIZE_MAX: Final = 1 << 20
 # The taint that --device assumes.
@@ -79,11 +79,11 @@ def drain(
     dralloc drain -f taintrule.yaml --dry-run
     dralloc drain -f taintrule.yaml -f cluster.json --dry-run -o json
     """
-    from dralloc.api.pod_v1 import Pod
+    from dralloc.answers.cluster_objects import PLACEMENT_NEEDED, PLACEMENT_USEFUL
+    from dralloc.answers.drain import drain_devices, drain_node
     from dralloc.cli.answers import answer
     from dralloc.cli.cluster_source import print_notes, unknown_names_fail
-    from dralloc.whatif.cluster_objects import PLACEMENT_NEEDED, PLACEMENT_USEFUL
-    from dralloc.whatif.drain import drain_devices, drain_node
+    from dralloc.kube.pod_v1 import Pod
 
     if not dry_run:
         fail("drain only says what would happen, and evicts nothing: add --dry-run; kubectl drain NODE drains a node")
@@ -109,8 +109,8 @@ def drain(
 
 
 def _rules_for_devices(devices: list[str]) -> list[DeviceTaintRule]:
-    from dralloc.api.resource_v1 import NO_EXECUTE, DeviceTaint
-    from dralloc.whatif.scenario import BadTarget, read_devices, taint_rule
+    from dralloc.answers.scenario import BadTarget, read_devices, taint_rule
+    from dralloc.kube.resource_v1 import NO_EXECUTE, DeviceTaint
 
     taint = DeviceTaint(key=DRAIN_KEY, effect=NO_EXECUTE)
     try:
@@ -137,11 +137,11 @@ def _split(files: list[str]) -> tuple[list[DeviceTaintRule], list[str] | None]:
 
 def _rules_of(source: Source) -> list[DeviceTaintRule]:
     """The rules of a file that has nothing else; none of any other file."""
-    from dralloc.api.resource_v1 import DeviceTaintRule
+    from dralloc.answers.cluster_objects import ClusterObjects
+    from dralloc.answers.manifest_cluster import UnusableManifest, add_manifests
     from dralloc.cli.manifest_records import records_of
+    from dralloc.kube.resource_v1 import DeviceTaintRule
     from dralloc.primitives.features import FeatureGates
-    from dralloc.whatif.cluster_objects import ClusterObjects
-    from dralloc.whatif.manifest_cluster import UnusableManifest, add_manifests
 
     if len(source.content) > RULE_FILE_SIZE_MAX:
         return []
@@ -160,8 +160,8 @@ def _rules_of(source: Source) -> list[DeviceTaintRule]:
 
 
 def _lines(what: str, radius: BlastRadius, now: datetime) -> Iterator[str]:
+    from dralloc.answers.drain import DrainResult
     from dralloc.cli.tables import table
-    from dralloc.whatif.drain import DrainResult
 
     evicted = radius.count(DrainResult.PLACED, DrainResult.UNPLACED, DrainResult.LOST)
     told = [
@@ -181,7 +181,7 @@ def _lines(what: str, radius: BlastRadius, now: datetime) -> Iterator[str]:
 
 
 def _row(each: DrainedPod, now: datetime) -> tuple[str, ...]:
-    from dralloc.whatif.drain import DrainResult
+    from dralloc.answers.drain import DrainResult
 
     metadata, at = each.evicted.pod.metadata, each.evicted.at
     when = "now" if at is None or at <= now else f"in {(at - now).total_seconds():.0f}s"
@@ -199,7 +199,7 @@ def _plural(count: int, noun: str) -> str:
 
 
 def _values(what: str, radius: BlastRadius) -> dict[str, Any]:
-    from dralloc.api.timestamps import print_timestamp
+    from dralloc.kube.timestamps import print_timestamp
 
     return {
         "drain": what,

@@ -217,7 +217,6 @@ def _write(result: KitResult, junit: Path | None, report: Path | None) -> None:
 
 
 def _run(settings: KitSettings, output: OutputFormat) -> KitResult:
-    from dralloc.apiserver.credentials.kubeconfig import UnusableKubeconfig
     from dralloc.cli.answers import answer
     from dralloc.cli.termination import run_until_terminated
     from dralloc.client.kubeconfig import BadKubeconfig
@@ -227,6 +226,7 @@ def _run(settings: KitSettings, output: OutputFormat) -> KitResult:
     from dralloc.driver_kit.kit import BadSetup, run_kit
     from dralloc.driver_kit.report import lines_of, summary_of, values_of
     from dralloc.primitives.errors import ApiError
+    from dralloc.server.identity.kubeconfig import UnusableKubeconfig
 
     def show(result: object) -> None:
         for line in lines_of(result) if output.is_for_people else ():  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from dralloc.cli.options import Context, Files, Gates, Kubeconfig, Namespace
 from dralloc.cli.output import parse_gates, say, writing
 
 if TYPE_CHECKING:
-    from dralloc.whatif.dump import ClusterDump
+    from dralloc.answers.dump import ClusterDump
 
 
 class DumpFormat(StrEnum):
@@ -57,14 +57,14 @@ def dump(
     # Anonymize a dump that exists.
     dralloc dump -f cluster.json --anonymize -o anonymous.json
     """
+    from dralloc.answers.cluster_objects import relevant_kinds
+    from dralloc.answers.doctor.live_facts import read_all_facts
+    from dralloc.answers.dump import documents, header_of
+    from dralloc.answers.live_cluster import server_version
     from dralloc.cli.cluster_source import ClusterSource, print_notes
     from dralloc.cli.product_version import version_text
     from dralloc.cli.progress import progress
     from dralloc.cli.server_connection import ask_server, find_server
-    from dralloc.doctor.live_facts import read_all_facts
-    from dralloc.whatif.cluster_objects import relevant_kinds
-    from dralloc.whatif.dump import documents, header_of
-    from dralloc.whatif.live_cluster import server_version
 
     source = ClusterSource(files=files, kubeconfig=kubeconfig, context=context, namespace=namespace)
     kinds = [object_type for object_type, _ in relevant_kinds()]
@@ -78,7 +78,7 @@ def dump(
     bodies = documents(header, objects)
     total = 1 + sum(each.count for each in header.kinds)
     if anonymize:
-        from dralloc.whatif.anonymizer import Anonymizer
+        from dralloc.answers.anonymizer import Anonymizer
 
         anonymizer = Anonymizer(list(bodies))
         objects.notes += anonymizer.notes
@@ -99,8 +99,8 @@ def dump(
 def _pieces(bodies: Iterator[bytes], format: DumpFormat) -> Iterator[bytes]:
     """The file, one object after the other."""
     if format is DumpFormat.YAML:
-        from dralloc.api.json_reader import read_json
-        from dralloc.api.yaml_writer import write_yaml
+        from dralloc.kube.json_reader import read_json
+        from dralloc.kube.yaml_writer import write_yaml
 
         for number, body in enumerate(bodies):
             yield b"---\n" * bool(number) + write_yaml(read_json(body.decode())).encode()

@@ -87,8 +87,8 @@ def explain(
     # Would this claim fit in the cluster?
     dralloc explain claim wanted -f wanted.yaml --context production
     """
+    from dralloc.answers.pod_explanation import SubjectQuestion
     from dralloc.cli.cluster_source import print_assumed_nodes, print_notes, unknown_names_fail
-    from dralloc.whatif.pod_explanation import SubjectQuestion
 
     if sort is Sort.PODGROUP and node is not None:
         fail("--node asks about a pod or a claim; a group may have several nodes")

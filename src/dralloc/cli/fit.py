@@ -14,9 +14,9 @@ from dralloc.cli.output import FINDINGS, fail, paint
 from dralloc.cli.placement_options import PlacementOptions, takes_options
 
 if TYPE_CHECKING:
-    from dralloc.allocator.diagnosis.reasons import ReasonGroup
-    from dralloc.whatif.cluster_objects import ClusterObjects
-    from dralloc.whatif.fit import FitReport, Model, StrandedDevices
+    from dralloc.answers.cluster_objects import ClusterObjects
+    from dralloc.answers.fit import FitReport, Model, StrandedDevices
+    from dralloc.devices.allocator.diagnosis.reasons import ReasonGroup
 
 BAR_WIDTH: Final = 30
 ROWS_MAX: Final = 30
@@ -90,13 +90,13 @@ def fit(
     # With four more nodes.
     dralloc fit pods.yaml --add gpu=4
     """
+    from dralloc.answers import fit as whatif
+    from dralloc.answers.cluster_objects import PLACEMENT_USEFUL
+    from dralloc.answers.engine import Engine
+    from dralloc.answers.planner import BadShape
+    from dralloc.answers.scenario import BadTarget, Scenario
     from dralloc.cli.answers import answer
     from dralloc.cli.cluster_source import print_assumed_nodes, print_notes, unknown_names_fail
-    from dralloc.whatif import fit as whatif
-    from dralloc.whatif.cluster_objects import PLACEMENT_USEFUL
-    from dralloc.whatif.engine import Engine
-    from dralloc.whatif.planner import BadShape
-    from dralloc.whatif.scenario import BadTarget, Scenario
 
     try:
         scenario = Scenario.parse(without_node or (), taint or (), add or ())
@@ -123,10 +123,10 @@ def fit(
 
 
 def _model(objects: ClusterObjects, file: str) -> Model:
+    from dralloc.answers.cluster_objects import ClusterObjects
+    from dralloc.answers.fit import take_model
+    from dralloc.answers.manifest_cluster import UnusableManifest, add_manifests
     from dralloc.cli.manifest_records import read_records
-    from dralloc.whatif.cluster_objects import ClusterObjects
-    from dralloc.whatif.fit import take_model
-    from dralloc.whatif.manifest_cluster import UnusableManifest, add_manifests
 
     given = ClusterObjects(objects.gates, place=file, namespace=objects.namespace)
     try:
@@ -151,7 +151,7 @@ class _Row:
 
 def _rows(report: FitReport, labels: Mapping[str, Mapping[str, str]], label: str | None) -> list[_Row]:
     """Groups of nodes by the value of a label, or every node by itself; those with the most copies first."""
-    from dralloc.allocator.diagnosis.reasons import grouped
+    from dralloc.devices.allocator.diagnosis.reasons import grouped
 
     members: dict[str, dict[str, int]] = {}
     for node, count in report.by_node.items():
@@ -165,7 +165,7 @@ def _rows(report: FitReport, labels: Mapping[str, Mapping[str, str]], label: str
 
 
 def _subject(report: FitReport) -> str:
-    from dralloc.api.pod_v1 import Pod
+    from dralloc.kube.pod_v1 import Pod
 
     metadata = report.model.metadata
     noun = "gang" if report.gangs is not None else "pod" if isinstance(report.model, Pod) else "claim"

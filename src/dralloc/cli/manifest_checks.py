@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
-from dralloc.api.diagnostics import Diagnostic, ManifestDiagnosis, Severity, diagnose_manifest
-from dralloc.api.positions import Position
-from dralloc.api.strategy import AdmissionContext
 from dralloc.cli.manifest_records import Part, side_by_side
 from dralloc.cli.output import paint
+from dralloc.kube.diagnostics import Diagnostic, ManifestDiagnosis, Severity, diagnose_manifest
+from dralloc.kube.positions import Position
+from dralloc.kube.strategy import AdmissionContext
 from dralloc.primitives.features import FeatureGates
 
 

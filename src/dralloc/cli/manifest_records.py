@@ -15,10 +15,10 @@ from typing import Final, NoReturn, TypeVar
 
 import msgspec
 
-from dralloc.api.manifests import read_manifest
-from dralloc.api.nesting_limit import is_nested_too_deeply
 from dralloc.cli.manifest_files import Source, read_sources
 from dralloc.cli.output import fail
+from dralloc.kube.manifests import read_manifest
+from dralloc.kube.nesting_limit import is_nested_too_deeply
 from dralloc.primitives.decoders import UNREADABLE
 
 NAMES_SHOWN_MAX: Final = 3
@@ -77,7 +77,7 @@ def records_of(sources: list[Source]) -> list[ManifestRecord]:
 
 def fail_unread(record: ManifestRecord) -> NoReturn:
     """Ends the command at an object in an unknown version: an answer without it would be wrong."""
-    from dralloc.whatif.manifest_cluster import why_unreadable
+    from dralloc.answers.manifest_cluster import why_unreadable
 
     fail(why_unreadable(record))
 

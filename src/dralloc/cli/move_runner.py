@@ -16,24 +16,24 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from dralloc.api.core_v1 import Node
-from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.pod_claims import controller_of
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.policy_v1 import PodDisruptionBudget
-from dralloc.api.resource_v1 import DeviceTaintRule
+from dralloc.answers.cluster_objects import PLACEMENT_NEEDED, PLACEMENT_USEFUL, ClusterObjects, StatedScheduler
+from dralloc.answers.defrag import DefragPlan, DefragQuestion, plan_defrag
+from dralloc.answers.live_cluster import read_cluster
+from dralloc.answers.move_search import MovedPod, PlannedMove
+from dralloc.answers.relocation import HOLD_KEY, PlaceHolds, device_hold, node_hold
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_resources import resource_for
 from dralloc.client.status_errors import send_request
 from dralloc.client.transport import Transport
 from dralloc.client.typed_resource import ObjectKey, key_of
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.meta_v1 import ApiObject
+from dralloc.kube.pod_claims import controller_of
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.policy_v1 import PodDisruptionBudget
+from dralloc.kube.resource_v1 import DeviceTaintRule
 from dralloc.primitives.errors import AlreadyExists, Conflict, NotFound, TooManyRequests
 from dralloc.primitives.features import FeatureGates
-from dralloc.whatif.cluster_objects import PLACEMENT_NEEDED, PLACEMENT_USEFUL, ClusterObjects, StatedScheduler
-from dralloc.whatif.defrag import DefragPlan, DefragQuestion, plan_defrag
-from dralloc.whatif.live_cluster import read_cluster
-from dralloc.whatif.move_search import MovedPod, PlannedMove
-from dralloc.whatif.relocation import HOLD_KEY, PlaceHolds, device_hold, node_hold
 
 _PODS: Final = resource_for(Pod)
 _NODES: Final = resource_for(Node)

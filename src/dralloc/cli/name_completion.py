@@ -73,7 +73,7 @@ def kinds_starting_with(ctx: typer.Context, incomplete: str) -> list[str]:
         return _within_budget(
             incomplete, lambda: [f"{word}/{each}" for each in _matching(_Cluster(ctx).names(word), name)]
         )
-    from dralloc.api.registry import KINDS
+    from dralloc.kube.registry import KINDS
 
     *before, last = incomplete.split(",")
     plurals = sorted({kind.plural for kind in KINDS if kind.plural.startswith(last)})

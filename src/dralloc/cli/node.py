@@ -16,8 +16,8 @@ from dralloc.cli.output import fail, parse_gates, say
 
 if TYPE_CHECKING:
     from dralloc.client.kubeconfig import ConnectionConfig
-    from dralloc.fleet.fleet import FleetSettings
     from dralloc.node.agent import AgentSettings
+    from dralloc.node.simulated.fleet import FleetSettings
 
 
 _FOR_AN_AGENT = (
@@ -120,8 +120,8 @@ def node(
         return
     _refuse_without_effect(command, _FOR_SIMULATED_NODES, "without --fake")
 
-    from dralloc.kubelet.cdi import CDI_DIRECTORIES
     from dralloc.node.agent import AgentSettings
+    from dralloc.node.kubelet.cdi import CDI_DIRECTORIES
     from dralloc.node.node_object import this_machine
 
     agent = AgentSettings(
@@ -146,8 +146,8 @@ def _refuse_without_effect(command: typer.Context, options: Iterable[str], why: 
 
 
 def _fleet_settings(count: int, profile: str, prefix: str, heartbeats: bool) -> FleetSettings:
-    from dralloc.fleet.fleet import FleetSettings
-    from dralloc.fleet.profiles import BadProfile, load_profile
+    from dralloc.node.simulated.fleet import FleetSettings
+    from dralloc.node.simulated.profiles import BadProfile, load_profile
 
     try:
         loaded = load_profile(profile)
@@ -161,9 +161,9 @@ def _be_a_node(
 ) -> None:
     from dralloc.cli.component_runner import metrics_endpoint, run_until_signal
     from dralloc.client.http_transport import HttpTransport
-    from dralloc.kubelet.checkpoint_file import BadCheckpoint
     from dralloc.node.agent import Agent
     from dralloc.node.checkpoint import DirectoryInUse
+    from dralloc.node.kubelet.checkpoint_file import BadCheckpoint
     from dralloc.system_clock import SystemClock
 
     async def run() -> None:
@@ -188,7 +188,7 @@ def _simulate(
 ) -> None:
     from dralloc.cli.component_runner import metrics_endpoint, run_until_signal
     from dralloc.client.http_transport import HttpTransport
-    from dralloc.fleet.fleet import Fleet
+    from dralloc.node.simulated.fleet import Fleet
     from dralloc.system_clock import SystemClock
 
     async def run() -> None:

@@ -9,14 +9,14 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from dralloc.api.codec import encode
-from dralloc.api.conversion import from_hub
-from dralloc.api.json_reader import read_json
-from dralloc.api.kind_codec import print_object
-from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.registry import find_kind
-from dralloc.api.resource_v1 import GROUP
-from dralloc.api.yaml_writer import write_yaml
+from dralloc.kube.codec import encode
+from dralloc.kube.conversion import from_hub
+from dralloc.kube.json_reader import read_json
+from dralloc.kube.kind_codec import print_object
+from dralloc.kube.meta_v1 import ApiObject
+from dralloc.kube.registry import find_kind
+from dralloc.kube.resource_v1 import GROUP
+from dralloc.kube.yaml_writer import write_yaml
 
 
 def as_manifest(obj: ApiObject, version: str) -> bytes:

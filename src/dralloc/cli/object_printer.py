@@ -8,14 +8,14 @@ from typing import Any, Final
 
 import msgspec
 
-from dralloc.api.codec import encode
-from dralloc.api.json_reader import read_json
 from dralloc.cli.options import GetFormat
 from dralloc.cli.output import say
 from dralloc.cli.server_objects import AS_OBJECTS, AS_TABLE, Document, Target, follow, read_pages, revision_of
 from dralloc.cli.tables import TableLayout
 from dralloc.client.status_errors import LIST_AGAIN
 from dralloc.client.transport import Transport
+from dralloc.kube.codec import encode
+from dralloc.kube.json_reader import read_json
 from dralloc.primitives.errors import NotFound
 
 # Before a watch that the server has ended is begun anew.

@@ -151,6 +151,6 @@ LeaderElect = Annotated[bool, typer.Option("--leader-elect", help="Run only whil
 
 def profiles_starting_with(incomplete: str) -> list[str]:
     """For the shell: the profiles of nodes that come with us."""
-    from dralloc.fleet.profiles import profile_names
+    from dralloc.node.simulated.profiles import profile_names
 
     return [name for name in profile_names() if name.startswith(incomplete)]

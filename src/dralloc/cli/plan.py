@@ -13,8 +13,8 @@ from dralloc.cli.output import FINDINGS, fail
 from dralloc.cli.placement_options import PlacementOptions, takes_options
 
 if TYPE_CHECKING:
-    from dralloc.whatif.placements import PodPlacement
-    from dralloc.whatif.planner import GrowthPlan
+    from dralloc.answers.placements import PodPlacement
+    from dralloc.answers.planner import GrowthPlan
 
 
 @takes_options
@@ -52,13 +52,13 @@ def plan(
     dralloc record --labels pool=a100 -o a100.yaml
     dralloc plan -f pods.yaml --shape a100.yaml=10
     """
-    from dralloc.api.core_v1 import Node
-    from dralloc.api.pod_v1 import Pod
+    from dralloc.answers.cluster_objects import PLACEMENT_NEEDED, PLACEMENT_USEFUL
+    from dralloc.answers.engine import Engine, pods_by_priority
+    from dralloc.answers.planner import BadShape, CandidateShape, add_classes, plan_pods
     from dralloc.cli.answers import answer
     from dralloc.cli.progress import progress
-    from dralloc.whatif.cluster_objects import PLACEMENT_NEEDED, PLACEMENT_USEFUL
-    from dralloc.whatif.engine import Engine, pods_by_priority
-    from dralloc.whatif.planner import BadShape, CandidateShape, add_classes, plan_pods
+    from dralloc.kube.core_v1 import Node
+    from dralloc.kube.pod_v1 import Pod
 
     try:
         shapes = [CandidateShape.parse(text) for text in shape]
@@ -142,8 +142,8 @@ def _name(pod: Any) -> str:
 
 
 def _values(plan: GrowthPlan) -> dict[str, Any]:
+    from dralloc.answers.planner import preference_of
     from dralloc.devices.identity import ClaimId
-    from dralloc.whatif.planner import preference_of
 
     preference = plan.preference
     return {

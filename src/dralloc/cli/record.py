@@ -30,13 +30,13 @@ def record(
     """
     import yaml
 
-    from dralloc.api.core_v1 import Node
-    from dralloc.api.resource_v1 import DeviceClass, ResourceSlice
     from dralloc.cli.server_connection import ask_server, find_server
     from dralloc.client.async_client import AsyncClient
     from dralloc.client.transport import Transport
-    from dralloc.fleet.profile_recorder import record_profile
-    from dralloc.fleet.profiles import BadProfile, read_profile
+    from dralloc.kube.core_v1 import Node
+    from dralloc.kube.resource_v1 import DeviceClass, ResourceSlice
+    from dralloc.node.simulated.profile_recorder import record_profile
+    from dralloc.node.simulated.profiles import BadProfile, read_profile
 
     async def read(
         transport: Transport,

@@ -39,10 +39,10 @@ def restore(
 
 
 def _restore(file: Path, data_dir: Path, *, overwrite: bool) -> None:
-    from dralloc.apiserver.server_process import STORE_FILE
-    from dralloc.store.backup import read_backup, restore_sqlite
-    from dralloc.store.disk import Disk
-    from dralloc.store.errors import StoreError, StoreInUse
+    from dralloc.server.server_process import STORE_FILE
+    from dralloc.server.store.backup import read_backup, restore_sqlite
+    from dralloc.server.store.disk import Disk
+    from dralloc.server.store.errors import StoreError, StoreInUse
     from dralloc.system_clock import SystemClock
 
     path, disk = data_dir / STORE_FILE, Disk()

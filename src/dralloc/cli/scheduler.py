@@ -71,11 +71,11 @@ def scheduler(
     # With a line in the log for each device that it allocates.
     dralloc scheduler -v 7
     """
-    from dralloc.api.pod_v1 import DEFAULT_SCHEDULER
     from dralloc.cli.component_runner import own_identity, work
     from dralloc.cli.scheduler_configuration import read_configuration
     from dralloc.cli.server_connection import find_server
     from dralloc.client.http_transport import HttpTransport
+    from dralloc.kube.pod_v1 import DEFAULT_SCHEDULER
     from dralloc.scheduler.leader_loop import SchedulerLoop
     from dralloc.scheduler.ownership.lease_rules import PoolLeaseSettings
     from dralloc.scheduler.settings import NAME, SchedulerSettings

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import msgspec
 
-from dralloc.api.yaml_reader import read_yaml_stream
+from dralloc.answers.cluster_objects import StatedScheduler
 from dralloc.cli.output import fail
 from dralloc.cli.strategy_names import strategy_named
+from dralloc.kube.yaml_reader import read_yaml_stream
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.configuration import (
     NOTHING_STATED,
@@ -20,7 +21,6 @@ from dralloc.scheduler.configuration import (
     stated_in,
 )
 from dralloc.scheduler.decide.typical_pods import CountedPod
-from dralloc.whatif.cluster_objects import StatedScheduler
 
 
 def read_configuration(
@@ -60,8 +60,8 @@ def _read(path: Path, gates: FeatureGates | None) -> StatedConfiguration:
 
 def _read_typical(path: Path, gates: FeatureGates | None) -> tuple[CountedPod, ...]:
     """The pods of manifests, with their claims, templates and classes."""
+    from dralloc.answers.assumed_scheduler import typical_pods_of
     from dralloc.cli.cluster_source import ClusterSource
-    from dralloc.whatif.assumed_scheduler import typical_pods_of
 
     objects = ClusterSource(files=[str(path)]).load(gates or FeatureGates.defaults())
     return typical_pods_of(objects, are_counted=True).all()

@@ -12,7 +12,6 @@ from typing import Final, TypeVar
 
 from msgspec import MsgspecError
 
-from dralloc.api.codec import DecodeError
 from dralloc.cli.output import INTERRUPTED, fail
 from dralloc.cli.progress import patience
 from dralloc.cli.termination import run_until_terminated
@@ -20,6 +19,7 @@ from dralloc.client.discovery import UnknownKind
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.kubeconfig import BadKubeconfig, ConnectionConfig, find_connection
 from dralloc.client.transport import Transport, TransportError
+from dralloc.kube.codec import DecodeError
 from dralloc.primitives.errors import ApiError, Forbidden, Unauthorized
 
 Answer = TypeVar("Answer")

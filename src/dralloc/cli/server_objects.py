@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import msgspec
 
-from dralloc.api.resource_v1 import GROUP
 from dralloc.client.discovery import Discovery, ServedResource, UnknownKind
 from dralloc.client.status_errors import error_of_response, error_of_status, send_request
 from dralloc.client.transport import ClientRequest, Transport, split_lines
+from dralloc.kube.resource_v1 import GROUP
 
 Document = dict[str, Any]
 

@@ -15,10 +15,10 @@ from dralloc.cli.output import INTERRUPTED, fail, in_words, say, writing
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dralloc.placement_study.cluster import Cluster
-    from dralloc.placement_study.comparison import ComparedRuns
-    from dralloc.placement_study.run import Run
-    from dralloc.placement_study.study import Study, TraceSource
+    from dralloc.study.cluster import Cluster
+    from dralloc.study.comparison import ComparedRuns
+    from dralloc.study.run import Run
+    from dralloc.study.study import Study, TraceSource
 
 SYNTHETIC_HELP: Final = (
     "Draw the trace from distributions, instead of reading one: KEY=VALUE with semicolons, or an empty text for the defaults. Keys: pods, "
@@ -120,8 +120,8 @@ def simulate(
     # A published experiment; interrupted, it goes on where it ended.
     dralloc simulate pods.csv --cluster nodes.csv --tune 1.3 --run-dir runs
     """
-    from dralloc.placement_study.comparison import BadInput, compared
-    from dralloc.placement_study.study import Study, kept_runs, run_study
+    from dralloc.study.comparison import BadInput, compared
+    from dralloc.study.study import Study, kept_runs, run_study
 
     try:
         study = Study(
@@ -141,7 +141,7 @@ def simulate(
         if csv_file is not None:
             _write(csv_file, _csv_text(runs))
         if report is not None:
-            from dralloc.placement_study.html_report import html_report
+            from dralloc.study.html_report import html_report
 
             _write(report, html_report(runs))
     except BadInput as error:
@@ -160,8 +160,8 @@ def simulate(
 
 
 def _traces(files: Sequence[Path], synthetic: str | None) -> list[TraceSource]:
-    from dralloc.placement_study.synthetic_trace import SyntheticMix, SyntheticTraces
-    from dralloc.placement_study.trace_files import read_trace
+    from dralloc.study.synthetic_trace import SyntheticMix, SyntheticTraces
+    from dralloc.study.trace_files import read_trace
 
     if not files and synthetic is None:
         fail("give the file of a trace, or --synthetic MIX; --synthetic '' is a mix with defaults")
@@ -175,7 +175,7 @@ def _traces(files: Sequence[Path], synthetic: str | None) -> list[TraceSource]:
 
 
 def _cluster(file: str | None, nodes: str | None, device_class: str, capacity: str) -> Cluster:
-    from dralloc.placement_study.cluster_files import described_cluster, read_cluster
+    from dralloc.study.cluster_files import described_cluster, read_cluster
 
     if (file is None) == (nodes is None):
         fail("give either --cluster or --nodes, such as --nodes 100x8:96:768")
@@ -203,7 +203,7 @@ def _write(path: Path, text: str) -> None:
 
 def _lines(groups: list[ComparedRuns], *, is_wide: bool) -> Iterator[str]:
     from dralloc.cli.tables import table
-    from dralloc.placement_study.run import ordered_sizes
+    from dralloc.study.run import ordered_sizes
 
     has_waits = any(group.mean("wait_s", "p95") for group in groups)
     has_moves = any(group.mean("moves") for group in groups)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.devices.identity import ClaimId, DeviceId
+from dralloc.kube.resource_v1 import ResourceClaim
 
 
 @dataclass(frozen=True, slots=True)

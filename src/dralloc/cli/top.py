@@ -14,16 +14,16 @@ from dralloc.cli.options import Context, Files, Gates, Kubeconfig, Output, Outpu
 from dralloc.cli.output import fail, parse_gates
 
 if TYPE_CHECKING:
-    from dralloc.whatif.cluster_objects import ClusterObjects
-    from dralloc.whatif.device_report import PoolReport
+    from dralloc.answers.cluster_objects import ClusterObjects
+    from dralloc.answers.device_report import PoolReport
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from dralloc.answers.device_report import DeviceState, HardwareAmount, portion
+from dralloc.answers.usage_summary import DeviceCounts, GroupSummary, UsageSummary
 from dralloc.cli.device_tree import plain_amount
 from dralloc.cli.tables import table
 from dralloc.scheduler.report.stranded_devices import WHOLE, IdleDevices, StrandedCause
-from dralloc.whatif.device_report import DeviceState, HardwareAmount, portion
-from dralloc.whatif.usage_summary import DeviceCounts, GroupSummary, UsageSummary
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
@@ -90,20 +90,20 @@ def devices(
     dralloc dump -o cluster.json
     dralloc top devices -f cluster.json
     """
-    from dralloc.api.core_v1 import Node
-    from dralloc.api.meta_v1 import ApiObject
-    from dralloc.api.pod_v1 import Pod
-    from dralloc.api.resource_v1 import (
+    from dralloc.answers.usage_report import closed_nodes, usage_report
+    from dralloc.cli.answers import answer
+    from dralloc.cli.cluster_source import ClusterSource, unknown_names_fail
+    from dralloc.cli.device_tree import plain_pool, tree
+    from dralloc.kube.core_v1 import Node
+    from dralloc.kube.meta_v1 import ApiObject
+    from dralloc.kube.pod_v1 import Pod
+    from dralloc.kube.resource_v1 import (
         DeviceClass,
         DeviceTaintRule,
         ResourceClaim,
         ResourceClaimTemplate,
         ResourceSlice,
     )
-    from dralloc.cli.answers import answer
-    from dralloc.cli.cluster_source import ClusterSource, unknown_names_fail
-    from dralloc.cli.device_tree import plain_pool, tree
-    from dralloc.whatif.usage_report import closed_nodes, usage_report
 
     if watch:
         if files:
@@ -142,10 +142,10 @@ def _print_summary(
     node_group: str | None,
     output: OutputFormat,
 ) -> None:
-    from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
+    from dralloc.answers.usage_summary import UsageSummarizer, fragmentation_of
     from dralloc.cli.answers import answer
     from dralloc.cli.top import plain_summary, summary_lines
-    from dralloc.whatif.usage_summary import UsageSummarizer, fragmentation_of
+    from dralloc.kube.resource_v1 import DeviceClass, ResourceClaim
 
     classes = {name: item for (_, name), item in objects.all(DeviceClass).items()}
     summarizer = UsageSummarizer(objects.features, classes, objects.all(ResourceClaim).values())
@@ -159,10 +159,10 @@ def _print_summary(
 def _follow(
     kubeconfig: Path | None, context: str | None, node: str | None, output: OutputFormat, feature_gates: str
 ) -> NoReturn:
-    from dralloc.allocator.features import Features
     from dralloc.cli.device_watch import DeviceWatch
     from dralloc.cli.server_connection import ask_server, find_server
     from dralloc.client.transport import Transport
+    from dralloc.devices.allocator.features import Features
 
     connection = find_server(kubeconfig, context)
     features = Features.of(parse_gates(feature_gates))

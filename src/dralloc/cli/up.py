@@ -19,10 +19,10 @@ from dralloc.cli.output import fail, parse_gates, say
 from dralloc.cli.program_name import program_name
 
 if TYPE_CHECKING:
-    from dralloc.apiserver.server_process import RunningServer, ServerSettings
-    from dralloc.assembly.cluster import ClusterSettings
-    from dralloc.assembly.components_apart import ComponentsApart
-    from dralloc.fleet.fleet import FleetSettings
+    from dralloc.node.simulated.fleet import FleetSettings
+    from dralloc.server.server_process import RunningServer, ServerSettings
+    from dralloc.testing.cluster import ClusterSettings
+    from dralloc.testing.components_apart import ComponentsApart
 
 PORT: Final = 8642
 NODES: Final = "gpu=4,nic=4,mig=4"
@@ -104,13 +104,13 @@ def up(
     _check_exposure(bind, tls=tls, token_file=token_file)
     gates = parse_gates(feature_gates, on="DRAPreemption=true")
     with _directory(data_dir, ephemeral) as directory:
-        from dralloc.apiserver.server_process import ServerSettings
-        from dralloc.assembly.cluster import ClusterSettings
-        from dralloc.assembly.component_rights import ComponentAccount
-        from dralloc.assembly.components_apart import fork_components, has_several_cores
         from dralloc.cli.strategy_names import strategy_named
         from dralloc.scheduler.decide.strategy_choice import SPREADING, StrategySettings
         from dralloc.scheduler.report.fragmentation import FragmentationHistory
+        from dralloc.server.server_process import ServerSettings
+        from dralloc.testing.cluster import ClusterSettings
+        from dralloc.testing.component_rights import ComponentAccount
+        from dralloc.testing.components_apart import fork_components, has_several_cores
         from dralloc.web.explain_endpoint import ExplainEndpoint
         from dralloc.web.page import device_page
 
@@ -146,7 +146,7 @@ def up(
 
 def _check_exposure(bind: str, *, tls: bool, token_file: Path | None) -> None:
     """Other machines are served only if that is asked for: on loopback, everyone is the administrator."""
-    from dralloc.apiserver.http.site_guard import is_loopback
+    from dralloc.server.http.site_guard import is_loopback
 
     if not tls and not is_loopback(bind):
         fail(
@@ -206,8 +206,8 @@ def _nodes_of_last_time(directory: Path) -> str | None:
 
 
 def _fleets(text: str) -> Iterator[FleetSettings]:
-    from dralloc.assembly.cluster import fleet
-    from dralloc.fleet.profiles import BadProfile
+    from dralloc.node.simulated.profiles import BadProfile
+    from dralloc.testing.cluster import fleet
 
     for profile, count in _counts(text).items():
         try:
@@ -261,11 +261,11 @@ def _run(start: Start) -> None:
 
     import uvloop
 
-    from dralloc.apiserver.credentials.kubeconfig import UnusableKubeconfig
-    from dralloc.apiserver.http.authentication import BadTokenFile
-    from dralloc.apiserver.server_process import BadServerSettings
-    from dralloc.assembly.components import ComponentDied
-    from dralloc.store.errors import StoreError, StoreInUse
+    from dralloc.server.http.authentication import BadTokenFile
+    from dralloc.server.identity.kubeconfig import UnusableKubeconfig
+    from dralloc.server.server_process import BadServerSettings
+    from dralloc.server.store.errors import StoreError, StoreInUse
+    from dralloc.testing.components import ComponentDied
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -309,9 +309,9 @@ async def _work(start: Start) -> None:
     import asyncio
     from functools import partial
 
-    from dralloc.apiserver.server_process import run_server
-    from dralloc.assembly.cluster import components_on
-    from dralloc.assembly.gc_settings import collect_rarely
+    from dralloc.server.server_process import run_server
+    from dralloc.testing.cluster import components_on
+    from dralloc.testing.gc_settings import collect_rarely
 
     async with run_server(start.server) as running:
         if start.cluster.identity is None:
@@ -336,10 +336,10 @@ async def _work(start: Start) -> None:
 
 async def _retire_nodes(start: Start, running: RunningServer) -> None:
     """Let those nodes go that were there last time and are not asked for now."""
-    from dralloc.apiserver.credentials.private_file import write_private
-    from dralloc.assembly.stale_nodes import delete_stale_nodes
     from dralloc.client.async_client import AsyncClient
     from dralloc.client.in_process_transport import InProcessTransport
+    from dralloc.server.identity.private_file import write_private
+    from dralloc.testing.stale_nodes import delete_stale_nodes
 
     directory = start.server.data_dir
     earlier = {Path(profile).stem: count for profile, count in _counts(_nodes_of_last_time(directory) or "").items()}

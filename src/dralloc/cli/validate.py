@@ -13,10 +13,10 @@ from dralloc.cli.output import BAD_INPUT, FINDINGS, parse_gates, say
 from dralloc.primitives.phrases import counted
 
 if TYPE_CHECKING:
-    from dralloc.api.diagnostics import Diagnostic, ManifestDiagnosis
-    from dralloc.api.meta_v1 import ApiObject
     from dralloc.cli.manifest_files import Source
     from dralloc.cli.manifest_records import Part
+    from dralloc.kube.diagnostics import Diagnostic, ManifestDiagnosis
+    from dralloc.kube.meta_v1 import ApiObject
 
 
 def validate(
@@ -106,8 +106,8 @@ class _Report:
 
     def tell_about_names(self, sources: list[Source]) -> None:
         """What selectors ask for and no device in these files has: that takes all files at once."""
-        from dralloc.api.diagnostics import warn_about_unknown_names
-        from dralloc.api.manifests import read_manifest
+        from dralloc.kube.diagnostics import warn_about_unknown_names
+        from dralloc.kube.manifests import read_manifest
 
         for needed in (b"ResourceSlice", b"expression"):
             # Reading is dear, and mostly there is nothing to compare.
@@ -159,8 +159,8 @@ class _Report:
     def _print_values(self, stored: list[bytes]) -> None:
         from msgspec import Raw
 
-        from dralloc.api.json_reader import read_json
         from dralloc.cli.answers import answer
+        from dralloc.kube.json_reader import read_json
 
         counts = {"files": self.files, "objects": self.objects, "errors": self.errors, "warnings": self.warnings}
         report: dict[str, Any] = {**counts, "diagnostics": self.entries}

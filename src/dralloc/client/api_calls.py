@@ -9,15 +9,15 @@ from typing import Any, Final, Generic, TypeVar, cast
 import msgspec
 from msgspec import Struct
 
-from dralloc.api.codec import DecodeError, decode, encode
-from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.protobuf_writer import merge_protobuf
 from dralloc.client.informer import KnownHistory
 from dralloc.client.server_extensions import ServerExtensions
 from dralloc.client.status_errors import error_of_response, error_of_status, send_request
 from dralloc.client.transport import ClientRequest, Transport, TransportError, split_lines
 from dralloc.client.typed_resource import Object, ObjectKey, TypedResource, key_of, version_of
 from dralloc.client.unreadable_objects import UnreadableObject, report_unreadable
+from dralloc.kube.codec import DecodeError, decode, encode
+from dralloc.kube.meta_v1 import ApiObject
+from dralloc.kube.protobuf_writer import merge_protobuf
 from dralloc.primitives.decoders import UNREADABLE
 
 AnswerT = TypeVar("AnswerT")

@@ -12,13 +12,13 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from dralloc.api.meta_v1 import ApiObject
 from dralloc.client.api_calls import ApiCalls, PatchType, WatchEvent
 from dralloc.client.known_resources import resource_for, resource_of
 from dralloc.client.kubeconfig import ConnectionConfig, find_connection
 from dralloc.client.transport import Transport
 from dralloc.client.typed_resource import Object, ObjectKey
 from dralloc.client.unreadable_objects import report_unreadable
+from dralloc.kube.meta_v1 import ApiObject
 
 __all__ = ["AsyncClient"]
 

@@ -13,9 +13,9 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from dralloc.api.dralloc_v1 import BATCH, BATCH_PATH, BatchedWrite, WriteBatch
 from dralloc.client.server_extensions import ServerExtensions
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport, TransportError
+from dralloc.kube.dralloc_v1 import BATCH, BATCH_PATH, BatchedWrite, WriteBatch
 from dralloc.primitives.decoders import UNREADABLE
 
 WRITES_MAX: Final = 64

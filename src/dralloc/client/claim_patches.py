@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from dralloc.api.dralloc_v1 import ALLOCATION_FINALIZER
-from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimStatus
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import key_of, version_of
+from dralloc.kube.dralloc_v1 import ALLOCATION_FINALIZER
+from dralloc.kube.resource_v1 import ResourceClaim, ResourceClaimStatus
 
 CLAIMS: Final = resource_for(ResourceClaim)
 

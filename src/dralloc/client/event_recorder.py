@@ -14,12 +14,12 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from dralloc.api.core_v1 import Event, EventSource, ObjectReference
-from dralloc.api.meta_v1 import ApiObject, ObjectMeta
-from dralloc.api.timestamps import print_timestamp
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import ObjectKey, TypedResource
+from dralloc.kube.core_v1 import Event, EventSource, ObjectReference
+from dralloc.kube.meta_v1 import ApiObject, ObjectMeta
+from dralloc.kube.timestamps import print_timestamp
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import ApiError
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Hashable, Itera
 from typing import Final, Generic, TypeVar
 
 from dralloc.client.typed_resource import Object, ObjectKey, key_of
-from dralloc.store.new_history import HISTORY_GAP
+from dralloc.primitives.new_history import HISTORY_GAP
 
 T = TypeVar("T")
 Index = Callable[[Object], Iterable[Hashable]]

@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from dralloc.api.codec import decode
-from dralloc.api.conversion import to_hub
-from dralloc.api.kind import Kind
-from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.registry import KINDS, find_kind
 from dralloc.client.typed_resource import Object, TypedResource
+from dralloc.kube.codec import decode
+from dralloc.kube.conversion import to_hub
+from dralloc.kube.kind import Kind
+from dralloc.kube.meta_v1 import ApiObject
+from dralloc.kube.registry import KINDS, find_kind
 
 
 class UnknownResource(LookupError):

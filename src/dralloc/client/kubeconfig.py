@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from dralloc.api.manifests import read_manifest
+from dralloc.kube.manifests import read_manifest
 from dralloc.primitives.decoders import UNREADABLE, make_decoder
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")

@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from dralloc.api.coordination_v1 import Lease, LeaseSpec
-from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.lease_terms import DEFAULT, Seen, Timing, claimed, may_take
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import ObjectKey, TypedResource
+from dralloc.kube.coordination_v1 import Lease, LeaseSpec
+from dralloc.kube.meta_v1 import ObjectMeta
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import AlreadyExists, ApiError, Conflict, NotFound
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from dralloc.api.coordination_v1 import Lease
+from dralloc.kube.coordination_v1 import Lease
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

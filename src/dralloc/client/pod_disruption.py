@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.timestamps import print_timestamp
 from dralloc.client.api_calls import ApiCalls, PatchType
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import key_of, version_of
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.timestamps import print_timestamp
 
 _PODS: Final = resource_for(Pod)
 _TYPE: Final = "DisruptionTarget"

@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
-from dralloc.api.dralloc_v1 import EXTENSIONS_PATH, Extensions
 from dralloc.client.transport import ClientRequest, Transport, TransportError
+from dralloc.kube.dralloc_v1 import EXTENSIONS_PATH, Extensions
 from dralloc.primitives.decoders import UNREADABLE
 
 _ANSWER: Final = msgspec.json.Decoder(Extensions)

@@ -11,10 +11,10 @@ from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
-from dralloc.api.codec import encode
-from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
+from dralloc.kube.codec import encode
+from dralloc.kube.meta_v1 import ApiObject
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim, ResourceSlice
 
 Object = TypeVar("Object", bound=ApiObject)
 

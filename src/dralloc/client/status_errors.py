@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
-from dralloc.api.protobuf_reader import protobuf_to_json
-from dralloc.api.protobuf_schema import MAGIC
 from dralloc.client.transport import ClientRequest, ClientResponse, Transport
+from dralloc.kube.protobuf_reader import protobuf_to_json
+from dralloc.kube.protobuf_schema import MAGIC
 from dralloc.primitives import errors
 from dralloc.primitives.decoders import UNREADABLE
 from dralloc.primitives.errors import ApiError, Cause, ErrorDetails, Gone, ResourceVersionTooLarge

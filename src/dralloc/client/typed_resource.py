@@ -9,9 +9,9 @@ from typing import Final, Generic, TypeVar
 
 from msgspec import MsgspecError, Raw, Struct
 
-from dralloc.api.codec import decode
-from dralloc.api.meta_v1 import ApiObject
 from dralloc.client.shared_parts import SharedParts
+from dralloc.kube.codec import decode
+from dralloc.kube.meta_v1 import ApiObject
 from dralloc.primitives.decoders import make_decoder
 
 Object = TypeVar("Object", bound=ApiObject)

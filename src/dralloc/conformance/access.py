@@ -11,14 +11,14 @@ from typing import Any, Final
 
 import msgspec
 
-from dralloc.access.authorizer import AccessRequest, Administrators, AuthorizerChain
-from dralloc.access.default_policy import default_policy, read_policy_object, with_aggregated_rules
-from dralloc.access.rbac import RbacAuthorizer
-from dralloc.access.users import User
-from dralloc.api.rbac_v1 import ClusterRole, PolicyRule
 from dralloc.conformance.access_over_http import AccessCase, run_cases
 from dralloc.conformance.vector_family import BadVectors, LineFamily, VectorOptions, VectorVerdict
+from dralloc.kube.rbac_v1 import ClusterRole, PolicyRule
 from dralloc.primitives.decoders import UNREADABLE
+from dralloc.server.access.authorizer import AccessRequest, Administrators, AuthorizerChain
+from dralloc.server.access.default_policy import default_policy, read_policy_object, with_aggregated_rules
+from dralloc.server.access.rbac import RbacAuthorizer
+from dralloc.server.access.users import User
 
 
 class RecordedQuestion(msgspec.Struct, frozen=True):

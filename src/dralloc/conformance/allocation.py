@@ -14,21 +14,21 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct, field
 
-from dralloc.allocator.allocate import AllocationProblem, allocate
-from dralloc.allocator.features import Features
-from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, Impossible, Outcome
-from dralloc.allocator.requests import compile_demand
-from dralloc.allocator.stamp import stamp
-from dralloc.api.codec import DecodeError, decode, encode
-from dralloc.api.core_v1 import Node
-from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
-from dralloc.api.wire import Wire
 from dralloc.conformance.vector_family import BadVectors, VectorOptions, VectorVerdict
+from dralloc.devices.allocator.allocate import AllocationProblem, allocate
+from dralloc.devices.allocator.features import Features
+from dralloc.devices.allocator.outcome import Allocated, BudgetExhausted, Fatal, Impossible, Outcome
+from dralloc.devices.allocator.requests import compile_demand
+from dralloc.devices.allocator.stamp import stamp
 from dralloc.devices.identity import ClaimId
+from dralloc.devices.node_selectors import NodeFacts
+from dralloc.devices.snapshot import Snapshot
+from dralloc.kube.codec import DecodeError, decode, encode
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
+from dralloc.kube.wire import Wire
 from dralloc.primitives.decoders import UNREADABLE
 from dralloc.primitives.features import GATES, FeatureGates
-from dralloc.snapshot.cluster import Snapshot
-from dralloc.snapshot.node_selectors import NodeFacts
 
 # The placeholder of every share ID in a recorded answer.
 ANY_SHARE_ID: Final = "*"

@@ -14,19 +14,19 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from dralloc.api.admission import Admitted, Refused, Verb, WriteRequest, admit
-from dralloc.api.codec import DecodeError, encode
-from dralloc.api.conversion import from_hub
-from dralloc.api.kind import Kind
-from dralloc.api.kind_codec import read_object
-from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.registry import find_kind, find_resource
-from dralloc.api.strategy import AdmissionContext
 from dralloc.conformance.api_over_http import compare_over_http
 from dralloc.conformance.server_connection import ServerConnection, connect
 from dralloc.conformance.strategies import compare_strategy, is_strategy_line
 from dralloc.conformance.vector_family import BadVectors, LineFamily, VectorOptions, VectorVerdict
 from dralloc.conformance.write_outcome import WriteOutcome, compare_outcome
+from dralloc.kube.admission import Admitted, Refused, Verb, WriteRequest, admit
+from dralloc.kube.codec import DecodeError, encode
+from dralloc.kube.conversion import from_hub
+from dralloc.kube.kind import Kind
+from dralloc.kube.kind_codec import read_object
+from dralloc.kube.meta_v1 import ApiObject
+from dralloc.kube.registry import find_kind, find_resource
+from dralloc.kube.strategy import AdmissionContext
 from dralloc.primitives.errors import ApiError, BadRequest, Invalid, NotFound
 
 # Older than every recorded time, so that a generated time can be distinguished from one that was sent.

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dralloc.api.registry import find_kind
 from dralloc.conformance.server_connection import ServerAnswer, ServerConnection
 from dralloc.conformance.write_outcome import WriteOutcome, compare_outcome
+from dralloc.kube.registry import find_kind
 
 _JSON = {"Content-Type": "application/json"}
 

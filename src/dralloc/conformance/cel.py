@@ -14,8 +14,6 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from dralloc.api.codec import DecodeError, decode
-from dralloc.api.resource_v1 import Device
 from dralloc.cel.compiler import (
     CheckedExpression,
     RefusalReason,
@@ -31,6 +29,8 @@ from dralloc.cel.environment import Environment, new_environment, stored_environ
 from dralloc.cel.errors import CelCompileError, CelError, CelEvaluationError
 from dralloc.cel.program import Selector, compile_selector
 from dralloc.conformance.vector_family import BadVectors, LineFamily, VectorOptions
+from dralloc.kube.codec import DecodeError, decode
+from dralloc.kube.resource_v1 import Device
 
 
 def _identify(line: Mapping[str, Any]) -> str:

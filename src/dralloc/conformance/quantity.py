@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from dralloc.api.codec import DecodeError, decode
-from dralloc.api.wire import Wire
 from dralloc.conformance.vector_family import LineFamily, VectorOptions
+from dralloc.kube.codec import DecodeError, decode
+from dralloc.kube.wire import Wire
 from dralloc.primitives.quantity import Quantity, QuantityError
 
 

@@ -11,18 +11,18 @@ from typing import Any, Final
 
 from msgspec import json
 
-from dralloc.api.admin_access import ADMIN_ACCESS_LABEL
-from dralloc.api.admission import Admitted, Refused, Verb, WriteRequest, admit
-from dralloc.api.canonical_form import canonicalize
-from dralloc.api.codec import DecodeError, encode
-from dralloc.api.conversion import V1BETA1, from_hub, to_hub
-from dralloc.api.kind import Kind
-from dralloc.api.kind_codec import read_object
-from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.registry import find_kind
-from dralloc.api.strategy import AdmissionContext, Strategy
 from dralloc.conformance.vector_family import BadVectors
 from dralloc.conformance.write_outcome import WriteOutcome, compare_outcome
+from dralloc.kube.admin_access import ADMIN_ACCESS_LABEL
+from dralloc.kube.admission import Admitted, Refused, Verb, WriteRequest, admit
+from dralloc.kube.canonical_form import canonicalize
+from dralloc.kube.codec import DecodeError, encode
+from dralloc.kube.conversion import V1BETA1, from_hub, to_hub
+from dralloc.kube.kind import Kind
+from dralloc.kube.kind_codec import read_object
+from dralloc.kube.meta_v1 import ApiObject
+from dralloc.kube.registry import find_kind
+from dralloc.kube.strategy import AdmissionContext, Strategy
 from dralloc.primitives.errors import ApiError, Invalid
 from dralloc.primitives.features import GATES, FeatureGates
 

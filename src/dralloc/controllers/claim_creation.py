@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.pod_claims import claims_of, may_use
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate
-from dralloc.api.unstructured_object import UnstructuredObject, view
 from dralloc.client.informer import Informer
 from dralloc.controllers.metrics import SpecLabels
+from dralloc.kube.meta_v1 import ApiObject
+from dralloc.kube.pod_claims import claims_of, may_use
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim, ResourceClaimTemplate
+from dralloc.kube.unstructured_object import UnstructuredObject, view
 
 
 @dataclass(frozen=True, slots=True)

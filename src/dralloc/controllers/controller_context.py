@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dralloc.api.core_v1 import Event
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.event_recorder import EventRecorder, PacedReports
 from dralloc.client.known_resources import resource_for
@@ -12,6 +11,7 @@ from dralloc.client.transport import Transport
 from dralloc.controllers.metrics import ControllerMetrics
 from dralloc.controllers.node_lifecycle.plan import DEFAULT_SETTINGS, NodeLifecycleSettings
 from dralloc.controllers.shared_informers import ControllerInformers
+from dralloc.kube.core_v1 import Event
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 

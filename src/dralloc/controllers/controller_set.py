@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from dralloc.api.coordination_v1 import Lease
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.batch_transport import BatchTransport
 from dralloc.client.known_resources import resource_for
@@ -34,6 +33,7 @@ from dralloc.controllers.pool_status import PoolStatusController
 from dralloc.controllers.quota import QuotaController
 from dralloc.controllers.shared_informers import ControllerInformers, SharedInformers
 from dralloc.controllers.taint_eviction.controller import TaintEvictionController
+from dralloc.kube.coordination_v1 import Lease
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 

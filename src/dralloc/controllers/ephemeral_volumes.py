@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Final
 
-from dralloc.api.pod_claims import controller_of
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.volume_claims import volume_claims_of
-from dralloc.api.volumes_v1 import PersistentVolumeClaim, PersistentVolumeClaimTemplate
 from dralloc.client.known_resources import resource_for, resource_read_as
 from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.controller_loop import Controller
 from dralloc.controllers.mutation_cache import LOOK_AGAIN_S, UnconfirmedOwners, is_gone
 from dralloc.controllers.planned_actions import PlannedActions
+from dralloc.kube.pod_claims import controller_of
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.volume_claims import volume_claims_of
+from dralloc.kube.volumes_v1 import PersistentVolumeClaim, PersistentVolumeClaimTemplate
 
 FIELD_MANAGER: Final = "ephemeral-volume-controller"
 PODS: Final = resource_for(Pod)

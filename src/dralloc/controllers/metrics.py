@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from dralloc.api.pod_claims import EXTENDED_RESOURCE_CLAIM, POD_CLAIM_NAME
-from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimSpec
 from dralloc.client.unreadable_objects import UNREADABLE_OBJECTS
+from dralloc.kube.pod_claims import EXTENDED_RESOURCE_CLAIM, POD_CLAIM_NAME
+from dralloc.kube.resource_v1 import ResourceClaim, ResourceClaimSpec
 from dralloc.primitives.metrics import CounterMetric, GaugeMetric, HistogramMetric, LabelValues, Metric, exposition
 
 # 10 ns to 10 s in powers of ten: the buckets of Kubernetes' work queues.

@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import ClassVar, Final
 
-from dralloc.api.core_v1 import Node, Taint
-from dralloc.api.node_taints import NO_EXECUTE, tolerates
-from dralloc.api.pod_v1 import Pod, Toleration
 from dralloc.client.event_recorder import Report, reference_to
 from dralloc.client.known_resources import resource_for
 from dralloc.client.pod_disruption import disrupt
@@ -17,6 +14,9 @@ from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.controller_loop import Controller
 from dralloc.controllers.planned_actions import PlannedActions
+from dralloc.kube.core_v1 import Node, Taint
+from dralloc.kube.node_taints import NO_EXECUTE, tolerates
+from dralloc.kube.pod_v1 import Pod, Toleration
 from dralloc.primitives.errors import NotFound
 
 NAME: Final = "taint_eviction_controller"

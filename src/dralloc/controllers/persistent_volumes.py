@@ -6,8 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from dralloc.api.storage_v1 import GROUP as STORAGE
-from dralloc.api.volume_claims import (
+from dralloc.client.known_resources import resource_read_as
+from dralloc.client.typed_resource import ObjectKey, key_of
+from dralloc.controllers.controller_context import ControllerContext
+from dralloc.controllers.controller_loop import Controller
+from dralloc.controllers.mutation_cache import MutationCache
+from dralloc.controllers.planned_actions import PlannedActions
+from dralloc.kube.storage_v1 import GROUP as STORAGE
+from dralloc.kube.volume_claims import (
     AVAILABLE,
     BIND_COMPLETED,
     BOUND_BY_CONTROLLER,
@@ -22,13 +28,7 @@ from dralloc.api.volume_claims import (
     is_possible_for,
     may_be_chosen_for,
 )
-from dralloc.api.volumes_v1 import PersistentVolume, PersistentVolumeClaim, StorageClass
-from dralloc.client.known_resources import resource_read_as
-from dralloc.client.typed_resource import ObjectKey, key_of
-from dralloc.controllers.controller_context import ControllerContext
-from dralloc.controllers.controller_loop import Controller
-from dralloc.controllers.mutation_cache import MutationCache
-from dralloc.controllers.planned_actions import PlannedActions
+from dralloc.kube.volumes_v1 import PersistentVolume, PersistentVolumeClaim, StorageClass
 
 # --- Plan -----------------------------------------------------------------------------------------------------------
 # What a persistent volume or a claim to one needs: static binding and phases, as Kubernetes' binder does it.

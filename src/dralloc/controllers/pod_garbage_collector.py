@@ -9,15 +9,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar, Final, assert_never
 
-from dralloc.api.core_v1 import Node
-from dralloc.api.node_taints import OUT_OF_SERVICE
-from dralloc.api.pod_v1 import FAILED, Pod
 from dralloc.client.known_resources import resource_for
 from dralloc.client.pod_disruption import disruption_target, patch_status
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.controller_loop import Controller
 from dralloc.controllers.planned_actions import PlannedActions
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.node_taints import OUT_OF_SERVICE
+from dralloc.kube.pod_v1 import FAILED, Pod
 from dralloc.primitives.errors import Conflict, NotFound
 
 # --- Plan -----------------------------------------------------------------------------------------------------------

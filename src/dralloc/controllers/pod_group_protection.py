@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from dralloc.api.pod_claims import group_name
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.scheduling_v1beta1 import PROTECTION_FINALIZER, PodGroup
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey, key_of, version_of
 from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.controller_loop import Controller
 from dralloc.controllers.planned_actions import PlannedActions
 from dralloc.controllers.shared_informers import POD_GROUPS
+from dralloc.kube.pod_claims import group_name
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.scheduling_v1beta1 import PROTECTION_FINALIZER, PodGroup
 from dralloc.primitives.errors import NotFound
 
 FIELD_MANAGER: Final = "podgroup-protection-controller"

@@ -12,20 +12,6 @@ from typing import ClassVar, Final, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dralloc.api.meta_v1 import Condition
-from dralloc.api.resource_v1 import Device, DeviceRequestAllocationResult, DeviceTaintRule, ResourceClaim, ResourceSlice
-from dralloc.api.resource_v1alpha3 import (
-    COMPLETE,
-    DEFAULT_LIMIT,
-    FAILED,
-    PartitionTypeStatus,
-    PoolStatus,
-    ResourcePoolStatusRequest,
-    ResourcePoolStatusRequestStatus,
-    ShareableCapacityStatus,
-    ShareableSummaryStatus,
-)
-from dralloc.api.timestamps import print_timestamp, stated_time
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.controllers.controller_context import ControllerContext
@@ -36,6 +22,26 @@ from dralloc.devices.device_usage import counted_results
 from dralloc.devices.identity import PoolId
 from dralloc.devices.published_slice import generation_of, newest_slices
 from dralloc.devices.taints import TaintRules, repels
+from dralloc.kube.meta_v1 import Condition
+from dralloc.kube.resource_v1 import (
+    Device,
+    DeviceRequestAllocationResult,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceSlice,
+)
+from dralloc.kube.resource_v1alpha3 import (
+    COMPLETE,
+    DEFAULT_LIMIT,
+    FAILED,
+    PartitionTypeStatus,
+    PoolStatus,
+    ResourcePoolStatusRequest,
+    ResourcePoolStatusRequestStatus,
+    ShareableCapacityStatus,
+    ShareableSummaryStatus,
+)
+from dralloc.kube.timestamps import print_timestamp, stated_time
 from dralloc.primitives.errors import NotFound
 from dralloc.primitives.quantity import NANOS, Quantity
 

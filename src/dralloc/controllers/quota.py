@@ -10,11 +10,18 @@ from functools import partial
 from itertools import chain
 from typing import Any, ClassVar, Final
 
-from dralloc.api.core_v1 import ResourceQuota
-from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.pod_claims import EXTENDED_RESOURCE_CLAIM, controller_of
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.quota import (
+from dralloc.client.known_resources import resource_for
+from dralloc.client.typed_resource import ObjectKey, TypedResource, key_of
+from dralloc.controllers.controller_context import ControllerContext
+from dralloc.controllers.controller_loop import Controller
+from dralloc.controllers.mutation_cache import MutationCache
+from dralloc.controllers.planned_actions import PlannedActions
+from dralloc.controllers.shared_informers import JOBS, TEMPLATES
+from dralloc.kube.core_v1 import ResourceQuota
+from dralloc.kube.meta_v1 import ApiObject
+from dralloc.kube.pod_claims import EXTENDED_RESOURCE_CLAIM, controller_of
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.quota import (
     QuotaCharge,
     QuotaFacts,
     asks_for_extended,
@@ -23,14 +30,7 @@ from dralloc.api.quota import (
     is_counted,
     usage_of_claim,
 )
-from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
-from dralloc.client.known_resources import resource_for
-from dralloc.client.typed_resource import ObjectKey, TypedResource, key_of
-from dralloc.controllers.controller_context import ControllerContext
-from dralloc.controllers.controller_loop import Controller
-from dralloc.controllers.mutation_cache import MutationCache
-from dralloc.controllers.planned_actions import PlannedActions
-from dralloc.controllers.shared_informers import JOBS, TEMPLATES
+from dralloc.kube.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.primitives.quantity import Quantity
 
 # --- Plan -----------------------------------------------------------------------------------------------------------

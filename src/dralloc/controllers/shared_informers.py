@@ -11,15 +11,6 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
-from dralloc.api.batch_v1 import Job
-from dralloc.api.coordination_v1 import NODE_LEASES, Lease
-from dralloc.api.core_v1 import ResourceQuota
-from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.pod_claims import claims_of, controller_of, group_name, is_pod
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim, ResourceClaimTemplate
-from dralloc.api.scheduling_v1beta1 import PodGroup, Workload
-from dralloc.api.unstructured_object import UnstructuredObject, read_unstructured
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
@@ -27,6 +18,15 @@ from dralloc.client.reflector import Reflector, log_problem
 from dralloc.client.typed_resource import Object, TypedResource
 from dralloc.controllers.claim_creation import is_done
 from dralloc.devices.identity import DeviceId
+from dralloc.kube.batch_v1 import Job
+from dralloc.kube.coordination_v1 import NODE_LEASES, Lease
+from dralloc.kube.core_v1 import ResourceQuota
+from dralloc.kube.meta_v1 import ApiObject
+from dralloc.kube.pod_claims import claims_of, controller_of, group_name, is_pod
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ConsumerReference, ResourceClaim, ResourceClaimTemplate
+from dralloc.kube.scheduling_v1beta1 import PodGroup, Workload
+from dralloc.kube.unstructured_object import UnstructuredObject, read_unstructured
 from dralloc.primitives.errors import NotFound
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from dralloc.api.resource_v1 import CounterSet, Device
+from dralloc.kube.resource_v1 import CounterSet, Device
 
 
 class CounterId(NamedTuple):

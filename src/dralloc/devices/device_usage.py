@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
-from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
 from dralloc.devices.identity import DeviceId, PoolId
+from dralloc.kube.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
 from dralloc.primitives.quantity import Quantity
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from dralloc.api.resource_v1 import (
+from dralloc.kube.resource_v1 import (
     AllocatedDeviceStatus,
     Device,
     DeviceRequestAllocationResult,

@@ -12,10 +12,10 @@ from typing import Final, TypeVar
 
 from msgspec import Struct, field
 
-from dralloc.api.resource_v1 import CONSUMED_OR_NEVER, Device, ResourceSlice
 from dralloc.devices.counters import CounterId, Draws, amounts_of, draws_of
 from dralloc.devices.identity import PoolId
 from dralloc.devices.share_terms import capacities_of
+from dralloc.kube.resource_v1 import CONSUMED_OR_NEVER, Device, ResourceSlice
 
 
 class PublishedDevice(Struct, frozen=True, gc=False):

@@ -18,7 +18,8 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dralloc.api.resource_v1 import (
+from dralloc.devices.device_usage import DeviceUsage
+from dralloc.kube.resource_v1 import (
     ALWAYS_CONSUMED,
     BLOCK_OR_SHARE,
     CONSUMED_OR_NEVER,
@@ -27,7 +28,6 @@ from dralloc.api.resource_v1 import (
     Device,
     DeviceCapacity,
 )
-from dralloc.devices.device_usage import DeviceUsage
 
 # What is left of each capacity, followed by the mode of each.
 State = tuple[int, ...]

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from dralloc.api.core_v1 import Taint
-from dralloc.api.resource_v1 import (
+from dralloc.devices.identity import DeviceId, PoolId
+from dralloc.kube.core_v1 import Taint
+from dralloc.kube.resource_v1 import (
     EQUAL,
     NO_EXECUTE,
     NO_SCHEDULE,
@@ -16,7 +17,6 @@ from dralloc.api.resource_v1 import (
     DeviceTaintSelector,
     DeviceToleration,
 )
-from dralloc.devices.identity import DeviceId, PoolId
 from dralloc.primitives.persistent_map import PersistentMap
 
 

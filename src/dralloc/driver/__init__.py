@@ -3,8 +3,6 @@
 Start with `docs/writing-a-driver.md`.
 """
 
-from dralloc.api.meta_v1 import Condition
-from dralloc.api.resource_v1 import Device, DeviceCapacity, NetworkDeviceData
 from dralloc.driver.claims import (
     AllocatedClaim,
     AllocatedDevice,
@@ -21,7 +19,9 @@ from dralloc.driver.health import DeviceHealth, Health
 from dralloc.driver.plugin import Plugin
 from dralloc.driver.program import run
 from dralloc.driver.settings import Settings
-from dralloc.kubelet.cdi import ContainerEdits, DeviceNode, Hook, Mount, NetDevice
+from dralloc.kube.meta_v1 import Condition
+from dralloc.kube.resource_v1 import Device, DeviceCapacity, NetworkDeviceData
+from dralloc.node.kubelet.cdi import ContainerEdits, DeviceNode, Hook, Mount, NetDevice
 
 __all__ = [
     "AllocatedClaim",

@@ -15,12 +15,12 @@ from typing import Final
 
 import msgspec
 
-from dralloc.api.codec import DecodeError, decode, encode
-from dralloc.api.meta_v1 import ObjectMeta
-from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimStatus
 from dralloc.atomic_files import remove_file, write_atomically
 from dralloc.driver.claims import AllocatedClaim, ClaimReference, PreparedDevice, allocated_claim
-from dralloc.kubelet.checkpoint_file import BadCheckpoint, check_checksum, checksum
+from dralloc.kube.codec import DecodeError, decode, encode
+from dralloc.kube.meta_v1 import ObjectMeta
+from dralloc.kube.resource_v1 import ResourceClaim, ResourceClaimStatus
+from dralloc.node.kubelet.checkpoint_file import BadCheckpoint, check_checksum, checksum
 from dralloc.primitives.decoders import UNREADABLE, make_decoder
 
 VERSION: Final = 1

@@ -9,10 +9,12 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 from msgspec.structs import replace
 
-from dralloc.api.device_parts import BadArgument
-from dralloc.api.meta_v1 import Condition
-from dralloc.api.request_name import RequestName
-from dralloc.api.resource_v1 import (
+from dralloc.driver.json_values import find_json_faults, told
+from dralloc.driver.vendor_errors import with_known_arguments
+from dralloc.kube.device_parts import BadArgument
+from dralloc.kube.meta_v1 import Condition
+from dralloc.kube.request_name import RequestName
+from dralloc.kube.resource_v1 import (
     NULL,
     AllocatedDeviceStatus,
     ConsumerReference,
@@ -22,9 +24,7 @@ from dralloc.api.resource_v1 import (
     NetworkDeviceData,
     ResourceClaim,
 )
-from dralloc.driver.json_values import find_json_faults, told
-from dralloc.driver.vendor_errors import with_known_arguments
-from dralloc.kubelet.cdi import (
+from dralloc.node.kubelet.cdi import (
     ContainerEdits,
     DeviceNode,
     Hook,

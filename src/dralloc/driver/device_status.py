@@ -11,15 +11,15 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from dralloc.api.meta_v1 import Condition
-from dralloc.api.resource_v1 import AllocatedDeviceStatus, ResourceClaim
-from dralloc.api.timestamps import print_timestamp
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey, TypedResource, key_of, version_of
 from dralloc.client.work_queue import Backoff, WorkQueue, work
 from dralloc.devices.identity import ResultId
 from dralloc.driver.checkpoint import Checkpoint
+from dralloc.kube.meta_v1 import Condition
+from dralloc.kube.resource_v1 import AllocatedDeviceStatus, ResourceClaim
+from dralloc.kube.timestamps import print_timestamp
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import Conflict, Forbidden, Invalid, NotFound
 

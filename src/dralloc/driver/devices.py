@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from dralloc.api import device_parts as parts
-from dralloc.api.device_parts import Amount, AttributeValue, BadArgument
-from dralloc.api.meta_v1 import NodeSelector
-from dralloc.api.resource_v1 import (
+from dralloc.driver.vendor_errors import made_with_known_arguments, with_known_arguments
+from dralloc.kube import device_parts as parts
+from dralloc.kube.device_parts import Amount, AttributeValue, BadArgument
+from dralloc.kube.meta_v1 import NodeSelector
+from dralloc.kube.resource_v1 import (
     CapacityRequestPolicy,
     CounterSet,
     Device,
@@ -20,7 +21,6 @@ from dralloc.api.resource_v1 import (
     DeviceCounterConsumption,
     DeviceTaint,
 )
-from dralloc.driver.vendor_errors import made_with_known_arguments, with_known_arguments
 
 Part = TypeVar("Part")
 

@@ -12,10 +12,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar, cast
 
-from dralloc.api.resource_v1 import Device
 from dralloc.driver.claims import AllocatedClaim, PreparedDevice
 from dralloc.driver.devices import Pool
 from dralloc.driver.health import DeviceHealth
+from dralloc.kube.resource_v1 import Device
 
 Result = TypeVar("Result")
 

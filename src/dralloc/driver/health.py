@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from dralloc.driver.vendor_errors import made_with_known_arguments
-from dralloc.kubelet.plugin_sockets import HEALTH_MESSAGE_LENGTH_MAX
+from dralloc.node.kubelet.plugin_sockets import HEALTH_MESSAGE_LENGTH_MAX
 
 
 class Health(Enum):

@@ -10,8 +10,6 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Final
 
-from dralloc.api.resource_v1 import Device, ResourceClaim
-from dralloc.api.validation.formats import validate_driver_name
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.informer import history_change
 from dralloc.client.known_resources import resource_for
@@ -31,6 +29,8 @@ from dralloc.driver.services import Listen, Registration, listening, serving
 from dralloc.driver.settings import BadDriverSettings, Settings, boot_id
 from dralloc.driver.slices import InvalidPools
 from dralloc.driver.vendor_errors import InventoryFailed, MonitorFailed, told
+from dralloc.kube.resource_v1 import Device, ResourceClaim
+from dralloc.kube.validation.formats import validate_driver_name
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import ApiError, NotFound
 from dralloc.primitives.field_errors import FieldPath

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
-from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
 from dralloc.driver.checkpoint import PreparationRecord, is_uid
 from dralloc.driver.claims import ClaimReference
+from dralloc.kube.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
 
 
 @dataclass(frozen=True, slots=True)

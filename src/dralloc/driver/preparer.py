@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.atomic_files import remove_file, write_atomically
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_resources import resource_for
@@ -33,8 +32,9 @@ from dralloc.driver.claims import (
 from dralloc.driver.driver import Driver, call
 from dralloc.driver.metrics import DriverMetrics
 from dralloc.driver.vendor_errors import text_of, told
-from dralloc.kubelet.cdi import encode_spec
-from dralloc.kubelet.checkpoint_file import BadCheckpoint
+from dralloc.kube.resource_v1 import ResourceClaim
+from dralloc.node.kubelet.cdi import encode_spec
+from dralloc.node.kubelet.checkpoint_file import BadCheckpoint
 from dralloc.primitives.errors import ApiError, NotFound
 
 CLAIMS: Final[TypedResource[ResourceClaim]] = resource_for(ResourceClaim)

@@ -14,11 +14,6 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from dralloc.api.codec import encode
-from dralloc.api.core_v1 import Node
-from dralloc.api.gated_fields import SLICE_FEATURES
-from dralloc.api.meta_v1 import OwnerReference
-from dralloc.api.resource_v1 import Device, ResourcePool, ResourceSlice, ResourceSliceSpec
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
@@ -28,7 +23,12 @@ from dralloc.client.work_queue import Backoff, WorkQueue, work
 from dralloc.driver.devices import Pool
 from dralloc.driver.metrics import DriverMetrics
 from dralloc.driver.slices import check_pools, slices_of
-from dralloc.kubelet import pool_plan
+from dralloc.kube.codec import encode
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.gated_fields import SLICE_FEATURES
+from dralloc.kube.meta_v1 import OwnerReference
+from dralloc.kube.resource_v1 import Device, ResourcePool, ResourceSlice, ResourceSliceSpec
+from dralloc.node.kubelet import pool_plan
 from dralloc.primitives.errors import Conflict, NotFound
 
 SLICES: Final[TypedResource[ResourceSlice]] = resource_for(ResourceSlice)

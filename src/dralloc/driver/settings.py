@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dralloc.kubelet.cdi import CDI_DIRECTORIES
-from dralloc.kubelet.plugin_sockets import KUBELET_DIR, PLUGINS, REGISTRY, SOCKET_PATH_LENGTH_MAX
+from dralloc.node.kubelet.cdi import CDI_DIRECTORIES
+from dralloc.node.kubelet.plugin_sockets import KUBELET_DIR, PLUGINS, REGISTRY, SOCKET_PATH_LENGTH_MAX
 
 PLUGINS_DIR: Final = KUBELET_DIR / PLUGINS
 REGISTRY_DIR: Final = KUBELET_DIR / REGISTRY

@@ -13,20 +13,20 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from dralloc.api.canonical_form import with_canonical_times
-from dralloc.api.meta_v1 import ObjectMeta
-from dralloc.api.resource_v1 import CounterSet, Device, ResourcePool, ResourceSlice, ResourceSliceSpec
-from dralloc.api.timestamps import BadTimestamp
-from dralloc.api.validation.context import ValidationContext
-from dralloc.api.validation.resource_slice import (
+from dralloc.devices.share_terms import capacities_of
+from dralloc.driver.devices import Pool
+from dralloc.kube.canonical_form import with_canonical_times
+from dralloc.kube.meta_v1 import ObjectMeta
+from dralloc.kube.resource_v1 import CounterSet, Device, ResourcePool, ResourceSlice, ResourceSliceSpec
+from dralloc.kube.timestamps import BadTimestamp
+from dralloc.kube.validation.context import ValidationContext
+from dralloc.kube.validation.resource_slice import (
     ADVANCED_DEVICES_COUNT_MAX,
     COUNTER_SETS_COUNT_MAX,
     DEVICES_COUNT_MAX,
     is_advanced,
     validate_resource_slice,
 )
-from dralloc.devices.share_terms import capacities_of
-from dralloc.driver.devices import Pool
 from dralloc.primitives.features import GATES, FeatureGates
 from dralloc.primitives.field_errors import FieldError
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, ParamSpec, TypeVar
 
-from dralloc.api.device_parts import BadArgument
+from dralloc.kube.device_parts import BadArgument
 from dralloc.primitives.quantity import QuantityError
 
 Parameters = ParamSpec("Parameters")

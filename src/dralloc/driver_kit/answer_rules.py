@@ -6,13 +6,13 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from dralloc.api.request_name import RequestName
-from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
-from dralloc.api.validation.formats import validate_driver_name
 from dralloc.driver_kit.caller import AnsweredClaim, AnsweredDevice, ClaimName, PluginInfo
 from dralloc.driver_kit.findings import Finding, Remark, Violation
-from dralloc.kubelet.cdi import is_cdi_name
-from dralloc.kubelet.plugin_sockets import CLAIM_ANSWER_BYTES_MAX, SOCKET_PATH_LENGTH_MAX
+from dralloc.kube.request_name import RequestName
+from dralloc.kube.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
+from dralloc.kube.validation.formats import validate_driver_name
+from dralloc.node.kubelet.cdi import is_cdi_name
+from dralloc.node.kubelet.plugin_sockets import CLAIM_ANSWER_BYTES_MAX, SOCKET_PATH_LENGTH_MAX
 from dralloc.primitives.field_errors import FieldPath
 from dralloc.rpc.plugin_services import DRA_PLUGIN_TYPE, DRA_SERVICES, DRA_V1, PluginService
 

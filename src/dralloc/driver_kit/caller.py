@@ -12,7 +12,7 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
-from dralloc.kubelet.plugin_sockets import (
+from dralloc.node.kubelet.plugin_sockets import (
     CALL_TIMEOUT_S,
     DIAL_TIMEOUT_S,
     GET_INFO_TIMEOUT_S,

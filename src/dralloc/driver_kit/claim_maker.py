@@ -8,14 +8,18 @@ from contextlib import suppress
 from typing import Final
 from uuid import uuid4
 
-from dralloc.allocator.allocate import AllocationProblem, allocate
-from dralloc.allocator.diagnosis.diagnoser import Diagnoser
-from dralloc.allocator.features import Features
-from dralloc.allocator.outcome import Allocated
-from dralloc.allocator.requests import compile_demand
-from dralloc.allocator.stamp import stamp
-from dralloc.api.meta_v1 import ObjectMeta
-from dralloc.api.resource_v1 import (
+from dralloc.client.async_client import AsyncClient
+from dralloc.devices.allocator.allocate import AllocationProblem, allocate
+from dralloc.devices.allocator.diagnosis.diagnoser import Diagnoser
+from dralloc.devices.allocator.features import Features
+from dralloc.devices.allocator.outcome import Allocated
+from dralloc.devices.allocator.requests import compile_demand
+from dralloc.devices.allocator.stamp import stamp
+from dralloc.devices.identity import ClaimId
+from dralloc.devices.node_selectors import NodeFacts
+from dralloc.devices.snapshot import Snapshot
+from dralloc.kube.meta_v1 import ObjectMeta
+from dralloc.kube.resource_v1 import (
     AllocationResult,
     CapacityRequirements,
     CELDeviceSelector,
@@ -30,13 +34,9 @@ from dralloc.api.resource_v1 import (
     ResourceClaimSpec,
     ResourceSlice,
 )
-from dralloc.client.async_client import AsyncClient
-from dralloc.devices.identity import ClaimId
 from dralloc.primitives.errors import AlreadyExists, Conflict, NotFound
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.quantity import Quantity
-from dralloc.snapshot.cluster import Snapshot
-from dralloc.snapshot.node_selectors import NodeFacts
 
 NAMESPACE: Final = "default"
 ATTEMPTS_MAX: Final = 50

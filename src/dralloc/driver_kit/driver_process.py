@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from dralloc.driver_kit.findings import NotTested
-from dralloc.kubelet.plugin_sockets import shortened
+from dralloc.node.kubelet.plugin_sockets import shortened
 
 STOP_S: Final = 10.0
 COMMAND_S: Final = 120.0

@@ -9,7 +9,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Final
 
-from dralloc.api.validation.formats import validate_driver_name
+from dralloc.kube.validation.formats import validate_driver_name
 from dralloc.primitives.field_errors import FieldPath
 
 SUFFIX: Final = ".template"

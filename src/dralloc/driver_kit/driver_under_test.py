@@ -18,7 +18,13 @@ from typing import Final, Protocol
 
 from msgspec.structs import replace
 
-from dralloc.api.resource_v1 import (
+from dralloc.client.async_client import AsyncClient
+from dralloc.driver_kit.answer_rules import services_in
+from dralloc.driver_kit.caller import Caller, ClaimName, PluginInfo, Responsiveness, RpcFailed, calling
+from dralloc.driver_kit.claim_maker import CannotAllocate, ClaimMaker, exactly
+from dralloc.driver_kit.findings import NotTestable, NotTested, Skip
+from dralloc.driver_kit.slice_rules import SliceHistory
+from dralloc.kube.resource_v1 import (
     DeviceClaimConfiguration,
     DeviceRequest,
     DeviceRequestAllocationResult,
@@ -26,14 +32,8 @@ from dralloc.api.resource_v1 import (
     ResourceClaim,
     ResourceSlice,
 )
-from dralloc.client.async_client import AsyncClient
-from dralloc.driver_kit.answer_rules import services_in
-from dralloc.driver_kit.caller import Caller, ClaimName, PluginInfo, Responsiveness, RpcFailed, calling
-from dralloc.driver_kit.claim_maker import CannotAllocate, ClaimMaker, exactly
-from dralloc.driver_kit.findings import NotTestable, NotTested, Skip
-from dralloc.driver_kit.slice_rules import SliceHistory
-from dralloc.kubelet.cdi_registry import CdiRegistry
-from dralloc.kubelet.plugin_sockets import CALL_TIMEOUT_S, find_sockets
+from dralloc.node.kubelet.cdi_registry import CdiRegistry
+from dralloc.node.kubelet.plugin_sockets import CALL_TIMEOUT_S, find_sockets
 from dralloc.rpc.plugin_services import DRA_SERVICES, DRA_V1, HEALTH_SERVICES, PluginService
 
 # --- Driver traces --------------------------------------------------------------------------------------------------

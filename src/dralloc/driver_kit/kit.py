@@ -12,15 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from dralloc.api.codec import DecodeError
-from dralloc.api.conversion import to_hub
-from dralloc.api.core_v1 import Node
-from dralloc.api.kind_codec import read_object
-from dralloc.api.manifests import read_manifest
-from dralloc.api.meta_v1 import ApiObject, ObjectMeta
-from dralloc.api.registry import find_kind
-from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
-from dralloc.apiserver.server_process import ServerSettings, run_server
 from dralloc.client.async_client import AsyncClient, connect_async
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.kubeconfig import BadKubeconfig, find_connection
@@ -42,7 +33,16 @@ from dralloc.driver_kit.driver_under_test import (
 )
 from dralloc.driver_kit.findings import Finding, NotApplicable, NotTestable, Remark, Skip, Violation
 from dralloc.driver_kit.slice_rules import are_complete
+from dralloc.kube.codec import DecodeError
+from dralloc.kube.conversion import to_hub
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.kind_codec import read_object
+from dralloc.kube.manifests import read_manifest
+from dralloc.kube.meta_v1 import ApiObject, ObjectMeta
+from dralloc.kube.registry import find_kind
+from dralloc.kube.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.primitives.errors import AlreadyExists, ApiError, NotFound
+from dralloc.server.server_process import ServerSettings, run_server
 
 LAST_LINES: Final = 10
 # What is filled in, between braces.

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.devices.published_slice import is_complete, newest_generation, newest_slices
 from dralloc.driver_kit.findings import Finding, Remark, Violation
+from dralloc.kube.resource_v1 import ResourceSlice
 
 
 def pools_of(slices: Iterable[ResourceSlice]) -> dict[str, list[ResourceSlice]]:

@@ -15,8 +15,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from dralloc.api.core_v1 import STREAMING_CERTIFICATE, Event
-from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.event_recorder import EventRecorder
 from dralloc.client.informer import Informer, history_change
@@ -24,10 +22,8 @@ from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector
 from dralloc.client.transport import Transport
 from dralloc.client.typed_resource import ObjectKey
-from dralloc.kubelet.cdi import CDI_DIRECTORIES
-from dralloc.kubelet.cdi_registry import CdiRegistry
-from dralloc.kubelet.checkpoint_file import BadCheckpoint
-from dralloc.kubelet.plugin_sockets import PLUGINS, REGISTRY
+from dralloc.kube.core_v1 import STREAMING_CERTIFICATE, Event
+from dralloc.kube.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.node.checkpoint import lock_directory
 from dralloc.node.claim_cache import ClaimCache
 from dralloc.node.claims import ClaimsFailed, NodeClaims
@@ -35,6 +31,10 @@ from dralloc.node.driver_calls import GrpcDriverCalls
 from dralloc.node.drivers import Connect, DriverInstance, Drivers, open_channel
 from dralloc.node.health import HealthWatch
 from dralloc.node.heartbeat import NodeHeartbeat
+from dralloc.node.kubelet.cdi import CDI_DIRECTORIES
+from dralloc.node.kubelet.cdi_registry import CdiRegistry
+from dralloc.node.kubelet.checkpoint_file import BadCheckpoint
+from dralloc.node.kubelet.plugin_sockets import PLUGINS, REGISTRY
 from dralloc.node.metrics import NodeMetrics
 from dralloc.node.node_object import NodeShape
 from dralloc.node.pod_sync import PodSync, PodSyncContext

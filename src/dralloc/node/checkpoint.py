@@ -16,8 +16,8 @@ from typing import Any, Final
 import msgspec
 
 from dralloc.atomic_files import write_atomically
-from dralloc.kubelet.checkpoint_file import BadCheckpoint, check_checksum, checksum
 from dralloc.node.claim_records import ClaimRecord, DriverPart, ReportedDevice
+from dralloc.node.kubelet.checkpoint_file import BadCheckpoint, check_checksum, checksum
 from dralloc.primitives.decoders import UNREADABLE
 
 KIND: Final = "DRACheckpoint"

@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dralloc.api.resource_v1 import AllocationResult
 from dralloc.client.typed_resource import ObjectKey
+from dralloc.kube.resource_v1 import AllocationResult
 from dralloc.node.checkpoint import CheckpointWriter, read_checkpoint
 from dralloc.node.claim_records import ClaimRecord
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
+from dralloc.kube.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
 
 PREPARE: Final = "NodePrepareResources"
 UNPREPARE: Final = "NodeUnprepareResources"

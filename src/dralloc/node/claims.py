@@ -13,10 +13,10 @@ from dataclasses import replace
 from enum import Enum
 from typing import Protocol
 
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import ObjectKey, key_of
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.node import prepare_plan
 from dralloc.node.claim_cache import ClaimCache, ClaimEntry
 from dralloc.node.claim_records import PREPARE, UNPREPARE, ClaimRecord, record_of

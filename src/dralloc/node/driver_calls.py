@@ -14,9 +14,9 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 
-from dralloc.kubelet.plugin_sockets import CLAIM_ANSWER_BYTES_MAX, shortened
 from dralloc.node.claim_records import ClaimRecord, ReportedDevice
 from dralloc.node.drivers import Deregistered, DriverInstance, Drivers, calling
+from dralloc.node.kubelet.plugin_sockets import CLAIM_ANSWER_BYTES_MAX, shortened
 from dralloc.node.metrics import NodeMetrics
 from dralloc.rpc.plugin_services import NODE_PREPARE_RESOURCES, NODE_UNPREPARE_RESOURCES, PluginService
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
-from dralloc.kubelet.plugin_sockets import MESSAGE_BYTES_MAX
+from dralloc.node.kubelet.plugin_sockets import MESSAGE_BYTES_MAX
 from dralloc.rpc.plugin_services import DRA_SERVICES, DRA_V1, HEALTH_SERVICES, PluginService
 
 CHANNEL_OPTIONS: Final = (

@@ -19,8 +19,8 @@ import grpc.aio
 import msgspec
 
 from dralloc.atomic_files import write_atomically
-from dralloc.kubelet.plugin_sockets import DEVICE_NAME_LENGTH_MAX, HEALTH_MESSAGE_LENGTH_MAX, POOL_NAME_LENGTH_MAX
 from dralloc.node.drivers import Deregistered, DriverInstance, calling
+from dralloc.node.kubelet.plugin_sockets import DEVICE_NAME_LENGTH_MAX, HEALTH_MESSAGE_LENGTH_MAX, POOL_NAME_LENGTH_MAX
 from dralloc.node.timings import Timings
 from dralloc.primitives.decoders import UNREADABLE
 from dralloc.rpc.plugin_services import NODE_WATCH_RESOURCES, PluginService

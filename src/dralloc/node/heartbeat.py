@@ -8,15 +8,15 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
 
-from dralloc.api.coordination_v1 import NODE_LEASES, Lease
-from dralloc.api.core_v1 import Node, Taint
-from dralloc.api.node_taints import NO_SCHEDULE, NOT_READY
 from dralloc.client.api_calls import ApiCalls, PatchType
 from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import ObjectKey
+from dralloc.kube.coordination_v1 import NODE_LEASES, Lease
+from dralloc.kube.core_v1 import Node, Taint
+from dralloc.kube.node_taints import NO_SCHEDULE, NOT_READY
 from dralloc.node.node_object import NodeShape, node_document, node_status
 from dralloc.node.timings import Timings
 from dralloc.primitives.clock import Clock

@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from dralloc.api.timestamps import parse_timestamp
 from dralloc.atomic_files import naming
+from dralloc.kube.timestamps import parse_timestamp
 from dralloc.node.container_logs import LogOptions
 from dralloc.node.pod_view import NodePod
 from dralloc.node.process_runtime import ProcessRuntime

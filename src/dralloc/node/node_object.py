@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from dralloc.api.timestamps import print_timestamp
+from dralloc.kube.timestamps import print_timestamp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from dralloc.api.pod_v1 import (
+from dralloc.kube.pod_v1 import (
     FAILED,
     PENDING,
     SUCCEEDED,
@@ -17,7 +17,7 @@ from dralloc.api.pod_v1 import (
     ContainerStateWaiting,
     PodCondition,
 )
-from dralloc.api.timestamps import parse_timestamp, print_timestamp
+from dralloc.kube.timestamps import parse_timestamp, print_timestamp
 from dralloc.node.pod_plan import NEVER_RUN, ContainerRun, Exit, Runs, has_failed_to_initialize, is_done, is_initialized
 from dralloc.node.pod_view import NodeContainer, NodeContainerStatus, NodePod, ResourceStatus
 

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from msgspec import field
 
-from dralloc.api.pod_v1 import Container, ContainerStatus, Pod, PodSpec, PodStatus
-from dralloc.api.wire import Wire, printed
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import TypedResource
+from dralloc.kube.pod_v1 import Container, ContainerStatus, Pod, PodSpec, PodStatus
+from dralloc.kube.wire import Wire, printed
 
 
 class EnvVar(Wire):

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from dralloc.api.pod_claims import ClaimUse, claims_of, is_reserved_for, may_use
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.kube.pod_claims import ClaimUse, claims_of, is_reserved_for, may_use
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.node.claim_cache import ClaimEntry
 from dralloc.node.claim_records import PREPARE, UNPREPARE, ClaimRecord
 

@@ -19,9 +19,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from dralloc.kubelet.cdi import ContainerEdits
-from dralloc.kubelet.cdi_registry import BadDevices, CdiRegistry
 from dralloc.node.container_logs import ContainerLog, note_size, times_path
+from dralloc.node.kubelet.cdi import ContainerEdits
+from dralloc.node.kubelet.cdi_registry import BadDevices, CdiRegistry
 from dralloc.node.pod_plan import Exit
 from dralloc.node.pod_view import NodeContainer, NodePod
 from dralloc.node.runtime import CannotStart, Launch, RuntimeListener

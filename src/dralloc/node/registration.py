@@ -17,7 +17,6 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from dralloc.kubelet.plugin_sockets import SocketIdentity, find_info_fault, find_sockets, shortened, why_silent
 from dralloc.node.drivers import (
     Connect,
     DriverInstance,
@@ -27,6 +26,7 @@ from dralloc.node.drivers import (
     health_service,
     open_channel,
 )
+from dralloc.node.kubelet.plugin_sockets import SocketIdentity, find_info_fault, find_sockets, shortened, why_silent
 from dralloc.node.timings import Timings
 from dralloc.primitives.names import dns_subdomain
 from dralloc.rpc.plugin_services import (

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dralloc.client.work_queue import Backoff
-from dralloc.kubelet.plugin_sockets import CALL_TIMEOUT_S, DIAL_TIMEOUT_S, GET_INFO_TIMEOUT_S, NOTIFY_TIMEOUT_S
+from dralloc.node.kubelet.plugin_sockets import CALL_TIMEOUT_S, DIAL_TIMEOUT_S, GET_INFO_TIMEOUT_S, NOTIFY_TIMEOUT_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

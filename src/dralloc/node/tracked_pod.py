@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from dralloc.api.pod_v1 import PodCondition
-from dralloc.api.timestamps import parse_timestamp
+from dralloc.kube.pod_v1 import PodCondition
+from dralloc.kube.timestamps import parse_timestamp
 from dralloc.node.claims import PodStage
 from dralloc.node.pod_plan import ContainerRun
 from dralloc.node.pod_status import Waiting

@@ -17,31 +17,31 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.pod_v1 import Pod, PodCondition
-from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
-from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
-from dralloc.assembly.cluster import TOKEN, ClusterSettings, InProcessCluster, fleet
-from dralloc.assembly.components import ComponentDied
 from dralloc.client.async_client import AsyncClient, Item, Propagation
 from dralloc.client.blocking_client import Client, LoopThread, Runner
 from dralloc.client.known_resources import resource_of
 from dralloc.client.typed_resource import Object
 from dralloc.controllers.controller_set import CONTROLLERS
-from dralloc.fleet.profiles import BadProfile
+from dralloc.kube.meta_v1 import ApiObject
+from dralloc.kube.pod_v1 import Pod, PodCondition
+from dralloc.kube.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
+from dralloc.node.simulated.profiles import BadProfile
 from dralloc.primitives.errors import ApiError, NotFound
 from dralloc.primitives.features import FeatureGates
 from dralloc.pytest_plugin.cluster_report import cluster_report
+from dralloc.server.identity.kubeconfig import write_kubeconfig
 from dralloc.system_clock import SystemClock
+from dralloc.testing.cluster import TOKEN, ClusterSettings, InProcessCluster, fleet
+from dralloc.testing.components import ComponentDied
 from dralloc.testing.virtual_time import VirtualClock, VirtualTimeLoop
 
 if TYPE_CHECKING:
     from dralloc.pytest_plugin.driver_node import DriverNode
-from dralloc.api.manifests import read_manifest
-from dralloc.assembly.cluster import cluster_in_process
 from dralloc.cli.manifest_files import read_sources
-from dralloc.store.errors import Compacted, WatcherTooSlow
-from dralloc.store.memory import MemoryStore
+from dralloc.kube.manifests import read_manifest
+from dralloc.server.store.errors import Compacted, WatcherTooSlow
+from dralloc.server.store.memory import MemoryStore
+from dralloc.testing.cluster import cluster_in_process
 
 __all__ = ["BadCluster", "DraCluster", "WaitFailed", "running_cluster"]
 
@@ -147,7 +147,7 @@ class DraCluster:
 
     def explain(self, pod: str, *, namespace: str = "default") -> str:
         """The output of `dralloc explain pod`: why the pod gets no devices and what would help, or why it got these."""
-        from dralloc.whatif.pod_explanation import SubjectQuestion, ask_cluster
+        from dralloc.answers.pod_explanation import SubjectQuestion, ask_cluster
 
         settings = self._task.settings
         question = SubjectQuestion("pod", f"{namespace}/{pod}", scheduler_names=settings.scheduler_names)

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
-from dralloc.api.core_v1 import Event, Node
-from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
-from dralloc.api.timestamps import parse_timestamp
 from dralloc.cli.tables import table
 from dralloc.client.async_client import AsyncClient
+from dralloc.kube.core_v1 import Event, Node
+from dralloc.kube.meta_v1 import ApiObject
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim, ResourceSlice
+from dralloc.kube.timestamps import parse_timestamp
 
 ROWS_MAX: Final = 30
 EVENTS_MAX: Final = 15

@@ -9,14 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from dralloc.api.pod_v1 import Pod
-from dralloc.assembly.cluster import ClusterSettings, InProcessCluster
 from dralloc.client.work_queue import Backoff
-from dralloc.fleet.manifest_nodes import CAPACITY
-from dralloc.kubelet.plugin_sockets import PLUGINS, REGISTRY
+from dralloc.kube.pod_v1 import Pod
 from dralloc.node.agent import Agent, AgentSettings
+from dralloc.node.kubelet.plugin_sockets import PLUGINS, REGISTRY
 from dralloc.node.node_object import NodeShape
+from dralloc.node.simulated.manifest_nodes import CAPACITY
 from dralloc.node.timings import DEFAULT_TIMINGS
+from dralloc.testing.cluster import ClusterSettings, InProcessCluster
 
 __all__ = ["DriverNode"]
 

@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from dralloc.api.validation.request_policy import PREFERENCES
-from dralloc.api.validation.request_policy import STRATEGIES as CAPACITY_STRATEGIES
+from dralloc.kube.validation.request_policy import PREFERENCES
+from dralloc.kube.validation.request_policy import STRATEGIES as CAPACITY_STRATEGIES
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.decide.placement_strategy import SPREAD
 from dralloc.scheduler.decide.strategies import STRATEGIES

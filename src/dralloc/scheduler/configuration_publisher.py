@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
-from dralloc.api.core_v1 import ConfigMap
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_resources import resource_for
 from dralloc.client.work_queue import Backoff, WorkQueue, work
+from dralloc.kube.core_v1 import ConfigMap
 from dralloc.scheduler.configuration import SchedulerConfiguration
 from dralloc.scheduler.decide.strategy_choice import StrategySettings
 from dralloc.scheduler.published_configuration import NAMESPACE, TYPICAL_PODS, key_of, published_data, published_names

@@ -14,12 +14,13 @@ from typing import Final, Protocol
 
 from msgspec import Struct, field
 
-from dralloc.allocator.outcome import ClaimAllocation
-from dralloc.allocator.stamp import stamp
-from dralloc.api.extended_resources import ExtendedResourceClasses
-from dralloc.api.pod_v1 import Pod, PodExtendedResourceClaimStatus
-from dralloc.api.resource_v1 import AllocationResult, DeviceClass, ResourceClaim
+from dralloc.devices.allocator.outcome import ClaimAllocation
+from dralloc.devices.allocator.stamp import stamp
 from dralloc.devices.identity import ClaimId
+from dralloc.devices.snapshot import Snapshot
+from dralloc.kube.extended_resources import ExtendedResourceClasses
+from dralloc.kube.pod_v1 import Pod, PodExtendedResourceClaimStatus
+from dralloc.kube.resource_v1 import AllocationResult, DeviceClass, ResourceClaim
 from dralloc.scheduler.state.change_log import ChangeLog
 from dralloc.scheduler.state.cluster_events import ClusterEvent
 from dralloc.scheduler.state.node_state import NodeState
@@ -27,7 +28,6 @@ from dralloc.scheduler.state.placed_pods import PodKey
 from dralloc.scheduler.state.pod_resources import PodResources
 from dralloc.scheduler.state.pod_topology import PodTopology
 from dralloc.scheduler.state.volume_state import VolumePlan, VolumeState
-from dralloc.snapshot.cluster import Snapshot
 
 # The Kubernetes plugin that decides about claims and devices.
 DYNAMIC_RESOURCES: Final = "DynamicResources"

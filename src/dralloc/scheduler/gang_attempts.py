@@ -11,10 +11,10 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.scheduling_v1beta1 import SCHEDULED, SCHEDULER_ERROR, UNSCHEDULABLE, PodGroup
 from dralloc.client.api_calls import ApiCalls
 from dralloc.devices.identity import ClaimId
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.scheduling_v1beta1 import SCHEDULED, SCHEDULER_ERROR, UNSCHEDULABLE, PodGroup
 from dralloc.primitives.work_allowance import WorkExceeded, work_allowance
 from dralloc.scheduler.attempt_parts import AttemptParts
 from dralloc.scheduler.bind.binder import BindingFailed, BindingOutcome, Bound

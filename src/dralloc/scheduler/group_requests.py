@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.scheduling_v1 import PREEMPT_LOWER
-from dralloc.api.scheduling_v1beta1 import PodGroup
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.scheduling_v1 import PREEMPT_LOWER
+from dralloc.kube.scheduling_v1beta1 import PodGroup
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.decide.gang_cycle import GangRequest
 from dralloc.scheduler.state.cluster_state import ClusterState

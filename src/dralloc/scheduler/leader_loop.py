@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Collection
 from typing import Final
 
-from dralloc.api.coordination_v1 import Lease
-from dralloc.api.pod_v1 import DEFAULT_SCHEDULER
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.batch_transport import BatchTransport
 from dralloc.client.known_resources import resource_for
 from dralloc.client.leader_election import LeaderElection
 from dralloc.client.transport import Transport
 from dralloc.client.typed_resource import ObjectKey
+from dralloc.kube.coordination_v1 import Lease
+from dralloc.kube.pod_v1 import DEFAULT_SCHEDULER
 from dralloc.primitives.clock import Clock
 from dralloc.scheduler.report.metrics import SchedulerMetrics
 from dralloc.scheduler.scheduler import Scheduler

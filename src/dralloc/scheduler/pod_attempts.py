@@ -9,8 +9,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from dralloc.api.pod_v1 import Pod
 from dralloc.devices.identity import ClaimId
+from dralloc.kube.pod_v1 import Pod
 from dralloc.primitives.work_allowance import WorkExceeded, work_allowance
 from dralloc.scheduler.attempt_parts import AttemptParts
 from dralloc.scheduler.bind.binder import BindingFailed, Bound, PodGone

@@ -14,8 +14,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from dralloc.api.pod_v1 import Pod
 from dralloc.devices.identity import ClaimId
+from dralloc.kube.pod_v1 import Pod
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.phrases import counted
 from dralloc.primitives.work_allowance import WorkExceeded, work_allowance

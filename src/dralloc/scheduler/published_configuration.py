@@ -11,9 +11,9 @@ from typing import Final
 
 import msgspec
 
-from dralloc.api.codec import encode
-from dralloc.api.pod_v1 import DEFAULT_SCHEDULER
 from dralloc.client.typed_resource import ObjectKey
+from dralloc.kube.codec import encode
+from dralloc.kube.pod_v1 import DEFAULT_SCHEDULER
 from dralloc.primitives.features import GATES, FeatureGates
 from dralloc.scheduler.configuration import SchedulerConfiguration, statement_of
 from dralloc.scheduler.decide.typical_pods import typical_manifests

@@ -16,10 +16,10 @@ from datetime import timedelta
 from itertools import chain
 from typing import Final
 
-from dralloc.allocator.features import Features
-from dralloc.api.pod_v1 import Pod
 from dralloc.client.api_calls import ApiCalls
+from dralloc.devices.allocator.features import Features
 from dralloc.devices.identity import PoolId
+from dralloc.kube.pod_v1 import Pod
 from dralloc.primitives.clock import Clock
 from dralloc.scheduler.attempt_parts import AttemptParts
 from dralloc.scheduler.bind.binder import Binder

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from zlib import crc32
 
-from dralloc.api.pod_v1 import DEFAULT_SCHEDULER
 from dralloc.devices.identity import PoolId
+from dralloc.kube.pod_v1 import DEFAULT_SCHEDULER
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.decide.strategy_choice import SPREADING, StrategySettings
 from dralloc.scheduler.ownership.lease_rules import PoolLeaseSettings

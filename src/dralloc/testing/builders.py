@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from dralloc.api import device_parts as parts
-from dralloc.api import resource_v1
-from dralloc.api.device_parts import Amount, AttributeValue
-from dralloc.api.meta_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
+from dralloc.devices.node_selectors import NodeFacts
+from dralloc.kube import device_parts as parts
+from dralloc.kube import resource_v1
+from dralloc.kube.device_parts import Amount, AttributeValue
+from dralloc.kube.meta_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
 from dralloc.primitives.quantity import Quantity
-from dralloc.snapshot.node_selectors import NodeFacts
 
 __all__ = [
     "allocation",

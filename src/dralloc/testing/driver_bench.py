@@ -15,14 +15,6 @@ from typing import Any, Final
 
 import msgspec
 
-from dralloc.access.users import ADMINISTRATOR
-from dralloc.api.core_v1 import Node
-from dralloc.api.meta_v1 import ObjectMeta
-from dralloc.api.resource_v1 import DeviceClaimConfiguration, DeviceRequest, ResourceClaim
-from dralloc.apiserver.http.application import ApiApplication
-from dralloc.apiserver.http.authentication import Authenticator
-from dralloc.apiserver.server import ApiServer
-from dralloc.assembly.api_server import running_api_server
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.transport import Transport
@@ -32,9 +24,17 @@ from dralloc.driver.services import Registration
 from dralloc.driver.settings import Settings
 from dralloc.driver_kit.caller import Caller, ClaimName, calling
 from dralloc.driver_kit.claim_maker import ClaimMaker
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.meta_v1 import ObjectMeta
+from dralloc.kube.resource_v1 import DeviceClaimConfiguration, DeviceRequest, ResourceClaim
 from dralloc.primitives.features import FeatureGates
-from dralloc.store.memory import MemoryStore
+from dralloc.server.access.users import ADMINISTRATOR
+from dralloc.server.http.application import ApiApplication
+from dralloc.server.http.authentication import Authenticator
+from dralloc.server.server import ApiServer
+from dralloc.server.store.memory import MemoryStore
 from dralloc.system_clock import SystemClock
+from dralloc.testing.api_server import running_api_server
 
 __all__ = ["DriverBench", "driver_bench"]
 

@@ -24,9 +24,6 @@ from typing import Final
 
 import msgspec
 
-from dralloc.access.users import User
-from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
-from dralloc.apiserver.server import HandleRequest
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.transport import ClientRequest, ClientResponse
@@ -34,6 +31,9 @@ from dralloc.primitives.errors import ErrorDetails, MethodNotAllowed, NotFound, 
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.work_allowance import WorkExceeded, work_allowance
 from dralloc.scheduler.report.fragmentation import FragmentationHistory
+from dralloc.server.access.users import User
+from dralloc.server.http.messages import HttpRequest, HttpResponse
+from dralloc.server.server import HandleRequest
 
 PREFIX: Final = "/dralloc/"
 SLICES: Final = "/apis/resource.k8s.io/v1/resourceslices"
@@ -47,7 +47,7 @@ _SOON: Final = ErrorDetails(retry_after_s=2)
 
 
 class ExplainEndpoint:
-    """An extension of the API server (`dralloc.apiserver.server.ServerExtension`). `gates` are those of the server."""
+    """An extension of the API server (`dralloc.server.server.ServerExtension`). `gates` are those of the server."""
 
     prefix = PREFIX
 
@@ -151,7 +151,7 @@ class _HomeLoopTransport(InProcessTransport):
 
 async def _story(api: _CallersApi, namespace: str, name: str) -> HttpResponse:
     """Raises ApiError if the caller may not read the claim or events."""
-    from dralloc.whatif.claim_story import read_claim_story
+    from dralloc.answers.claim_story import read_claim_story
 
     steps = await read_claim_story(ApiCalls(InProcessTransport(api)), namespace, name)
     return HttpResponse(body=msgspec.json.encode({"steps": [step.values() for step in steps]}))
@@ -159,7 +159,7 @@ async def _story(api: _CallersApi, namespace: str, name: str) -> HttpResponse:
 
 def _explain(transport: _HomeLoopTransport, kind: str, namespace: str, name: str, gates: FeatureGates) -> bytes:
     # Slow to import, and not needed before the first question.
-    from dralloc.whatif.pod_explanation import SubjectQuestion, ask_cluster
+    from dralloc.answers.pod_explanation import SubjectQuestion, ask_cluster
 
     question = SubjectQuestion(kind, f"{namespace}/{name}")
     try:

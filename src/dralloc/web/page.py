@@ -10,7 +10,7 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Final
 
-from dralloc.apiserver.http.static_pages import StaticFile, StaticPages
+from dralloc.server.http.static_pages import StaticFile, StaticPages
 
 HOME: Final = "/ui/"
 FIRST: Final = "index.html"

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dralloc.api.meta_v1 import ObjectMeta, OwnerReference
-from dralloc.api.pod_v1 import Pod, PodCondition, PodStatus
-from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
-from dralloc.api.timestamps import parse_timestamp
 from dralloc.client.event_recorder import Aggregator
 from dralloc.controllers.claim_lifecycle.claim_events import USERS_MAX, claim_changes, waiting, why_unscheduled
+from dralloc.kube.meta_v1 import ObjectMeta, OwnerReference
+from dralloc.kube.pod_v1 import Pod, PodCondition, PodStatus
+from dralloc.kube.resource_v1 import ConsumerReference, ResourceClaim
+from dralloc.kube.timestamps import parse_timestamp
 from dralloc.testing import builders as build
 
 CREATED_AT = "2026-01-01T00:00:00Z"

@@ -10,8 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dralloc.api.pod_claims import CLAIM_FINALIZER
-from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.controllers.claim_creation import is_done
 from dralloc.controllers.claim_lifecycle.plan import (
     ClaimAction,
@@ -22,6 +20,8 @@ from dralloc.controllers.claim_lifecycle.plan import (
     RemoveFinalizer,
     plan_claim,
 )
+from dralloc.kube.pod_claims import CLAIM_FINALIZER
+from dralloc.kube.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.testing.builders import allocation, claim, held, request
 from tests.support.workloads import pod, seen
 

@@ -13,12 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dralloc.api.codec import decode, encode
-from dralloc.api.meta_v1 import OwnerReference
-from dralloc.api.pod_claims import POD_CLAIM_NAME, pod_reference
-from dralloc.api.pod_v1 import Pod, PodResourceClaimStatus
-from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim, ResourceClaimTemplate
-from dralloc.api.unstructured_object import UnstructuredObject, read_unstructured
 from dralloc.controllers.claim_creation import CreateClaim, ReportProblem
 from dralloc.controllers.claim_templates.owned_claims import ClaimObjects, name_base
 from dralloc.controllers.claim_templates.plan import (
@@ -29,6 +23,12 @@ from dralloc.controllers.claim_templates.plan import (
     plan_pod,
 )
 from dralloc.controllers.planned_actions import PlannedActions
+from dralloc.kube.codec import decode, encode
+from dralloc.kube.meta_v1 import OwnerReference
+from dralloc.kube.pod_claims import POD_CLAIM_NAME, pod_reference
+from dralloc.kube.pod_v1 import Pod, PodResourceClaimStatus
+from dralloc.kube.resource_v1 import ConsumerReference, ResourceClaim, ResourceClaimTemplate
+from dralloc.kube.unstructured_object import UnstructuredObject, read_unstructured
 from dralloc.primitives.features import FeatureGates
 from dralloc.testing.builders import allocation, alternative, claim, first_available, held, request
 from tests.support.workloads import claim_template, existing, pod, seen, template

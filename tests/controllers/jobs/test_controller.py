@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dralloc.api.batch_v1 import Job
-from dralloc.api.core_v1 import Event, ResourceQuota
-from dralloc.api.pod_v1 import FAILED, SUCCEEDED, Pod
-from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.controllers.controller_set import WITHOUT_NODES
+from dralloc.kube.batch_v1 import Job
+from dralloc.kube.core_v1 import Event, ResourceQuota
+from dralloc.kube.pod_v1 import FAILED, SUCCEEDED, Pod
+from dralloc.kube.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.scheduler.state.binding_conditions import BINDING_TIMEOUT_S
 from dralloc.testing.builders import allocation, held, request
 from dralloc.testing.virtual_time import run_virtual

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from msgspec import to_builtins
 
-from dralloc.api.batch_v1 import Job
-from dralloc.api.core_v1 import Event
-from dralloc.api.pod_claims import group_name
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.scheduling_v1beta1 import PodGroup, Workload
 from dralloc.client.api_calls import PatchType
 from dralloc.controllers.jobs.plan_groups import GROUP_TEMPLATE
+from dralloc.kube.batch_v1 import Job
+from dralloc.kube.core_v1 import Event
+from dralloc.kube.pod_claims import group_name
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.scheduling_v1beta1 import PodGroup, Workload
 from dralloc.primitives.features import FeatureGates
 from dralloc.testing.builders import request
 from dralloc.testing.virtual_time import run_virtual

@@ -11,8 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dralloc.api.batch_v1 import Job, JobCondition, JobSpec, JobStatus
-from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.controllers.jobs.plan import (
     CreatePods,
     DeleteJob,
@@ -25,6 +23,8 @@ from dralloc.controllers.jobs.plan import (
     unsupported_field,
 )
 from dralloc.controllers.jobs.pod_tracker import PodCounts
+from dralloc.kube.batch_v1 import Job, JobCondition, JobSpec, JobStatus
+from dralloc.kube.meta_v1 import ObjectMeta
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 STARTED = "2026-01-01T00:00:00Z"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from dralloc.api.codec import encode
-from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate
-from dralloc.api.unstructured_object import read_unstructured
 from dralloc.controllers.claim_creation import CreateClaim, ReportProblem
 from dralloc.controllers.jobs.plan import SHARED_CLAIMS, plan_claims
+from dralloc.kube.codec import encode
+from dralloc.kube.resource_v1 import ResourceClaim, ResourceClaimTemplate
+from dralloc.kube.unstructured_object import read_unstructured
 from dralloc.testing.builders import request
 from tests.support.workloads import claim_template, job_document
 

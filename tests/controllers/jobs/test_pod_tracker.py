@@ -9,9 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dralloc.api.batch_v1 import JobStatus
-from dralloc.api.pod_v1 import Pod
 from dralloc.controllers.jobs.pod_tracker import COMPLETION_INDEX, PodCounts, PodTracker
+from dralloc.kube.batch_v1 import JobStatus
+from dralloc.kube.pod_v1 import Pod
 from tests.support.workloads import pod, seen
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

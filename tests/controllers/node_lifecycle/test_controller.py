@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from itertools import pairwise
 
-from dralloc.api.coordination_v1 import SHARED_LEASE
-from dralloc.api.core_v1 import Node
-from dralloc.api.pod_v1 import Pod
+from dralloc.kube.coordination_v1 import SHARED_LEASE
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.pod_v1 import Pod
 from dralloc.node.heartbeat import renew_lease
 from dralloc.node.timings import DEFAULT_TIMINGS
 from dralloc.testing.virtual_time import run_virtual

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from dralloc.api.core_v1 import Taint
-from dralloc.api.pod_v1 import Toleration
 from dralloc.controllers.node_taint_eviction import eviction_time
+from dralloc.kube.core_v1 import Taint
+from dralloc.kube.pod_v1 import Toleration
 
 SINCE = datetime(2026, 1, 1, tzinfo=UTC)
 X, Y = Taint(key="x", value="1", effect="NoExecute"), Taint(key="y", effect="NoExecute")

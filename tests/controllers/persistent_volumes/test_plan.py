@@ -6,9 +6,6 @@ from typing import Any
 
 import pytest
 
-from dralloc.api.codec import decode, encode
-from dralloc.api.volume_claims import BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE
-from dralloc.api.volumes_v1 import PersistentVolume, PersistentVolumeClaim, StorageClass
 from dralloc.controllers.persistent_volumes import (
     STORAGE_PROVISIONER,
     VolumeAction,
@@ -16,6 +13,9 @@ from dralloc.controllers.persistent_volumes import (
     plan_claim,
     plan_volume,
 )
+from dralloc.kube.codec import decode, encode
+from dralloc.kube.volume_claims import BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE
+from dralloc.kube.volumes_v1 import PersistentVolume, PersistentVolumeClaim, StorageClass
 from tests.support.volumes import storage_class, volume, volume_claim
 from tests.support.workloads import Document
 

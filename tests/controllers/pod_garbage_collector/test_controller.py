@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dralloc.api.core_v1 import Node
-from dralloc.api.pod_v1 import Pod
 from dralloc.controllers.pod_garbage_collector import surplus
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.pod_v1 import Pod
 from dralloc.testing.virtual_time import run_virtual
 from tests.support.beating_nodes import beating_cluster
 from tests.support.workloads import pod, seen

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from dralloc.api.resource_v1alpha3 import ResourcePoolStatusRequest
+from dralloc.kube.resource_v1alpha3 import ResourcePoolStatusRequest
 from dralloc.primitives.features import FeatureGates
 from dralloc.testing.builders import DRIVER, device, resource_slice
 from dralloc.testing.virtual_time import run_virtual

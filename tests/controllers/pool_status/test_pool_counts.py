@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from dralloc.api.resource_v1 import Device, DeviceAttribute, ResourceClaim
-from dralloc.api.resource_v1alpha3 import PoolStatus
 from dralloc.controllers.pool_status import count_pool, results_by_pool
 from dralloc.devices.identity import PoolId
 from dralloc.devices.taints import TaintRules
+from dralloc.kube.resource_v1 import Device, DeviceAttribute, ResourceClaim
+from dralloc.kube.resource_v1alpha3 import PoolStatus
 from dralloc.testing.builders import DRIVER, POOL, allocation, claim, device, held, resource_slice, taint, taint_rule
 
 ATTRIBUTE = f"{DRIVER}/profile"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dralloc.api.core_v1 import ResourceQuota
-from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
+from dralloc.kube.core_v1 import ResourceQuota
+from dralloc.kube.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.testing.builders import alternative, claim, device_class, first_available, request
 from dralloc.testing.virtual_time import run_virtual
 from tests.support.controlled_cluster import ControlledCluster, controlled_cluster

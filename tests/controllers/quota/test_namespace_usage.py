@@ -8,11 +8,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.api.extended_resources import extended_claim
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.quota import QuotaFacts, charge_of_pod, usage_of_claim
-from dralloc.api.resource_v1 import DeviceRequest, ResourceClaim
 from dralloc.controllers.quota import NamespaceUsage
+from dralloc.kube.extended_resources import extended_claim
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.quota import QuotaFacts, charge_of_pod, usage_of_claim
+from dralloc.kube.resource_v1 import DeviceRequest, ResourceClaim
 from dralloc.primitives.quantity import Quantity
 from dralloc.testing.builders import alternative, claim, device_class, first_available, request
 from tests.support.workloads import pod, seen

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dralloc.api.core_v1 import ResourceQuota
 from dralloc.controllers.quota import plan_quota
+from dralloc.kube.core_v1 import ResourceQuota
 from dralloc.primitives.quantity import Quantity
 
 

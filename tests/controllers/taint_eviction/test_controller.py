@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dralloc.api.core_v1 import Event
-from dralloc.api.meta_v1 import Condition
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import (
+from dralloc.kube.core_v1 import Event
+from dralloc.kube.meta_v1 import Condition
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import (
     EFFECT_NONE,
     NO_EXECUTE,
     NO_SCHEDULE,

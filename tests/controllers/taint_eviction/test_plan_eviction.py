@@ -10,16 +10,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dralloc.api.pod_claims import claims_of, pod_reference
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import (
-    NO_EXECUTE,
-    NO_SCHEDULE,
-    ConsumerReference,
-    DeviceTaint,
-    DeviceToleration,
-    ResourceClaim,
-)
 from dralloc.controllers.taint_eviction.plan_eviction import (
     CancelEviction,
     Eviction,
@@ -31,6 +21,16 @@ from dralloc.controllers.taint_eviction.plan_eviction import (
 )
 from dralloc.controllers.taint_eviction.tainted_devices import ActiveTaint
 from dralloc.devices.identity import DeviceId
+from dralloc.kube.pod_claims import claims_of, pod_reference
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import (
+    NO_EXECUTE,
+    NO_SCHEDULE,
+    ConsumerReference,
+    DeviceTaint,
+    DeviceToleration,
+    ResourceClaim,
+)
 from dralloc.testing.builders import (
     DRIVER,
     POOL,

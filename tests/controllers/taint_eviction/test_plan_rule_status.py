@@ -7,13 +7,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from dralloc.api.meta_v1 import Condition
-from dralloc.api.resource_v1 import (
-    EFFECT_NONE,
-    NO_EXECUTE,
-    NO_SCHEDULE,
-    DeviceTaintRule,
-)
 from dralloc.controllers.taint_eviction.plan_eviction import (
     EVICTION_IN_PROGRESS,
     AffectedPods,
@@ -21,6 +14,13 @@ from dralloc.controllers.taint_eviction.plan_eviction import (
     RuleFacts,
     WriteRuleCondition,
     plan_rule,
+)
+from dralloc.kube.meta_v1 import Condition
+from dralloc.kube.resource_v1 import (
+    EFFECT_NONE,
+    NO_EXECUTE,
+    NO_SCHEDULE,
+    DeviceTaintRule,
 )
 from dralloc.testing.builders import (
     taint,

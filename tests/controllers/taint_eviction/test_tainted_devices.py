@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dralloc.api.resource_v1 import (
+from dralloc.controllers.taint_eviction.tainted_devices import TaintedDevices, published_devices
+from dralloc.devices.identity import DeviceId
+from dralloc.kube.resource_v1 import (
     EFFECT_NONE,
     NO_EXECUTE,
     NO_SCHEDULE,
@@ -17,8 +19,6 @@ from dralloc.api.resource_v1 import (
     DeviceTaintRule,
     ResourceSlice,
 )
-from dralloc.controllers.taint_eviction.tainted_devices import TaintedDevices, published_devices
-from dralloc.devices.identity import DeviceId
 from dralloc.testing.builders import (
     DRIVER,
     POOL,

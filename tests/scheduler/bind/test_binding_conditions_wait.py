@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.scheduler.settings import SchedulerSettings
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
 from dralloc.testing.virtual_time import run_virtual

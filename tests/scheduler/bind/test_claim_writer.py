@@ -9,12 +9,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from dralloc.api.codec import encode
-from dralloc.api.pod_claims import CLAIM_FINALIZER
-from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream
 from dralloc.devices.identity import ClaimId
+from dralloc.kube.codec import encode
+from dralloc.kube.pod_claims import CLAIM_FINALIZER
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.primitives.errors import Forbidden
 from dralloc.scheduler.bind.claim_writer import ClaimWriter
 from dralloc.scheduler.state.cluster_state import ClusterState

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from dralloc.api.resource_v1 import DeviceRequestAllocationResult
+from dralloc.devices.snapshot import Snapshot
+from dralloc.kube.resource_v1 import DeviceRequestAllocationResult
 from dralloc.scheduler.bind.binder import Holder, beaten_by
-from dralloc.snapshot.cluster import Snapshot
 from dralloc.testing.builders import allocation, claim, device, held, resource_slice
 
 

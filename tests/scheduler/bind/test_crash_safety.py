@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from dralloc.api.pod_claims import CLAIM_FINALIZER, is_reserved_for
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.transport import ClientRequest, ClientResponse, Transport
+from dralloc.kube.pod_claims import CLAIM_FINALIZER, is_reserved_for
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
 from dralloc.testing.virtual_time import run_virtual
 from tests.support.extensions import WithoutExtensions

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import key_of
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.scheduling_v1beta1 import PodGroup
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.bind.evictor import Evictor
 from dralloc.scheduler.contract import PlannedVictim

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from dralloc.api.core_v1 import Node
-from dralloc.api.pod_claims import is_reserved_for, pod_reference
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport, TransportError
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.pod_claims import is_reserved_for, pod_reference
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
 from dralloc.testing.virtual_time import run_virtual
 from tests.support.relay_transport import RelayTransport

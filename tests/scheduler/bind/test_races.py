@@ -15,12 +15,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.transport import ClientRequest, ClientResponse, Transport, TransportError
 from dralloc.devices.device_usage import counted_results
 from dralloc.devices.identity import DeviceId
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.scheduler import Scheduler
 from dralloc.scheduler.settings import SchedulerSettings

@@ -7,11 +7,11 @@ from collections import defaultdict
 
 import pytest
 
-from dralloc.api.device_parts import capacity
-from dralloc.api.resource_v1 import Device, DeviceRequestAllocationResult, ResourceClaim
 from dralloc.client.async_client import AsyncClient
 from dralloc.devices.device_usage import counted_results
 from dralloc.devices.identity import DeviceId
+from dralloc.kube.device_parts import capacity
+from dralloc.kube.resource_v1 import Device, DeviceRequestAllocationResult, ResourceClaim
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.scheduler import Scheduler
 from dralloc.scheduler.settings import SchedulerSettings

@@ -11,11 +11,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dralloc.api.codec import convert
-from dralloc.api.core_v1 import Node
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.policy_v1 import PodDisruptionBudget
-from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim, ResourceClaimStatus, ResourceSlice
+from dralloc.kube.codec import convert
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.policy_v1 import PodDisruptionBudget
+from dralloc.kube.resource_v1 import ConsumerReference, ResourceClaim, ResourceClaimStatus, ResourceSlice
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.contract import Placement, Rejection
 from dralloc.scheduler.decide.cycle import Cycle

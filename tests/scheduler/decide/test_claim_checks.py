@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from dralloc.allocator.features import Features
-from dralloc.api.pod_v1 import Pod, PodResourceClaim, PodResourceClaimStatus, PodSpec, PodStatus
-from dralloc.api.resource_v1 import (
+from dralloc.devices.allocator.features import Features
+from dralloc.kube.pod_v1 import Pod, PodResourceClaim, PodResourceClaimStatus, PodSpec, PodStatus
+from dralloc.kube.resource_v1 import (
     DeviceRequest,
 )
 from dralloc.primitives.features import FeatureGates

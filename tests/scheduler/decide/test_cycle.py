@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.devices.identity import ClaimId
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.scheduler.contract import DecisionFailure, Placement, Rejection
 from dralloc.scheduler.state.cluster_events import (
     DEVICES_CHANGED,

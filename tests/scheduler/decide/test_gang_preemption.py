@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dralloc.api.codec import convert
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.api.scheduling_v1beta1 import PodGroup
+from dralloc.kube.codec import convert
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim
+from dralloc.kube.scheduling_v1beta1 import PodGroup
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.decide.cycle import Cycle
 from dralloc.scheduler.decide.gang_cycle import GangCycle, GangRequest

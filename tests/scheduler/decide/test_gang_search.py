@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.devices.identity import ClaimId
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.work_allowance import WorkExceeded, work_allowance
 from dralloc.scheduler.decide.cycle import Cycle

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dralloc.api.pod_v1 import PodSpec
+from dralloc.kube.pod_v1 import PodSpec
 from dralloc.scheduler.decide.node_fit import NodeRequirements, misfit
 from tests.scheduler.pod_specs import container, host_port, node_state, spec
 from tests.support.scheduled_cluster import node

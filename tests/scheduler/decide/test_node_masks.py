@@ -10,12 +10,12 @@ from typing import NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from dralloc.allocator.diagnosis.reasons import availability
-from dralloc.api.codec import decode, encode
-from dralloc.api.core_v1 import Taint
-from dralloc.api.pod_v1 import Pod, PodResourceClaim
-from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.devices.allocator.diagnosis.reasons import availability
 from dralloc.devices.identity import ClaimId
+from dralloc.kube.codec import decode, encode
+from dralloc.kube.core_v1 import Taint
+from dralloc.kube.pod_v1 import Pod, PodResourceClaim
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.scheduler.contract import Rejection
 from dralloc.scheduler.decide.cycle import Cycle, SchedulingAttempt
 from dralloc.scheduler.decide.device_judge import DeviceJudge

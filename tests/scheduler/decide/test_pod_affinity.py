@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from dralloc.api.codec import decode, encode
-from dralloc.api.core_v1 import Node
-from dralloc.api.pod_v1 import Pod
+from dralloc.kube.codec import decode, encode
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.pod_v1 import Pod
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.contract import Placement, Rejection
 from dralloc.scheduler.decide.cycle import Cycle

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from dralloc.api.pod_v1 import Pod
+from dralloc.kube.pod_v1 import Pod
 from dralloc.scheduler.contract import PreemptionPlan
 from dralloc.scheduler.decide.cycle import Cycle
 from dralloc.scheduler.decide.preemption import PreemptionPlanner

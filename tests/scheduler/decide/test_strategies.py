@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dralloc.allocator.features import Features
-from dralloc.api.codec import decode, encode
-from dralloc.api.core_v1 import Node
-from dralloc.api.pod_v1 import Pod, PodResourceClaim
-from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.cli.scheduler_configuration import read_configuration
+from dralloc.devices.allocator.features import Features
 from dralloc.devices.identity import ClaimId
+from dralloc.kube.codec import decode, encode
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.pod_v1 import Pod, PodResourceClaim
+from dralloc.kube.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.contract import Placement
 from dralloc.scheduler.decide.cycle import Cycle

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dralloc.api.codec import decode, encode
-from dralloc.api.core_v1 import Namespace, Node
+from dralloc.kube.codec import decode, encode
+from dralloc.kube.core_v1 import Namespace, Node
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.contract import Placement, Rejection
 from dralloc.scheduler.decide.cycle import Cycle

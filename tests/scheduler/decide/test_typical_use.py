@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from dralloc.api.resource_v1 import Device, DeviceConstraint, DeviceRequest
+from dralloc.kube.resource_v1 import Device, DeviceConstraint, DeviceRequest
 from dralloc.scheduler.contract import Placement, Rejection
 from dralloc.scheduler.decide.cycle import Cycle
 from dralloc.scheduler.decide.device_judge import DeviceJudge

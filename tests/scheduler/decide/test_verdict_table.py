@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from msgspec.structs import replace
 
-from dralloc.api.codec import decode, encode
-from dralloc.api.core_v1 import Node
-from dralloc.api.meta_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import DeviceClass, DeviceRequest, ResourceClaim, ResourceSlice
 from dralloc.devices.identity import ClaimId
+from dralloc.devices.node_selectors import NAME_FIELD
+from dralloc.kube.codec import decode, encode
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.meta_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import DeviceClass, DeviceRequest, ResourceClaim, ResourceSlice
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.contract import CommittedPlacement, Decision, Placement
 from dralloc.scheduler.decide.cycle import Cycle
 from dralloc.scheduler.decide.search_effort import SearchEffort
 from dralloc.scheduler.state.cluster_state import ClusterState
-from dralloc.snapshot.node_selectors import NAME_FIELD
 from dralloc.testing.builders import (
     allocation,
     alternative,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dralloc.api.volume_claims import BIND_COMPLETED, SELECTED_NODE
+from dralloc.kube.volume_claims import BIND_COMPLETED, SELECTED_NODE
 from dralloc.scheduler.contract import Placement
 from tests.scheduler.decide.volume_model import VolumeModel
 from tests.scheduler.volume_cluster import decide, reasons, view_of

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dralloc.api.volume_claims import SELECTED_NODE, VolumeClaimKey
+from dralloc.kube.volume_claims import SELECTED_NODE, VolumeClaimKey
 from dralloc.scheduler.contract import Placement, Rejection
 from tests.scheduler.volume_cluster import decide, place, pod_of, reasons, view_of
 from tests.support.scheduled_cluster import node, our_pod

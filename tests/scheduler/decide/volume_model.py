@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from dralloc.api.volume_claims import BIND_COMPLETED, SELECTED_NODE
+from dralloc.kube.volume_claims import BIND_COMPLETED, SELECTED_NODE
 from tests.support.workloads import Document
 
 SIZES = {"Gi": 2**30, "Mi": 2**20}

@@ -12,13 +12,13 @@ from random import Random
 
 import pytest
 
-from dralloc.api.coordination_v1 import Lease
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey
+from dralloc.kube.coordination_v1 import Lease
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.scheduler.ownership.lease_rules import PoolLeaseSettings
 from dralloc.scheduler.scheduler import Scheduler
 from dralloc.scheduler.settings import SchedulerSettings

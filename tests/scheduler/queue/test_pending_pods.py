@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dralloc.api.pod_v1 import Pod
 from dralloc.client.informer import Informer
+from dralloc.kube.pod_v1 import Pod
 from dralloc.scheduler.queue.pending_pods import PendingPods, may_change_outcome
 from tests.support.workloads import pod, seen
 

@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dralloc.api.core_v1 import Node, NodeSpec
-from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.answers.device_report import DeviceState
+from dralloc.answers.usage_report import closed_nodes, usage_report
+from dralloc.answers.usage_summary import UsageSummarizer
+from dralloc.kube.core_v1 import Node, NodeSpec
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.primitives.quantity import Quantity
 from dralloc.scheduler.report.device_totals import CAPACITIES_MAX, CapacityTotals, DeviceTotals, DriverTotals
 from dralloc.scheduler.state.cluster_state import ClusterState
@@ -25,12 +28,9 @@ from dralloc.testing.builders import (
     taint,
     taint_rule,
 )
-from dralloc.whatif.device_report import DeviceState
-from dralloc.whatif.usage_report import closed_nodes, usage_report
-from dralloc.whatif.usage_summary import UsageSummarizer
+from tests.answers.test_engine import node
+from tests.answers.test_fit import gpus
 from tests.scheduler.report.test_fragmentation import FEATURES, partitions, put, shared, state
-from tests.whatif.test_engine import node
-from tests.whatif.test_fit import gpus
 
 GI = 2**30 * 10**9
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dralloc.allocator.features import Features
-from dralloc.allocator.requests import compile_demand
-from dralloc.api.core_v1 import Node, NodeSpec, Taint
-from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import DeviceTaintRule, ResourceClaim, ResourceSlice
+from dralloc.devices.allocator.features import Features
+from dralloc.devices.allocator.requests import compile_demand
+from dralloc.kube.core_v1 import Node, NodeSpec, Taint
+from dralloc.kube.meta_v1 import ApiObject
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.decide.pod_requirements import ClaimSplit, PodRequirements
 from dralloc.scheduler.decide.typical_pods import TypicalPod, TypicalPods
@@ -33,8 +33,8 @@ from dralloc.testing.builders import (
     taint,
     taint_rule,
 )
-from tests.whatif.test_engine import node, pod
-from tests.whatif.test_fit import gpus
+from tests.answers.test_engine import node, pod
+from tests.answers.test_fit import gpus
 
 FEATURES = Features.of(FeatureGates.defaults()).of_scheduler()
 TAINT, COUNTERS, REMAINDER, CPU = StrandedCause

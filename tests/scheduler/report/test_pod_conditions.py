@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dralloc.api.core_v1 import Node
-from dralloc.api.pod_v1 import Pod
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.pod_v1 import Pod
 from dralloc.scheduler.report.pod_conditions import (
     SAME_AGAIN_S,
     UNSCHEDULABLE,

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from dralloc.api.scheduling_v1beta1 import SCHEDULED, UNSCHEDULABLE, PodGroup
+from dralloc.kube.scheduling_v1beta1 import SCHEDULED, UNSCHEDULABLE, PodGroup
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.report.pod_group_conditions import PodGroupConditionWriter
 from dralloc.testing.virtual_time import run_virtual

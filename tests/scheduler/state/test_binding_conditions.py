@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
-from dralloc.api.meta_v1 import Condition
-from dralloc.api.resource_v1 import (
+from dralloc.kube.meta_v1 import Condition
+from dralloc.kube.resource_v1 import (
     AllocatedDeviceStatus,
     ResourceClaim,
 )

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dralloc.api.device_parts import capacity
-from dralloc.api.resource_v1 import CONSUMED_OR_NEVER, MOST_AVAILABLE, ResourceClaim
 from dralloc.cli.scheduler_configuration import read_configuration
+from dralloc.kube.device_parts import capacity
+from dralloc.kube.resource_v1 import CONSUMED_OR_NEVER, MOST_AVAILABLE, ResourceClaim
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.settings import SchedulerSettings
 from dralloc.scheduler.state.class_settings import ClassSettings, ConfiguredClasses

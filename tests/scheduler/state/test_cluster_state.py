@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import pytest
 from msgspec.structs import replace
 
-from dralloc.api.codec import decode, encode
-from dralloc.api.core_v1 import Node
-from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.devices.identity import ClaimId
+from dralloc.kube.codec import decode, encode
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.primitives.quantity import Quantity
 from dralloc.scheduler.state.cluster_events import DEVICES_FREED, NODE_RESOURCES_FREED
 from dralloc.scheduler.state.cluster_state import ClusterState

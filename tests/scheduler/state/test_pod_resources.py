@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from dralloc.api.pod_v1 import PodSpec
+from dralloc.kube.pod_v1 import PodSpec
 from dralloc.primitives.quantity import Quantity
 from dralloc.scheduler.state.pod_resources import resources_of
 from tests.scheduler.pod_specs import container, spec

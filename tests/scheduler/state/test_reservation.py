@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import pytest
 from msgspec.structs import replace
 
-from dralloc.api.meta_v1 import ObjectMeta
-from dralloc.api.resource_v1 import (
+from dralloc.kube.meta_v1 import ObjectMeta
+from dralloc.kube.resource_v1 import (
     AllocationResult,
     ConsumerReference,
 )
-from dralloc.api.scheduling_v1beta1 import PodGroup
+from dralloc.kube.scheduling_v1beta1 import PodGroup
 from dralloc.scheduler.state.tracked_claim import consumer_for
 from dralloc.testing.builders import allocation, claim, held, request
 from tests.support.workloads import pod, seen

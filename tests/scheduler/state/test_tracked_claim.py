@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from dralloc.api.meta_v1 import ObjectMeta
-from dralloc.api.pod_claims import group_reference, pod_reference
-from dralloc.api.resource_v1 import AllocationResult, ConsumerReference, ResourceClaim
-from dralloc.api.scheduling_v1beta1 import PodGroup
+from dralloc.kube.meta_v1 import ObjectMeta
+from dralloc.kube.pod_claims import group_reference, pod_reference
+from dralloc.kube.resource_v1 import AllocationResult, ConsumerReference, ResourceClaim
+from dralloc.kube.scheduling_v1beta1 import PodGroup
 from dralloc.scheduler.state.tracked_claim import TrackedClaim, revision_of
 from dralloc.testing.builders import allocation, claim, held, request
 from tests.support.workloads import pod, seen

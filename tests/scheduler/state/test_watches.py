@@ -8,13 +8,13 @@ from contextlib import AbstractAsyncContextManager
 
 import pytest
 
-from dralloc.assembly.components import Components
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.scheduler import Scheduler
 from dralloc.scheduler.settings import SchedulerSettings
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice, taint, taint_rule
+from dralloc.testing.components import Components
 from dralloc.testing.virtual_time import VirtualClock, run_virtual
 from tests.support.relay_transport import RelayTransport
 from tests.support.scheduled_cluster import node, our_pod, scheduled_cluster

@@ -10,16 +10,16 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from dralloc.api.claim_event_reasons import ALLOCATED, CREATED, DEALLOCATED, DELETED, RELEASED, RESERVED, WAITS
-from dralloc.api.core_v1 import ObjectReference
-from dralloc.api.pod_claims import controller_of, is_pod
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ConsumerReference, DeviceRequest, ResourceClaim
-from dralloc.api.timestamps import stated_time
 from dralloc.client.event_recorder import EventRecorder, Report, reference_to
 from dralloc.client.known_resources import resource_for
 from dralloc.controllers.controller_context import ControllerContext
 from dralloc.devices.identity import text_of_result
+from dralloc.kube.claim_event_reasons import ALLOCATED, CREATED, DEALLOCATED, DELETED, RELEASED, RESERVED, WAITS
+from dralloc.kube.core_v1 import ObjectReference
+from dralloc.kube.pod_claims import controller_of, is_pod
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ConsumerReference, DeviceRequest, ResourceClaim
+from dralloc.kube.timestamps import stated_time
 
 CLAIMS: Final = resource_for(ResourceClaim)
 

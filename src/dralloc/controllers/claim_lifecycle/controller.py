@@ -8,12 +8,6 @@ from typing import ClassVar, Final, assert_never
 
 import msgspec
 
-from dralloc.api.codec import decode
-from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.pod_claims import CLAIM_FINALIZER, claims_of, controller_of, group_reference, is_group, is_pod
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
-from dralloc.api.scheduling_v1beta1 import PodGroup
 from dralloc.client.claim_patches import patch_claim
 from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
@@ -38,6 +32,12 @@ from dralloc.controllers.mutation_cache import MutationCache
 from dralloc.controllers.planned_actions import PlannedActions
 from dralloc.controllers.shared_informers import POD_GROUPS
 from dralloc.devices.deallocation import DEALLOCATED
+from dralloc.kube.codec import decode
+from dralloc.kube.meta_v1 import ApiObject
+from dralloc.kube.pod_claims import CLAIM_FINALIZER, claims_of, controller_of, group_reference, is_group, is_pod
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ConsumerReference, ResourceClaim
+from dralloc.kube.scheduling_v1beta1 import PodGroup
 from dralloc.primitives.errors import NotFound
 
 FIELD_MANAGER: Final = "resource-claim-controller"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dralloc.api.pod_claims import CLAIM_FINALIZER
-from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
+from dralloc.kube.pod_claims import CLAIM_FINALIZER
+from dralloc.kube.resource_v1 import ConsumerReference, ResourceClaim
 
 
 @dataclass(frozen=True, slots=True)

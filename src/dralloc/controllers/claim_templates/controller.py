@@ -10,12 +10,6 @@ from functools import partial
 from typing import ClassVar, Final, assert_never
 from weakref import WeakValueDictionary
 
-from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.pod_claims import POD_CLAIM_NAME, claims_of, controller_of, group_name, is_made_for
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.api.scheduling_v1beta1 import PodGroup
-from dralloc.api.unstructured_object import UnstructuredObject
 from dralloc.client.claim_patches import patch_claim
 from dralloc.client.event_recorder import Report, reference_to
 from dralloc.client.known_resources import resource_for
@@ -38,6 +32,12 @@ from dralloc.controllers.controller_loop import Controller
 from dralloc.controllers.mutation_cache import LOOK_AGAIN_S, MutationCache, UnconfirmedOwners, is_gone
 from dralloc.controllers.planned_actions import PlannedActions
 from dralloc.controllers.shared_informers import POD_GROUPS, TEMPLATES
+from dralloc.kube.meta_v1 import ApiObject
+from dralloc.kube.pod_claims import POD_CLAIM_NAME, claims_of, controller_of, group_name, is_made_for
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim
+from dralloc.kube.scheduling_v1beta1 import PodGroup
+from dralloc.kube.unstructured_object import UnstructuredObject
 from dralloc.primitives.errors import AlreadyExists, ApiError, NotFound
 
 COMPONENT: Final = "resource_claim"

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from dralloc.api import pod_claims
-from dralloc.api.pod_v1 import Pod, PodResourceClaim
-from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.api.scheduling_v1beta1 import API_VERSION, PodGroup, PodGroupResourceClaim
-from dralloc.api.unstructured_object import UnstructuredObject
 from dralloc.controllers.claim_creation import CreateClaim, ReportProblem, claim_document, labels_of_template
+from dralloc.kube import pod_claims
+from dralloc.kube.pod_v1 import Pod, PodResourceClaim
+from dralloc.kube.resource_v1 import ResourceClaim
+from dralloc.kube.scheduling_v1beta1 import API_VERSION, PodGroup, PodGroupResourceClaim
+from dralloc.kube.unstructured_object import UnstructuredObject
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.names import suffix
 

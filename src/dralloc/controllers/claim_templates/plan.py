@@ -9,13 +9,6 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from dralloc.api import pod_claims
-from dralloc.api.pod_claims import group_reference, is_shared, shares_claim
-from dralloc.api.pod_v1 import Pod, PodResourceClaim, PodResourceClaimStatus
-from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
-from dralloc.api.scheduling_v1beta1 import PodGroup
-from dralloc.api.timestamps import parse_timestamp
-from dralloc.api.validation.resource_claim_status import RESERVED_FOR_COUNT_MAX
 from dralloc.controllers.claim_creation import CreateClaim, ReportProblem
 from dralloc.controllers.claim_templates.owned_claims import (
     ClaimEntry,
@@ -27,6 +20,13 @@ from dralloc.controllers.claim_templates.owned_claims import (
     problem,
 )
 from dralloc.controllers.planned_actions import PlannedActions
+from dralloc.kube import pod_claims
+from dralloc.kube.pod_claims import group_reference, is_shared, shares_claim
+from dralloc.kube.pod_v1 import Pod, PodResourceClaim, PodResourceClaimStatus
+from dralloc.kube.resource_v1 import ConsumerReference, ResourceClaim
+from dralloc.kube.scheduling_v1beta1 import PodGroup
+from dralloc.kube.timestamps import parse_timestamp
+from dralloc.kube.validation.resource_claim_status import RESERVED_FOR_COUNT_MAX
 from dralloc.primitives.features import FeatureGates
 
 # An informer has shown what was written so long ago.

@@ -8,12 +8,6 @@ from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar, Final, assert_never
 
-from dralloc.api.batch_v1 import GROUP, Job, JobStatus
-from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.pod_claims import controller_of
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
-from dralloc.api.unstructured_object import UnstructuredObject
 from dralloc.client.claim_patches import patch_claim
 from dralloc.client.event_recorder import Report, reference_to
 from dralloc.client.known_resources import resource_for
@@ -45,6 +39,12 @@ from dralloc.controllers.jobs.pod_worker_pool import PODS, PodWorkerPool
 from dralloc.controllers.mutation_cache import LOOK_AGAIN_S, MutationCache, UnconfirmedOwners, is_gone
 from dralloc.controllers.planned_actions import PlannedActions
 from dralloc.controllers.shared_informers import JOBS, TEMPLATES
+from dralloc.kube.batch_v1 import GROUP, Job, JobStatus
+from dralloc.kube.meta_v1 import ApiObject
+from dralloc.kube.pod_claims import controller_of
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ConsumerReference, ResourceClaim
+from dralloc.kube.unstructured_object import UnstructuredObject
 from dralloc.primitives.errors import AlreadyExists, ApiError
 
 NAME: Final = "job-controller"

@@ -8,10 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, assert_never
 
-from dralloc.api.batch_v1 import Job
-from dralloc.api.meta_v1 import ApiObject, OwnerReference
-from dralloc.api.pod_claims import controller_of
-from dralloc.api.scheduling_v1beta1 import PodGroup, Workload
 from dralloc.client.api_calls import ApiCalls, PatchType
 from dralloc.client.informer import Informer
 from dralloc.client.typed_resource import TypedResource, key_of, version_of
@@ -27,6 +23,10 @@ from dralloc.controllers.jobs.plan_groups import (
     template_name,
 )
 from dralloc.controllers.shared_informers import POD_GROUPS, WORKLOADS
+from dralloc.kube.batch_v1 import Job
+from dralloc.kube.meta_v1 import ApiObject, OwnerReference
+from dralloc.kube.pod_claims import controller_of
+from dralloc.kube.scheduling_v1beta1 import PodGroup, Workload
 from dralloc.primitives.errors import AlreadyExists
 
 

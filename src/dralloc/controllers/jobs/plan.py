@@ -13,14 +13,14 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from dralloc.api.batch_v1 import GROUP, Job, JobCondition, JobStatus
-from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.pod_claims import controller_of
-from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.api.timestamps import parse_timestamp, print_timestamp
-from dralloc.api.unstructured_object import UnstructuredObject
 from dralloc.controllers.claim_creation import CreateClaim, ReportProblem, claim_document, labels_of_template
 from dralloc.controllers.jobs.pod_tracker import PodCounts
+from dralloc.kube.batch_v1 import GROUP, Job, JobCondition, JobStatus
+from dralloc.kube.meta_v1 import ApiObject
+from dralloc.kube.pod_claims import controller_of
+from dralloc.kube.resource_v1 import ResourceClaim
+from dralloc.kube.timestamps import parse_timestamp, print_timestamp
+from dralloc.kube.unstructured_object import UnstructuredObject
 
 INDEXED: Final = "Indexed"
 NON_INDEXED: Final = "NonIndexed"

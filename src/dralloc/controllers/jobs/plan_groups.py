@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from dralloc.api.batch_v1 import GROUP, Job, JobSchedulingConfiguration
-from dralloc.api.meta_v1 import ApiObject, ObjectMeta, OwnerReference
-from dralloc.api.pod_claims import controller_of
-from dralloc.api.scheduling_v1beta1 import (
+from dralloc.kube.batch_v1 import GROUP, Job, JobSchedulingConfiguration
+from dralloc.kube.meta_v1 import ApiObject, ObjectMeta, OwnerReference
+from dralloc.kube.pod_claims import controller_of
+from dralloc.kube.scheduling_v1beta1 import (
     API_VERSION,
     BasicSchedulingPolicy,
     GangSchedulingPolicy,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from dralloc.api.unstructured_object import UnstructuredObject
 from dralloc.controllers.jobs.pod_tracker import COMPLETION_INDEX
+from dralloc.kube.unstructured_object import UnstructuredObject
 from dralloc.primitives.names import LENGTH_MAX, SUFFIX_LENGTH, suffix
 
 JOB_NAME: Final = "batch.kubernetes.io/job-name"

@@ -14,9 +14,9 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final, NamedTuple
 
-from dralloc.api.batch_v1 import JobStatus
-from dralloc.api.pod_v1 import SUCCEEDED, Pod
 from dralloc.client.pod_disruption import is_target
+from dralloc.kube.batch_v1 import JobStatus
+from dralloc.kube.pod_v1 import SUCCEEDED, Pod
 from dralloc.primitives.whole_numbers import whole_number
 
 COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"

@@ -9,10 +9,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, TypeVar
 
-from dralloc.api.batch_v1 import Job
-from dralloc.api.pod_claims import controller_of
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.unstructured_object import UnstructuredObject, view
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
@@ -22,6 +18,10 @@ from dralloc.client.typed_resource import ObjectKey
 from dralloc.controllers.jobs.plan import INDEXED
 from dralloc.controllers.jobs.pod_template import PodNames, pod_document
 from dralloc.controllers.jobs.pod_tracker import DISMISSAL, PodTracker
+from dralloc.kube.batch_v1 import Job
+from dralloc.kube.pod_claims import controller_of
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.unstructured_object import UnstructuredObject, view
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import AlreadyExists, ApiError, NotFound
 

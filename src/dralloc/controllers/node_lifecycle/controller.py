@@ -10,10 +10,6 @@ from typing import ClassVar, Final, assert_never
 
 import msgspec
 
-from dralloc.api.coordination_v1 import NODE_LEASES, Lease, lease_name
-from dralloc.api.core_v1 import Node
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.timestamps import print_timestamp
 from dralloc.client.api_calls import PatchType
 from dralloc.client.event_recorder import Report, reference_to
 from dralloc.client.known_resources import resource_for
@@ -42,6 +38,10 @@ from dralloc.controllers.node_lifecycle.plan import (
     zone_rates,
 )
 from dralloc.controllers.planned_actions import PlannedActions
+from dralloc.kube.coordination_v1 import NODE_LEASES, Lease, lease_name
+from dralloc.kube.core_v1 import Node
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.timestamps import print_timestamp
 from dralloc.primitives.errors import NotFound
 
 _logger = logging.getLogger(__name__)

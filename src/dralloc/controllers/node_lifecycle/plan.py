@@ -8,11 +8,11 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from dralloc.api.coordination_v1 import Lease
-from dralloc.api.core_v1 import Node, NodeCondition, Taint
-from dralloc.api.node_taints import NO_EXECUTE, NO_SCHEDULE, NOT_READY, UNREACHABLE, UNSCHEDULABLE
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.timestamps import print_timestamp
+from dralloc.kube.coordination_v1 import Lease
+from dralloc.kube.core_v1 import Node, NodeCondition, Taint
+from dralloc.kube.node_taints import NO_EXECUTE, NO_SCHEDULE, NOT_READY, UNREACHABLE, UNSCHEDULABLE
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.timestamps import print_timestamp
 
 # --- Node health ----------------------------------------------------------------------------------------------------
 # How long a node has been silent.

@@ -11,9 +11,6 @@ from typing import ClassVar, Final, assert_never
 
 from msgspec.structs import replace
 
-from dralloc.api.pod_claims import ClaimUse, claims_of
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import NO_EXECUTE, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.client.event_recorder import Report, reference_to
 from dralloc.client.known_resources import resource_for
 from dralloc.client.pod_disruption import disrupt
@@ -38,6 +35,9 @@ from dralloc.controllers.taint_eviction.tainted_devices import (
 )
 from dralloc.devices.identity import DeviceId
 from dralloc.devices.taints import selects
+from dralloc.kube.pod_claims import ClaimUse, claims_of
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import NO_EXECUTE, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.primitives.errors import NotFound
 
 NAME: Final = "device_taint_eviction_controller"

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from dralloc.api.meta_v1 import Condition
-from dralloc.api.pod_claims import ClaimUse, is_held_by_workload, is_reserved_for, may_use
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import (
+from dralloc.controllers.taint_eviction.tainted_devices import ActiveTaint
+from dralloc.devices.identity import DeviceId
+from dralloc.devices.taints import tolerates
+from dralloc.kube.meta_v1 import Condition
+from dralloc.kube.pod_claims import ClaimUse, is_held_by_workload, is_reserved_for, may_use
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import (
     EFFECT_NONE,
     NO_EXECUTE,
     DeviceTaint,
@@ -18,10 +21,7 @@ from dralloc.api.resource_v1 import (
     DeviceToleration,
     ResourceClaim,
 )
-from dralloc.api.timestamps import parse_timestamp, print_timestamp
-from dralloc.controllers.taint_eviction.tainted_devices import ActiveTaint
-from dralloc.devices.identity import DeviceId
-from dralloc.devices.taints import tolerates
+from dralloc.kube.timestamps import parse_timestamp, print_timestamp
 from dralloc.primitives.phrases import counted
 
 

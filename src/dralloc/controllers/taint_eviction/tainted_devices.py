@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from dralloc.api.resource_v1 import NO_EXECUTE, DeviceTaint, DeviceTaintRule, ResourceSlice
 from dralloc.devices.identity import DeviceId, PoolId
 from dralloc.devices.published_slice import newest, newest_slices
 from dralloc.devices.taints import TaintRules
+from dralloc.kube.resource_v1 import NO_EXECUTE, DeviceTaint, DeviceTaintRule, ResourceSlice
 
 
 class ActiveTaint(NamedTuple):

@@ -8,7 +8,6 @@ from contextlib import AsyncExitStack
 from typing import Final
 from uuid import uuid4
 
-from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
 from dralloc.driver_kit.answer_rules import check_success
 from dralloc.driver_kit.caller import RpcFailed
 from dralloc.driver_kit.check import Check
@@ -16,6 +15,7 @@ from dralloc.driver_kit.checks.prepare import FOREIGN_DRIVER, prepared
 from dralloc.driver_kit.checks.unprepare import released
 from dralloc.driver_kit.driver_under_test import LOOK_AGAIN_S, DriverUnderTest, name_of
 from dralloc.driver_kit.findings import Finding, NotTested, Remark, Violation
+from dralloc.kube.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
 
 # The API server answers so late that a preparation is still reading its claim when the claim is released. On a busy machine, the driver
 # may have its answer before the call is given up; then the next delay is tried.

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
-from dralloc.api.resource_v1 import Device, ResourceClaim
 from dralloc.driver_kit.caller import AnsweredClaim, RpcFailed
 from dralloc.driver_kit.check import Check, Feature
 from dralloc.driver_kit.checks.health import HEALTHY, first_message
@@ -15,6 +14,7 @@ from dralloc.driver_kit.checks.prepare import check_prepared, missing_cdi_names,
 from dralloc.driver_kit.checks.unprepare import released
 from dralloc.driver_kit.driver_under_test import LOOK_AGAIN_S, ApiFaults, DriverUnderTest, ProcessFaults, name_of
 from dralloc.driver_kit.findings import Finding, NotTested, Violation
+from dralloc.kube.resource_v1 import Device, ResourceClaim
 
 FROZEN_CALL_S: Final = 0.5
 SLOW_API_S: Final = 1.0

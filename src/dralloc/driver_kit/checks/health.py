@@ -12,7 +12,7 @@ from typing import Any, Final
 from dralloc.driver_kit.check import Check, Feature
 from dralloc.driver_kit.driver_under_test import DriverUnderTest
 from dralloc.driver_kit.findings import Finding, NotApplicable, Remark, Violation
-from dralloc.kubelet.plugin_sockets import HEALTH_MESSAGE_LENGTH_MAX, HEALTH_TIMEOUT_S
+from dralloc.node.kubelet.plugin_sockets import HEALTH_MESSAGE_LENGTH_MAX, HEALTH_TIMEOUT_S
 from dralloc.rpc.plugin_services import PluginService
 
 HEALTHS: Final = (0, 1, 2)

@@ -8,7 +8,6 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from dralloc.api.resource_v1 import CounterSet, Device, ResourceClaim, ResourceSlice
 from dralloc.driver_kit.answer_rules import check_same
 from dralloc.driver_kit.check import Check, Feature
 from dralloc.driver_kit.checks.prepare import check_prepared, prepared
@@ -16,6 +15,7 @@ from dralloc.driver_kit.checks.unprepare import released
 from dralloc.driver_kit.driver_under_test import DriverUnderTest, name_of
 from dralloc.driver_kit.findings import Finding, NotApplicable, Violation
 from dralloc.driver_kit.slice_rules import pools_of
+from dralloc.kube.resource_v1 import CounterSet, Device, ResourceClaim, ResourceSlice
 from dralloc.primitives.quantity import Quantity
 
 

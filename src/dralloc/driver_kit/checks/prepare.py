@@ -10,13 +10,13 @@ from uuid import uuid4
 
 from msgspec.structs import replace
 
-from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
 from dralloc.driver_kit.answer_rules import check_devices, check_entries, check_same, check_success
 from dralloc.driver_kit.caller import AnsweredClaim, ClaimName, RpcFailed
 from dralloc.driver_kit.check import Check, Feature
 from dralloc.driver_kit.claim_maker import NAMESPACE, exactly
 from dralloc.driver_kit.driver_under_test import DriverUnderTest, name_of
 from dralloc.driver_kit.findings import Finding, NotApplicable, NotTested, Remark, Violation
+from dralloc.kube.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
 from dralloc.rpc.plugin_services import DRA_V1
 
 CONCURRENT: Final = 4

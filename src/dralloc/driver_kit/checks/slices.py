@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
-from dralloc.api.meta_v1 import ObjectMeta
-from dralloc.api.resource_v1 import Device, ResourcePool, ResourceSlice, ResourceSliceSpec
 from dralloc.devices.published_slice import newest_generation
 from dralloc.driver_kit.check import Check, Feature
 from dralloc.driver_kit.driver_under_test import LOOK_AGAIN_S, DriverUnderTest
 from dralloc.driver_kit.findings import Finding, NotApplicable, Remark, Violation
 from dralloc.driver_kit.slice_rules import are_complete, check_published, pools_of
+from dralloc.kube.meta_v1 import ObjectMeta
+from dralloc.kube.resource_v1 import Device, ResourcePool, ResourceSlice, ResourceSliceSpec
 from dralloc.primitives.errors import NotFound
 
 OTHER_NODE: Final = "driver-test-other"

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Final
 from uuid import uuid4
 
-from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.driver_kit.answer_rules import check_entries, check_same, check_success
 from dralloc.driver_kit.caller import ClaimName
 from dralloc.driver_kit.check import Check
@@ -14,6 +13,7 @@ from dralloc.driver_kit.checks.prepare import check_prepared, prepared
 from dralloc.driver_kit.claim_maker import NAMESPACE
 from dralloc.driver_kit.driver_under_test import DriverUnderTest, name_of
 from dralloc.driver_kit.findings import Finding, Violation
+from dralloc.kube.resource_v1 import ResourceClaim
 
 FINALIZER: Final = "driver-test.dralloc.io/keep"
 

@@ -20,8 +20,6 @@ from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import TransportError
@@ -30,6 +28,9 @@ from dralloc.devices.device_usage import FREE, DeviceUsage, counted_results, dev
 from dralloc.devices.identity import ClaimId, DeviceId, PoolId
 from dralloc.devices.overcommit import exceeded_counters, is_overcommitted
 from dralloc.devices.published_slice import PublishedDevice, PublishedSlice, draws_together, find_device
+from dralloc.devices.snapshot import Snapshot
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import ApiError, Conflict, NotFound
 from dralloc.scheduler.bind.claim_writer import ClaimLost, ClaimWriter, Collision
@@ -41,7 +42,6 @@ from dralloc.scheduler.contract import CommittedPlacement, ExtendedClaim
 from dralloc.scheduler.state.cluster_events import ClusterEvent
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.state.watch_progress import WatchProgress
-from dralloc.snapshot.cluster import Snapshot
 
 PODS: Final = resource_for(Pod)
 WATCH_TIMEOUT_S: Final = 60.0

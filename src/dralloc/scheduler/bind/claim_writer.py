@@ -12,15 +12,15 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from dralloc.api.dralloc_v1 import ALLOCATION_FINALIZER
-from dralloc.api.pod_claims import CLAIM_FINALIZER, is_pod
-from dralloc.api.resource_v1 import AllocationResult, ResourceClaim
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.claim_patches import CLAIMS, patch_claim
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import key_of
 from dralloc.devices.deallocation import DEALLOCATED
 from dralloc.devices.identity import ClaimId
+from dralloc.kube.dralloc_v1 import ALLOCATION_FINALIZER
+from dralloc.kube.pod_claims import CLAIM_FINALIZER, is_pod
+from dralloc.kube.resource_v1 import AllocationResult, ResourceClaim
 from dralloc.primitives.errors import Conflict, NotFound
 from dralloc.scheduler.state.cluster_events import ClusterEvent
 from dralloc.scheduler.state.cluster_state import ClusterState

@@ -6,9 +6,9 @@ import asyncio
 from datetime import datetime
 from typing import Final, Protocol
 
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.devices.identity import ClaimId
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.primitives.clock import Clock
 from dralloc.scheduler.bind.claim_writer import ClaimLost
 from dralloc.scheduler.bind.write_slots import WriteSlots

@@ -10,13 +10,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.scheduling_v1beta1 import DISRUPTION_TARGET, PodGroup
 from dralloc.client.api_calls import ApiCalls, PatchType
 from dralloc.client.known_resources import resource_for
 from dralloc.client.pod_disruption import disrupt, disruption_target
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import key_of, version_of
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.scheduling_v1beta1 import DISRUPTION_TARGET, PodGroup
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import ApiError, NotFound
 from dralloc.scheduler.contract import PlannedVictim

@@ -9,10 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final
 
-from dralloc.api.extended_resources import extended_owner
-from dralloc.api.pod_claims import CLAIM_FINALIZER
-from dralloc.api.pod_v1 import Pod, PodExtendedResourceClaimStatus
-from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.claim_patches import CLAIMS, patch_claim
 from dralloc.client.known_resources import resource_for
@@ -20,6 +16,10 @@ from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.devices.deallocation import DEALLOCATED
 from dralloc.devices.identity import ClaimId
+from dralloc.kube.extended_resources import extended_owner
+from dralloc.kube.pod_claims import CLAIM_FINALIZER
+from dralloc.kube.pod_v1 import Pod, PodExtendedResourceClaimStatus
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.primitives.errors import AlreadyExists, ApiError, Conflict, NotFound
 from dralloc.scheduler.bind.claim_writer import ATTEMPTS_MAX, ClaimLost, Collision
 from dralloc.scheduler.state.cluster_events import ClusterEvent

@@ -17,8 +17,8 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
-from dralloc.api.pod_v1 import Pod
 from dralloc.devices.identity import ClaimId
+from dralloc.kube.pod_v1 import Pod
 from dralloc.scheduler.bind.binder import Binder, BindingFailed, BindingOutcome, Bound, PodGone
 from dralloc.scheduler.contract import CommittedPlacement
 

@@ -11,8 +11,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.volume_claims import (
+from dralloc.client.api_calls import ApiCalls
+from dralloc.client.known_resources import resource_read_as
+from dralloc.client.typed_resource import ObjectKey, version_of
+from dralloc.devices.node_selectors import NodeFacts
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.volume_claims import (
     BOUND_BY_CONTROLLER,
     SELECTED_NODE,
     VolumeClaimKey,
@@ -20,15 +24,11 @@ from dralloc.api.volume_claims import (
     is_bound,
     is_bound_to,
 )
-from dralloc.api.volumes_v1 import PersistentVolume, PersistentVolumeClaim
-from dralloc.client.api_calls import ApiCalls
-from dralloc.client.known_resources import resource_read_as
-from dralloc.client.typed_resource import ObjectKey, version_of
+from dralloc.kube.volumes_v1 import PersistentVolume, PersistentVolumeClaim
 from dralloc.scheduler.bind.write_slots import WriteSlots
 from dralloc.scheduler.state.cluster_events import ClusterEvent
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.state.volume_state import VolumePlan, is_reachable
-from dralloc.snapshot.node_selectors import NodeFacts
 
 VOLUMES: Final = resource_read_as(PersistentVolume)
 CLAIMS: Final = resource_read_as(PersistentVolumeClaim)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from dralloc.allocator.features import Features
-from dralloc.allocator.outcome import Fatal, FatalCause
-from dralloc.allocator.requests import alternative_name, class_names, request_fault
-from dralloc.api.pod_claims import group_name, is_listed_group, is_made_for, is_made_for_group
-from dralloc.api.pod_v1 import Pod, PodResourceClaim
-from dralloc.api.request_name import RequestName
-from dralloc.api.resource_v1 import DeviceClass, DeviceRequest, ResourceClaim
+from dralloc.devices.allocator.features import Features
+from dralloc.devices.allocator.outcome import Fatal, FatalCause
+from dralloc.devices.allocator.requests import alternative_name, class_names, request_fault
 from dralloc.devices.identity import ClaimId
+from dralloc.kube.pod_claims import group_name, is_listed_group, is_made_for, is_made_for_group
+from dralloc.kube.pod_v1 import Pod, PodResourceClaim
+from dralloc.kube.request_name import RequestName
+from dralloc.kube.resource_v1 import DeviceClass, DeviceRequest, ResourceClaim
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.state.cluster_events import ClusterEvent, claim_changed, class_changed, pod_changed
 from dralloc.scheduler.state.placed_pods import pod_key

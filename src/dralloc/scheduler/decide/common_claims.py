@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 
 from msgspec.structs import replace as replace_struct
 
-from dralloc.allocator.candidate_devices import matches_of
-from dralloc.allocator.features import Features
-from dralloc.allocator.joint_allocation import is_coupled
-from dralloc.allocator.requests import Demand, compile_demand
+from dralloc.devices.allocator.candidate_devices import matches_of
+from dralloc.devices.allocator.features import Features
+from dralloc.devices.allocator.joint_allocation import is_coupled
+from dralloc.devices.allocator.requests import Demand, compile_demand
 from dralloc.devices.identity import ClaimId, PoolId
+from dralloc.devices.snapshot import NodeView
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.gang_problem import Gang, GangMember
 from dralloc.scheduler.state.node_state import NodeState
-from dralloc.snapshot.cluster import NodeView
 
 
 @dataclass(frozen=True)

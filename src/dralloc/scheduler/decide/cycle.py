@@ -16,13 +16,13 @@ from weakref import WeakValueDictionary
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dralloc.allocator.diagnosis.reasons import ReasonCause, ReasonGroup, availability
-from dralloc.allocator.features import Features
-from dralloc.allocator.requests import compile_demand
-from dralloc.api.pod_claims import is_held_by_workload
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.devices.allocator.diagnosis.reasons import ReasonCause, ReasonGroup, availability
+from dralloc.devices.allocator.features import Features
+from dralloc.devices.allocator.requests import compile_demand
 from dralloc.devices.identity import ClaimId
+from dralloc.kube.pod_claims import is_held_by_workload
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.work_allowance import WorkExceeded, renewed_allowance
 from dralloc.scheduler.contract import (

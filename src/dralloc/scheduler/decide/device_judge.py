@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Final, NamedTuple
 
-from dralloc.allocator.allocate import AllocationProblem, allocate
-from dralloc.allocator.diagnosis.reasons import Reason
-from dralloc.allocator.node_equivalence import DeviceIdentity
-from dralloc.allocator.outcome import Allocated, Outcome
-from dralloc.allocator.requests import Demand
-from dralloc.allocator.single_request import SingleRequest
+from dralloc.devices.allocator.allocate import AllocationProblem, allocate
+from dralloc.devices.allocator.diagnosis.reasons import Reason
+from dralloc.devices.allocator.node_equivalence import DeviceIdentity
+from dralloc.devices.allocator.outcome import Allocated, Outcome
+from dralloc.devices.allocator.requests import Demand
+from dralloc.devices.allocator.single_request import SingleRequest
 from dralloc.devices.identity import PoolId
-from dralloc.snapshot.cluster import Snapshot
-from dralloc.snapshot.node_selectors import NodeFacts
+from dralloc.devices.node_selectors import NodeFacts
+from dralloc.devices.snapshot import Snapshot
 
 OUTCOMES_MAX: Final = 4096
 

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from dralloc.allocator.diagnosis.diagnoser import Diagnoser
-from dralloc.allocator.diagnosis.reasons import Reason, ReasonCause
-from dralloc.allocator.outcome import Impossible
+from dralloc.devices.allocator.diagnosis.diagnoser import Diagnoser
+from dralloc.devices.allocator.diagnosis.reasons import Reason, ReasonCause
+from dralloc.devices.allocator.outcome import Impossible
+from dralloc.devices.slices import bits_of
 from dralloc.primitives.work_allowance import is_work_left
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.device_judge import DeviceJudge
 from dralloc.scheduler.decide.node_rooms import NodeRooms
 from dralloc.scheduler.state.change_log import ChangeReader
-from dralloc.snapshot.slices import bits_of
 
 # How many diagnoses of devices are made at once. They take longer than a verdict, and other pods wait meanwhile.
 DIAGNOSED_MAX: Final = 500

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from dralloc.api.extended_resources import (
+from dralloc.kube.extended_resources import (
     ExtendedRequests,
     ExtendedResourceClasses,
     extended_claim,
@@ -20,8 +20,8 @@ from dralloc.api.extended_resources import (
     extended_requests,
     uncountable_names,
 )
-from dralloc.api.pod_v1 import Pod, PodExtendedResourceClaimStatus
-from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.kube.pod_v1 import Pod, PodExtendedResourceClaimStatus
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.scheduler.contract import DYNAMIC_RESOURCES, ExtendedClaim
 from dralloc.scheduler.decide.device_judge import DeviceJudge
 from dralloc.scheduler.decide.node_fit import NodeMisfit

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from dralloc.allocator.features import Features
-from dralloc.allocator.joint_allocation import JointNodes, JointProblem, allocate_jointly
-from dralloc.allocator.outcome import Allocated, BudgetExhausted, ClaimAllocation, Impossible, Outcome
-from dralloc.allocator.requests import compile_demand
-from dralloc.allocator.solver import StepBudget
+from dralloc.devices.allocator.features import Features
+from dralloc.devices.allocator.joint_allocation import JointNodes, JointProblem, allocate_jointly
+from dralloc.devices.allocator.outcome import Allocated, BudgetExhausted, ClaimAllocation, Impossible, Outcome
+from dralloc.devices.allocator.requests import compile_demand
+from dralloc.devices.allocator.solver import StepBudget
 from dralloc.devices.identity import ClaimId
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.gang_problem import Gang, UnitKind

@@ -17,10 +17,10 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from dralloc.allocator.features import Features
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import AllocationResult, ResourceClaim
+from dralloc.devices.allocator.features import Features
 from dralloc.devices.identity import ClaimId
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import AllocationResult, ResourceClaim
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.work_allowance import WorkExceeded
 from dralloc.scheduler.contract import (

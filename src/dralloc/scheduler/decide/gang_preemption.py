@@ -7,8 +7,8 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.scheduling_v1 import PREEMPT_NEVER
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.scheduling_v1 import PREEMPT_NEVER
 from dralloc.scheduler.contract import Placement, PlannedVictim
 from dralloc.scheduler.decide.gang_cycle import GangCycle, GangRequest
 from dralloc.scheduler.decide.preemption import view_for

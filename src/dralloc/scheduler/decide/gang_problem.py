@@ -11,9 +11,9 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.devices.identity import ClaimId
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.scheduler.decide.extended_supply import ExtendedNeeds
 from dralloc.scheduler.decide.node_fit import NodeRequirements, misfit_of_offer
 from dralloc.scheduler.decide.placement_rules import PlacementRules

@@ -10,14 +10,14 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dralloc.allocator.allocate import AllocationProblem, allocate
-from dralloc.allocator.features import Features
-from dralloc.allocator.node_equivalence import NodeEquivalence
-from dralloc.allocator.outcome import Allocated, BudgetExhausted, ClaimAllocation
-from dralloc.allocator.requests import Demand, compile_demand
-from dralloc.allocator.solver import StepBudget
-from dralloc.allocator.supply import Supply
-from dralloc.api.codec import encode
+from dralloc.devices.allocator.allocate import AllocationProblem, allocate
+from dralloc.devices.allocator.features import Features
+from dralloc.devices.allocator.node_equivalence import NodeEquivalence
+from dralloc.devices.allocator.outcome import Allocated, BudgetExhausted, ClaimAllocation
+from dralloc.devices.allocator.requests import Demand, compile_demand
+from dralloc.devices.allocator.solver import StepBudget
+from dralloc.devices.allocator.supply import Supply
+from dralloc.kube.codec import encode
 from dralloc.primitives.work_allowance import check_work, work_done
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.gang_problem import UnitKind

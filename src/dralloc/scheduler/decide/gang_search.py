@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from dralloc.allocator.features import Features
-from dralloc.allocator.joint_allocation import JointNodes, JointProblem, allocate_jointly
-from dralloc.allocator.outcome import Allocated, ClaimAllocation
-from dralloc.allocator.requests import compile_demand
-from dralloc.allocator.solver import StepBudget
+from dralloc.devices.allocator.features import Features
+from dralloc.devices.allocator.joint_allocation import JointNodes, JointProblem, allocate_jointly
+from dralloc.devices.allocator.outcome import Allocated, ClaimAllocation
+from dralloc.devices.allocator.requests import compile_demand
+from dralloc.devices.allocator.solver import StepBudget
 from dralloc.devices.identity import ClaimId
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.common_claims import coupling_of, without_claims

@@ -11,21 +11,21 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from operator import is_
 from typing import Any, Final, NamedTuple
 
-from dralloc.allocator.candidate_devices import DeviceCriteria, matches_of
-from dralloc.allocator.features import Features
-from dralloc.allocator.outcome import Allocated, DeviceAllocation
-from dralloc.allocator.requests import Alternative
-from dralloc.allocator.single_request import SingleRequest
-from dralloc.api.resource_v1 import FIRST_FIT
+from dralloc.devices.allocator.candidate_devices import DeviceCriteria, matches_of
+from dralloc.devices.allocator.features import Features
+from dralloc.devices.allocator.outcome import Allocated, DeviceAllocation
+from dralloc.devices.allocator.requests import Alternative
+from dralloc.devices.allocator.single_request import SingleRequest
 from dralloc.devices.device_usage import FREE, DeviceUsage
 from dralloc.devices.identity import DeviceId, PoolId
+from dralloc.devices.node_selectors import NodeFacts
+from dralloc.devices.pool_usage import PoolUsage
+from dralloc.devices.pools import PoolSlices, PoolState
+from dralloc.devices.slices import IndexedSlice
+from dralloc.devices.snapshot import NodeView, Snapshot, VisiblePool
+from dralloc.kube.resource_v1 import FIRST_FIT
 from dralloc.primitives.persistent_map import PersistentMap
 from dralloc.scheduler.decide.device_judge import DeviceJudge
-from dralloc.snapshot.cluster import NodeView, Snapshot, VisiblePool
-from dralloc.snapshot.node_selectors import NodeFacts
-from dralloc.snapshot.pool_usage import PoolUsage
-from dralloc.snapshot.pools import PoolSlices, PoolState
-from dralloc.snapshot.slices import IndexedSlice
 
 # Amounts of devices are counted in thousandths of a device.
 WHOLE: Final = 1000

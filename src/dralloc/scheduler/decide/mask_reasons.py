@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dralloc.allocator.diagnosis.reasons import Reason, ReasonGroup, groups_of
+from dralloc.devices.allocator.diagnosis.reasons import Reason, ReasonGroup, groups_of
 from dralloc.scheduler.contract import DYNAMIC_RESOURCES
 from dralloc.scheduler.decide.node_masks import FitMask
 from dralloc.scheduler.decide.node_reasons import about_node, out_of_reach

@@ -12,14 +12,14 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final, NamedTuple
 
-from dralloc.api.core_v1 import Taint
-from dralloc.api.meta_v1 import NodeSelector, NodeSelectorTerm
-from dralloc.api.node_taints import NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE, is_tolerated
-from dralloc.api.pod_v1 import PodSpec, PreferredSchedulingTerm, Toleration
+from dralloc.devices.node_selectors import NAME_FIELD, IndexedSelector, NodeSelectorError, matches
 from dralloc.devices.taints import text_of_taint
+from dralloc.kube.core_v1 import Taint
+from dralloc.kube.meta_v1 import NodeSelector, NodeSelectorTerm
+from dralloc.kube.node_taints import NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE, is_tolerated
+from dralloc.kube.pod_v1 import PodSpec, PreferredSchedulingTerm, Toleration
 from dralloc.scheduler.state.node_state import NodeOffer, NodeState
 from dralloc.scheduler.state.pod_resources import PODS, PodResources, resources_of
-from dralloc.snapshot.node_selectors import NAME_FIELD, IndexedSelector, NodeSelectorError, matches
 
 UNSCHEDULABLE_TAINT: Final = Taint(key=UNSCHEDULABLE, effect=NO_SCHEDULE)
 REPELLING: Final = (NO_SCHEDULE, NO_EXECUTE)

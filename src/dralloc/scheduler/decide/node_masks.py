@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from weakref import WeakValueDictionary
 
+from dralloc.devices.slices import bits_of
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.device_judge import DeviceJudge
 from dralloc.scheduler.decide.device_reasons import DeviceReasons
@@ -21,7 +22,6 @@ from dralloc.scheduler.decide.pod_requirements import HeldClaim, PodRequirements
 from dralloc.scheduler.state.change_log import ChangeReader
 from dralloc.scheduler.state.node_state import NodeState
 from dralloc.scheduler.state.pod_resources import PodResources
-from dralloc.snapshot.slices import bits_of
 
 
 class AdmittedNodes:

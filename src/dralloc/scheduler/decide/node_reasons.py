@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from dralloc.allocator.diagnosis.diagnoser import Diagnoser
-from dralloc.allocator.diagnosis.reasons import Reason, ReasonCause, ReasonGroup, groups_of
+from dralloc.devices.allocator.diagnosis.diagnoser import Diagnoser
+from dralloc.devices.allocator.diagnosis.reasons import Reason, ReasonCause, ReasonGroup, groups_of
 from dralloc.devices.identity import ClaimId
+from dralloc.devices.snapshot import Snapshot
 from dralloc.primitives.text_cache import cached_by_text
 from dralloc.primitives.work_allowance import WorkExceeded, is_work_left, renewed_allowance
 from dralloc.scheduler.contract import DYNAMIC_RESOURCES
@@ -17,7 +18,6 @@ from dralloc.scheduler.decide.node_fit import NOT_SELECTED, WRONG_NAME
 from dralloc.scheduler.decide.node_verdicts import Faulty, Fits, Lacking, NodeJudge, NodeVerdict, OutOfReach, Unfit
 from dralloc.scheduler.decide.pod_requirements import PodRequirements
 from dralloc.scheduler.state.node_state import NodeState
-from dralloc.snapshot.cluster import Snapshot
 
 
 class NodeReasons:

@@ -6,11 +6,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
+from dralloc.devices.slices import bits_of
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.node_fit import RESOURCES_NAMED_MAX, NodeMisfit, shortage
 from dralloc.scheduler.state.change_log import ChangeReader
 from dralloc.scheduler.state.node_state import NodeState
-from dralloc.snapshot.slices import bits_of
 
 # How many amounts of one resource have a mask.
 AMOUNTS_MAX: Final = 2000

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
-from dralloc.api.node_taints import is_tolerated
-from dralloc.api.pod_v1 import PreferredSchedulingTerm, Toleration
+from dralloc.kube.node_taints import is_tolerated
+from dralloc.kube.pod_v1 import PreferredSchedulingTerm, Toleration
 from dralloc.scheduler.decide.node_fit import NodeRequirements, preference_matches
 from dralloc.scheduler.state.node_state import NodeOffer, NodeState
 from dralloc.scheduler.state.pod_resources import PodResources

@@ -7,9 +7,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from dralloc.allocator.node_equivalence import NodeEquivalence
-from dralloc.allocator.outcome import Allocated, BudgetExhausted, ClaimAllocation, Fatal, Impossible
+from dralloc.devices.allocator.node_equivalence import NodeEquivalence
+from dralloc.devices.allocator.outcome import Allocated, BudgetExhausted, ClaimAllocation, Fatal, Impossible
 from dralloc.devices.identity import ClaimId, PoolId
+from dralloc.devices.snapshot import Snapshot
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.device_judge import DeviceJudge, SearchedNode
 from dralloc.scheduler.decide.extended_supply import ExtendedSupplies, NodeSupply
@@ -21,7 +22,6 @@ from dralloc.scheduler.decide.placement_strategy import NodeScorer, Scoring
 from dralloc.scheduler.decide.pod_requirements import HeldClaim, PodRequirements
 from dralloc.scheduler.state.node_state import NodeOffer, NodeState
 from dralloc.scheduler.state.pod_resources import PodResources
-from dralloc.snapshot.cluster import Snapshot
 
 
 class Fits(Struct, frozen=True, gc=False):

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 
-from dralloc.api.codec import encode
-from dralloc.api.pod_v1 import Pod
+from dralloc.kube.codec import encode
+from dralloc.kube.pod_v1 import Pod
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.node_fit import NodeMisfit, NodeRequirements
 from dralloc.scheduler.decide.pod_volumes import PodVolumes, volume_events

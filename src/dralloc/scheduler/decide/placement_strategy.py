@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
+from dralloc.devices.snapshot import Snapshot
 from dralloc.scheduler.decide.device_judge import DeviceJudge
 from dralloc.scheduler.decide.local_devices import LocalDeviceIndex, LocalDevices
 from dralloc.scheduler.decide.node_scores import least_allocated
@@ -16,7 +17,6 @@ from dralloc.scheduler.decide.pod_requirements import PodRequirements
 from dralloc.scheduler.decide.typical_use import TypicalUse
 from dralloc.scheduler.state.node_state import NodeState
 from dralloc.scheduler.state.pod_resources import PodResources
-from dralloc.snapshot.cluster import Snapshot
 
 
 class NodeFragmentation(NamedTuple):

@@ -11,17 +11,17 @@ from functools import cached_property
 
 from msgspec import Struct
 
-from dralloc.allocator.requests import Demand
-from dralloc.api.codec import encode
-from dralloc.api.meta_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
-from dralloc.api.pod_claims import is_listed
-from dralloc.api.pod_v1 import Container, Pod
-from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
+from dralloc.devices.allocator.requests import Demand
 from dralloc.devices.identity import ClaimId
+from dralloc.devices.node_selectors import NodeFacts, NodeSelectorError, matches
+from dralloc.kube.codec import encode
+from dralloc.kube.meta_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from dralloc.kube.pod_claims import is_listed
+from dralloc.kube.pod_v1 import Container, Pod
+from dralloc.kube.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.primitives.phrases import first_few
 from dralloc.scheduler.decide.claim_checks import classes_of
 from dralloc.scheduler.decide.node_fit import NodeRequirements, names_in
-from dralloc.snapshot.node_selectors import NodeFacts, NodeSelectorError, matches
 
 
 class ClaimSplit(Struct, frozen=True, gc=False):

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from dralloc.api.pod_v1 import Pod, Volume
-from dralloc.api.volume_claims import (
+from dralloc.kube.pod_v1 import Pod, Volume
+from dralloc.kube.volume_claims import (
     WAIT_FOR_FIRST_CONSUMER,
     VolumeClaimUse,
     class_of_claim,
@@ -17,7 +17,7 @@ from dralloc.api.volume_claims import (
     is_claim_of,
     volume_claims_of,
 )
-from dralloc.api.volumes_v1 import PersistentVolume, PersistentVolumeClaim
+from dralloc.kube.volumes_v1 import PersistentVolume, PersistentVolumeClaim
 from dralloc.scheduler.state.cluster_events import VOLUMES_CHANGED, ClusterEvent, volume_claim_changed
 from dralloc.scheduler.state.volume_state import VolumeState, is_disk
 

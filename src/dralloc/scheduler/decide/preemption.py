@@ -17,9 +17,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.scheduling_v1 import PREEMPT_NEVER
 from dralloc.devices.identity import PoolId
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.scheduling_v1 import PREEMPT_NEVER
 from dralloc.scheduler.contract import Placement, PlannedVictim, PreemptionPlan, Rejection
 from dralloc.scheduler.decide.cycle import Cycle, SchedulingAttempt
 from dralloc.scheduler.decide.node_verdicts import OutOfReach, Unfit

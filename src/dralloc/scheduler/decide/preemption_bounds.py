@@ -11,15 +11,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Final
 
-from dralloc.allocator.candidate_devices import matches_of
-from dralloc.allocator.requests import Demand, RequestDemand
-from dralloc.api.resource_v1 import DeviceRequestAllocationResult
+from dralloc.devices.allocator.candidate_devices import matches_of
+from dralloc.devices.allocator.requests import Demand, RequestDemand
+from dralloc.devices.snapshot import Snapshot
+from dralloc.kube.resource_v1 import DeviceRequestAllocationResult
 from dralloc.scheduler.decide.cycle import SchedulingAttempt
 from dralloc.scheduler.decide.preemption_candidates import VictimCandidate, seconds
 from dralloc.scheduler.decide.victim_search import PRIORITY_SHIFT, Cost, VictimUnit
 from dralloc.scheduler.state.node_state import NodeState
 from dralloc.scheduler.state.placed_pods import PlacedPod
-from dralloc.snapshot.cluster import Snapshot
 
 # Devices are counted like a resource of the node.
 DEVICES: Final = "devices"

@@ -9,18 +9,18 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from dralloc.api.pod_claims import group_name
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import DeviceRequestAllocationResult
-from dralloc.api.scheduling_v1beta1 import PodGroup
-from dralloc.api.timestamps import stated_time
 from dralloc.devices.device_usage import pools_used
 from dralloc.devices.identity import ClaimId, PoolId
+from dralloc.devices.snapshot import Snapshot
+from dralloc.kube.pod_claims import group_name
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import DeviceRequestAllocationResult
+from dralloc.kube.scheduling_v1beta1 import PodGroup
+from dralloc.kube.timestamps import stated_time
 from dralloc.scheduler.decide.victim_search import PRIORITY_SHIFT, Cost, VictimUnit, cost_of
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.state.placed_pods import PlacedPod, PodKey
 from dralloc.scheduler.state.watched_budgets import CountedBudgets
-from dralloc.snapshot.cluster import Snapshot
 
 
 class VictimCandidate(Struct, frozen=True, eq=False, gc=False):

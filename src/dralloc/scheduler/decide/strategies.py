@@ -13,7 +13,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from dralloc.api.pod_requests import CPU
+from dralloc.devices.snapshot import Snapshot
+from dralloc.kube.pod_requests import CPU
 from dralloc.scheduler.decide.device_judge import DeviceJudge
 from dralloc.scheduler.decide.local_devices import WHOLE, DeviceUse, LocalDevices
 from dralloc.scheduler.decide.node_scores import SCORE_MAX
@@ -27,7 +28,6 @@ from dralloc.scheduler.decide.placement_strategy import (
 from dralloc.scheduler.decide.pod_requirements import PodRequirements
 from dralloc.scheduler.decide.typical_use import SHIFT
 from dralloc.scheduler.state.node_state import NodeState
-from dralloc.snapshot.cluster import Snapshot
 
 # How much worse idle devices without cpu are than those that typical pods cannot use.
 STARVED_WEIGHT: Final = 2

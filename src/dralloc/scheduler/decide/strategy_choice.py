@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from dralloc.allocator.features import Features
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
+from dralloc.devices.allocator.features import Features
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.scheduler.decide.local_devices import LocalDeviceIndex
 from dralloc.scheduler.decide.placement_strategy import SPREAD, PlacementStrategy, Scoring, ScoringContext
 from dralloc.scheduler.decide.pod_requirements import PodRequirements

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
-from dralloc.api.codec import encode
-from dralloc.api.pod_v1 import Affinity, Pod, PodAffinity, PodAffinityTerm
+from dralloc.kube.codec import encode
+from dralloc.kube.pod_v1 import Affinity, Pod, PodAffinity, PodAffinityTerm
 from dralloc.primitives.work_allowance import check_work, work_done
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.node_fit import NodeMisfit, NodeRequirements

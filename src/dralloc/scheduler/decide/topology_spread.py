@@ -9,8 +9,8 @@ from functools import cached_property
 from math import log
 from typing import Final
 
-from dralloc.api.node_taints import is_tolerated
-from dralloc.api.pod_v1 import Pod, TopologySpreadConstraint
+from dralloc.kube.node_taints import is_tolerated
+from dralloc.kube.pod_v1 import Pod, TopologySpreadConstraint
 from dralloc.primitives.work_allowance import check_work, work_done
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.node_fit import REPELLING, NodeMisfit, NodeRequirements, is_selected

@@ -9,11 +9,11 @@ from typing import Any, Final, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dralloc.allocator.candidate_devices import DeviceCriteria
-from dralloc.allocator.features import Features
-from dralloc.allocator.requests import compile_demand
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
+from dralloc.devices.allocator.candidate_devices import DeviceCriteria
+from dralloc.devices.allocator.features import Features
+from dralloc.devices.allocator.requests import compile_demand
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.primitives.whole_numbers import whole_number
 from dralloc.scheduler.decide.claim_checks import demand_obstacle
 from dralloc.scheduler.decide.node_fit import NodeRequirements

@@ -18,9 +18,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from dralloc.allocator.attribute_constraints import Constraint
-from dralloc.allocator.candidate_devices import DeviceCriteria
-from dralloc.allocator.requests import Alternative, Demand
+from dralloc.devices.allocator.attribute_constraints import Constraint
+from dralloc.devices.allocator.candidate_devices import DeviceCriteria
+from dralloc.devices.allocator.requests import Alternative, Demand
 from dralloc.scheduler.decide.local_devices import Amounts, LocalDevices, UnitLayout, copies
 from dralloc.scheduler.decide.typical_pods import CountedPod
 

@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterable, Iterator
 
 from msgspec import Struct
 
-from dralloc.api.pod_claims import group_name, is_group
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.devices.identity import ClaimId
+from dralloc.kube.pod_claims import group_name, is_group
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.state.placed_pods import claims_used_by
 

@@ -20,8 +20,8 @@ from collections.abc import Container, Iterable, Mapping
 
 from msgspec import Struct
 
-from dralloc.allocator.allocate import score_max
-from dralloc.allocator.diagnosis.reasons import ReasonGroup
+from dralloc.devices.allocator.allocate import score_max
+from dralloc.devices.allocator.diagnosis.reasons import ReasonGroup
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.device_judge import DeviceJudge
 from dralloc.scheduler.decide.extended_supply import ExtendedSupplies

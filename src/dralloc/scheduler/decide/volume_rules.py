@@ -9,8 +9,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from dralloc.api.pod_v1 import Volume
-from dralloc.api.volume_claims import (
+from dralloc.devices.node_selectors import (
+    ANYWHERE,
+    Anchor,
+    NodeFacts,
+    anchors,
+    anchors_of_node,
+)
+from dralloc.kube.pod_v1 import Volume
+from dralloc.kube.volume_claims import (
     NO_PROVISIONER,
     READ_WRITE_ONCE_POD,
     SELECTED_NODE,
@@ -24,7 +31,7 @@ from dralloc.api.volume_claims import (
     may_be_chosen_for,
     requested_storage,
 )
-from dralloc.api.volumes_v1 import (
+from dralloc.kube.volumes_v1 import (
     CSIStorageCapacity,
     PersistentVolume,
     PersistentVolumeClaim,
@@ -37,13 +44,6 @@ from dralloc.scheduler.decide.node_fit import NodeMisfit
 from dralloc.scheduler.decide.pod_volumes import BINDING, RESTRICTIONS, ZONE, PodVolumes
 from dralloc.scheduler.state.node_state import NodeState
 from dralloc.scheduler.state.volume_state import VolumePlan, VolumeState, is_reachable
-from dralloc.snapshot.node_selectors import (
-    ANYWHERE,
-    Anchor,
-    NodeFacts,
-    anchors,
-    anchors_of_node,
-)
 
 LIMITS: Final = "NodeVolumeLimits"
 NO_DISK: Final = "had no available disk"

@@ -16,9 +16,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from dralloc.api.coordination_v1 import Lease, LeaseSpec
-from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.client.lease_terms import DEFAULT, Seen, Timing, claimed, may_take
+from dralloc.kube.coordination_v1 import Lease, LeaseSpec
+from dralloc.kube.meta_v1 import ObjectMeta
 
 # The label of these leases; the value is the driver.
 DRIVER_LABEL: Final = "dralloc.io/pools-of-driver"

@@ -6,13 +6,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable
 
-from dralloc.api.coordination_v1 import Lease
-from dralloc.api.resource_v1 import AllocationResult
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_resources import resource_for
 from dralloc.client.lease_terms import Seen
 from dralloc.client.transport import TransportError
 from dralloc.devices.identity import ClaimId, PoolId
+from dralloc.kube.coordination_v1 import Lease
+from dralloc.kube.resource_v1 import AllocationResult
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import AlreadyExists, ApiError, Conflict
 from dralloc.scheduler.ownership.lease_rules import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from dralloc.api.pod_v1 import Pod
 from dralloc.client.informer import Informer
+from dralloc.kube.pod_v1 import Pod
 
 QueueKey = tuple[str, str, str]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from dralloc.allocator.features import Features
+from dralloc.devices.allocator.features import Features
 from dralloc.devices.identity import PoolId
+from dralloc.devices.node_selectors import NodeFacts
+from dralloc.devices.pools import PoolState
+from dralloc.devices.slices import IndexedSlice
+from dralloc.devices.snapshot import VisiblePool
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.state.change_log import EverythingChanged, NodeChanged, NodeLoaded
 from dralloc.scheduler.state.node_state import NodeState
-from dralloc.snapshot.cluster import VisiblePool
-from dralloc.snapshot.node_selectors import NodeFacts
-from dralloc.snapshot.pools import PoolState
-from dralloc.snapshot.slices import IndexedSlice
 
 Place = str | PoolId
 

@@ -11,15 +11,15 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from dralloc.allocator.availability import PoolAvailability
-from dralloc.allocator.features import Features
-from dralloc.allocator.headroom import CapacityReport, capacities_left
+from dralloc.devices.allocator.availability import PoolAvailability
+from dralloc.devices.allocator.features import Features
+from dralloc.devices.allocator.headroom import CapacityReport, capacities_left
 from dralloc.devices.device_usage import FREE, DeviceUsage
+from dralloc.devices.slices import IndexedSlice, bits_of
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.node_fit import misfit_of_offer
 from dralloc.scheduler.report.device_places import DevicePlaces, LocalPool, Place, PlacedPools
 from dralloc.scheduler.report.stranded_devices import ANY_POD
-from dralloc.snapshot.slices import IndexedSlice, bits_of
 
 # Of each driver, so that no driver makes more series.
 CAPACITIES_MAX: Final = 100

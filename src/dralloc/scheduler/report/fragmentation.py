@@ -8,9 +8,9 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from dralloc.allocator.features import Features
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.timestamps import print_timestamp
+from dralloc.devices.allocator.features import Features
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.timestamps import print_timestamp
 from dralloc.primitives.clock import Clock
 from dralloc.scheduler.contract import ClusterView, Decision, Placement
 from dralloc.scheduler.decide.cycle import SchedulingAttempt

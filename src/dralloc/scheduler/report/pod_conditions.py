@@ -13,16 +13,16 @@ from typing import Final
 
 from msgspec import Struct
 
-from dralloc.api.core_v1 import Event
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.api.timestamps import print_timestamp
 from dralloc.client.api_calls import ApiCalls, PatchType
 from dralloc.client.event_recorder import EventRecorder, PacedReports, Report, reference_to
 from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.client.work_queue import Backoff, WorkQueue, work
+from dralloc.kube.core_v1 import Event
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim
+from dralloc.kube.timestamps import print_timestamp
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import ApiError, NotFound
 

@@ -8,14 +8,14 @@ from typing import Final
 
 from msgspec import Struct
 
-from dralloc.api.meta_v1 import Condition
-from dralloc.api.scheduling_v1beta1 import INITIALLY_SCHEDULED, SCHEDULED, PodGroup
-from dralloc.api.timestamps import print_timestamp
 from dralloc.client.api_calls import ApiCalls, PatchType
 from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.client.work_queue import Backoff, WorkQueue, work
+from dralloc.kube.meta_v1 import Condition
+from dralloc.kube.scheduling_v1beta1 import INITIALLY_SCHEDULED, SCHEDULED, PodGroup
+from dralloc.kube.timestamps import print_timestamp
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import ApiError, NotFound
 from dralloc.scheduler.state.tracked_claim import revision_of

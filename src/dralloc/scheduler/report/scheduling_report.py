@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from dralloc.allocator.diagnosis.reasons import ReasonCause
-from dralloc.api.codec import encode
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.devices.allocator.diagnosis.reasons import ReasonCause
+from dralloc.kube.codec import encode
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.scheduler.bind.binder import BindingOutcome, Bound
 from dralloc.scheduler.contract import CommittedPlacement, Decision, DecisionFailure, Placement, Rejection
 from dralloc.scheduler.decide.claim_checks import has_prioritized_list

@@ -23,10 +23,12 @@ from enum import Enum
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from dralloc.allocator.availability import PoolAvailability
-from dralloc.allocator.candidate_devices import DeviceCriteria, SliceMatches, matches_of
-from dralloc.allocator.features import Features
+from dralloc.devices.allocator.availability import PoolAvailability
+from dralloc.devices.allocator.candidate_devices import DeviceCriteria, SliceMatches, matches_of
+from dralloc.devices.allocator.features import Features
 from dralloc.devices.device_usage import FREE, DeviceUsage
+from dralloc.devices.node_selectors import NodeFacts
+from dralloc.devices.slices import IndexedSlice, bits_of
 from dralloc.devices.taints import repels
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.node_fit import NOT_SELECTED, WRONG_NAME, NodeRequirements
@@ -34,8 +36,6 @@ from dralloc.scheduler.decide.typical_pods import TypicalPod, TypicalRequest
 from dralloc.scheduler.report.device_places import LocalPool
 from dralloc.scheduler.state.node_state import NodeState
 from dralloc.scheduler.state.pod_resources import PodResources
-from dralloc.snapshot.node_selectors import NodeFacts
-from dralloc.snapshot.slices import IndexedSlice, bits_of
 
 WHOLE: Final = 1000
 KNOWN_MAX: Final = 20_000

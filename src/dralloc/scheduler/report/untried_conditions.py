@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from dralloc.api.pod_v1 import Pod
 from dralloc.client.work_queue import WorkQueue
+from dralloc.kube.pod_v1 import Pod
 from dralloc.primitives.work_allowance import WorkExceeded
 from dralloc.scheduler.contract import Decision, Rejection
 from dralloc.scheduler.queue.pending_pods import PendingPods, QueueKey

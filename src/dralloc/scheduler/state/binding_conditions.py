@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from dralloc.api.meta_v1 import Condition
-from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
-from dralloc.api.timestamps import stated_time
 from dralloc.devices.identity import ResultId
+from dralloc.kube.meta_v1 import Condition
+from dralloc.kube.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
+from dralloc.kube.timestamps import stated_time
 
 BINDING_TIMEOUT_S: Final = 600.0
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from dralloc.api.extended_resources import extended_owner
-from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.devices.identity import ClaimId
+from dralloc.kube.extended_resources import extended_owner
+from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.scheduler.state.cluster_events import (
     DEVICES_FREED,
     DEVICES_TAKEN,

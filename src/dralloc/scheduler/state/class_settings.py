@@ -11,12 +11,12 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dralloc.api.resource_v1 import CapacityRequestPolicy, Device, DeviceCapacity, DeviceClass, ResourceSlice
-from dralloc.api.wire import map_changed
 from dralloc.cel.errors import CelError
 from dralloc.cel.program import compile_selector
 from dralloc.devices.share_terms import capacities_of
-from dralloc.snapshot.slices import DeviceShape
+from dralloc.devices.slices import DeviceShape
+from dralloc.kube.resource_v1 import CapacityRequestPolicy, Device, DeviceCapacity, DeviceClass, ResourceSlice
+from dralloc.kube.wire import map_changed
 
 
 class ClassSettings(Struct, frozen=True):

@@ -11,8 +11,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from dralloc.api.volume_claims import VolumeClaimKey
 from dralloc.devices.identity import ClaimId
+from dralloc.kube.volume_claims import VolumeClaimKey
 
 
 class ClusterEvent(Struct, frozen=True, gc=False):

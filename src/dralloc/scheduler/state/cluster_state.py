@@ -11,12 +11,15 @@ from typing import Final, Protocol
 
 from msgspec.structs import replace
 
-from dralloc.api.core_v1 import Namespace, Node
-from dralloc.api.extended_resources import ExtendedResourceClasses, served_by_devices
-from dralloc.api.meta_v1 import ObjectMeta
-from dralloc.api.pod_claims import group_name, is_pod, shares_claim
-from dralloc.api.pod_v1 import Pod, PodExtendedResourceClaimStatus
-from dralloc.api.resource_v1 import (
+from dralloc.devices.device_usage import pools_used
+from dralloc.devices.identity import ClaimId, PoolId
+from dralloc.devices.snapshot import Snapshot
+from dralloc.kube.core_v1 import Namespace, Node
+from dralloc.kube.extended_resources import ExtendedResourceClasses, served_by_devices
+from dralloc.kube.meta_v1 import ObjectMeta
+from dralloc.kube.pod_claims import group_name, is_pod, shares_claim
+from dralloc.kube.pod_v1 import Pod, PodExtendedResourceClaimStatus
+from dralloc.kube.resource_v1 import (
     AllocationResult,
     ConsumerReference,
     DeviceClass,
@@ -25,9 +28,7 @@ from dralloc.api.resource_v1 import (
     ResourceClaimStatus,
     ResourceSlice,
 )
-from dralloc.api.scheduling_v1beta1 import PodGroup
-from dralloc.devices.device_usage import pools_used
-from dralloc.devices.identity import ClaimId, PoolId
+from dralloc.kube.scheduling_v1beta1 import PodGroup
 from dralloc.scheduler.state.change_log import (
     ChangeLog,
     EverythingChanged,
@@ -59,7 +60,6 @@ from dralloc.scheduler.state.pod_topology import PodTopology
 from dralloc.scheduler.state.pool_ownership import owns_every_pool
 from dralloc.scheduler.state.volume_state import VolumePlan, VolumeState
 from dralloc.scheduler.state.watched_budgets import WatchedBudgets
-from dralloc.snapshot.cluster import Snapshot
 
 DELETED_NODES_REMEMBERED: Final = 100
 

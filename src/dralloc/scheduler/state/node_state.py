@@ -9,9 +9,9 @@ from functools import cached_property
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from dralloc.api.core_v1 import Node, Taint
+from dralloc.devices import node_selectors
+from dralloc.kube.core_v1 import Node, Taint
 from dralloc.scheduler.state.pod_resources import UNSTATED, HostPort, PodResources
-from dralloc.snapshot import node_selectors
 
 
 @dataclass(frozen=True)

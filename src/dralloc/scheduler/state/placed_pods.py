@@ -8,9 +8,9 @@ from itertools import count
 
 from msgspec import Struct
 
-from dralloc.api.pod_claims import claims_of
-from dralloc.api.pod_v1 import Pod
 from dralloc.devices.identity import ClaimId
+from dralloc.kube.pod_claims import claims_of
+from dralloc.kube.pod_v1 import Pod
 from dralloc.scheduler.state.node_state import EMPTY, Load
 from dralloc.scheduler.state.pod_resources import PodResources
 

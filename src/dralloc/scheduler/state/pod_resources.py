@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dralloc.api.extended_resources import served_by_devices
-from dralloc.api.pod_requests import CPU, MEMORY, is_sidecar, peak_requests
-from dralloc.api.pod_v1 import Container, ContainerStatus, Pod, PodSpec
+from dralloc.kube.extended_resources import served_by_devices
+from dralloc.kube.pod_requests import CPU, MEMORY, is_sidecar, peak_requests
+from dralloc.kube.pod_v1 import Container, ContainerStatus, Pod, PodSpec
 from dralloc.primitives.quantity import NANOS, Quantity
 
 PODS: Final = "pods"

@@ -8,9 +8,9 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dralloc.api.codec import encode
-from dralloc.api.meta_v1 import LabelSelector, LabelSelectorRequirement
-from dralloc.api.pod_v1 import Pod, PodAffinityTerm, TopologySpreadConstraint
+from dralloc.kube.codec import encode
+from dralloc.kube.meta_v1 import LabelSelector, LabelSelectorRequirement
+from dralloc.kube.pod_v1 import Pod, PodAffinityTerm, TopologySpreadConstraint
 
 Labels = Mapping[str, str]
 WORK_OF_PART: Final = 5

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from dralloc.api.core_v1 import Namespace
-from dralloc.api.pod_v1 import Affinity, Pod, PodAffinity, PodAffinityTerm
+from dralloc.kube.core_v1 import Namespace
+from dralloc.kube.pod_v1 import Affinity, Pod, PodAffinity, PodAffinityTerm
 from dralloc.primitives.work_allowance import check_work, work_done
 from dralloc.scheduler.state.node_state import NodeState
 from dralloc.scheduler.state.placed_pods import PodKey, pod_key

@@ -12,10 +12,10 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from dralloc.api.extended_resources import ExtendedResourceClasses
-from dralloc.api.pod_claims import CLAIM_FINALIZER, controller_of, is_pod
-from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceClaimStatus
 from dralloc.devices.identity import ClaimId
+from dralloc.kube.extended_resources import ExtendedResourceClasses
+from dralloc.kube.pod_claims import CLAIM_FINALIZER, controller_of, is_pod
+from dralloc.kube.resource_v1 import DeviceClass, ResourceClaim, ResourceClaimStatus
 from dralloc.scheduler.state.change_log import ChangeLog
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.state.node_state import NodeState

@@ -7,11 +7,11 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.pod_claims import group_reference, is_held_by_workload, is_listed, is_pod, pod_reference
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import AllocationResult, ConsumerReference, ResourceClaim
-from dralloc.api.scheduling_v1beta1 import PodGroup
+from dralloc.kube.meta_v1 import ApiObject
+from dralloc.kube.pod_claims import group_reference, is_held_by_workload, is_listed, is_pod, pod_reference
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.resource_v1 import AllocationResult, ConsumerReference, ResourceClaim
+from dralloc.kube.scheduling_v1beta1 import PodGroup
 
 
 class TrackedClaim(Struct):

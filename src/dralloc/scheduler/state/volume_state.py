@@ -13,18 +13,19 @@ from typing import Generic, TypeVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from dralloc.api.core_v1 import ObjectReference
-from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.pod_v1 import Pod, Volume
-from dralloc.api.storage_v1 import CSINode
-from dralloc.api.volume_claims import (
+from dralloc.devices.node_selectors import NodeFacts, NodeSelectorError, matches
+from dralloc.kube.core_v1 import ObjectReference
+from dralloc.kube.meta_v1 import ApiObject
+from dralloc.kube.pod_v1 import Pod, Volume
+from dralloc.kube.storage_v1 import CSINode
+from dralloc.kube.volume_claims import (
     SELECTED_NODE,
     VolumeClaimKey,
     VolumeClaimUse,
     class_of_volume,
     volume_claims_of,
 )
-from dralloc.api.volumes_v1 import (
+from dralloc.kube.volumes_v1 import (
     CSIDriver,
     CSIStorageCapacity,
     PersistentVolume,
@@ -35,7 +36,6 @@ from dralloc.api.volumes_v1 import (
 from dralloc.scheduler.state.cluster_events import VOLUMES_CHANGED, Events, volume_claim_changed
 from dralloc.scheduler.state.placed_pods import PodKey, pod_key
 from dralloc.scheduler.state.tracked_claim import revision_of
-from dralloc.snapshot.node_selectors import NodeFacts, NodeSelectorError, matches
 
 KeyT = TypeVar("KeyT")
 MemberT = TypeVar("MemberT")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.policy_v1 import PodDisruptionBudget
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.policy_v1 import PodDisruptionBudget
 from dralloc.scheduler.state.cluster_events import ClusterEvent
 
 

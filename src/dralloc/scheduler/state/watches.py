@@ -9,16 +9,22 @@ from functools import partial
 from itertools import count
 from typing import Any, Final
 
-from dralloc.api.core_v1 import Namespace, Node
-from dralloc.api.pod_v1 import Pod
-from dralloc.api.policy_v1 import GROUP as POLICY
-from dralloc.api.policy_v1 import PodDisruptionBudget
-from dralloc.api.registry import DEVICE_TAINT_RULE
-from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
-from dralloc.api.scheduling_v1beta1 import PodGroup
-from dralloc.api.storage_v1 import GROUP as STORAGE
-from dralloc.api.storage_v1 import CSINode
-from dralloc.api.volumes_v1 import (
+from dralloc.client.api_calls import ApiCalls
+from dralloc.client.informer import Informer
+from dralloc.client.known_resources import resource_for, resource_read_as
+from dralloc.client.reflector import PAGE_SIZE, RECONNECT, Reflector, log_problem
+from dralloc.client.transport import TransportError
+from dralloc.client.typed_resource import Object, TypedResource
+from dralloc.kube.core_v1 import Namespace, Node
+from dralloc.kube.pod_v1 import Pod
+from dralloc.kube.policy_v1 import GROUP as POLICY
+from dralloc.kube.policy_v1 import PodDisruptionBudget
+from dralloc.kube.registry import DEVICE_TAINT_RULE
+from dralloc.kube.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+from dralloc.kube.scheduling_v1beta1 import PodGroup
+from dralloc.kube.storage_v1 import GROUP as STORAGE
+from dralloc.kube.storage_v1 import CSINode
+from dralloc.kube.volumes_v1 import (
     CSIDriver,
     CSIStorageCapacity,
     PersistentVolume,
@@ -26,12 +32,6 @@ from dralloc.api.volumes_v1 import (
     StorageClass,
     VolumeAttachment,
 )
-from dralloc.client.api_calls import ApiCalls
-from dralloc.client.informer import Informer
-from dralloc.client.known_resources import resource_for, resource_read_as
-from dralloc.client.reflector import PAGE_SIZE, RECONNECT, Reflector, log_problem
-from dralloc.client.transport import TransportError
-from dralloc.client.typed_resource import Object, TypedResource
 from dralloc.primitives.errors import ApiError, NotFound
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.state.cluster_events import ClusterEvent

@@ -1,6 +1,6 @@
 // The largest request that still fits on a device, after rounding to the policy (KEP-5075).
 //
-// The same rules as `dralloc.allocator.headroom`; a test compares the two.
+// The same rules as `dralloc.devices.allocator.headroom`; a test compares the two.
 
 import { NANOS, dividedDown, dividedUp, parseQuantity, quantityLike } from "./quantity.mjs";
 

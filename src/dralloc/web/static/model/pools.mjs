@@ -1,6 +1,6 @@
 // Pools: their current slices, faults, and what is left of their counters.
 //
-// The same rules as `dralloc.snapshot.pools` and `dralloc.whatif.usage_report`, with the features that are on by default.
+// The same rules as `dralloc.devices.pools` and `dralloc.answers.usage_report`, with the features that are on by default.
 
 import { compared } from "./names.mjs";
 import { isPlacedOn } from "./node_selectors.mjs";

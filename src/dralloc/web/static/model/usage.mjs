@@ -1,7 +1,7 @@
 // The use of every device: capacities, allocations by claim, and what is available.
 //
 // Claims are namespaced and slices do not show use, so neither alone shows what a device has left. This joins them.
-// The same rules as `dralloc.whatif.usage_report`; a test compares the two on random clusters.
+// The same rules as `dralloc.answers.usage_report`; a test compares the two on random clusters.
 
 import { Room } from "./headroom.mjs";
 import { compared } from "./names.mjs";

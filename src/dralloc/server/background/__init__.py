@@ -1,0 +1,1 @@
+"""What the server changes by itself: garbage, events that expire, default accounts, aggregated roles."""
