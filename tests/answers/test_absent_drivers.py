@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dralloc.answers.explanation.json_form import plain_explanation
 from dralloc.answers.explanation.report import AbsentDriver, Explanation, explain
 from dralloc.answers.explanation.selector_parts import required_drivers
-from dralloc.answers.explanation.text import lines
+from dralloc.answers.explanation.text import lines, plain_explanation
 from dralloc.testing import builders as build
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
 from tests.support.questions import question_of

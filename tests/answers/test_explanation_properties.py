@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from dralloc.answers.explanation.json_form import plain_explanation
 from dralloc.answers.explanation.report import FitVerdict, Question, explain
-from dralloc.answers.explanation.text import lines
+from dralloc.answers.explanation.text import lines, plain_explanation
 from dralloc.devices.allocator.diagnosis.claim_edits import Claims, Slot, requests_of, slots, with_request
 from dralloc.devices.allocator.diagnosis.device_funnel import spots
 from dralloc.devices.allocator.diagnosis.device_survey import Survey

@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from dralloc.answers.cluster_objects import StatedScheduler
+from dralloc.answers.movable_pods import PlaceHolds
 from dralloc.answers.move_search import MovedPod, PlannedMove
-from dralloc.answers.relocation import PlaceHolds
 from dralloc.cli.move_runner import MoveFailed, MoveRunner
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.in_process_transport import InProcessTransport

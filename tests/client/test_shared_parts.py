@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.client import shared_parts
-from dralloc.client.shared_parts import SharedParts
+from dralloc.client import typed_resource
+from dralloc.client.typed_resource import SharedParts
 from dralloc.kube.codec import decode, encode
 from dralloc.kube.pod_v1 import Pod
 from dralloc.kube.resource_v1 import ResourceClaim, ResourceSlice
@@ -49,6 +49,6 @@ def test_a_quantity_is_read_as_it_was_written() -> None:
 
 def test_what_is_remembered_is_bounded() -> None:
     parts = SharedParts()
-    for number in range(3 * shared_parts.PARTS_MAX):
+    for number in range(3 * typed_resource.PARTS_MAX):
         parts.one("field", (number,))
-    assert len(parts._seen) <= shared_parts.PARTS_MAX
+    assert len(parts._seen) <= typed_resource.PARTS_MAX

@@ -23,9 +23,8 @@ from dralloc.client.typed_resource import ObjectKey
 from dralloc.client.unreadable_objects import UNREADABLE_OBJECTS, UnreadableObject
 from dralloc.kube.codec import decode, encode
 from dralloc.kube.kind import Kind
-from dralloc.kube.kind_codec import read_object
 from dralloc.kube.protobuf_schema import SCALARS, MessageField, message_name, message_type, messages
-from dralloc.kube.registry import KINDS
+from dralloc.kube.registry import KINDS, read_object
 from dralloc.kube.volumes_v1 import PersistentVolumeClaim
 from dralloc.primitives.features import FeatureGates
 from dralloc.server.store.interface import Store

@@ -8,7 +8,7 @@ import pytest
 
 from dralloc.driver.checkpoint import PreparationRecord
 from dralloc.driver.claims import ClaimReference
-from dralloc.driver.prepare_plan import (
+from dralloc.driver.preparer import (
     FetchedClaim,
     Ignore,
     Missing,

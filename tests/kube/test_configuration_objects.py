@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from dralloc.kube.codec import DecodeError
-from dralloc.kube.kind_codec import read_object
-from dralloc.kube.registry import CONFIG_MAP, SECRET
+from dralloc.kube.registry import CONFIG_MAP, SECRET, read_object
 from tests.support.admission import Causes, causes, create, document_of, stored, update
 
 

@@ -19,8 +19,8 @@ from dralloc.client.typed_resource import ObjectKey
 from dralloc.kube.core_v1 import Event
 from dralloc.kube.pod_claims import pod_reference
 from dralloc.kube.resource_v1 import ResourceClaim
+from dralloc.node.checkpoint import ClaimRecord, ReportedDevice
 from dralloc.node.claim_cache import ClaimCache
-from dralloc.node.claim_records import ClaimRecord, ReportedDevice
 from dralloc.node.claims import NodeClaims, PodStage
 from dralloc.node.driver_calls import CallFailed
 from dralloc.node.metrics import NodeMetrics

@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 
 from dralloc.node.checkpoint import (
     CheckpointWriter,
+    ClaimRecord,
     DirectoryInUse,
+    DriverPart,
+    ReportedDevice,
     decode_checkpoint,
     encode_checkpoint,
     lock_directory,
     read_checkpoint,
 )
-from dralloc.node.claim_records import ClaimRecord, DriverPart, ReportedDevice
 from dralloc.node.kubelet.checkpoint_file import BadCheckpoint
 
 names = st.text(min_size=1, max_size=8)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dralloc.kube.codec import decode, encode
-from dralloc.node.claim_records import ClaimRecord, DriverPart, ReportedDevice
+from dralloc.node.checkpoint import ClaimRecord, DriverPart, ReportedDevice
 from dralloc.node.drivers import DriverInstance, open_channel
 from dralloc.node.health import DEVICES_MAX, NOT_KNOWN, HealthReport, HealthTable, HealthWatch, read_reports
 from dralloc.node.pod_sync import cdi_ids, devices_status

@@ -10,8 +10,8 @@ import pytest
 from dralloc.kube.meta_v1 import OwnerReference
 from dralloc.kube.pod_claims import ClaimUse, pod_reference
 from dralloc.kube.resource_v1 import AllocationResult, ConsumerReference, ResourceClaim
+from dralloc.node.checkpoint import EVERYTHING, PREPARE, UNPREPARE, ClaimRecord, DriverPart, record_of
 from dralloc.node.claim_cache import ClaimEntry
-from dralloc.node.claim_records import EVERYTHING, PREPARE, UNPREPARE, ClaimRecord, DriverPart, record_of
 from dralloc.node.prepare_plan import (
     Batch,
     CannotPrepare,

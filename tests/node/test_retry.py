@@ -15,7 +15,7 @@ from dralloc.client.async_client import connect_async
 from dralloc.client.transport import TransportError
 from dralloc.client.work_queue import Backoff
 from dralloc.kube.core_v1 import Node
-from dralloc.node.retry import retry_until_done
+from dralloc.node.timings import retry_until_done
 from dralloc.primitives.errors import ApiError, Forbidden, ServiceUnavailable, TooManyRequests
 from dralloc.server.http.listener import ListenAddress, listen
 from dralloc.server.identity.kubeconfig import write_kubeconfig

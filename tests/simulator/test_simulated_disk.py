@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from dralloc.server.store import log_room, sqlite_file
+from dralloc.server.store import sqlite_file
 from dralloc.server.store.errors import LostWrites, StoreError, StoreFull, StoreUnavailable
 from dralloc.server.store.sqlite import SqliteStore
 from dralloc.testing.virtual_time import run_virtual
@@ -181,8 +181,8 @@ def test_a_log_that_was_extended_loses_nothing(
     disks: Callable[[int], SimulatedDisk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is extended while nothing is written, and then commits do not make it longer."""
-    monkeypatch.setattr(log_room, "BYTES_MIN", 16 * 1024)
-    monkeypatch.setattr(log_room, "STEP_BYTES", 256 * 1024)
+    monkeypatch.setattr(sqlite_file, "BYTES_MIN", 16 * 1024)
+    monkeypatch.setattr(sqlite_file, "STEP_BYTES", 256 * 1024)
 
     async def run(disk: SimulatedDisk, *, power_loss: bool) -> int:
         store = await SqliteStore.open(DATABASE, disk=disk)

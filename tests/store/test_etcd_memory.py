@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dralloc.server.store import etcd_memory
+from dralloc.server.store import etcd_history
 from dralloc.server.store.disk import Disk
-from dralloc.server.store.etcd_history import EtcdHistory
-from dralloc.server.store.etcd_memory import EtcdMemory, SeenRevision
+from dralloc.server.store.etcd_history import EtcdHistory, EtcdMemory, SeenRevision
 
 
 class SlowDisk(Disk):
@@ -31,7 +30,7 @@ class SlowDisk(Disk):
 def test_a_server_that_stops_while_its_memory_is_written_remembers_all_that_it_has_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(etcd_memory, "WRITE_EVERY_S", 0)
+    monkeypatch.setattr(etcd_history, "WRITE_EVERY_S", 0)
     history, disk, newest = EtcdHistory(1, 0), SlowDisk(), 1
 
     async def main() -> None:

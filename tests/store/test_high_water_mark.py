@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dralloc.server.store import log_room
+from dralloc.server.store import sqlite_file
 from dralloc.server.store.disk import Disk
 from dralloc.server.store.errors import Compacted, CorruptStore, LostWrites, StoreError
 from dralloc.server.store.high_water_mark import SLOT_BYTES
@@ -39,7 +39,7 @@ class Crashed:
         self.directory = directory
         self._is_extended = is_extended
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(log_room, "STEP_BYTES", 256 * 1024)
+            patch.setattr(sqlite_file, "STEP_BYTES", 256 * 1024)
             asyncio.run(self._write())
 
     async def _write(self) -> None:

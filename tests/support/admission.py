@@ -9,9 +9,8 @@ from typing import Any, Final
 
 from dralloc.kube.admission import Admitted, Refused, Verb, WriteRequest, admit
 from dralloc.kube.kind import Kind
-from dralloc.kube.kind_codec import print_object, read_object
 from dralloc.kube.meta_v1 import ApiObject
-from dralloc.kube.registry import find_kind
+from dralloc.kube.registry import find_kind, print_object, read_object
 from dralloc.kube.strategy import AdmissionContext
 from dralloc.primitives.features import FeatureGates
 

@@ -13,8 +13,7 @@ from dralloc.client.blocking_client import Client
 from dralloc.driver.checkpoint import PreparationRecord, encode_record
 from dralloc.kube.meta_v1 import ObjectMeta
 from dralloc.kube.resource_v1 import ResourceClaim
-from dralloc.node.checkpoint import encode_checkpoint
-from dralloc.node.claim_records import ClaimRecord, DriverPart
+from dralloc.node.checkpoint import ClaimRecord, DriverPart, encode_checkpoint
 
 GONE_UID = "11111111-2222-4333-8444-555555555555"
 PREPARED_UID = "22222222-2222-4333-8444-555555555555"

@@ -11,9 +11,9 @@ import msgspec
 
 from dralloc.answers.cluster_objects import ClusterObjects
 from dralloc.answers.engine import Engine
-from dralloc.answers.explanation.json_form import plain_remedy
 from dralloc.answers.explanation.remedies import Remedy
 from dralloc.answers.explanation.report import Question
+from dralloc.answers.explanation.text import plain_remedy
 from dralloc.answers.object_changes import ObjectChange, apply_changes
 from dralloc.devices.allocator.features import Features
 from dralloc.devices.node_selectors import NodeFacts

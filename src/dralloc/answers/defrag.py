@@ -14,10 +14,9 @@ from typing import Final, NamedTuple
 from dralloc.answers.api_refusals import priority_classes, priority_of
 from dralloc.answers.cluster_objects import ClusterObjects
 from dralloc.answers.engine import Engine, pods_by_priority
-from dralloc.answers.movable_pods import FixedPod, MoveRules, MoveUnit, sort_pods
+from dralloc.answers.movable_pods import FixedPod, MoveRules, MoveUnit, Relocation, SearchLimit, devices_of, sort_pods
 from dralloc.answers.move_search import Goal, MoveProof, MoveSearch, PlannedMove, ProvenMoves
 from dralloc.answers.placements import PodPlacement, UnplacedPod
-from dralloc.answers.relocation import Relocation, SearchLimit, devices_of
 from dralloc.devices.device_usage import devices_used
 from dralloc.devices.identity import DeviceId, PoolId
 from dralloc.devices.slices import newest_indexed

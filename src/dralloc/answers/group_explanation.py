@@ -13,10 +13,9 @@ from typing import Any, Final
 
 from dralloc.answers.blockers import Blocker, Stage
 from dralloc.answers.engine import Engine
-from dralloc.answers.explanation.json_form import plain_explanation
 from dralloc.answers.explanation.remedies import Remedy
 from dralloc.answers.explanation.report import Explanation, FitVerdict, Question, explain
-from dralloc.answers.explanation.text import headline
+from dralloc.answers.explanation.text import headline, plain_explanation
 from dralloc.answers.object_changes import InapplicableChange
 from dralloc.answers.preemption_preview import GangPreemptionPreview
 from dralloc.answers.template_claims import MissingTemplate

@@ -14,9 +14,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from dralloc.answers.movable_pods import MoveUnit
+from dralloc.answers.movable_pods import HOLD_KEY, MoveUnit, PlaceHolds, Relocation, devices_before, devices_of
 from dralloc.answers.placements import PodPlacement
-from dralloc.answers.relocation import HOLD_KEY, PlaceHolds, Relocation, devices_before, devices_of
 from dralloc.devices.identity import DeviceId
 from dralloc.kube.pod_v1 import Pod, Toleration
 from dralloc.scheduler.decide.node_verdicts import Fits

@@ -32,9 +32,8 @@ from dralloc.answers.allocations import subject_of_claim, subject_of_pod
 from dralloc.answers.blockers import Blocker, Stage
 from dralloc.answers.claim_story import StoryStep, claim_story
 from dralloc.answers.cluster_objects import exists
-from dralloc.answers.explanation.json_form import plain_explanation
 from dralloc.answers.explanation.report import Explanation, FitVerdict, Question, explain
-from dralloc.answers.explanation.text import headline, lines
+from dralloc.answers.explanation.text import headline, lines, plain_explanation
 from dralloc.answers.group_explanation import GroupRefusal, MemberStanding, for_group, member_answer, subject_of_group
 from dralloc.answers.preemption_preview import GangPreemptionPreview, PreemptionPreview
 from dralloc.answers.template_claims import MissingTemplate

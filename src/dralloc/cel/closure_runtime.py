@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from dralloc.cel.code_builder import Loop
+from dralloc.cel.code_planner import Loop
 from dralloc.cel.errors import CelEvaluationError
 from dralloc.cel.meter import COST_MAX, Meter
 from dralloc.cel.syntax import Expression

@@ -24,14 +24,13 @@ from dralloc.cel.closure_runtime import (
     loop_over,
     reporting,
 )
-from dralloc.cel.code_builder import Loop, Qualifier
+from dralloc.cel.code_planner import Loop, Qualifier
 from dralloc.cel.errors import CelEvaluationError
 from dralloc.cel.library.functions import Function
 from dralloc.cel.library.maps import insert, insert_all
 from dralloc.cel.library.messages import build_message
 from dralloc.cel.syntax import Call, Expression, ListLiteral, MapLiteral, MessageLiteral
 from dralloc.cel.type_checker import TypedExpression
-from dralloc.cel.value_access import find_value, get_value, index_key
 from dralloc.cel.values import (
     FATAL_ERRORS,
     MISSING,
@@ -40,6 +39,9 @@ from dralloc.cel.values import (
     Map,
     Optional,
     Value,
+    find_value,
+    get_value,
+    index_key,
     map_key,
     no_such_overload,
     type_of,

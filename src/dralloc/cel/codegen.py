@@ -14,8 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Final
 
 from dralloc.cel.closure_runtime import elements_of, pairs_of
-from dralloc.cel.code_builder import Loop, Qualifier
-from dralloc.cel.code_planner import DEVICE_SLOT, CodePlanner
+from dralloc.cel.code_planner import DEVICE_SLOT, CodePlanner, Loop, Qualifier
 from dralloc.cel.codegen_calls import CALLS, is_text_map
 from dralloc.cel.codegen_source import SourceFragment, SourceWriter, TooComplex
 from dralloc.cel.device import DeviceView
@@ -26,8 +25,17 @@ from dralloc.cel.meter import Meter
 from dralloc.cel.syntax import Call, Expression, ListLiteral, MapLiteral, MessageLiteral
 from dralloc.cel.type_checker import TypedExpression
 from dralloc.cel.types import TypeKind
-from dralloc.cel.value_access import access_optionally, find_value, get_value, index_key
-from dralloc.cel.values import MISSING, DomainMap, Map, Value, map_key
+from dralloc.cel.values import (
+    MISSING,
+    DomainMap,
+    Map,
+    Value,
+    access_optionally,
+    find_value,
+    get_value,
+    index_key,
+    map_key,
+)
 
 Matcher = Callable[[DeviceView], bool]
 

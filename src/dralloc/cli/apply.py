@@ -12,8 +12,7 @@ from dralloc.cli.output import FINDINGS, fail, parse_gates, say
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from dralloc.cli.manifest_files import Source
-    from dralloc.cli.manifest_records import Part
+    from dralloc.cli.manifest_records import Part, Source
     from dralloc.client.transport import Transport
     from dralloc.kube.diagnostics import Diagnostic
 

@@ -114,8 +114,7 @@ def _read_slices(files: list[str]) -> Iterator[ResourceSlice]:
     from dralloc.cli.manifest_records import fail_unread, read_records
     from dralloc.kube.codec import DecodeError
     from dralloc.kube.conversion import to_hub
-    from dralloc.kube.kind_codec import read_object
-    from dralloc.kube.registry import find_in_other_versions, find_kind
+    from dralloc.kube.registry import find_in_other_versions, find_kind, read_object
     from dralloc.kube.resource_v1 import ResourceSlice
 
     for record in read_records(files):

@@ -16,8 +16,8 @@ from dralloc.cli.placement_options import PlacementOptions, takes_options
 if TYPE_CHECKING:
     from dralloc.answers.cluster_objects import ClusterObjects
     from dralloc.answers.defrag import DefragPlan, DefragQuestion
+    from dralloc.answers.movable_pods import PlaceHolds
     from dralloc.answers.move_search import PlannedMove
-    from dralloc.answers.relocation import PlaceHolds
     from dralloc.cli.cluster_source import ClusterSource
     from dralloc.kube.pod_v1 import Pod
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from dralloc.answers.drain import BlastRadius, DrainedPod
-    from dralloc.cli.manifest_files import Source
+    from dralloc.cli.manifest_records import Source
     from dralloc.kube.resource_v1 import DeviceTaintRule
 
 RULE_FILE_SIZE_MAX: Final = 1 << 20

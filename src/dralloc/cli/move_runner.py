@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from dralloc.answers.cluster_objects import PLACEMENT_NEEDED, PLACEMENT_USEFUL, ClusterObjects, StatedScheduler
 from dralloc.answers.defrag import DefragPlan, DefragQuestion, plan_defrag
 from dralloc.answers.live_cluster import read_cluster
+from dralloc.answers.movable_pods import HOLD_KEY, PlaceHolds, device_hold, node_hold
 from dralloc.answers.move_search import MovedPod, PlannedMove
-from dralloc.answers.relocation import HOLD_KEY, PlaceHolds, device_hold, node_hold
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_resources import resource_for
 from dralloc.client.status_errors import send_request

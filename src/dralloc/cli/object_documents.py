@@ -12,9 +12,8 @@ from msgspec.structs import replace
 from dralloc.kube.codec import encode
 from dralloc.kube.conversion import from_hub
 from dralloc.kube.json_reader import read_json
-from dralloc.kube.kind_codec import print_object
 from dralloc.kube.meta_v1 import ApiObject
-from dralloc.kube.registry import find_kind
+from dralloc.kube.registry import find_kind, print_object
 from dralloc.kube.resource_v1 import GROUP
 from dralloc.kube.yaml_writer import write_yaml
 

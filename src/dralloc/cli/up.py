@@ -336,9 +336,9 @@ async def _work(start: Start) -> None:
 
 async def _retire_nodes(start: Start, running: RunningServer) -> None:
     """Let those nodes go that were there last time and are not asked for now."""
+    from dralloc.atomic_files import write_private
     from dralloc.client.async_client import AsyncClient
     from dralloc.client.in_process_transport import InProcessTransport
-    from dralloc.server.identity.private_file import write_private
     from dralloc.testing.stale_nodes import delete_stale_nodes
 
     directory = start.server.data_dir

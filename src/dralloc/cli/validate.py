@@ -13,8 +13,7 @@ from dralloc.cli.output import BAD_INPUT, FINDINGS, parse_gates, say
 from dralloc.primitives.phrases import counted
 
 if TYPE_CHECKING:
-    from dralloc.cli.manifest_files import Source
-    from dralloc.cli.manifest_records import Part
+    from dralloc.cli.manifest_records import Part, Source
     from dralloc.kube.diagnostics import Diagnostic, ManifestDiagnosis
     from dralloc.kube.meta_v1 import ApiObject
 
@@ -45,8 +44,7 @@ def validate(
     dralloc validate claims.yaml -o json
     """
     from dralloc.cli.manifest_checks import CheckOptions, check_parts
-    from dralloc.cli.manifest_files import read_sources, shown_name
-    from dralloc.cli.manifest_records import cut
+    from dralloc.cli.manifest_records import cut, read_sources, shown_name
     from dralloc.cli.progress import progress
 
     report = _Report(output, output_version)

@@ -23,9 +23,8 @@ from dralloc.kube.admission import Admitted, Refused, Verb, WriteRequest, admit
 from dralloc.kube.codec import DecodeError, encode
 from dralloc.kube.conversion import from_hub
 from dralloc.kube.kind import Kind
-from dralloc.kube.kind_codec import read_object
 from dralloc.kube.meta_v1 import ApiObject
-from dralloc.kube.registry import find_kind, find_resource
+from dralloc.kube.registry import find_kind, find_resource, read_object
 from dralloc.kube.strategy import AdmissionContext
 from dralloc.primitives.errors import ApiError, BadRequest, Invalid, NotFound
 

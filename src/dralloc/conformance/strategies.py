@@ -19,9 +19,8 @@ from dralloc.kube.canonical_form import canonicalize
 from dralloc.kube.codec import DecodeError, encode
 from dralloc.kube.conversion import V1BETA1, from_hub, to_hub
 from dralloc.kube.kind import Kind
-from dralloc.kube.kind_codec import read_object
 from dralloc.kube.meta_v1 import ApiObject
-from dralloc.kube.registry import find_kind
+from dralloc.kube.registry import find_kind, read_object
 from dralloc.kube.strategy import AdmissionContext, Strategy
 from dralloc.primitives.errors import ApiError, Invalid
 from dralloc.primitives.features import GATES, FeatureGates

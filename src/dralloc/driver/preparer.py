@@ -19,8 +19,7 @@ from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import ObjectKey, TypedResource
-from dralloc.driver import prepare_plan
-from dralloc.driver.checkpoint import Checkpoint, PreparationRecord
+from dralloc.driver.checkpoint import Checkpoint, PreparationRecord, is_uid
 from dralloc.driver.claims import (
     AllocatedClaim,
     ClaimReference,
@@ -32,7 +31,7 @@ from dralloc.driver.claims import (
 from dralloc.driver.driver import Driver, call
 from dralloc.driver.metrics import DriverMetrics
 from dralloc.driver.vendor_errors import text_of, told
-from dralloc.kube.resource_v1 import ResourceClaim
+from dralloc.kube.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
 from dralloc.node.kubelet.cdi import encode_spec
 from dralloc.node.kubelet.checkpoint_file import BadCheckpoint
 from dralloc.primitives.errors import ApiError, NotFound
@@ -123,18 +122,18 @@ class Preparer:
         task.add_done_callback(self._running.discard)
         return await asyncio.shield(task)
 
-    async def _fetch(self, reference: ClaimReference) -> prepare_plan.FetchedClaim:
+    async def _fetch(self, reference: ClaimReference) -> FetchedClaim:
         try:
             return await self._calls.get(CLAIMS, ObjectKey(reference.namespace, reference.name))
         except NotFound:
-            return prepare_plan.Missing()
+            return Missing()
         except (ApiError, TransportError) as error:
-            return prepare_plan.Unreachable(str(error))
+            return Unreachable(str(error))
 
     # --- Preparing ------------------------------------------------------------------------------------------------
 
     async def _prepare_wanted(
-        self, references: Sequence[ClaimReference], fetched: Sequence[prepare_plan.FetchedClaim], wanted: set[str]
+        self, references: Sequence[ClaimReference], fetched: Sequence[FetchedClaim], wanted: set[str]
     ) -> Mapping[str, tuple[ReadyDevice, ...] | Failure]:
         try:
             return await self._prepare_all(references, fetched, wanted)
@@ -142,7 +141,7 @@ class Preparer:
             self._forget(wanted)
 
     async def _prepare_all(
-        self, references: Sequence[ClaimReference], fetched: Sequence[prepare_plan.FetchedClaim], wanted: set[str]
+        self, references: Sequence[ClaimReference], fetched: Sequence[FetchedClaim], wanted: set[str]
     ) -> Mapping[str, tuple[ReadyDevice, ...] | Failure]:
         answers: dict[str, tuple[ReadyDevice, ...] | Failure] = {}
         async with self._lock():
@@ -158,26 +157,24 @@ class Preparer:
                     self._count("prepare", "success")
         return answers
 
-    async def _prepare_one(
-        self, reference: ClaimReference, fetched: prepare_plan.FetchedClaim
-    ) -> tuple[PreparedDevice, ...]:
+    async def _prepare_one(self, reference: ClaimReference, fetched: FetchedClaim) -> tuple[PreparedDevice, ...]:
         record = await asyncio.to_thread(self._checkpoint.read, reference.uid)
         known = await asyncio.to_thread(self._checkpoint.all)
         others = tuple(other for other in known if other.reference.uid != reference.uid)
-        situation = prepare_plan.PrepareContext(
+        situation = PrepareContext(
             driver=self._driver.name, boot_id=self._boot_id, published=self._published(), record=record, others=others
         )
-        match prepare_plan.decide_prepare(reference, fetched, situation):
-            case prepare_plan.Refuse(reason):
+        match decide_prepare(reference, fetched, situation):
+            case Refuse(reason):
                 raise ClaimFailed(reason)
-            case prepare_plan.Ignore():
+            case Ignore():
                 return ()
-            case prepare_plan.Repeat(record):
+            case Repeat(record):
                 # The CDI directory may have been emptied since.
                 if not self._cdi.exists(reference.uid):
                     await _change_file(self._cdi.write, reference.uid, record.devices)
                 return record.devices
-            case prepare_plan.Prepare(claim, before, release):
+            case Prepare(claim, before, release):
                 if before is not None and release:
                     await self._release(before, others)
                     before = None
@@ -304,3 +301,119 @@ class ClaimCdiFiles:
 
 def _name(claim_uid: str, index: int) -> str:
     return f"{claim_uid}-{index}"
+
+
+# --- Prepare plan ---------------------------------------------------------------------------------------------------
+# Decides how to handle a NodePrepareResources call for one claim, from the API server's claim and the checkpoint.
+#
+# A kubelet repeats calls after a lost answer, a restart or a failure, and must get the same answer.
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """The claim could not be read from the API server."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """The claim does not exist."""
+
+
+FetchedClaim = ResourceClaim | Missing | Unreachable
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Answer with an error."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """The claim is already prepared: give the same answer."""
+
+    record: PreparationRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Ignore:
+    """The claim has no devices of this driver."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Let the driver prepare the claim; with `release`, unprepare an earlier allocation first."""
+
+    claim: ResourceClaim
+    before: PreparationRecord | None = None
+    release: bool = False
+
+
+PrepareDecision = Refuse | Repeat | Ignore | Prepare
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrepareContext:
+    """The state of the driver at the time of the call."""
+
+    driver: str
+    boot_id: str
+    # Pool and name of the devices that the driver has.
+    published: Set[tuple[str, str]]
+    record: PreparationRecord | None = None
+    # The records of other claims.
+    others: tuple[PreparationRecord, ...] = ()
+
+
+def decide_prepare(reference: ClaimReference, fetched: FetchedClaim, situation: PrepareContext) -> PrepareDecision:
+    """How to handle one claim of a NodePrepareResources call."""
+    record = situation.record
+    is_ready = record is not None and record.is_prepared and record.boot_id == situation.boot_id
+    match fetched:
+        case Unreachable(reason):
+            # A prepared claim stays prepared without the API server.
+            return Repeat(record) if record is not None and is_ready else Refuse(f"claim {reference}: {reason}")
+        case Missing():
+            return Refuse(f"claim {reference} does not exist")
+    if fetched.metadata.uid != reference.uid or not is_uid(reference.uid):
+        return Refuse(f"claim {reference} was replaced: its UID is {fetched.metadata.uid}, not {reference.uid}")
+    if fetched.status.allocation is None:
+        return Refuse(f"claim {reference} is not allocated")
+    results = own_results(fetched, situation.driver)
+    is_same = record is not None and own_results(record.claim, situation.driver) == results
+    if record is not None and is_ready and is_same:
+        return Repeat(record)
+    if not results and record is None:
+        return Ignore()
+    # Pools of devices that all nodes reach are published elsewhere.
+    pools = {pool for pool, _ in situation.published}
+    own = [result for result in results if result.pool in pools]
+    if missing := [result for result in own if (result.pool, result.device) not in situation.published]:
+        return Refuse(f"claim {reference}: device {missing[0].pool}/{missing[0].device} is not on this node (any more)")
+    if conflict := _find_conflict(results, situation):
+        return Refuse(f"claim {reference}: {conflict}")
+    return Prepare(fetched, before=record, release=record is not None and not is_same)
+
+
+def own_results(claim: ResourceClaim, driver: str) -> tuple[DeviceRequestAllocationResult, ...]:
+    allocation = claim.status.allocation
+    if allocation is None:
+        return ()
+    return tuple(result for result in allocation.devices.results if result.driver == driver)
+
+
+def _find_conflict(results: Iterable[DeviceRequestAllocationResult], situation: PrepareContext) -> str | None:
+    """Detects an over-allocation: a device without shares belongs to one claim, except for admin access."""
+    for result in results:
+        if result.admin_access:
+            continue
+        for other in situation.others:
+            for held in own_results(other.claim, situation.driver):
+                is_same_device = (held.pool, held.device) == (result.pool, result.device)
+                is_shared = held.share_id is not None and result.share_id is not None
+                if is_same_device and not is_shared and not held.admin_access:
+                    return f"device {result.pool}/{result.device} is in use by claim {other.reference}"
+    return None

@@ -36,10 +36,9 @@ from dralloc.driver_kit.slice_rules import are_complete
 from dralloc.kube.codec import DecodeError
 from dralloc.kube.conversion import to_hub
 from dralloc.kube.core_v1 import Node
-from dralloc.kube.kind_codec import read_object
 from dralloc.kube.manifests import read_manifest
 from dralloc.kube.meta_v1 import ApiObject, ObjectMeta
-from dralloc.kube.registry import find_kind
+from dralloc.kube.registry import find_kind, read_object
 from dralloc.kube.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.primitives.errors import AlreadyExists, ApiError, NotFound
 from dralloc.server.server_process import ServerSettings, run_server

@@ -23,7 +23,7 @@ from dralloc.kube.scheduling_v1 import PREEMPT_LOWER, PriorityClass
 from dralloc.kube.storage_v1 import CSINode
 from dralloc.kube.strategy import StatusStrategy, with_generation
 from dralloc.kube.unstructured_object import UnstructuredObject, view
-from dralloc.kube.validation import configuration_data, core, ephemeral_containers, installation, roles
+from dralloc.kube.validation import configuration_data, core, pod, roles
 from dralloc.kube.validation.core import validate_priority_class, validate_priority_class_update
 from dralloc.kube.validation.metadata import validate_metadata, validate_metadata_update
 from dralloc.kube.validation.pod import SPEC, validate_kept_claims, validate_pod, validate_pod_status
@@ -224,17 +224,13 @@ class SecretStrategy(UnstructuredStrategy):
 
 
 class DaemonSetStrategy(UnstructuredStrategy):
-    rules = Rules(
-        DaemonSet, installation.validate_workload, update=installation.validate_workload_update, status=no_rules
-    )
+    rules = Rules(DaemonSet, core.validate_workload, update=core.validate_workload_update, status=no_rules)
     has_generation = True
     defaults = DEFAULTS["apps", "DaemonSet"]
 
 
 class DeploymentStrategy(UnstructuredStrategy):
-    rules = Rules(
-        Deployment, installation.validate_workload, update=installation.validate_workload_update, status=no_rules
-    )
+    rules = Rules(Deployment, core.validate_workload, update=core.validate_workload_update, status=no_rules)
     has_generation = True
     defaults = DEFAULTS["apps", "Deployment"]
 
@@ -323,11 +319,11 @@ class PodStrategy(UnstructuredStrategy):
     def validate_create(self, new: UnstructuredObject) -> Iterator[FieldError]:
         yield from super().validate_create(new)
         if new.member("spec").get("ephemeralContainers"):
-            yield forbidden(ephemeral_containers.PATH, "cannot be set on create")
+            yield forbidden(pod.PATH, "cannot be set on create")
 
     def validate_part(self, part: str, new: UnstructuredObject, old: UnstructuredObject) -> Iterator[FieldError]:  # noqa: ARG002 - there is one
         yield from validate_metadata_update(new.metadata, old.metadata)
-        yield from ephemeral_containers.validate_ephemeral_containers(new.member("spec"), old.member("spec"))
+        yield from pod.validate_ephemeral_containers(new.member("spec"), old.member("spec"))
 
     def validate_status(self, new: UnstructuredObject, old: UnstructuredObject) -> Iterator[FieldError]:
         yield from super().validate_status(new, old)

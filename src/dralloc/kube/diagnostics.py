@@ -26,11 +26,10 @@ from dralloc.kube.core_strategies import GATED_MEMBERS, without_gated_members
 from dralloc.kube.gated_fields import GatedFields
 from dralloc.kube.inventory import Inventory, find_unknown_names, take_inventory
 from dralloc.kube.kind import Kind
-from dralloc.kube.kind_codec import read_object, whole_type
 from dralloc.kube.manifests import Document, Manifest, read_manifest
 from dralloc.kube.meta_v1 import ApiObject
 from dralloc.kube.positions import Position, Steps, nearest
-from dralloc.kube.registry import KINDS, find_in_other_versions, find_kind
+from dralloc.kube.registry import KINDS, find_in_other_versions, find_kind, read_object, whole_type
 from dralloc.kube.resource_v1 import DeviceClass, ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate, ResourceSlice
 from dralloc.kube.scheduling_v1beta1 import PodGroup, Workload
 from dralloc.kube.schema import MismatchKind, find_mismatches

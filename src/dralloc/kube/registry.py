@@ -6,14 +6,15 @@ Decoding, admission, discovery and the command line read this table; the list of
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
+
+from msgspec import Struct
 
 from dralloc.kube import (
     apps_v1,
     batch_v1,
     coordination_v1,
     core_strategies,
-    pool_status_strategy,
     rbac_v1,
     resource_strategies,
     resource_v1,
@@ -24,14 +25,16 @@ from dralloc.kube import (
     storage_v1,
     v1beta1,
 )
+from dralloc.kube.codec import decode, decode_again, encode
 from dralloc.kube.conversion import V1, V1BETA1, V1BETA2
-from dralloc.kube.job_strategy import JobStrategy
 from dralloc.kube.kind import Kind, ServedVersion
 from dralloc.kube.member_forms import EVENT_FORMS, MemberForms
 from dralloc.kube.meta_v1 import ApiObject
+from dralloc.kube.protobuf_schema import message_type
+from dralloc.kube.scheduling_strategies import JobStrategy
 from dralloc.kube.stored_kinds import NEW_EVENT_ROW, STORED_KINDS, StoredKind, strategy_of
 from dralloc.kube.strategy import Strategy
-from dralloc.kube.unstructured_object import UnstructuredObject
+from dralloc.kube.unstructured_object import UnstructuredObject, print_unstructured, read_unstructured_and_tree
 from dralloc.primitives.features import FeatureGates
 
 
@@ -112,7 +115,7 @@ RESOURCE_POOL_STATUS_REQUEST: Final = Kind(
             unconditional_update=False,
         ),
     ),
-    strategy=pool_status_strategy.ResourcePoolStatusRequestStrategy,
+    strategy=resource_strategies.ResourcePoolStatusRequestStrategy,
     hub=resource_v1alpha3.ResourcePoolStatusRequest,
     subresources=("status",),
     gate="DRAResourcePoolStatus",
@@ -329,3 +332,36 @@ def _known_kind(api_version: str, kind: str) -> Kind:
 
 
 POD_DISRUPTION_BUDGET: Final = _known_kind("policy/v1", "PodDisruptionBudget")
+
+
+# --- Kind codec -----------------------------------------------------------------------------------------------------
+# Objects of the served kinds as JSON: by the type of their version, or whole where only a part is modelled.
+
+
+def whole_type(kind: Kind, version: str) -> type[Struct]:
+    """The type of all that an object has in this version, also of what we do not model."""
+    served = kind.served(version)
+    assert served is not None, f"not a version of {kind.kind}: {version}"
+    return served.wire_type if kind.view is None else message_type(kind.api_version(version), kind.kind)
+
+
+def read_object(kind: Kind, version: str, body: bytes) -> ApiObject:
+    """Returns the object in the JSON, in the type of the version; raises `DecodeError`."""
+    return read_object_and_tree(kind, version, body)[0]
+
+
+def read_object_and_tree(kind: Kind, version: str, body: bytes) -> tuple[ApiObject, dict[str, Any]]:
+    """Returns the object, and for a kind that is modelled in part its full JSON tree. Kinds have the types of Kubernetes also
+    where no part of the project reads them: its readers rely on them.
+    """
+    whole = whole_type(kind, version)
+    if kind.view is None:
+        return cast("ApiObject", decode(body, whole)), {}
+    read = read_unstructured_and_tree(body, kind.view)
+    decode_again(body, whole)
+    return read
+
+
+def print_object(obj: ApiObject) -> bytes:
+    """Returns the JSON of an object of any kind and version."""
+    return print_unstructured(obj) if isinstance(obj, UnstructuredObject) else encode(obj)

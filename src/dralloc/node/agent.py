@@ -41,9 +41,8 @@ from dralloc.node.pod_sync import PodSync, PodSyncContext
 from dralloc.node.pod_view import NODE_PODS, NodePod
 from dralloc.node.process_runtime import ProcessRuntime
 from dralloc.node.registration import PluginWatcher
-from dralloc.node.retry import retry_until_done, try_within
 from dralloc.node.simulated_runtime import SimulatedRuntime
-from dralloc.node.timings import DEFAULT_TIMINGS, Timings
+from dralloc.node.timings import DEFAULT_TIMINGS, Timings, retry_until_done, try_within
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import Conflict, NotFound
 from dralloc.primitives.features import FeatureGates

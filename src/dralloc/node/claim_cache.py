@@ -10,8 +10,7 @@ from pathlib import Path
 
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.kube.resource_v1 import AllocationResult
-from dralloc.node.checkpoint import CheckpointWriter, read_checkpoint
-from dralloc.node.claim_records import ClaimRecord
+from dralloc.node.checkpoint import CheckpointWriter, ClaimRecord, read_checkpoint
 
 
 @dataclass(frozen=True, slots=True)

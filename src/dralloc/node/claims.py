@@ -18,8 +18,8 @@ from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.kube.pod_v1 import Pod
 from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.node import prepare_plan
+from dralloc.node.checkpoint import PREPARE, UNPREPARE, ClaimRecord, record_of
 from dralloc.node.claim_cache import ClaimCache, ClaimEntry
-from dralloc.node.claim_records import PREPARE, UNPREPARE, ClaimRecord, record_of
 from dralloc.node.driver_calls import CallFailed, DriverCalls
 from dralloc.node.metrics import PREPARE_RESOURCES, UNPREPARE_RESOURCES, NodeMetrics
 from dralloc.primitives.errors import ApiError, NotFound

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 
-from dralloc.node.claim_records import ClaimRecord, ReportedDevice
+from dralloc.node.checkpoint import ClaimRecord, ReportedDevice
 from dralloc.node.drivers import Deregistered, DriverInstance, Drivers, calling
 from dralloc.node.kubelet.plugin_sockets import CLAIM_ANSWER_BYTES_MAX, shortened
 from dralloc.node.metrics import NodeMetrics

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from dralloc.client.unreadable_objects import UNREADABLE_OBJECTS
-from dralloc.node.claim_records import ClaimRecord
+from dralloc.node.checkpoint import ClaimRecord
 from dralloc.primitives.metrics import CounterMetric, GaugeMetric, HistogramMetric, LabelValues, Metric
 
 # Fifteen buckets in geometric progression from 0.1 s to 40 s.

@@ -18,7 +18,7 @@ from dralloc.client.event_recorder import EventRecorder, Report, reference_to
 from dralloc.client.typed_resource import key_of, version_of
 from dralloc.client.work_queue import WorkQueue, work
 from dralloc.kube.pod_claims import claims_of
-from dralloc.node.claim_records import ClaimRecord, ReportedDevice
+from dralloc.node.checkpoint import ClaimRecord, ReportedDevice
 from dralloc.node.claims import ClaimsFailed, PodClaimPreparer, PodStage
 from dralloc.node.health import NOT_KNOWN, HealthReport
 from dralloc.node.metrics import NodeMetrics

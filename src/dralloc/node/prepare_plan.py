@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from dralloc.kube.pod_claims import ClaimUse, claims_of, is_reserved_for, may_use
 from dralloc.kube.pod_v1 import Pod
 from dralloc.kube.resource_v1 import ResourceClaim
+from dralloc.node.checkpoint import PREPARE, UNPREPARE, ClaimRecord
 from dralloc.node.claim_cache import ClaimEntry
-from dralloc.node.claim_records import PREPARE, UNPREPARE, ClaimRecord
 
 
 @dataclass(frozen=True, slots=True)

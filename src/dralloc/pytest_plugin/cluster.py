@@ -37,7 +37,7 @@ from dralloc.testing.virtual_time import VirtualClock, VirtualTimeLoop
 
 if TYPE_CHECKING:
     from dralloc.pytest_plugin.driver_node import DriverNode
-from dralloc.cli.manifest_files import read_sources
+from dralloc.cli.manifest_records import read_sources
 from dralloc.kube.manifests import read_manifest
 from dralloc.server.store.errors import Compacted, WatcherTooSlow
 from dralloc.server.store.memory import MemoryStore

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
+from collections.abc import Iterator
 from typing import Final
 
 from dralloc.kube.codec import encode
@@ -11,7 +13,6 @@ from dralloc.server.describe.description_endpoints import DescriptionEndpoints
 from dralloc.server.documents.json_documents import Document
 from dralloc.server.http.messages import JSON, TEXT, HttpRequest, HttpResponse
 from dralloc.server.http.request_metrics import ServerMetrics
-from dralloc.server.http.task_stacks import task_stacks
 from dralloc.server.store.backup import backup_pieces
 from dralloc.server.store.errors import StoreError
 from dralloc.server.store.interface import Store
@@ -79,3 +80,24 @@ def _with_media_type(request: HttpRequest, media_type: str, document: Document) 
         message = f"406: Not Acceptable\n\nAvailable representations: {media_type}"
         raise NotAcceptable(message, details=ErrorDetails())
     return HttpResponse(body=encode(document), content_type=media_type)
+
+
+# --- Task stacks ----------------------------------------------------------------------------------------------------
+# What the server is doing: the stacks of its tasks, as text. Served under `/debug/pprof/`, where Kubernetes has its
+# profiles.
+
+
+TASKS_MAX: Final = 1000
+
+
+def task_stacks() -> str:
+    """The stack of every task of the running loop, the innermost call last; of the first tasks if there are many."""
+    tasks = sorted(asyncio.all_tasks(), key=lambda task: task.get_name())
+    return "\n".join((f"{len(tasks)} tasks\n", *map("".join, map(_stack, tasks[:TASKS_MAX]))))
+
+
+def _stack(task: asyncio.Task[object]) -> Iterator[str]:
+    yield f"{task.get_name()}:\n"
+    yield from traceback.format_list(
+        traceback.StackSummary.extract(((frame, frame.f_lineno) for frame in task.get_stack()), lookup_lines=False)
+    )

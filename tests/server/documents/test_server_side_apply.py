@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from dralloc.primitives.errors import BadRequest, Conflict
 from dralloc.primitives.field_errors import FAULTS_MAX, FAULTS_TEXT_MAX
 from dralloc.server.documents.json_documents import Document
-from dralloc.server.documents.managed_fields import managers_of
 from dralloc.server.documents.merge_rules import merge_rule
 from dralloc.server.documents.server_side_apply import (
     LAST_APPLIED,
@@ -21,6 +20,7 @@ from dralloc.server.documents.server_side_apply import (
     apply,
     is_noop_update,
     manager_of_user_agent,
+    managers_of,
     record_update,
 )
 

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from dralloc.primitives.errors import BadRequest
-from dralloc.server.http import body_reader
-from dralloc.server.http.body_reader import read_body
+from dralloc.server.http import application
+from dralloc.server.http.application import read_body
 
 
 class SlowBody:
@@ -27,6 +27,6 @@ class SlowBody:
 
 @pytest.mark.parametrize("pieces", [(), (b"{",)])
 def test_a_body_that_does_not_arrive_is_given_up(pieces: tuple[bytes, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(body_reader, "BODY_TIME_MAX_S", 0.01)
+    monkeypatch.setattr(application, "BODY_TIME_MAX_S", 0.01)
     with pytest.raises(BadRequest, match="did not arrive"):
         asyncio.run(read_body(SlowBody(*pieces), {b"content-length": b"10"}))

@@ -9,11 +9,10 @@ import pytest
 
 from dralloc.primitives.errors import TooManyRequests
 from dralloc.server.access.users import User
-from dralloc.server.http import request_limits
-from dralloc.server.http.application import ApiApplication
+from dralloc.server.http import application
+from dralloc.server.http.application import ApiApplication, RequestLimits
 from dralloc.server.http.exchange import Exchange
 from dralloc.server.http.messages import HttpRequest, HttpResponse
-from dralloc.server.http.request_limits import RequestLimits
 from dralloc.server.http.request_parser import RequestHead
 from tests.support.api_server import api_application
 from tests.support.idle_connection import IdleConnection
@@ -22,8 +21,8 @@ from tests.support.local_api import CLAIMS
 
 @pytest.fixture(autouse=True)
 def low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_limits, "REQUESTS_OF_USER_MAX", 2)
-    monkeypatch.setattr(request_limits, "REQUESTS_MAX", 3)
+    monkeypatch.setattr(application, "REQUESTS_OF_USER_MAX", 2)
+    monkeypatch.setattr(application, "REQUESTS_MAX", 3)
 
 
 def test_one_user_leaves_room_for_others() -> None:

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from dralloc.cel.meter import LENGTH_MAX_BYTES
 from dralloc.kube.codec import encode
-from dralloc.kube.expression_checker import check_expression
 from dralloc.kube.gated_fields import uses_aggregated_capacity
 from dralloc.kube.request_name import RequestName
 from dralloc.kube.resource_v1 import (
@@ -35,6 +34,7 @@ from dralloc.kube.validation.formats import validate_fully_qualified_name, valid
 from dralloc.kube.validation.metadata import validate_metadata, validate_metadata_update, validate_template_metadata
 from dralloc.kube.validation.request_policy import validate_requested_capacity
 from dralloc.kube.validation.selectors import (
+    check_expression,
     validate_check,
     validate_selectors,
     validate_selectors_size,

@@ -28,7 +28,6 @@ from dralloc.kube.timestamps import print_timestamp
 from dralloc.node.heartbeat import NodeHeartbeat
 from dralloc.node.kubelet.pool_plan import CreateSlice, DeleteSlice, UpdateSlice, WantedPool, plan_pool
 from dralloc.node.node_object import NodeShape
-from dralloc.node.retry import retry_until_done, try_within
 from dralloc.node.simulated.fleet_calls import FleetCalls, FleetMetrics, TransportOfNode
 from dralloc.node.simulated.profiles import (
     PROFILE_LABEL,
@@ -40,7 +39,7 @@ from dralloc.node.simulated.profiles import (
 )
 from dralloc.node.simulated.shared_heartbeat import SharedHeartbeat, run_concurrently
 from dralloc.node.simulated.simulated_pods import SimulatedPods
-from dralloc.node.timings import DEFAULT_TIMINGS, Timings
+from dralloc.node.timings import DEFAULT_TIMINGS, Timings, retry_until_done, try_within
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import AlreadyExists, NotFound
 from dralloc.primitives.features import FeatureGates

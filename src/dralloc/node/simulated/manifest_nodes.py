@@ -18,12 +18,11 @@ from dralloc.kube.coordination_v1 import SHARED_LEASE
 from dralloc.kube.core_v1 import Node
 from dralloc.node.heartbeat import NodeHeartbeat
 from dralloc.node.node_object import NodeShape
-from dralloc.node.retry import retry_until_done
 from dralloc.node.simulated.fleet_calls import FleetCalls, TransportOfNode
 from dralloc.node.simulated.profiles import PROFILE_LABEL
 from dralloc.node.simulated.shared_heartbeat import SharedHeartbeat
 from dralloc.node.simulated.simulated_pods import SimulatedPods
-from dralloc.node.timings import DEFAULT_TIMINGS, Timings
+from dralloc.node.timings import DEFAULT_TIMINGS, Timings, retry_until_done
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import NotFound
 from dralloc.primitives.features import FeatureGates

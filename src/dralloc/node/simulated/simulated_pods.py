@@ -17,7 +17,7 @@ from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.kube.core_v1 import Event
 from dralloc.kube.pod_v1 import Pod
 from dralloc.kube.resource_v1 import ResourceClaim
-from dralloc.node.claim_records import ClaimRecord
+from dralloc.node.checkpoint import ClaimRecord
 from dralloc.node.claims import ClaimsFailed
 from dralloc.node.pod_sync import PodSync, PodSyncContext
 from dralloc.node.pod_view import NODE_PODS, NodePod

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -22,10 +22,10 @@ from dralloc.primitives.decoders import UNREADABLE
 from dralloc.primitives.errors import BadRequest, Cause, Conflict, ErrorDetails
 from dralloc.primitives.field_errors import FAULTS_MAX, FAULTS_TEXT_MAX
 from dralloc.primitives.text_cache import cached_by_text
-from dralloc.server.documents import managed_fields
 from dralloc.server.documents.json_documents import Document, refuses_deep_nesting
 from dralloc.server.documents.merge_rules import MergeRule
 from dralloc.server.documents.owned_fields import (
+    SELF,
     Changes,
     FieldSet,
     compare,
@@ -99,19 +99,19 @@ def record_update(
     """
     managers = _managers_in_effect(live, new, write)
     if live is not None and not managers:
-        return managed_fields.with_managers(new, {})
+        return with_managers(new, {})
     changes = _reachable(compare(live or empty, new, rule), write)
-    writer = managed_fields.ManagerId(write.manager, managed_fields.UPDATE, write.api_version, write.subresource)
-    mine = managers.get(writer, managed_fields.Ownership({}, write.api_version, None))
+    writer = ManagerId(write.manager, UPDATE, write.api_version, write.subresource)
+    mine = managers.get(writer, Ownership({}, write.api_version, None))
     _disown(managers, changes, except_for=writer)
     kept = difference(mine.fields, changes.removed)
     if written := changes.written:
-        managers[writer] = managed_fields.Ownership(union(kept, written), write.api_version, write.time)
+        managers[writer] = Ownership(union(kept, written), write.api_version, write.time)
     elif kept:
         managers[writer] = replace(mine, fields=kept)
     else:
         managers.pop(writer, None)
-    return managed_fields.with_managers(new, _merge_ancient(managers))
+    return with_managers(new, _merge_ancient(managers))
 
 
 @refuses_deep_nesting
@@ -133,11 +133,11 @@ def apply(
     # What becomes of the status of a new object is up to its kind: a node keeps it. It has no owner in any case.
     applied = applied if live is None else reached
     base = live or {}
-    managers = managed_fields.managers_of(base)
+    managers = managers_of(base)
     if live is not None and not managers:
         first = replace(write, manager=BEFORE_FIRST_APPLY, subresource="")
-        managers = managed_fields.managers_of(record_update(None, live, first, rule, empty=empty))
-    applier = managed_fields.ManagerId(write.manager, managed_fields.APPLY, "", write.subresource)
+        managers = managers_of(record_update(None, live, first, rule, empty=empty))
+    applier = ManagerId(write.manager, APPLY, "", write.subresource)
     before = managers.pop(applier, None)
     mine = difference(fields_of(reached, rule), _SERVERS_OWN)
     merged = merge(base, applied, rule)
@@ -149,8 +149,8 @@ def apply(
         _refuse_conflicts(conflicts, _adopted_by_kubectl(base, write, rule))
     _disown(managers, changes)
     if mine:
-        managers[applier] = managed_fields.Ownership(mine, write.api_version, write.time)
-    return managed_fields.with_managers(_keep_last_applied(merged, base, applied, write), managers)
+        managers[applier] = Ownership(mine, write.api_version, write.time)
+    return with_managers(_keep_last_applied(merged, base, applied, write), managers)
 
 
 def is_noop_update(live: Document, new: Document) -> bool:
@@ -175,7 +175,7 @@ def _reachable(changes: Changes, write: Authorship) -> Changes:
     return Changes(owned(changes.added), owned(changes.modified), owned(changes.removed))
 
 
-def _abandoned(before: FieldSet, mine: FieldSet, others: managed_fields.Managers) -> FieldSet:
+def _abandoned(before: FieldSet, mine: FieldSet, others: Managers) -> FieldSet:
     """The fields that the applier owned, no longer applies, and no other manager owns."""
     kept = mine
     for other in others.values():
@@ -183,15 +183,13 @@ def _abandoned(before: FieldSet, mine: FieldSet, others: managed_fields.Managers
     return difference(with_parents(before), with_parents(kept))
 
 
-def _conflicts(managers: managed_fields.Managers, changes: Changes) -> dict[managed_fields.ManagerId, FieldSet]:
+def _conflicts(managers: Managers, changes: Changes) -> dict[ManagerId, FieldSet]:
     written = changes.written
     found = ((manager, intersection(owned.fields, written)) for manager, owned in managers.items())
     return {manager: fields for manager, fields in found if fields}
 
 
-def _disown(
-    managers: managed_fields.Managers, changes: Changes, *, except_for: managed_fields.ManagerId | None = None
-) -> None:
+def _disown(managers: Managers, changes: Changes, *, except_for: ManagerId | None = None) -> None:
     """Remove the changed fields from all managers but one, and managers without fields."""
     lost = union(changes.written, changes.removed)
     if not lost:
@@ -206,16 +204,16 @@ def _disown(
             del managers[manager]
 
 
-def _merge_ancient(managers: managed_fields.Managers) -> managed_fields.Managers:
+def _merge_ancient(managers: Managers) -> Managers:
     """The managers; if too many update, the oldest are merged into one per version."""
-    updating = [manager for manager in managers if manager.operation == managed_fields.UPDATE]
+    updating = [manager for manager in managers if manager.operation == UPDATE]
     excess = len(updating) - UPDATING_MANAGERS_MAX
     if excess <= 0:
         return managers
     updating.sort(key=lambda manager: (managers[manager].time or "", manager))
     for manager in updating[: excess + 1]:
         owned = managers.pop(manager)
-        ancient = managed_fields.ManagerId(ANCIENT_CHANGES, managed_fields.UPDATE, owned.api_version, "")
+        ancient = ManagerId(ANCIENT_CHANGES, UPDATE, owned.api_version, "")
         before = managers.get(ancient)
         managers[ancient] = replace(owned, fields=union(before.fields, owned.fields)) if before else owned
     return managers
@@ -224,7 +222,7 @@ def _merge_ancient(managers: managed_fields.Managers) -> managed_fields.Managers
 # --- conflicts ----------------------------------------------------------------------------------------------
 
 
-def _refuse_conflicts(conflicts: Mapping[managed_fields.ManagerId, FieldSet], adopted: FieldSet) -> None:
+def _refuse_conflicts(conflicts: Mapping[ManagerId, FieldSet], adopted: FieldSet) -> None:
     found = (
         (manager, path) for manager, fields in sorted(conflicts.items()) for path in paths(difference(fields, adopted))
     )
@@ -244,7 +242,7 @@ def _refuse_conflicts(conflicts: Mapping[managed_fields.ManagerId, FieldSet], ad
     raise Conflict(f"Apply failed with {told}", details=ErrorDetails(causes=tuple(causes)))
 
 
-def _first(conflicts: Iterator[tuple[managed_fields.ManagerId, str]]) -> Iterator[tuple[managed_fields.ManagerId, str]]:
+def _first(conflicts: Iterator[tuple[ManagerId, str]]) -> Iterator[tuple[ManagerId, str]]:
     """As many as a user reads."""
     size = 0
     for manager, path in islice(conflicts, FAULTS_MAX):
@@ -254,17 +252,17 @@ def _first(conflicts: Iterator[tuple[managed_fields.ManagerId, str]]) -> Iterato
             break
 
 
-def _by_manager(conflicts: Iterable[tuple[managed_fields.ManagerId, str]]) -> Iterator[str]:
+def _by_manager(conflicts: Iterable[tuple[ManagerId, str]]) -> Iterator[str]:
     for manager, found in groupby(conflicts, key=itemgetter(0)):
         yield f"conflicts with {_readable(manager)}:"
         yield from (f"- {path}" for _, path in found)
 
 
-def _readable(manager: managed_fields.ManagerId) -> str:
+def _readable(manager: ManagerId) -> str:
     text = f'"{manager.name}"'
     if manager.subresource:
         text += f' with subresource "{manager.subresource}"'
-    return f"{text} using {manager.api_version}" if manager.operation == managed_fields.UPDATE else text
+    return f"{text} using {manager.api_version}" if manager.operation == UPDATE else text
 
 
 def _adopted_by_kubectl(live: Document, write: Authorship, rule: MergeRule) -> FieldSet:
@@ -305,7 +303,7 @@ def _check_applicable(applied: Document, write: Authorship) -> None:
         raise BadRequest("metadata.managedFields must be nil")
 
 
-def _managers_in_effect(live: Document | None, new: Document, write: Authorship) -> managed_fields.Managers:
+def _managers_in_effect(live: Document | None, new: Document, write: Authorship) -> Managers:
     """The managers that the request sends, or those of the live object if it sends none that are well-formed.
 
     One empty entry removes all managers, as in Kubernetes.
@@ -317,7 +315,7 @@ def _managers_in_effect(live: Document | None, new: Document, write: Authorship)
         return {}
     # Most clients send back what they have read, which needs no validation.
     is_echo = not entries or entries == live.get("metadata", {}).get("managedFields")
-    return managed_fields.managers_of(live if is_echo or not managed_fields.are_well_formed(entries) else new)
+    return managers_of(live if is_echo or not are_well_formed(entries) else new)
 
 
 def _without_times(document: Document) -> Document:
@@ -327,3 +325,102 @@ def _without_times(document: Document) -> Document:
             {name: value for name, value in entry.items() if name != "time"} for entry in entries
         ]
     return {**document, "metadata": metadata}
+
+
+# --- Managed fields -------------------------------------------------------------------------------------------------
+# Parses and prints the entries of `metadata.managedFields`.
+
+
+APPLY: Final = "Apply"
+UPDATE: Final = "Update"
+
+
+class ManagerId(NamedTuple):
+    """The identity of a manager. An applying manager is the same in every API version."""
+
+    name: str
+    operation: str
+    api_version: str
+    subresource: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """The fields that a manager owns, and the time of its last change."""
+
+    fields: FieldSet
+    api_version: str
+    time: str | None
+
+
+Managers = dict[ManagerId, Ownership]
+
+
+def managers_of(document: Document) -> Managers:
+    """The managers of a stored object, whose entries are well-formed."""
+    entries = document.get("metadata", {}).get("managedFields") or ()
+    return {
+        _manager(entry): Ownership(entry.get("fieldsV1") or {}, entry["apiVersion"], entry.get("time"))
+        for entry in entries
+    }
+
+
+def are_well_formed(entries: Any) -> bool:
+    """True if entries that a client sends can be stored."""
+    return isinstance(entries, list) and all(map(_is_well_formed, entries))
+
+
+def with_managers(document: Document, managers: Managers) -> Document:
+    metadata = {name: value for name, value in document.get("metadata", {}).items() if name != "managedFields"}
+    if managers:
+        metadata["managedFields"] = [_print_entry(*entry) for entry in sorted(managers.items(), key=_entry_order)]
+    return {**document, "metadata": metadata}
+
+
+def _entry_order(entry: tuple[ManagerId, Ownership]) -> tuple[str, ...]:
+    manager, owned = entry
+    return (manager.operation, owned.time or "", manager.name, owned.api_version, manager.subresource)
+
+
+def _print_entry(manager: ManagerId, owned: Ownership) -> Document:
+    printed: Document = {"manager": manager.name, "operation": manager.operation, "apiVersion": owned.api_version}
+    if owned.time is not None:
+        printed["time"] = owned.time
+    printed["fieldsType"] = "FieldsV1"
+    printed["fieldsV1"] = owned.fields
+    if manager.subresource:
+        printed["subresource"] = manager.subresource
+    return printed
+
+
+def _manager(entry: Document) -> ManagerId:
+    operation = entry["operation"]
+    version = "" if operation == APPLY else entry["apiVersion"]
+    return ManagerId(entry.get("manager", ""), operation, version, entry.get("subresource", ""))
+
+
+def _is_well_formed(entry: Any) -> bool:
+    return (
+        isinstance(entry, dict)
+        and entry.get("operation") in (APPLY, UPDATE)
+        and entry.get("fieldsType") == "FieldsV1"
+        and isinstance(entry.get("apiVersion"), str)
+        and all(isinstance(entry.get(name, ""), str) for name in ("manager", "subresource", "time"))
+        and _is_field_set(entry.get("fieldsV1") or {})
+    )
+
+
+def _is_field_set(fields: Any) -> bool:
+    return isinstance(fields, dict) and all(
+        _is_element(name) and _is_field_set(below) for name, below in fields.items()
+    )
+
+
+def _is_element(name: str) -> bool:
+    kind, _, text = name.partition(":")
+    if kind in ("k", "v", "i"):
+        try:
+            return isinstance(msgspec.json.decode(text), dict) == (kind == "k")
+        except UNREADABLE:
+            return False
+    return kind == "f" or name == SELF

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing
-from typing import Protocol
+from contextlib import aclosing, suppress
+from typing import Final, Protocol
 
 from dralloc.primitives import errors
+from dralloc.primitives.errors import ApiError, BadRequest, ErrorDetails, RequestEntityTooLarge, TooManyRequests
 from dralloc.server.access.users import ANONYMOUS, User
 from dralloc.server.http.authentication import Authenticator, impersonation_headers
-from dralloc.server.http.body_reader import BODY_BYTES_MAX, drain, read_body, too_large
 from dralloc.server.http.exchange import Exchange
 from dralloc.server.http.messages import HttpRequest, HttpResponse, Sink, parse_query
-from dralloc.server.http.request_limits import RequestLimits
 from dralloc.server.http.request_metrics import ServerMetrics
 from dralloc.server.http.site_guard import check_same_site
 from dralloc.server.http.static_pages import StaticPages
@@ -181,3 +181,107 @@ async def _send_pieces(exchange: Exchange, stream: AsyncGenerator[bytes, None]) 
             await exchange.send(piece)
             # Between the pieces of a long list, other requests are answered.
             await asyncio.sleep(0)
+
+
+# --- Request limits -------------------------------------------------------------------------------------------------
+# How many requests are answered at once, of all clients and of one user. Beyond that a request gets 429 with Retry-
+# After.
+#
+# The limit for one user leaves the scheduler, the controllers and the nodes their part, whatever one user sends. A
+# request counts from its head until its response is made: watches and the sending of long lists do not count.
+
+
+# As many as a server of Kubernetes answers at once: 400 that read and 200 that write.
+REQUESTS_OF_USER_MAX: Final = 600
+REQUESTS_MAX: Final = 4 * REQUESTS_OF_USER_MAX
+# What a client is told to wait.
+RETRY_AFTER_S: Final = 1
+
+# A supervisor would end a busy server that does not answer these.
+_UNLIMITED: Final = frozenset({"/healthz", "/livez", "/readyz"})
+
+
+class RequestLimits:
+    """The requests in flight, by user."""
+
+    def __init__(self) -> None:
+        self._of_user: Counter[str] = Counter()
+        self._all = 0
+
+    def enter(self, path: str, user: str) -> None:
+        """Count a request until `leave`; raises `TooManyRequests`, and does not count it then."""
+        is_full = self._all >= REQUESTS_MAX or self._of_user[user] >= REQUESTS_OF_USER_MAX
+        if is_full and path.rstrip("/") not in _UNLIMITED:
+            raise TooManyRequests(
+                "too many requests, please try again later", details=ErrorDetails(retry_after_s=RETRY_AFTER_S)
+            )
+        self._all += 1
+        self._of_user[user] += 1
+
+    def leave(self, user: str) -> None:
+        self._all -= 1
+        self._of_user[user] -= 1
+        if not self._of_user[user]:
+            del self._of_user[user]
+
+
+# --- Body reader ----------------------------------------------------------------------------------------------------
+# Reads request bodies, and bounds their size and the time for them.
+
+
+class Body(Protocol):
+    """A body that arrives (`exchange`)."""
+
+    @property
+    def has_arrived(self) -> bool:
+        """True when nothing is left to wait for."""
+        ...
+
+    def receive(self) -> Awaitable[tuple[bytes, bool]]:
+        """The next piece, and whether more may follow. Raises `BadRequest` if the client leaves before."""
+        ...
+
+
+# The limit of Kubernetes.
+BODY_BYTES_MAX: Final = 3 * 1024 * 1024
+BODY_TIME_MAX_S: Final = 60.0
+# What is read and dropped after an early answer: a connection that is closed while its client sends is reset, and the answer lost.
+DRAINED_BYTES_MAX: Final = 64 * 1024 * 1024
+DRAIN_TIME_MAX_S: Final = 5.0
+
+
+async def read_body(body: Body, headers: Mapping[bytes, bytes]) -> bytes:
+    """All of the body; raises `RequestEntityTooLarge`, or `BadRequest` if it does not arrive."""
+    if int(headers.get(b"content-length", b"0")) > BODY_BYTES_MAX:
+        raise too_large()
+    if body.has_arrived:
+        piece, _ = await body.receive()
+        if len(piece) > BODY_BYTES_MAX:
+            raise too_large()
+        return piece
+    try:
+        async with asyncio.timeout(BODY_TIME_MAX_S):
+            pieces, size, more = list[bytes](), 0, True
+            while more:
+                piece, more = await body.receive()
+                pieces.append(piece)
+                size += len(piece)
+                if size > BODY_BYTES_MAX:
+                    raise too_large()
+            return b"".join(pieces)
+    except TimeoutError:
+        raise BadRequest(f"the request body did not arrive within {BODY_TIME_MAX_S:.0f} seconds") from None
+
+
+async def drain(body: Body) -> None:
+    """Read and drop the rest of a body, within limits."""
+    left, more = DRAINED_BYTES_MAX, True
+    with suppress(TimeoutError, ApiError):
+        async with asyncio.timeout(DRAIN_TIME_MAX_S):
+            while left > 0 and more:
+                piece, more = await body.receive()
+                left -= len(piece)
+
+
+def too_large() -> RequestEntityTooLarge:
+    return RequestEntityTooLarge(f"Request entity too large: limit is {BODY_BYTES_MAX}")

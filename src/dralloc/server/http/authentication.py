@@ -21,10 +21,10 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
+from dralloc.atomic_files import write_private
 from dralloc.cel.library.text_format import go_quoted
 from dralloc.primitives.errors import BadRequest
 from dralloc.server.access.users import User, authenticated
-from dralloc.server.identity.private_file import write_private
 
 ADMINISTRATOR_TOKEN_FILE: Final = "admin.token"
 KNOWN_MAX: Final = 1024

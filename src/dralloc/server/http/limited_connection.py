@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dralloc.server.access.users import User
-from dralloc.server.http.body_reader import DRAIN_TIME_MAX_S, DRAINED_BYTES_MAX
+from dralloc.server.http.application import DRAIN_TIME_MAX_S, DRAINED_BYTES_MAX
 from dralloc.server.http.connection_gate import ConnectionGate
 from dralloc.server.http.exchange import Exchange
 from dralloc.server.http.listener_limits import WAITING_BYTES_MAX, ListenerLimits

@@ -23,9 +23,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from dralloc.atomic_files import locked_directory, write_atomically
+from dralloc.atomic_files import locked_directory, write_atomically, write_private
 from dralloc.server.access.users import ADMINS, User, authenticated
-from dralloc.server.identity.private_file import write_private
 
 AUTHORITY_LIFETIME: Final = timedelta(days=3650)
 # Starts warn from so long before the end of what they show to clients.

@@ -11,7 +11,7 @@ from base64 import b64encode
 from pathlib import Path
 from typing import Any, Final
 
-from dralloc.server.identity.private_file import write_private
+from dralloc.atomic_files import write_private
 
 CONTEXT: Final = "dralloc"
 USER: Final = "dralloc-admin"

@@ -28,8 +28,7 @@ from dralloc.server.store.errors import (
 )
 from dralloc.server.store.etcd_api import EtcdAddress, EtcdApi, OtherHistory
 from dralloc.server.store.etcd_feed import EtcdFeed, KeySpace, OwnFeedWatch
-from dralloc.server.store.etcd_history import EtcdHistory, settle_history
-from dralloc.server.store.etcd_memory import EtcdMemory, SeenRevision
+from dralloc.server.store.etcd_history import EtcdHistory, EtcdMemory, SeenRevision, settle_history
 from dralloc.server.store.interface import FIRST_REVISION, Fence, HistoryLimits, Page, PageToken, Store, Watch
 from dralloc.server.store.records import Record
 from dralloc.server.store.revisioned_map import ABSENT

@@ -66,7 +66,7 @@ async def _open_etcd(
     # gRPC takes a tenth of a second to import, and most stores do not need it.
     from dralloc.server.store.etcd import EtcdStore
     from dralloc.server.store.etcd_api import EtcdAddress
-    from dralloc.server.store.etcd_memory import EtcdMemory
+    from dralloc.server.store.etcd_history import EtcdMemory
 
     timeout = options.pop("timeout", "5")
     if not timeout.isdecimal() or not int(timeout):

@@ -11,19 +11,19 @@ from msgspec import Struct
 
 from dralloc.kube.codec import DecodeError, decode, decode_again, encode, find_stray_fields
 from dralloc.kube.kind import Kind
-from dralloc.kube.kind_codec import read_object_and_tree, whole_type
 from dralloc.kube.meta_v1 import ApiObject
 from dralloc.kube.nesting_limit import LEVELS_MAX, is_nested_too_deeply
 from dralloc.kube.positions import SourceError
 from dralloc.kube.protobuf_reader import protobuf_to_json
 from dralloc.kube.protobuf_schema import message_type
+from dralloc.kube.registry import read_object_and_tree, whole_type
 from dralloc.kube.schema import SchemaMismatch, find_unknown_fields, told
 from dralloc.primitives.decoders import UNREADABLE
 from dralloc.primitives.errors import BadRequest, RequestEntityTooLarge
 from dralloc.server.access.authorizer import AccessRequest
 from dralloc.server.access.users import User
 from dralloc.server.documents.json_documents import Document
-from dralloc.server.http.body_reader import BODY_BYTES_MAX
+from dralloc.server.http.application import BODY_BYTES_MAX
 from dralloc.server.http.messages import JSON, PROTOBUF, HttpRequest
 from dralloc.server.http.query_options import IGNORE, STRICT
 from dralloc.server.http.statuses import unreadable_body
