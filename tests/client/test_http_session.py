@@ -116,6 +116,13 @@ async def test_requests_are_sent_as_given(transport: HttpTransport, server: Scri
     assert post.endswith(b'Content-Type: application/json\r\nContent-Length: 15\r\n\r\n{"kind": "Pod"}')
 
 
+@with_server(OK)
+async def test_large_bodies_are_sent_whole(transport: HttpTransport, server: ScriptedServer) -> None:
+    await transport.send(ClientRequest(method="POST", path="/", headers=POST.headers, body=b"x" * 3_000_000))
+    head, _, body = server.requests[0].partition(b"\r\n\r\n")
+    assert (b"Content-Length: 3000000" in head, len(body)) == (True, 3_000_000)
+
+
 @with_server(
     b'HTTP/1.1 409 Conflict\r\ntransfer-encoding: chunked\r\nWarning: 299 - "old \\"field\\""\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n'
 )

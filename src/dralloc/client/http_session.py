@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import AsyncIterator, Mapping
+from io import BytesIO
 from typing import Final
 from urllib.parse import quote, urlencode
 
@@ -13,6 +14,8 @@ from yarl import URL
 from dralloc.client.transport import ClientRequest, ClientResponse, TransportError
 
 READ_BUFFER_BYTES: Final = 1 << 20
+# aiohttp warns of larger bodies that are written at once.
+WHOLE_BODY_BYTES_MAX: Final = 1 << 20
 
 # The characters that RFC 3986 allows unescaped in a path.
 _PATH_SAFE: Final = "/:@!$&'()*+,;=~-._"
@@ -94,9 +97,14 @@ class HttpSession:
                 request.method,
                 URL(f"{self._base}{quote(request.path, safe=_PATH_SAFE)}{query}", encoded=True),
                 headers=request.headers,
-                data=request.body or None,
+                data=_payload(request.body),
                 allow_redirects=False,
             )
+        except aiohttp.ClientConnectorCertificateError as error:
+            # What the connection failed with: it says why, and callers know its type.
+            raise error.certificate_error from None
+        except aiohttp.ClientConnectorError as error:
+            raise error.os_error from None
         except aiohttp.ServerDisconnectedError as error:
             raise Disconnected from error
         except aiohttp.ClientError as error:
@@ -124,6 +132,11 @@ class HttpStream:
         if connection is not None and connection.transport is not None:
             connection.transport.abort()
         self._response.close()
+
+
+def _payload(body: bytes) -> bytes | BytesIO | None:
+    """The body as aiohttp takes it: a large one in pieces, between which other requests go on."""
+    return BytesIO(body) if len(body) > WHOLE_BODY_BYTES_MAX else body or None
 
 
 def warning_text(header: str) -> str:
