@@ -357,6 +357,24 @@ async def test_a_gang_takes_a_free_device_that_is_kept_for_a_weaker_pod(cluster:
 
 
 @in_cluster(GANGS)
+async def test_no_device_is_kept_for_the_rest_of_a_nominated_gang(cluster: ScheduledCluster) -> None:
+    """With too few members it cannot be tried, and only attempts ended nominations."""
+    await make_cluster(cluster, devices=2)
+    for name in ("weak", "feeble"):
+        await make_pod(cluster, name, "low")
+    await make_gang(cluster, 2)
+    assert (await cluster.pod("member-0")).status.nominated_node_name == "node-a"
+    await cluster.remove_pod("member-1")
+    for name in ("weak", "feeble"):
+        await finish_eviction(cluster, name)
+    for name in ("late", "last"):
+        await make_pod(cluster, name, "low")
+    assert [await cluster.node_of(name) for name in ("late", "last")] == ["node-a", "node-a"]
+    # Neither do other schedulers keep one, nor a new leader.
+    assert (await cluster.pod("member-0")).status.nominated_node_name == ""
+
+
+@in_cluster(GANGS)
 async def test_nothing_is_evicted_for_a_gang_that_would_not_fit(cluster: ScheduledCluster) -> None:
     await make_cluster(cluster, devices=2)
     await make_pod(cluster, "weak", "low")

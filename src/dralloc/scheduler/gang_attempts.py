@@ -242,9 +242,10 @@ class GangAttempts:
             *reservations_of_deleted_claims(pods, self._cluster),
             *reservations_of_gang(pods, consumer, self._cluster),
         )
-        if useless:
-            tasks.create_task(self._release(key, useless))
-        return bool(useless)
+        nominated = self._preemptor.withdraw_gang(pods) if self._preemptor is not None else ()
+        if useless or nominated:
+            tasks.create_task(self._release(key, useless, nominated))
+        return bool(useless or nominated)
 
     def _gate(self, key: PodGroupKey, members: _Refused, waits_for: frozenset[ClusterEvent]) -> None:
         """The group cannot be tried before an event, which probably comes soon."""
@@ -408,10 +409,15 @@ class GangAttempts:
         if (group := self._group(key)) is not None:
             self._conditions.report(group, SCHEDULER_ERROR, message)
 
-    async def _release(self, key: PodGroupKey, useless: Collection[UselessReservations]) -> None:
+    async def _release(
+        self, key: PodGroupKey, useless: Collection[UselessReservations], nominated: Collection[Pod] = ()
+    ) -> None:
         """Gives up what the members cannot use, then lets the group be tried again without it."""
         for each in useless:
             await self._pod_binder.release(each.claim_id, each.pods, each.consumers)
+        for pod in nominated:
+            assert self._preemptor is not None
+            await self._preemptor.drop_nomination(pod)
         self._queue.failed(key, now_s=self._time_s())
         self._wake((group_changed(key),))
 

@@ -153,6 +153,13 @@ class Preemptor:
         if not any(pod.metadata.uid in self._cluster.nominated for pod in pods):
             self._wake(freed)
 
+    def withdraw_gang(self, pods: Sequence[Pod]) -> tuple[Pod, ...]:
+        """The gang cannot be tried: its members keep nothing from others. Returns those whose nominations are stored."""
+        for pod in pods:
+            self._stored.pop(pod.metadata.uid, None)
+            self._wake(self._cluster.withdraw(pod.metadata.uid))
+        return tuple(pod for pod in pods if pod.status.nominated_node_name)
+
     def decide_gang(self, cycle: GangCycle, request: GangRequest) -> GangDecision:
         """The decision of the cycle. Nominated pods of lower priority give way to a gang that fits without them."""
         now = self._clock.now()
