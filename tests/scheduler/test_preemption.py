@@ -232,6 +232,22 @@ async def test_a_nomination_that_was_removed_while_it_is_needed_is_stored_again(
 
 
 @in_cluster(GATE)
+async def test_a_device_is_kept_for_a_pod_of_another_scheduler_as_long_as_it_is_nominated(
+    cluster: ScheduledCluster,
+) -> None:
+    await make_cluster(cluster)
+    document = of_priority("strong", "high", "claim-of-strong")
+    document["spec"]["schedulerName"] = "another"
+    await cluster.create(claim("claim-of-strong", request()), document)
+    await cluster.client.patch(Pod, "strong", {"status": {"nominatedNodeName": "node-a"}}, subresource="status")
+    await make_pod(cluster, "weak", "low")
+    assert await cluster.node_of("weak") == ""
+    await cluster.client.patch(Pod, "strong", {"status": {"nominatedNodeName": None}}, subresource="status")
+    await cluster.settle(30)
+    assert await cluster.node_of("weak") == "node-a"
+
+
+@in_cluster(GATE)
 async def test_a_claim_that_another_pod_shares_is_not_worth_an_eviction(cluster: ScheduledCluster) -> None:
     await make_cluster(cluster)
     await make_pod(cluster, "weak", "low")

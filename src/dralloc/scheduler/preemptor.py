@@ -44,7 +44,7 @@ TAKES_TOO_LONG: Final = NoPreemption("it takes too long to find out which pods t
 
 
 class Preemptor:
-    """`wake` gets the events of what became free when a nomination ends."""
+    """`wake` gets the events of what became free when a nomination ends; `names` are the `schedulerName`s of our pods."""
 
     def __init__(
         self,
@@ -54,6 +54,7 @@ class Preemptor:
         report: SchedulingReport,
         clock: Clock,
         wake: Callable[[Collection[ClusterEvent]], None],
+        names: Collection[str],
     ) -> None:
         self._cluster = cluster
         self._cycle = cycle
@@ -63,6 +64,7 @@ class Preemptor:
         self._report = report
         self._clock = clock
         self._wake = wake
+        self._names = names
         # Pods with a stored nomination that is not counted yet, by UID.
         self._stored: dict[str, Pod] = {}
         # Why pods with these requirements preempt no other pods.
@@ -75,6 +77,10 @@ class Preemptor:
         if after is None or after.spec.node_name or after.is_finished or after.is_terminating:
             return
         stored, placed = after.status.nominated_node_name, self._cluster.nominated.get(after.metadata.uid)
+        if placed is not None and placed.node != stored and after.spec.scheduler_name not in self._names:
+            # Its own scheduler has ended or moved it. Of ours, the store may show what was before the newest decision.
+            self._wake(self._cluster.withdraw(after.metadata.uid))
+            placed = None
         if placed is None and stored:
             self._stored[after.metadata.uid] = after
         elif placed is not None and not stored and before is not None and before.status.nominated_node_name:

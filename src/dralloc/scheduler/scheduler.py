@@ -90,7 +90,9 @@ class Scheduler:
         self._preemptor: Preemptor | None = None
         if "DRAPreemption" in settings.gates:
             evictor = Evictor(calls, clock)
-            self._preemptor = Preemptor(self._cluster, self._cycle, evictor, self._report, clock, self._wake)
+            self._preemptor = Preemptor(
+                self._cluster, self._cycle, evictor, self._report, clock, self._wake, settings.names
+            )
         # Set when a pod may have become ready, or a slot free.
         self._has_work = asyncio.Event()
         self._slots = WriteSlots(settings.bindings_max, self._has_work.set)
