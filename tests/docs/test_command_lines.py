@@ -21,7 +21,7 @@ from tests.support.markdown import blocks_of, pages_of, prose_of
 ROOT = Path(__file__).parents[2]
 COMMAND: Any = typer.main.get_command(app)
 # Commands that they tell of may be gone.
-HISTORY = ("CHANGELOG.md", "track-record.md")
+HISTORY = ("CHANGELOG.md",)
 
 
 def command_lines(page: str) -> Iterator[str]:

@@ -14,7 +14,7 @@ MINUTES = 15
 # Slow for adults who read a technical text, and for people who type commands.
 WORDS_READ = 200
 CHARACTERS_TYPED = 150
-# `make demo` on a fresh machine and the kit, with its figures in docs/performance.md and on the page.
+# `make demo` on a fresh machine and the kit, with its figures in docs/quality/performance.md and on the page.
 MINUTES_WAITED = 2.0
 
 FIRST_PAGE = (ROOT / "README.md").read_text()

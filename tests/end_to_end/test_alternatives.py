@@ -1,4 +1,4 @@
-"""Prioritized alternatives over HTTP. docs/parity.md lists the behaviours by the ids in the test names."""
+"""Prioritized alternatives over HTTP. docs/quality/parity.md says what the ids in the test names are."""
 
 from __future__ import annotations
 

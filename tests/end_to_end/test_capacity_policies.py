@@ -1,6 +1,6 @@
 """Limits, strategies, named policies, capacities that are not consumed and remainders, over HTTP.
 
-docs/parity.md lists the behaviours by the ids in the test names.
+docs/quality/parity.md says what the ids in the test names are.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Aggregated capacity, device preference, conditions on allocations and distinct attributes, over HTTP.
 
-docs/parity.md lists the behaviours by the ids in the test names.
+docs/quality/parity.md says what the ids in the test names are.
 """
 
 from __future__ import annotations

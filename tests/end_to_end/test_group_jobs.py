@@ -1,4 +1,4 @@
-"""Jobs whose pods are a group (gate WorkloadWithJob), over HTTP. docs/parity.md lists the behaviours by their ids."""
+"""Jobs whose pods are a group (gate WorkloadWithJob), over HTTP. docs/quality/parity.md says what their ids are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How groups of pods are scheduled, over HTTP. docs/parity.md lists the behaviours by the ids in the test names."""
+"""How groups of pods are scheduled, over HTTP. docs/quality/parity.md says what the ids in the test names are."""
 
 from __future__ import annotations
 

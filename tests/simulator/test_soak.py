@@ -1,4 +1,4 @@
-"""Some steps of the soak test on every store. `make soak` runs more seeds and steps; docs/track-record.md lists what they found."""
+"""Some steps of the soak test on every store. `make soak` runs more seeds and steps; docs/quality/track-record.md lists what they found."""
 
 from __future__ import annotations
 

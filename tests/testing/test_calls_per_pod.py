@@ -16,7 +16,7 @@ from dralloc.testing.benchmark_workloads import WORKLOADS
 from dralloc.testing.throughput import Scale
 
 # Five percent above what was counted when it was set; ten for templates, of which more writes meet others on a busy machine. Lower it after
-# a gain; raise it only with a reason in docs/performance.md.
+# a gain; raise it only with a reason in docs/quality/performance.md.
 CALLS_MAX: Final = {"plain": 3_300, "template": 6_200}
 NODES: Final = 60
 

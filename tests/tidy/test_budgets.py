@@ -16,7 +16,7 @@ LINES_MAX = 132_300
 MODULES_MAX = 930
 TEST_LINES_MAX = 102_600
 ARCHITECTURE_BYTES_MAX = 12_000
-WORDS_MAX = 94_500
+WORDS_MAX = 66_000
 # Each feature of the scheduler should be a folder or a file of its own; these many files mention it.
 FEATURE_FILES_MAX = {"extended": 22, "volume": 19, "topology": 18, "gang": 17, "preempt": 17, "strateg": 21}
 # Types by which a decision says that something does not fit.

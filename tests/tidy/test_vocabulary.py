@@ -14,7 +14,7 @@ from tests.support.source_tree import ROOT, SOURCE
 
 GLOSSARY = ROOT / "docs" / "glossary.md"
 # Records of what happened, and what is written for the code's own readers.
-RECORDS = ("CHANGELOG.md", "docs/track-record.md", "ARCHITECTURE.md", "docs/performance.md", "docs/adr/")
+RECORDS = ("CHANGELOG.md", "ARCHITECTURE.md", "docs/adr/")
 # What users read: help, messages, reasons.
 PACKAGES = ("allocator", "cli", "driver", "driver_kit", "node", "placement_study", "scheduler", "whatif")
 
