@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from dralloc.client.transport import ClientRequest, ClientResponse, Transport
 from dralloc.kube.core_v1 import Node
 from dralloc.kube.pod_v1 import Pod, PodCondition, PodStatus
-from dralloc.kube.resource_v1 import ResourceSlice
+from dralloc.kube.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.bind.evictor import Evictor
 from dralloc.testing.builders import claim, device_class, request
@@ -288,6 +288,19 @@ async def test_the_nomination_is_dropped_when_the_node_is_gone(cluster: Schedule
     await cluster.client.delete(Node, "node-a")
     await cluster.settle(400)
     assert not (await cluster.pod("strong")).status.nominated_node_name
+
+
+@in_cluster(GATE)
+async def test_the_nomination_is_dropped_when_the_pod_lacks_its_claim(cluster: ScheduledCluster) -> None:
+    """Other schedulers would keep a device for it for as long as it waits for a new one."""
+    await make_cluster(cluster)
+    await make_pod(cluster, "weak", "low")
+    await make_pod(cluster, "strong", "high")
+    assert (await cluster.pod("strong")).status.nominated_node_name == "node-a"
+    await cluster.client.delete(ResourceClaim, "claim-of-strong")
+    await cluster.settle(10)
+    assert (await cluster.pod("strong")).status.nominated_node_name == ""
+    assert "does not exist" in (await conditions(cluster, "strong"))["PodScheduled"].message
 
 
 @in_cluster(GATE)

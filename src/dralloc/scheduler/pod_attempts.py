@@ -179,12 +179,12 @@ class PodAttempts:
             tasks.create_task(self._release(pod, key, decision, useless))
             return
         match decision:
-            case Rejection(is_early=True):
-                self._wait_early(pod, key, decision)
             case Rejection(delete=ClaimId()):
                 tasks.create_task(self._delete(pod, key, decision))
             case Rejection(preemption=plan) if plan is not None or self._has_useless_nomination(pod, decision):
                 tasks.create_task(self._preempt(pod, key, decision))
+            case Rejection(is_early=True):
+                self._wait_early(pod, key, decision)
             case Rejection(deallocate=None):
                 self._reject(pod, key, decision)
             case Rejection():
@@ -265,10 +265,12 @@ class PodAttempts:
             failure = None
         else:
             failure = await self._preemptor.preempt(pod, decision.preemption)
-        if failure is None:
-            self._reject(pod, key, decision)
-        else:
+        if failure is not None:
             self._fail(pod, key, failure)
+        elif decision.is_early:
+            self._wait_early(pod, key, decision)
+        else:
+            self._reject(pod, key, decision)
 
     def _report_if_still_early(self, key: QueueKey, decision: Rejection) -> None:
         pod = self._pending.find(key)
