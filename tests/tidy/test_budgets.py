@@ -74,7 +74,7 @@ def test_files_of_the_scheduler_that_know_a_feature(feature: str) -> None:
 def test_types_that_say_no() -> None:
     types = [
         node.name
-        for package in ("allocator", "devices", "scheduler", "whatif")
+        for package in ("answers", "devices", "scheduler")
         for path in (SOURCE / package).rglob("*.py")
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.ClassDef) and REFUSAL.search(node.name)

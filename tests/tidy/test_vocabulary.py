@@ -16,7 +16,7 @@ GLOSSARY = ROOT / "docs" / "glossary.md"
 # Records of what happened, and what is written for the code's own readers.
 RECORDS = ("CHANGELOG.md", "ARCHITECTURE.md", "docs/adr/")
 # What users read: help, messages, reasons.
-PACKAGES = ("allocator", "cli", "driver", "driver_kit", "node", "placement_study", "scheduler", "whatif")
+PACKAGES = ("answers", "cli", "devices", "driver", "driver_kit", "node", "scheduler", "study")
 
 
 def rows() -> Iterator[tuple[str, str, list[str]]]:
