@@ -85,7 +85,7 @@ def test_components_in_the_servers_process_have_the_roles_of_the_manifests() -> 
     rights = Path(dralloc.testing.__file__).parent / "rights"
     for account in ComponentAccount:
         copy = DEPLOY / account.value / "rbac.yaml"
-        assert copy.read_text() == (rights / f"{account.value}.yaml").read_text(), f"copy {copy} from assembly/rights"
+        assert copy.read_text() == (rights / f"{account.value}.yaml").read_text(), f"copy {copy} from testing/rights"
         of_account = grants_of(account_name("dralloc-system", f"dralloc-{account.value}"), read_all(copy))
         assert grants_of(account.user.name, component_manifests(account)) == of_account
     assert (DEPLOY / "preemption" / "rbac.yaml").read_text() == (rights / "preemption.yaml").read_text()

@@ -1,1 +1,1 @@
-"""Layer 6: the command line. No logic: read what was asked for, call, print."""
+"""Layer 7: the command line. No logic: read what was asked for, call, print."""

@@ -1,6 +1,6 @@
 """Runs recorded answers against our code: reads the lines, has a family compare each, and counts the verdicts.
 
-A family covers the lines of one file (quantities, expressions, …). It is the `FAMILY` of a module that `family_index`
+A family covers the lines of one file (quantities, expressions, …). It is the `FAMILY` of a module that `FAMILIES`
 lists. Where Kubernetes' answer is an accident that we do not reproduce, the line and the reason stand in
 `known_differences.json`: it is reported as a known difference every time.
 """

@@ -1,4 +1,4 @@
-"""`rbac.authorization.k8s.io/v1`: roles and bindings. `access/rbac` decides by them."""
+"""`rbac.authorization.k8s.io/v1`: roles and bindings. `server/access/rbac` decides by them."""
 
 from __future__ import annotations
 

@@ -318,7 +318,7 @@ async def _all_of(writes: list[Coroutine[Any, Any, ResourceClaim]]) -> list[Reso
 # --- Collisions -----------------------------------------------------------------------------------------------------
 # Detects over-allocation by concurrent schedulers; the later allocation loses.
 #
-# Servers that do not guard devices (`apiserver/objects/device_guard.py`) store whatever two schedulers decide. All
+# Servers that do not guard devices (`server/write/device_guard.py`) store whatever two schedulers decide. All
 # schedulers see all writes in the same order, so they agree on which claims came first and keep their devices.
 
 

@@ -1,6 +1,6 @@
 """Admits what clients write: the pure part of a write, from the object that was sent to the bytes to store.
 
-Admission (`api.admission`) gets what it needs to know of the request: gates, time, UID, the namespace's labels and the user's permissions.
+Admission (`kube.admission`) gets what it needs to know of the request: gates, time, UID, the namespace's labels and the user's permissions.
 """
 
 from __future__ import annotations

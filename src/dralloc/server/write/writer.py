@@ -1,6 +1,6 @@
 """The one writer: every create, change and removal of a stored object goes through it.
 
-A client's write is admitted (`api.admission`), recorded in `managedFields`, checked by the write guards of its kind, and stored by
+A client's write is admitted (`kube.admission`), recorded in `managedFields`, checked by the write guards of its kind, and stored by
 compare-and-swap. The server's own changes (binding, deletion, finalizers, owner references) are edits of the stored document.
 A write that loses a race is repeated on the newer record, unless the client stated the revision that it changes.
 """
