@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from dralloc.cel.compiler import CheckedExpression, compile_derived_attribute
 from dralloc.cel.device import DeviceView
 from dralloc.cel.errors import CelCompileError, CelEvaluationError
 from dralloc.cel.evaluator import Evaluator
-from dralloc.cel.meter import LENGTH_MAX_BYTES
 from dralloc.cel.values import Value, type_of
 from dralloc.primitives.semver import Semver
-from dralloc.primitives.text_cache import cached_by_text
 
 CACHED_MAX: Final = 1024
 
@@ -58,7 +57,7 @@ def compile_derived(expression: str) -> DerivedAttribute:
     return compiled
 
 
-@cached_by_text(CACHED_MAX, LENGTH_MAX_BYTES)
+@lru_cache(maxsize=CACHED_MAX)
 def _compile_cached(expression: str) -> DerivedAttribute | CelCompileError:
     try:
         return DerivedAttribute(compile_derived_attribute(expression))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -23,7 +23,6 @@ from dralloc.kube.timestamps import BadTimestamp, TimestampText, canonical_times
 from dralloc.kube.trees import ExactNumber
 from dralloc.primitives.decoders import UNREADABLE, make_decoder
 from dralloc.primitives.quantity import Quantity, QuantityError
-from dralloc.primitives.text_cache import cached_by_text
 
 T = TypeVar("T", bound=Struct)
 
@@ -113,7 +112,7 @@ def _decode_custom(wanted: type, value: Any) -> Quantity | TimestampText:
 
 
 # Many objects have the times of one second, and each is read at every change.
-@cached_by_text(1024)
+@lru_cache(maxsize=1024)
 def _decode_timestamp(value: str) -> TimestampText:
     return TimestampText(canonical_timestamp(value))
 

@@ -11,8 +11,6 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final
 
-from dralloc.primitives.text_cache import cached_by_text
-
 CANONICAL_LENGTH: Final = len("2026-01-31T12:00:00Z")
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -33,7 +31,7 @@ class TimestampText(str):
 
 
 # Many objects have the times of one second.
-@cached_by_text(1024)
+@lru_cache(maxsize=1024)
 def parse_timestamp(text: str) -> datetime:
     """Parses an RFC 3339 timestamp."""
     match = _RFC3339.fullmatch(text)
@@ -76,7 +74,7 @@ def canonical_timestamp(text: str) -> str:
 
 
 # Many objects are created in one second, and each is read at every change.
-@cached_by_text(1024)
+@lru_cache(maxsize=1024)
 def _is_canonical(text: str) -> bool:
     parse_timestamp(text)
     return _CANONICAL.fullmatch(text) is not None

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from functools import lru_cache
 from typing import Any, Final
-
-from dralloc.primitives.text_cache import cached_by_text
 
 _WORDS: Final[dict[str, Any]] = {
     **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
@@ -21,7 +20,7 @@ _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0
 
 
 # Manifests repeat the same words.
-@cached_by_text(4096)
+@lru_cache(maxsize=4096)
 def resolve_plain(text: str) -> Any:
     """Returns the value of a plain (unquoted) scalar."""
     if text in _WORDS:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
-
-from dralloc.primitives.text_cache import cached_by_text
 
 DNS_LABEL_LENGTH_MAX: Final = 63
 DNS_SUBDOMAIN_LENGTH_MAX: Final = 253
@@ -163,17 +162,17 @@ def interface_address(text: str) -> tuple[str, ...]:
 # --- Caches, because names repeat ------------------------------------------------------------------------------
 
 
-@cached_by_text(4096)
+@lru_cache(maxsize=4096)
 def _is_dns_label(text: str) -> bool:
     return _DNS_LABEL.fullmatch(text) is not None
 
 
-@cached_by_text(4096)
+@lru_cache(maxsize=4096)
 def _is_dns_subdomain(text: str) -> bool:
     return _DNS_SUBDOMAIN.fullmatch(text) is not None
 
 
-@cached_by_text(4096)
+@lru_cache(maxsize=4096)
 def _is_label_key(text: str) -> bool:
     return not _faults_of_label_key(text)
 

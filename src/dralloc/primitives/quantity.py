@@ -11,15 +11,12 @@ from __future__ import annotations
 import math
 import re
 from enum import Enum
+from functools import lru_cache
 from typing import Any, ClassVar, Final, NamedTuple, NoReturn
-
-from dralloc.primitives.text_cache import cached_by_text
 
 NANOS: Final = 10**9
 NANOS_PER_MILLI: Final = 10**6
 INT64_MAX: Final = 2**63 - 1
-# Longer texts rarely repeat, and would let hostile input fill the cache.
-CACHED_LENGTH_MAX: Final = 40
 # A larger exponent is an attack on memory, not a real amount. Kubernetes has no such bound.
 DIGITS_MAX: Final = 4000
 
@@ -239,7 +236,7 @@ def _parse(text: str) -> Quantity:
 
 
 # Devices of one model repeat the same few texts.
-_parse_cached: Final = cached_by_text(16384, CACHED_LENGTH_MAX)(_parse)
+_parse_cached: Final = lru_cache(maxsize=16384)(_parse)
 
 # Kubernetes reads these as zero in its fast path for small numbers, and rejects them elsewhere.
 _WITHOUT_DIGITS: Final = frozenset({"", "+", "-", ".", "+.", "-."})

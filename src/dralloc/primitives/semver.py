@@ -8,9 +8,8 @@ it.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final, NamedTuple, Self
-
-from dralloc.primitives.text_cache import cached_by_text
 
 UINT64_MAX: Final = 2**64 - 1
 
@@ -103,7 +102,7 @@ def fits_semver_grammar(text: str) -> bool:
     return _GRAMMAR.fullmatch(text) is not None
 
 
-@cached_by_text(4096)
+@lru_cache(maxsize=4096)
 def _parse(text: str) -> Semver:
     match = _GRAMMAR.fullmatch(text)
     if match is None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any, Final
 
 import re2
 
 from dralloc.cel.errors import CelEvaluationError
 from dralloc.cel.library.functions import Library, tenths
-from dralloc.cel.meter import LENGTH_MAX_BYTES
-from dralloc.primitives.text_cache import cached_by_text
 
 LIBRARY: Final = Library()
 define: Final = LIBRARY.define
@@ -38,7 +37,7 @@ def _options() -> Any:
 _OPTIONS: Final = _options()
 
 
-@cached_by_text(COMPILED_KEPT, LENGTH_MAX_BYTES)
+@lru_cache(maxsize=COMPILED_KEPT)
 def compile_pattern(pattern: str) -> Any:
     """Returns the compiled expression; raises if it is invalid."""
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -13,7 +14,6 @@ from dralloc.cel.library.conversions import conversion_error, positional_text
 from dralloc.cel.library.functions import Library
 from dralloc.cel.library.standard import INTEGER_OVERFLOW, checked_int
 from dralloc.cel.values import DURATION, INT_MAX, INT_MIN, TIMESTAMP, Duration, Timestamp
-from dralloc.primitives.text_cache import cached_by_text
 
 LIBRARY: Final = Library()
 define: Final = LIBRARY.define
@@ -270,7 +270,7 @@ def _named_zone_offset_s(zone: str, seconds: int) -> int:
     return offset // timedelta(seconds=1)
 
 
-@cached_by_text(64)
+@lru_cache(maxsize=64)
 def _load_zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)

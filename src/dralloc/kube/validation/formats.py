@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from functools import lru_cache
 from typing import Final, TypeVar
 
 import msgspec
@@ -11,7 +12,6 @@ from dralloc.kube.resource_v1 import NULL
 from dralloc.primitives import names
 from dralloc.primitives.field_errors import FieldError, FieldPath, duplicate, invalid, not_supported, required, too_long
 from dralloc.primitives.names import length_in_bytes
-from dralloc.primitives.text_cache import cached_by_text
 
 DRIVER_NAME_LENGTH_MAX: Final = 63
 POOL_NAME_LENGTH_MAX: Final = 253
@@ -78,7 +78,7 @@ def is_usual_name(text: str) -> bool:
     return len(text) <= QUALIFIED_NAME_LENGTH_MAX and _is_qualified_name(text)
 
 
-@cached_by_text(4096)
+@lru_cache(maxsize=4096)
 def _is_qualified_name(text: str) -> bool:
     return not any(validate_qualified_name(text, FieldPath.of("name")))
 

@@ -9,10 +9,9 @@ import ast
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from itertools import product
 from typing import Any, Final
-
-from dralloc.primitives.text_cache import cached_by_text
 
 Variables = Mapping[str, int | str]
 
@@ -90,7 +89,7 @@ def _evaluate(expression: str, variables: Variables) -> int | str:
         raise BadTemplate(f"{{{expression}}} cannot be evaluated: {error}") from None
 
 
-@cached_by_text(1000)
+@lru_cache(maxsize=1000)
 def _parse(expression: str) -> ast.expr:
     return ast.parse(expression.strip(), mode="eval").body
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 from dralloc.devices.allocator.diagnosis.diagnoser import Diagnoser
 from dralloc.devices.allocator.diagnosis.reasons import Reason, ReasonCause, ReasonGroup, groups_of
 from dralloc.devices.identity import ClaimId
 from dralloc.devices.snapshot import Snapshot
-from dralloc.primitives.text_cache import cached_by_text
 from dralloc.primitives.work_allowance import WorkExceeded, is_work_left, renewed_allowance
 from dralloc.scheduler.contract import DYNAMIC_RESOURCES
 from dralloc.scheduler.decide.device_judge import DeviceJudge
@@ -156,7 +156,7 @@ def reason_about_node(verdict: Unfit | OutOfReach) -> Reason:
             return out_of_reach(claim_id, place)
 
 
-@cached_by_text(1024)
+@lru_cache(maxsize=1024)
 def about_node(sentence: str) -> Reason:
     """A reason that is a sentence about the node itself."""
     return Reason(cause=ReasonCause.NODE, subject=sentence)

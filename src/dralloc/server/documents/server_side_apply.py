@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import groupby, islice
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
@@ -21,7 +22,6 @@ import msgspec
 from dralloc.primitives.decoders import UNREADABLE
 from dralloc.primitives.errors import BadRequest, Cause, Conflict, ErrorDetails
 from dralloc.primitives.field_errors import FAULTS_MAX, FAULTS_TEXT_MAX
-from dralloc.primitives.text_cache import cached_by_text
 from dralloc.server.documents.json_documents import Document, refuses_deep_nesting
 from dralloc.server.documents.merge_rules import MergeRule
 from dralloc.server.documents.owned_fields import (
@@ -158,7 +158,7 @@ def is_noop_update(live: Document, new: Document) -> bool:
     return _without_times(live) == _without_times(new)
 
 
-@cached_by_text(256)
+@lru_cache(maxsize=256)
 def manager_of_user_agent(user_agent: str) -> str:
     """The manager's name for a write without one: the program in the user agent."""
     name = "".join(filter(str.isprintable, user_agent.partition("/")[0]))

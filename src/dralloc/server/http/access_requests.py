@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
 
 from dralloc.cel.library.text_format import go_quoted
 from dralloc.primitives.errors import BadRequest, Forbidden
-from dralloc.primitives.text_cache import cached_by_text
 from dralloc.server.access.authorizer import AccessRequest, Decision, SelectorRequirement
-from dralloc.server.http.listener_limits import HEAD_BYTES_MAX
 from dralloc.server.http.messages import HttpRequest
 from dralloc.server.http.query_options import wants_watch
 from dralloc.server.http.statuses import forbidden
@@ -77,7 +76,7 @@ def _verb(request: HttpRequest, path: ResourcePath) -> str:
 
 
 # A request is described more than once, and a selector may have thousands of terms.
-@cached_by_text(64, HEAD_BYTES_MAX)
+@lru_cache(maxsize=64)
 def _requirements(selector: str) -> tuple[SelectorRequirement, ...]:
     """The terms of a field selector; none if it cannot be read: the request is refused later, for that reason."""
     try:

@@ -6,12 +6,12 @@ The network side (`application`) and in-process clients use the same pair, so bo
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Final, Protocol
 from urllib.parse import parse_qsl
 
 from msgspec import Struct
 
-from dralloc.primitives.text_cache import cached_by_text
 from dralloc.server.access.users import User
 
 JSON: Final = "application/json"
@@ -40,7 +40,7 @@ class HttpRequest(Struct, gc=False):
         return _media_type(self.headers.get(b"content-type", b""))
 
 
-@cached_by_text(256)
+@lru_cache(maxsize=256)
 def _media_type(content_type: bytes) -> str:
     return content_type.decode("latin-1").partition(";")[0].strip().lower()
 

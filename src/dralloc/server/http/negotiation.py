@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Final
 
-from dralloc.primitives.text_cache import cached_by_text
-from dralloc.server.http.listener_limits import HEAD_BYTES_MAX
 from dralloc.server.http.messages import PROTOBUF
 from dralloc.server.http.statuses import unwritable_answer
 
@@ -74,7 +73,7 @@ def _encoding(accept: str) -> str:
 
 
 # Clients send the same few headers with every request.
-@cached_by_text(256, HEAD_BYTES_MAX)
+@lru_cache(maxsize=256)
 def _choice(accept: str) -> tuple[Form, str] | None:
     """The form and the media type of the first range that can be written. A value, so that "none" is remembered, too."""
     for wanted in _ranges(accept):
@@ -89,7 +88,7 @@ def _choice(accept: str) -> tuple[Form, str] | None:
     return None
 
 
-@cached_by_text(256, HEAD_BYTES_MAX)
+@lru_cache(maxsize=256)
 def form_of_discovery(accept: str) -> str | None:
     """The version of aggregated discovery that the client wants, or `None` for plain discovery."""
     for wanted in _ranges(accept):

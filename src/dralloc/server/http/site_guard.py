@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from dralloc.primitives.errors import Forbidden
-from dralloc.primitives.text_cache import cached_by_text
 
 
 def check_same_site(headers: Mapping[bytes, bytes]) -> None:
@@ -33,7 +33,7 @@ def is_loopback(address: str) -> bool:
 
 
 # The same few hosts come with every request.
-@cached_by_text(64)
+@lru_cache(maxsize=64)
 def _is_loopback_host(host: bytes) -> bool:
     try:
         return is_loopback(urlsplit(f"//{host.decode('ascii')}").hostname or "")

@@ -6,12 +6,10 @@ dispatch use the same parsed path, so no spelling of a path is authorized as one
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
-
-from dralloc.primitives.text_cache import cached_by_text
-from dralloc.server.http.listener_limits import HEAD_BYTES_MAX
 
 # `/namespaces/NAME/finalize` is a subresource of the namespace; any other name there is a resource inside it.
 _NAMESPACE_SUBRESOURCES: Final = frozenset({"status", "finalize"})
@@ -59,7 +57,7 @@ Path = ResourcePath | GroupPath | VersionPath | PlainPath
 
 
 # A request is parsed for its priority, its access, its metrics and its answer.
-@cached_by_text(PATHS_KEPT, HEAD_BYTES_MAX)
+@lru_cache(maxsize=PATHS_KEPT)
 def parse_path(path: str) -> Path:
     """The parsed path. The argument is not percent-encoded."""
     parts = path.strip("/").split("/")

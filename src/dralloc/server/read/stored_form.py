@@ -63,10 +63,6 @@ def typed_document(kind: Kind, stored: bytes, revision: int | None = None) -> Do
     return document
 
 
-# Of larger objects, what was read is not remembered.
-REMEMBERED_BYTES_MAX: Final = 64 * 1024
-
-
 def read_metadata(stored: bytes) -> ObjectMeta:
     """The metadata alone; the rest of the object is skipped."""
     return _ENVELOPE.decode(stored).metadata

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import lru_cache
 from typing import Final, TypeVar
 
 import msgspec
@@ -30,10 +31,9 @@ from dralloc.kube.pod_claims import (
 from dralloc.kube.registry import NODE, POD, RESOURCE_CLAIM
 from dralloc.kube.resource_v1 import ResourceClaim
 from dralloc.primitives.errors import Conflict
-from dralloc.primitives.text_cache import cached_by_text
 from dralloc.server.http.statuses import conflict
 from dralloc.server.read.api_resources import key_of, name_of, prefix_of
-from dralloc.server.read.stored_form import REMEMBERED_BYTES_MAX, read_metadata
+from dralloc.server.read.stored_form import read_metadata
 from dralloc.server.store.interface import Store
 from dralloc.server.store.records import Record
 from dralloc.server.write.write_guards import GuardedView, GuardLedger, Hold
@@ -220,14 +220,14 @@ def _counted(counts: Counter[T], added: Collection[T]) -> Callable[[], None]:
     return end
 
 
-@cached_by_text(128, REMEMBERED_BYTES_MAX)
+@lru_cache(maxsize=128)
 def _read_claim(stored: bytes) -> ResourceClaim:
     """Cached for claims with many pods."""
     return decode_again(stored, ResourceClaim)
 
 
 # Nodes rarely change.
-_read_metadata: Final = cached_by_text(1024, REMEMBERED_BYTES_MAX)(read_metadata)
+_read_metadata: Final = lru_cache(maxsize=1024)(read_metadata)
 
 
 def _use_of_record(record: Record) -> PodUse | None:

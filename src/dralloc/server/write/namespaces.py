@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Final
 
 from dralloc.kube.kind import Kind
 from dralloc.kube.registry import NAMESPACE
 from dralloc.primitives.errors import Cause
-from dralloc.primitives.text_cache import cached_by_text
 from dralloc.server.documents.json_documents import Document
 from dralloc.server.http.statuses import conflict, forbidden, not_found
 from dralloc.server.read.api_resources import key_of
-from dralloc.server.read.stored_form import REMEMBERED_BYTES_MAX, read_metadata
+from dralloc.server.read.stored_form import read_metadata
 from dralloc.server.store.interface import Store
 from dralloc.server.store.records import Record
 
@@ -21,7 +21,7 @@ CONTENT_FINALIZER: Final = "kubernetes"
 
 
 # Every write reads its namespace, which rarely changes.
-_metadata_of: Final = cached_by_text(256, REMEMBERED_BYTES_MAX)(read_metadata)
+_metadata_of: Final = lru_cache(maxsize=256)(read_metadata)
 
 
 def initial_namespaces() -> Iterator[tuple[str, Document]]:
