@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dralloc.kube.rbac_v1 import PolicyRule
 from dralloc.server.access.authorizer import AccessRequest
-from dralloc.server.access.escalation import FULL_AUTHORITY, LINES_MAX, escalation_refusal, uncovered_parts
+from dralloc.server.access.escalation import FULL_AUTHORITY, escalation_refusal, uncovered_parts
 from dralloc.server.access.rbac import RulesOfUser
 from dralloc.server.access.users import User
 from tests.access import naive_rbac
@@ -91,11 +91,3 @@ def test_the_refusal_lists_missing_rights_and_missing_roles() -> None:
         'rolebindings.rbac.authorization.k8s.io "c" not found]]'
     )
     assert escalation_refusal(ALICE, RulesOfUser(tuple(wanted)), wanted, "roles") == ""
-
-
-def test_a_refusal_has_a_bounded_length() -> None:
-    wanted = PolicyRule(verbs=("get",), api_groups=("",), resources=tuple(f"r{number:04}" for number in range(2_500)))
-    first, *lines = escalation_refusal(ALICE, RulesOfUser(()), [wanted], "roles").split("\n")
-    assert first.endswith("permissions not currently held:")
-    assert len(lines) == LINES_MAX + 1
-    assert lines[-2:] == [f'{{APIGroups:[""], Resources:["r{LINES_MAX - 1:04}"], Verbs:["get"]}}', "and 1500 more"]

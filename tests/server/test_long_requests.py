@@ -13,11 +13,9 @@ import pytest
 
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.transport import ClientRequest
-from dralloc.server.access.users import User
 from dralloc.server.http.application import ApiApplication
 from dralloc.server.http.exchange import Exchange
 from dralloc.server.http.request_parser import RequestHead
-from dralloc.server.write.escalation_check import PARTS_MAX
 from tests.support.api_server import TOKEN, api_application
 from tests.support.idle_connection import IdleConnection
 from tests.support.local_api import AS_TABLE
@@ -25,7 +23,6 @@ from tests.support.loop_steps import longest_step
 
 PODS = "/api/v1/namespaces/default/pods"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
 YAML = {"Content-Type": "application/yaml"}
 PROTOBUF = {"Content-Type": "application/vnd.kubernetes.protobuf"}
 COUNT = 800
@@ -147,35 +144,3 @@ def test_what_stands_for_more_than_a_large_request_is_refused(headers: dict[str,
             return (await InProcessTransport(application, token=TOKEN).send(sent)).status
 
     assert asyncio.run(main()) == 413
-
-
-@pytest.mark.parametrize(
-    ("names", "why"), [(2, "permissions not currently held"), (1_000, f"at most {PARTS_MAX} can be compared")]
-)
-def test_rights_that_are_too_many_are_not_compared(names: int, why: str) -> None:
-    """A rule of some kilobytes stands for as many rights as the product of its groups, resources and verbs."""
-    many = [f"n{number}" for number in range(names)]
-    role = {"metadata": {"name": "r"}, "rules": [{"apiGroups": many, "resources": many, "verbs": ["get"]}]}
-    alice = {"kind": "User", "name": "alice", "apiGroup": "rbac.authorization.k8s.io"}
-    writes = {"metadata": {"name": "w"}, "rules": [{"apiGroups": ["*"], "resources": ["roles"], "verbs": ["create"]}]}
-    bound = {
-        "metadata": {"name": "w"},
-        "subjects": [alice],
-        "roleRef": {"kind": "ClusterRole", "name": "w", "apiGroup": "rbac.authorization.k8s.io"},
-    }
-
-    async def main() -> bytes:
-        async with api_application({"alice": User(name="alice")}, enforces_roles=True) as application:
-
-            async def post(token: str, path: str, document: object) -> tuple[int, bytes]:
-                sent = ClientRequest(method="POST", path=path, body=json.dumps(document).encode())
-                response = await InProcessTransport(application, token=token).send(sent)
-                return response.status, response.body
-
-            assert (await post(TOKEN, f"{RBAC}/clusterroles", writes))[0] == 201
-            assert (await post(TOKEN, f"{RBAC}/clusterrolebindings", bound))[0] == 201
-            status, body = await post("alice", f"{RBAC}/namespaces/default/roles", role)
-            assert status == 403
-            return body
-
-    assert why.encode() in asyncio.run(main())

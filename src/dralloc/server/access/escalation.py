@@ -6,7 +6,7 @@ on one URL) is covered by a single rule of the user.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -16,10 +16,9 @@ from dralloc.kube.rbac_v1 import GROUP, PolicyRule
 from dralloc.primitives.errors import joined_errors
 from dralloc.server.access.rbac import (
     ALL,
-    ResourceRule,
     RulesOfUser,
     allows_path,
-    index_by_resource,
+    allows_resource,
     names_of_resource,
 )
 from dralloc.server.access.users import User
@@ -27,29 +26,16 @@ from dralloc.server.access.users import User
 # Every verb on every resource, as an aggregated role may gather it; URLs are not part of it.
 FULL_AUTHORITY: Final = (PolicyRule(verbs=(ALL,), api_groups=(ALL,), resources=(ALL,)),)
 
-# A longer refusal is of no use.
-LINES_MAX: Final = 1000
-
 
 def uncovered_parts(held: Sequence[PolicyRule], wanted: Sequence[PolicyRule]) -> list[PolicyRule]:
     """The smallest parts of the wanted rules that no held rule covers."""
-    by_resource = index_by_resource(held)
     on_paths = [rule for rule in held if rule.non_resource_urls and not rule.resource_names]
     return [
         part
         for rule in wanted
         for part in _parts(rule)
-        if not (_covers_url(on_paths, part) if part.non_resource_urls else _covers_resource(by_resource, part))
+        if not (_covers_url(on_paths, part) if part.non_resource_urls else _covers_resource(held, part))
     ]
-
-
-def count_parts(rules: Sequence[PolicyRule]) -> int:
-    """The number of the smallest parts of the rules."""
-    return sum(
-        len(rule.verbs)
-        * (len(rule.api_groups) * len(rule.resources) * max(len(rule.resource_names), 1) + len(rule.non_resource_urls))
-        for rule in rules
-    )
 
 
 def escalation_refusal(user: User, held: RulesOfUser, wanted: Sequence[PolicyRule], resource: str) -> str:
@@ -57,10 +43,7 @@ def escalation_refusal(user: User, held: RulesOfUser, wanted: Sequence[PolicyRul
     missing = uncovered_parts(held.rules, wanted)
     if not missing:
         return ""
-    rules = _joined(missing)
-    listed = "\n".join(sorted({_shown(rule) for rule in rules[:LINES_MAX]}))
-    if len(rules) > LINES_MAX:
-        listed += f"\nand {len(rules) - LINES_MAX} more"
+    listed = "\n".join(sorted({_shown(rule) for rule in _joined(missing)}))
     who = f"user {go_quoted(user.name)} (groups={_quoted(user.groups)})"
     message = f"{who} is attempting to grant RBAC permissions not currently held:\n{listed}"
     if not held.missing_roles:
@@ -88,12 +71,13 @@ def _covers_url(held: Sequence[PolicyRule], part: PolicyRule) -> bool:
     return any(allows_path(rule, part.verbs[0], part.non_resource_urls[0]) for rule in held)
 
 
-def _covers_resource(held: Mapping[str, Sequence[ResourceRule]], part: PolicyRule) -> bool:
+def _covers_resource(held: Sequence[PolicyRule], part: PolicyRule) -> bool:
     verb, group, resource = part.verbs[0], part.api_groups[0], part.resources[0]
     return any(
-        rule.allows(verb, group) and (not rule.names or not rule.names.isdisjoint(part.resource_names))
+        allows_resource(rule, verb, group, named)
+        and (not rule.resource_names or not set(rule.resource_names).isdisjoint(part.resource_names))
         for named in names_of_resource(resource, resource.partition("/")[2])
-        for rule in held.get(named, ())
+        for rule in held
     )
 
 

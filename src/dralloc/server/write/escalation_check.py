@@ -15,20 +15,13 @@ from dralloc.kube.rbac_v1 import GROUP, ClusterRole, PolicyRule, Role, RoleBindi
 from dralloc.kube.unstructured_object import UnstructuredObject, view
 from dralloc.primitives.errors import ApiError, BadRequest
 from dralloc.server.access.authorizer import AccessRequest, Decision
-from dralloc.server.access.escalation import FULL_AUTHORITY, count_parts, escalation_refusal, uncovered_parts
+from dralloc.server.access.escalation import FULL_AUTHORITY, escalation_refusal, uncovered_parts
 from dralloc.server.access.users import ADMINS
 from dralloc.server.http.statuses import forbidden, not_found
 from dralloc.server.read.stored_policy import StoredPolicy
 from dralloc.server.write.request_bodies import SentObject, WriteTarget
 
-# More than any role has; a comparison takes up to a second.
-PARTS_MAX: Final = 100_000
-
 _AGGREGATION: Final = "must have cluster-admin privileges to use the aggregationRule"
-_TOO_MANY_PARTS: Final = (
-    "the rules are {} combinations of a verb with a group, resource and name, or with a URL, "
-    f"and at most {PARTS_MAX} can be compared with the rights of the user: use several roles, or rules with *"
-)
 
 
 class EscalationCheck:
@@ -82,8 +75,6 @@ class EscalationCheck:
 
     def _check_rules(self, target: WriteTarget, item: ApiObject, wanted: Sequence[PolicyRule]) -> None:
         held = self._policy.rules_of(target.user, target.namespace)
-        if (parts := count_parts(wanted)) > PARTS_MAX:
-            raise forbidden(GROUP, target.kind.plural, item.metadata.name, _TOO_MANY_PARTS.format(parts))
         if why := escalation_refusal(target.user, held, wanted, target.kind.plural):
             raise forbidden(GROUP, target.kind.plural, item.metadata.name, why)
 
