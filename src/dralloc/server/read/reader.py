@@ -231,12 +231,13 @@ def select(collection: Collection, options: ListOptions) -> tuple[str, Selection
 
 
 def _matcher(kind: Kind, labels: LabelQuery, fields: FieldQuery) -> Callable[[Record], bool]:
-    by_metadata = all(field in _BY_METADATA for field in fields.fields)
+    selected = fields.fields
+    by_metadata = selected <= _BY_METADATA
 
     def matches(record: Record) -> bool:
         if labels.requirements and not labels.matches(_LABELS.decode(record.value).metadata.labels):
             return False
-        if not fields.fields:
+        if not selected:
             return True
         if by_metadata:
             place = {"name": name_of(record.key), "namespace": namespace_of(kind, record.key)}

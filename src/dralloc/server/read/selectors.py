@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
 from dralloc.primitives.errors import BadRequest
 from dralloc.primitives.names import label_key, label_value
 from dralloc.server.documents.json_documents import Document
-from dralloc.server.http.access_requests import read_field_terms
+from dralloc.server.http.access_requests import FieldTerm, read_field_terms
 
 # --- labels -------------------------------------------------------------------------------------------------
 
@@ -33,76 +33,31 @@ class LabelRequirement:
     operator: LabelOperator
     values: frozenset[str] = frozenset()
 
-
-@dataclass(slots=True)
-class _KeyRule:
-    """All requirements on one key, so that a key is looked at once, whatever the number of requirements."""
-
-    # Without the key, an object does not match.
-    is_required: bool = False
-    is_forbidden: bool = False
-    allowed: frozenset[str] | None = None
-    excluded: set[str] = field(default_factory=set)
-    above: int | None = None
-    below: int | None = None
-
-    def add(self, requirement: LabelRequirement) -> None:
-        operator, values = requirement.operator, requirement.values
-        self.is_required |= operator not in (
-            LabelOperator.DOES_NOT_EXIST,
-            LabelOperator.NOT_EQUALS,
-            LabelOperator.NOT_IN,
-        )
-        match operator:
+    def matches(self, value: str | None) -> bool:
+        """True if an object whose label has this value, or that lacks the label, matches."""
+        match self.operator:
             case LabelOperator.EXISTS:
-                pass
+                return value is not None
             case LabelOperator.DOES_NOT_EXIST:
-                self.is_forbidden = True
+                return value is None
             case LabelOperator.EQUALS | LabelOperator.IN:
-                self.allowed = values if self.allowed is None else self.allowed & values
+                return value in self.values
             case LabelOperator.NOT_EQUALS | LabelOperator.NOT_IN:
-                self.excluded |= values
-            case LabelOperator.GREATER:
-                limit = _limit(values)
-                self.above = limit if self.above is None else max(self.above, limit)
-            case LabelOperator.LESS:
-                limit = _limit(values)
-                self.below = limit if self.below is None else min(self.below, limit)
-
-    def takes(self, value: str) -> bool:
-        """True if an object whose label has this value matches."""
-        if self.is_forbidden or value in self.excluded or (self.allowed is not None and value not in self.allowed):
-            return False
-        if self.above is None and self.below is None:
-            return True
-        number = _integer(value)
-        return (
-            number is not None
-            and (self.above is None or number > self.above)
-            and (self.below is None or number < self.below)
-        )
+                return value not in self.values
+        number, (limit,) = _integer(value or ""), map(_integer, self.values)
+        assert limit is not None, "the value of a comparison was checked"
+        return number is not None and (number > limit if self.operator is LabelOperator.GREATER else number < limit)
 
 
+@dataclass(frozen=True, slots=True)
 class LabelQuery:
     """Requirements on labels, all of which must match."""
 
-    __slots__ = ("_required", "_rules", "requirements")
-
-    def __init__(self, requirements: tuple[LabelRequirement, ...] = ()) -> None:
-        self.requirements = requirements
-        self._rules: dict[str, _KeyRule] = {}
-        for requirement in requirements:
-            self._rules.setdefault(requirement.key, _KeyRule()).add(requirement)
-        self._required = frozenset(key for key, rule in self._rules.items() if rule.is_required)
+    requirements: tuple[LabelRequirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str] | None) -> bool:
-        """Takes a time that depends on the labels, not on the requirements, of which a request may have thousands."""
         present = labels or {}
-        if len(self._required) > len(present) or not self._required <= present.keys():
-            return False
-        if len(present) < len(self._rules):
-            return all(key not in self._rules or self._rules[key].takes(value) for key, value in present.items())
-        return all(key not in present or rule.takes(present[key]) for key, rule in self._rules.items())
+        return all(requirement.matches(present.get(requirement.key)) for requirement in self.requirements)
 
 
 def parse_label_selector(text: str) -> LabelQuery:
@@ -110,7 +65,6 @@ def parse_label_selector(text: str) -> LabelQuery:
     return LabelQuery(tuple(_LabelParser(text).requirements()))
 
 
-# Nothing optional before a token: spaces at the end would be tried from each of them on, a megabyte for hours.
 _TOKEN: Final = re.compile(r"!=|==|[=!(),<>]|[^\s=!(),<>]+")
 _OPERATORS: Final = {
     "=": LabelOperator.EQUALS,
@@ -214,12 +168,6 @@ def _checked(requirement: LabelRequirement) -> LabelRequirement:
     return requirement
 
 
-def _limit(values: frozenset[str]) -> int:
-    (limit,) = map(_integer, values)
-    assert limit is not None, "the value of a comparison was checked"
-    return limit
-
-
 def _integer(text: str) -> int | None:
     return int(text) if len(text) < 20 and re.fullmatch(r"[+-]?[0-9]+", text) else None
 
@@ -229,52 +177,37 @@ def _integer(text: str) -> int | None:
 FieldGetter = Callable[[Document], str]
 
 
-@dataclass(slots=True)
-class _FieldRule:
-    """All terms on one field, so that it is read once, whatever the number of terms."""
-
-    get: FieldGetter
-    wanted: set[str] = field(default_factory=set)
-    excluded: set[str] = field(default_factory=set)
-
-    def matches(self, document: Document) -> bool:
-        value = self.get(document)
-        return value not in self.excluded and not (self.wanted and self.wanted != {value})
-
-
 class FieldQuery:
     """Terms on fields, all of which must match."""
 
-    __slots__ = ("_rules",)
+    __slots__ = ("_terms",)
 
-    def __init__(self, rules: dict[str, _FieldRule]) -> None:
-        self._rules = rules
+    def __init__(self, terms: Sequence[tuple[FieldTerm, FieldGetter]]) -> None:
+        self._terms = terms
 
     @property
-    def fields(self) -> Collection[str]:
+    def fields(self) -> frozenset[str]:
         """The fields that terms are about."""
-        return self._rules.keys()
+        return frozenset(term.field for term, _ in self._terms)
 
     def matches(self, document: Document) -> bool:
-        return all(rule.matches(document) for rule in self._rules.values())
+        return all((get(document) == term.value) is not term.negated for term, get in self._terms)
 
     def exact(self, field: str) -> str | None:
         """A value that the field must have, or `None`; lets callers look up a key directly."""
-        rule = self._rules.get(field)
-        return next(iter(rule.wanted), None) if rule is not None else None
+        return next((term.value for term, _ in self._terms if term.field == field and not term.negated), None)
 
 
 def parse_field_selector(text: str, group: str, kind: str) -> FieldQuery:
     """Parse a kind's `fieldSelector` parameter, such as `spec.nodeName=n1,status.phase!=Failed`."""
     fields = _FIELDS.get((group, kind), _METADATA_FIELDS)
-    rules: dict[str, _FieldRule] = {}
+    terms: list[tuple[FieldTerm, FieldGetter]] = []
     for term in read_field_terms(text):
         get = fields.get(term.field)
         if get is None:
             raise BadRequest(_not_supported(term.field, fields, kind))
-        rule = rules.setdefault(term.field, _FieldRule(get))
-        (rule.excluded if term.negated else rule.wanted).add(term.value)
-    return FieldQuery(rules)
+        terms.append((term, get))
+    return FieldQuery(terms)
 
 
 def _not_supported(field: str, fields: Mapping[str, FieldGetter], kind: str) -> str:
