@@ -7,7 +7,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from typing import Any, ClassVar, Final
 
 from dralloc.client.known_resources import resource_for
@@ -24,9 +23,7 @@ from dralloc.kube.pod_v1 import Pod
 from dralloc.kube.quota import (
     QuotaCharge,
     QuotaFacts,
-    asks_for_extended,
-    extended_charge,
-    extended_resource_of,
+    charge_of_pod,
     is_counted,
     usage_of_claim,
 )
@@ -126,10 +123,7 @@ class QuotaController(Controller[ObjectKey, WriteUsage]):
         quota = after or before
         assert quota is not None, "a change has an object"
         if before is None or after is None or before.spec.hard != after.spec.hard:
-            namespace = quota.metadata.namespace
-            quotas = self._quota_informer.by("namespace", namespace)
-            self._usage.limit(namespace, chain.from_iterable(each.spec.hard for each in quotas))
-            self._queue_quotas(namespace)
+            self._queue_quotas(quota.metadata.namespace)
         if after is not None:
             self.queue.add(key_of(after))
         else:
@@ -172,10 +166,6 @@ class NamespaceUsage:
         # The extended resource of each device class.
         self._extended: dict[str, str] = {}
         self._charged: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        # By namespace: the extended resources that quotas limit, with their quota names; and the pods, by UID, that ask for some.
-        # They are charged for these only: a hostile pod asks for 180,000 others.
-        self._limited: dict[str, Mapping[str, str]] = {}
-        self._asking: dict[str, dict[str, Pod]] = {}
         # What each claim is charged, and pods by UID; and claims whose charge may depend on a pod, by its UID.
         self._claims: dict[ObjectName, Charges] = {}
         self._pods: dict[str, QuotaCharge] = {}
@@ -184,14 +174,13 @@ class NamespaceUsage:
         self._object_names: set[str] = set()
 
     def of(self, namespace: str, names: Iterable[str]) -> dict[str, Quantity]:
-        """The usage of these resources in the namespace; those that are not counted, or not limited, are left out."""
+        """The usage of these resources in the namespace; those that are not counted are left out."""
         charged, objects = self._charged.get(namespace, Counter()), self._objects.get(namespace, Counter())
-        limited = self._limited.get(namespace, {})
         used = {}
         for name in names:
             if name in self._object_names:
                 used[name] = Quantity.of(objects[name])
-            elif is_counted(name) and ((resource := extended_resource_of(name)) is None or resource in limited):
+            elif is_counted(name):
                 used[name] = Quantity.of(charged[name])
         return used
 
@@ -202,34 +191,13 @@ class NamespaceUsage:
     def change_object(self, name: str, namespace: str, by: int) -> None:
         _add(self._objects, namespace, name, by)
 
-    def limit(self, namespace: str, names: Iterable[str]) -> None:
-        """Count the extended resources that quotas of the namespace limit, by their quota names."""
-        limited = {resource: name for name in names if (resource := extended_resource_of(name)) is not None}
-        if limited.keys() == self._limited.get(namespace, {}).keys():
-            return
-        self._limited[namespace] = limited
-        for uid, pod in self._asking.get(namespace, {}).items():
-            self._charge_pod(namespace, uid, extended_charge(pod, limited))
-        if not limited:
-            del self._limited[namespace]
-
     def change_pod(self, before: Pod | None, after: Pod | None) -> bool:
         """Apply a change of a pod to its extended resources; returns True if the usage may have changed."""
         pod = after or before
         assert pod is not None, "a change has an object"
         uid, namespace = pod.metadata.uid, pod.metadata.namespace
-        if after is not None and asks_for_extended(after):
-            self._asking.setdefault(namespace, {})[uid] = after
-            return self._charge_pod(namespace, uid, extended_charge(after, self._limited.get(namespace, {})))
-        asking = self._asking.get(namespace)
-        if asking is None or asking.pop(uid, None) is None:
-            return False
-        if not asking:
-            del self._asking[namespace]
-        return self._charge_pod(namespace, uid, None)
-
-    def _charge_pod(self, namespace: str, uid: str, new: QuotaCharge | None) -> bool:
-        old = self._pods.pop(uid, None)
+        charge = charge_of_pod(after) if after is not None else None
+        old, new = self._pods.pop(uid, None), charge if charge is not None and charge.extended_usage else None
         if new is not None:
             self._pods[uid] = new
         if old == new:

@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from dralloc.kube import resource_v1
 from dralloc.kube.extended_resources import extended_names, implicit_name, is_extended
 from dralloc.kube.pod_claims import EXTENDED_RESOURCE_CLAIM, controller_of
 from dralloc.kube.pod_requests import peak_requests
-from dralloc.kube.pod_v1 import Container, Pod
+from dralloc.kube.pod_v1 import Pod
 from dralloc.primitives.quantity import NANOS, Quantity
 
 CLAIM_COUNT: Final = f"count/resourceclaims.{resource_v1.GROUP}"
@@ -62,10 +61,7 @@ def usage_of_claim(claim: resource_v1.ResourceClaim, facts: QuotaFacts) -> dict[
 
 
 class QuotaCharge(Struct, frozen=True, gc=False):
-    """What an object is charged; of a pod also what tells whether a claim was made for its extended resources.
-
-    A hostile pod has 180,000 amounts: what is done for each of them is not done on an event loop.
-    """
+    """What an object is charged; of a pod also what tells whether a claim was made for its extended resources."""
 
     amounts: Mapping[str, int]
     uid: str = ""
@@ -94,48 +90,6 @@ def charge_of_pod(pod: Pod) -> QuotaCharge:
         amounts |= {_quota_name(name): -(-peak[name] // NANOS) for name in sorted(names)}
     status = pod.status.extended_resource_claim_status
     return QuotaCharge(amounts, pod.metadata.uid, status.resource_claim_name if status is not None else "")
-
-
-def extended_charge(pod: Pod, limited: Mapping[str, str]) -> QuotaCharge | None:
-    """What the pod is charged for these extended resources, whose quota names are given; `None` for nothing. The work does not grow
-    with the other resources of the pod.
-    """
-    spec = pod.spec
-    asking = [
-        each for each in (*spec.containers, *spec.init_containers) if each.resources.requests.keys() & limited.keys()
-    ]
-    if not asking:
-        return None
-
-    def reduced(containers: Iterable[Container]) -> tuple[Container, ...]:
-        return tuple(
-            replace(each, resources=replace(each.resources, requests=_only(each.resources.requests, limited)))
-            for each in containers
-        )
-
-    reduced_spec = replace(
-        spec,
-        containers=reduced(spec.containers),
-        init_containers=reduced(spec.init_containers),
-        overhead=_only(spec.overhead, limited),
-    )
-    charge = charge_of_pod(replace(pod, spec=reduced_spec))
-    return charge if charge.extended_usage else None
-
-
-def asks_for_extended(pod: Pod) -> bool:
-    """True if the pod may ask for extended resources: it is found out from the first of them."""
-    spec = pod.spec
-    return any("/" in name for each in (*spec.containers, *spec.init_containers) for name in each.resources.requests)
-
-
-def extended_resource_of(quota_name: str) -> str | None:
-    """The extended resource that is charged under the quota name."""
-    return quota_name.removeprefix(_REQUESTS) if is_extended_usage(quota_name) else None
-
-
-def _only(amounts: Mapping[str, Quantity], names: Mapping[str, str]) -> dict[str, Quantity]:
-    return {name: amounts[name] for name in amounts.keys() & names.keys()}
 
 
 def devices_by_class(spec: resource_v1.ResourceClaimSpec) -> dict[str, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from hypothesis import given
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 from dralloc.controllers.quota import NamespaceUsage
 from dralloc.kube.extended_resources import extended_claim
 from dralloc.kube.pod_v1 import Pod
-from dralloc.kube.quota import QuotaFacts, charge_of_pod, usage_of_claim
+from dralloc.kube.quota import QuotaFacts, usage_of_claim
 from dralloc.kube.resource_v1 import DeviceRequest, ResourceClaim
 from dralloc.primitives.quantity import Quantity
 from dralloc.testing.builders import alternative, claim, device_class, first_available, request
@@ -33,7 +32,6 @@ REQUESTS = st.lists(
     unique_by=lambda entry: entry.name,
 )
 EXTENDED = ["requests.example.com/gpu", "requests.example.com/card"]
-STEPS = st.lists(
     st.one_of(
         st.tuples(st.sampled_from(["c1", "c2", "c3"]), REQUESTS),
         st.sampled_from([None, "example.com/gpu", "example.com/card"]),
@@ -42,17 +40,10 @@ STEPS = st.lists(
 )
 
 
-def counting(*limited: str) -> NamespaceUsage:
-    """The usage of a namespace whose quotas limit these names."""
-    usage = NamespaceUsage(counts_extended=True)
-    usage.limit("default", limited)
-    return usage
-
-
 @given(steps=STEPS)
 def test_incremental_counts_agree_with_a_full_count(steps: list[Any]) -> None:
     """Claims are added and deleted, and the extended resource of the class changes."""
-    usage, present, gpu = counting(*EXTENDED), dict[str, ResourceClaim](), device_class()
+    usage, present, gpu = NamespaceUsage(counts_extended=True), dict[str, ResourceClaim](), device_class()
     for step in steps:
         if isinstance(step, tuple):
             name, requests = step
@@ -91,7 +82,7 @@ def test_a_pod_and_its_claim_for_extended_resources_are_charged_once() -> None:
         "claim": lambda usage: usage.change_claim(None, made),
     }
     for first, second in (("pod", "claim"), ("claim", "pod")):
-        usage = counting(name)
+        usage = NamespaceUsage(counts_extended=True)
         usage.change_class(None, device_class(extended="example.com/gpu"))
         steps[first](usage)
         steps[second](usage)
@@ -107,7 +98,7 @@ def test_a_pod_and_its_claim_for_extended_resources_are_charged_once() -> None:
 def test_a_claim_that_replaces_another_is_not_charged_as_that_one() -> None:
     """A watch that fell behind shows an object and its successor of the same name as one change."""
     name = "requests.example.com/gpu"
-    usage = counting(name)
+    usage = NamespaceUsage(counts_extended=True)
     usage.change_class(None, device_class(extended="example.com/gpu"))
     first, second = (seen(pod("p", requests={"example.com/gpu": "1"}), uid=uid) for uid in ("first", "second"))
     before = special(first, request("container-0-request-0", count=3))
@@ -135,42 +126,8 @@ def test_nothing_is_kept_of_pods_that_are_gone() -> None:
     assert not usage._owned
 
 
-def test_pods_are_charged_for_what_is_limited_later() -> None:
-    """With their claims, which do not count twice."""
-    usage, names = counting(), ["requests.example.com/gpu", "requests.example.com/card"]
-    usage.change_class(None, device_class(extended="example.com/gpu"))
-    running = seen(pod("p", requests={"example.com/gpu": "2", "example.com/card": "3"}))
-    usage.change_pod(None, running)
-    usage.change_claim(None, special(running, request("container-0-request-0", count=2)))
-    assert usage.of("default", names) == {}
-    usage.limit("default", names)
-    assert usage.of("default", names) == {names[0]: Quantity.of(2), names[1]: Quantity.of(3)}
-    usage.limit("default", names[:1])
-    assert usage.of("default", names) == {names[0]: Quantity.of(2)}
-    usage.limit("default", ())
-    assert usage.of("default", names) == {}
-
-
-def test_a_pod_with_many_extended_resources_costs_what_is_limited() -> None:
-    """A user can ask for 180,000 of them, and this runs on the event loop of all controllers."""
-    many = seen(pod("p", requests={f"example.com/r{number}": "1" for number in range(20_000)}))
-    started = time.thread_time()
-    charge_of_pod(many)
-    charging_s = time.thread_time() - started
-    usage, name = counting("requests.example.com/r7", "requests.example.com/other"), "requests.example.com/r7"
-    started = time.thread_time()
-    usage.change_pod(None, many)
-    usage.change_pod(many, many)
-    assert usage.of("default", [name]) == {name: Quantity.of(1)}
-    usage.change_pod(many, None)
-    assert time.thread_time() - started < charging_s / 10
-    assert usage.of("default", [name]) == {name: Quantity.ZERO}
-    assert not usage._pods
-    assert not usage._asking
-
-
 def test_the_claim_of_another_pod_is_charged_in_full() -> None:
-    usage = counting("requests.example.com/gpu")
+    usage = NamespaceUsage(counts_extended=True)
     usage.change_pod(None, seen(pod("p", requests={"example.com/gpu": "1"})))
     usage.change_class(None, device_class(extended="example.com/gpu"))
     usage.change_claim(None, special(seen(pod("p"), uid="another"), request("container-0-request-0")))

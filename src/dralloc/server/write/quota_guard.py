@@ -8,12 +8,11 @@ it when objects are deleted.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, KeysView, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from itertools import chain
-from typing import Any, Final
+from typing import Any
 
 from dralloc.kube.codec import decode, decode_again
 from dralloc.kube.core_v1 import ResourceQuota
@@ -47,9 +46,6 @@ from dralloc.server.write.write_guards import GuardedView, GuardLedger, Hold, Ho
 
 Limits = Mapping[str, Quantity]
 WriteQuota = Callable[[str, Callable[[Document], Document]], Awaitable[object]]
-
-# Keys of dictionaries: what two of them have in common is found by looking at the fewer ones.
-_UNLIMITED: Final = dict[str, None]().keys()
 
 
 class QuotaGuard:
@@ -95,7 +91,7 @@ class QuotaGuard:
             if excess := find_excess(hard, self._used(namespace, hard.keys() & charge.amounts.keys()), charge.amounts):
                 raise forbidden(self._kind.group, self._kind.plural, name_of(key), explain_excess(name, excess))
         held = usage.objects.hold(key, charge)
-        limited = self._limits.index.names(namespace) & charge.amounts.keys()
+        limited = {name for hard in quotas.values() for name in hard.keys() & charge.amounts.keys()}
         if self._other is None or not any(map(is_extended_usage, limited)):
             return held
         # Another server may be about to charge an object of the other kind under the same name.
@@ -129,11 +125,10 @@ class QuotaGuard:
         return self._other.usage_of(namespace).objects if self._other is not None and self._kind is not POD else None
 
     def _used(self, namespace: str, names: Iterable[str]) -> dict[str, int]:
-        """What the objects of the namespace use under these names, which its quotas limit."""
-        limited = self._limits.index.names(namespace)
+        """What the objects of the namespace use under these names."""
         usages = [guard._namespaces.get(namespace) for guard in (self, self._other) if guard is not None]
-        used = [usage.used_of(limited) for usage in usages if usage is not None]
-        return {name: sum(each.get(name, 0) for each in used) for name in names}
+        used = [usage.objects.ledger.used for usage in usages if usage is not None]
+        return {name: sum(each[name] for each in used) for name in names}
 
     async def record_use(self, key: str, write: WriteQuota) -> None:
         """Write what is used, with the held charges of the object, to the status of the quotas that limit it."""
@@ -209,8 +204,6 @@ class QuotaGuard:
 
 class _NamespaceUsage:
     def __init__(self, store: Store, guard: QuotaGuard, namespace: str) -> None:
-        # What is used is summed up of names that quotas limit: a hostile pod uses 180,000 others.
-        self._names: KeysView[str] = _UNLIMITED
         self.writing = asyncio.Lock()
         # Creates that are about to be decided, also if the quota has gone since they began.
         self.waiting = 0
@@ -218,36 +211,22 @@ class _NamespaceUsage:
         self.objects = GuardedView[_Charges, QuotaCharge](
             store,
             prefix,
-            lambda: _Charges(guard.charge_of_record, self._names),
+            lambda: _Charges(guard.charge_of_record),
             fence=f"quota{prefix}",
             follows=guard.charged_before(namespace),
         )
 
-    def used_of(self, names: KeysView[str]) -> Mapping[str, int]:
-        """What is used of the names that are limited now."""
-        self._names = names
-        return self.objects.ledger.used_of(names)
-
 
 class _Charges(GuardLedger[QuotaCharge]):
-    """What is charged for each object, and the sums of some names."""
+    """What is charged for each object, and the sums."""
 
-    def __init__(self, read: Callable[[Record], QuotaCharge], names: KeysView[str]) -> None:
+    def __init__(self, read: Callable[[Record], QuotaCharge]) -> None:
         super().__init__(read, self._add_amounts)
-        self._names = names
-        self._used: dict[str, int] = {}
-
-    def used_of(self, names: KeysView[str]) -> Mapping[str, int]:
-        """The sums of these names. Other ones are summed up anew."""
-        if names is not self._names and names != self._names:
-            self._names, self._used = names, {}
-            for charge in self.counted():
-                self._add_amounts(charge, 1)
-        return self._used
+        self.used: Counter[str] = Counter()
 
     def _add_amounts(self, charge: QuotaCharge, sign: int) -> None:
-        for name in self._names & charge.amounts.keys():
-            self._used[name] = self._used.get(name, 0) + sign * charge.amounts[name]
+        for name, amount in charge.amounts.items():
+            self.used[name] += sign * amount
 
 
 def _with_use(used: Mapping[str, str], quota: Document) -> Document:
@@ -263,19 +242,10 @@ class QuotaLimits(RecordIndex):
 
     def __init__(self) -> None:
         self.by_namespace: defaultdict[str, dict[str, Limits]] = defaultdict(dict)
-        self._names: dict[str, KeysView[str]] = {}
-
-    def names(self, namespace: str) -> KeysView[str]:
-        """What the quotas of the namespace limit."""
-        quotas = self.by_namespace.get(namespace)
-        if quotas is not None and namespace not in self._names:
-            self._names[namespace] = dict.fromkeys(chain(*quotas.values())).keys()
-        return self._names.get(namespace, _UNLIMITED)
 
     def _put(self, key: str, record: Record | None) -> None:
         namespace = namespace_of(RESOURCE_QUOTA, key)
         limits = self.by_namespace[namespace]
-        self._names.pop(namespace, None)
         limits.pop(name_of(key), None)
         if record is not None:
             limits[name_of(key)] = decode_again(record.value, ResourceQuota).spec.hard

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
@@ -125,13 +125,6 @@ class GuardLedger(Generic[T]):
         """Keys of stored objects and of holds whose value matches."""
         yield from (key for key, (_, value) in self._stored.items() if matches(value))
         yield from (key for key, values in self._held.items() if any(map(matches, values)))
-
-    def counted(self) -> Iterator[T]:
-        """The values of all stored objects and of holds."""
-        for _, value in self._stored.values():
-            yield value
-        for values in self._held.values():
-            yield from values
 
     def find(self, key: str) -> T | None:
         """The value of the stored object, or of a write in progress."""
