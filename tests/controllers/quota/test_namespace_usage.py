@@ -31,7 +31,7 @@ REQUESTS = st.lists(
     ),
     unique_by=lambda entry: entry.name,
 )
-EXTENDED = ["requests.example.com/gpu", "requests.example.com/card"]
+STEPS = st.lists(
     st.one_of(
         st.tuples(st.sampled_from(["c1", "c2", "c3"]), REQUESTS),
         st.sampled_from([None, "example.com/gpu", "example.com/card"]),
