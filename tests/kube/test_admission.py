@@ -19,7 +19,6 @@ from dralloc.kube.conversion import from_hub
 from dralloc.kube.meta_v1 import ApiObject
 from dralloc.kube.registry import KINDS, find_kind
 from dralloc.primitives.errors import BadRequest
-from dralloc.primitives.field_errors import FAULTS_MAX, FAULTS_TEXT_MAX
 from tests.support.admission import (
     NOW,
     NOW_TEXT,
@@ -184,19 +183,6 @@ def test_an_object_has_one_controller() -> None:
         f'Found "true" in references for Pod/p0 and Pod/{further}'
         for further in ("p1", "p2")
     ]
-
-
-def test_the_faults_of_many_controllers_are_short_together() -> None:
-    faults = owned_by_pods(20_000).faults
-    assert sum(len(str(fault)) for fault in faults) < 2 * FAULTS_TEXT_MAX
-    assert "more faults than are listed" in str(faults[-1])
-
-
-def test_of_the_faults_of_a_hostile_object_the_first_are_told() -> None:
-    outcome = create({**CLAIM, "metadata": {"name": "c", "finalizers": [f"no-domain-{n}" for n in range(20_000)]}})
-    assert isinstance(outcome, Refused)
-    assert len(outcome.faults) == FAULTS_MAX
-    assert "more faults than are listed" in str(outcome.faults[-1])
 
 
 def test_of_the_faults_of_a_hostile_object_repeated_ones_are_told_once() -> None:

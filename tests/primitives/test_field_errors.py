@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import count
-
 from dralloc.primitives.field_errors import (
-    FAULTS_MAX,
-    FAULTS_TEXT_MAX,
-    SHOWN_MAX,
-    FieldError,
     FieldPath,
     distinct,
-    duplicate,
-    first_faults,
-    forbidden,
-    internal,
     invalid,
-    not_found,
     not_supported,
     required,
     too_many,
@@ -51,45 +39,6 @@ def test_values_that_contain_numbers_with_their_text_are_printed() -> None:
 
     error = invalid(FieldPath.of("spec"), {"a": [NumberWithText("1.50"), 2]}, "must be empty")
     assert str(error) == 'spec: Invalid value: {"a":[1.5,2]}: must be empty'
-
-
-def test_a_fault_shows_the_beginning_of_a_large_value_key_or_reason() -> None:
-    large = "x" * 3_000_000
-    values = [large, [large] * 3, {large: 1}, {"a": {"b": [large, 1]}}, ["x"] * 1_000_000]
-    for fault in (
-        *(invalid(SPEC, value, "no good") for value in values),
-        duplicate(SPEC.key(large), ""),
-        forbidden(SPEC.child(large), ""),
-        not_supported(SPEC, "c", (large,)),
-        not_found(SPEC, "c", large),
-        internal(SPEC, large),
-    ):
-        assert len(str(fault)) < 2 * SHOWN_MAX
-        assert "…" in str(fault)
-
-
-def test_few_faults_are_all_told() -> None:
-    faults = [invalid(SPEC.index(number), number, "no good") for number in range(FAULTS_MAX)]
-    assert first_faults(faults) == tuple(faults)
-
-
-def test_of_many_faults_the_first_are_looked_for_and_the_last_one_says_so() -> None:
-    def validate() -> Iterator[FieldError]:
-        for number in count():
-            looked_for.append(number)
-            yield invalid(SPEC.index(number), number, "no good")
-
-    looked_for: list[int] = []
-    told = first_faults(validate())
-    assert (len(told), len(looked_for)) == (FAULTS_MAX, FAULTS_MAX + 1)
-    assert str(told[-1]) == f"spec[{FAULTS_MAX - 1}]: Too many: more faults than are listed: correct these first"
-    assert first_faults(told) == told
-
-
-def test_long_faults_are_fewer() -> None:
-    told = first_faults(invalid(SPEC.index(number), "x" * 10_000, "no good") for number in count())
-    assert FAULTS_TEXT_MAX / 2 < sum(len(str(fault)) for fault in told) < 2 * FAULTS_TEXT_MAX
-    assert told[-1].reason == "FieldValueTooMany"
 
 
 def test_equal_faults_count_as_one() -> None:

@@ -26,7 +26,7 @@ from dralloc.kube.unstructured_object import UnstructuredObject
 from dralloc.kube.validation.formats import validate_qualified_name
 from dralloc.kube.validation.metadata import validate_managed_fields
 from dralloc.primitives.errors import BadRequest
-from dralloc.primitives.field_errors import FieldError, FieldPath, distinct, first_faults, invalid
+from dralloc.primitives.field_errors import FieldError, FieldPath, distinct, invalid
 
 ObjectT = TypeVar("ObjectT", bound=ApiObject)
 
@@ -77,8 +77,7 @@ def admit(request: WriteRequest, context: AdmissionContext) -> Admitted | Refuse
     new = strategy.default(_read(request))
     _check_place(request, new.metadata)
     new, faults = _prepare_and_validate(request, new, strategy)
-    # Repeated faults count as well: otherwise an object that has only those would be searched to its end.
-    if told := tuple(distinct(first_faults(faults))):
+    if told := tuple(distinct(faults)):
         return Refused(new.metadata.name, told)
     return Admitted(canonicalize(new), tuple(_warn(request, new, strategy)))
 

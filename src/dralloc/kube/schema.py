@@ -19,7 +19,7 @@ from msgspec import inspect
 
 from dralloc.kube.timestamps import BadTimestamp, TimestampText, parse_timestamp
 from dralloc.kube.trees import ExactNumber, RepeatedKeys
-from dralloc.primitives.field_errors import FieldPath, beginning
+from dralloc.primitives.field_errors import FieldPath
 from dralloc.primitives.quantity import Quantity, QuantityError
 
 
@@ -50,8 +50,6 @@ class SchemaMismatch:
 
 # What a user is told of: Kubernetes lists as many unknown fields.
 TOLD_MAX: Final = 100
-# A suggestion takes up to a millisecond, and a request may have a hundred thousand unknown fields.
-SUGGESTIONS_MAX: Final = 50
 
 
 def told(mismatches: Sequence[SchemaMismatch]) -> tuple[str, ...]:
@@ -149,9 +147,7 @@ def _check_object(info: inspect.StructType, known: _Known) -> _Checker:
         for name, member in value.items():
             check_member = fields.get(name)
             if check_member is None:
-                message = f'unknown field "{name}"'
-                if len(mismatches) < SUGGESTIONS_MAX:
-                    message += _suggestion(name, shape)
+                message = f'unknown field "{name}"{_suggestion(name, shape)}'
                 mismatches.append(SchemaMismatch(MismatchKind.UNKNOWN_FIELD, _field_path((path, name, False)), message))
             elif check_member is not _pass and member is not None:
                 check_member(member, (path, name, False), mismatches)
@@ -375,5 +371,5 @@ def _field_path(path: _Path | None) -> FieldPath | None:
 
 
 def _dotted(steps: tuple[str | int, ...]) -> str:
-    parts = [f"[{step}]" if isinstance(step, int) else f".{beginning(step)}" for step in steps]
-    return beginning("".join(parts)).removeprefix(".")
+    parts = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps]
+    return "".join(parts).removeprefix(".")

@@ -48,13 +48,6 @@ WITHOUT_VALUE: Final = frozenset(
 )
 
 
-# What a user reads of one value, one step of a path and one reason, in characters.
-SHOWN_MAX: Final = 16 * 1024
-# What a user reads of one object: so many faults, or this many characters. A hostile object can have a hundred thousand.
-FAULTS_MAX: Final = 500
-FAULTS_TEXT_MAX: Final = 256 * 1024
-
-
 class FieldPath(Struct, frozen=True, eq=False, gc=False):
     """The path from an object's root to a field: names, list positions and map keys.
 
@@ -92,10 +85,10 @@ class FieldPath(Struct, frozen=True, eq=False, gc=False):
         parts: list[str] = []
         for path in self._from_root():
             if path.is_key or isinstance(path.step, int):
-                parts.append(f"[{beginning(str(path.step))}]")
+                parts.append(f"[{path.step}]")
             else:
-                parts.append(f".{beginning(path.step)}" if parts else beginning(path.step))
-        return beginning("".join(parts))
+                parts.append(f".{path.step}" if parts else path.step)
+        return "".join(parts)
 
     def __repr__(self) -> str:
         return f"FieldPath({str(self)!r})"
@@ -177,22 +170,6 @@ def internal(path: FieldPath, detail: str) -> FieldError:
     return _fault(FaultKind.INTERNAL, path, detail)
 
 
-def first_faults(faults: Iterable[FieldError]) -> tuple[FieldError, ...]:
-    """The faults that a user is told; the last one says if there are more.
-
-    The others are not looked for: neither their number nor the size of what they are about makes work.
-    """
-    told: list[FieldError] = []
-    size = 0
-    for fault in faults:
-        if len(told) == FAULTS_MAX or size > FAULTS_TEXT_MAX:
-            told[-1] = FieldError(FaultKind.TOO_MANY, told[-1].path, "more faults than are listed: correct these first")
-            break
-        told.append(fault)
-        size += len(str(fault))
-    return tuple(told)
-
-
 def distinct(faults: Iterable[FieldError]) -> Iterator[FieldError]:
     """Two rules that find the same error count as one."""
     seen: set[str] = set()
@@ -204,57 +181,19 @@ def distinct(faults: Iterable[FieldError]) -> Iterator[FieldError]:
 
 
 def _fault(kind: FaultKind, path: FieldPath, detail: str, value: object = None) -> FieldError:
-    return FieldError(kind, path, beginning(detail), value)
-
-
-def beginning(text: str) -> str:
-    """As much of a text as a user reads."""
-    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
+    return FieldError(kind, path, detail, value)
 
 
 def _shown(value: object) -> str:
     if value is None:
         return "null"
     if isinstance(value, str):
-        return f'"{beginning(value)}"'
+        return f'"{value}"'
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list | tuple | dict):
-        return _joined(_json_pieces(value))
-    return beginning(str(value))
-
-
-def _joined(pieces: Iterator[str]) -> str:
-    """The text of the first pieces: no more are made than are shown."""
-    text = ""
-    for piece in pieces:
-        text += piece
-        if len(text) > SHOWN_MAX:
-            return beginning(text)
-    return text
-
-
-def _json_pieces(value: object) -> Iterator[str]:
-    if isinstance(value, dict):
-        before = "{"
-        for name, member in value.items():
-            yield f"{before}{_json(beginning(name))}:"
-            yield from _json_pieces(member)
-            before = ","
-        yield "{}" if before == "{" else "}"
-    elif isinstance(value, list | tuple):
-        before = "["
-        for item in value:
-            yield before
-            yield from _json_pieces(item)
-            before = ","
-        yield "[]" if before == "[" else "]"
-    else:
-        yield _json(beginning(value) if isinstance(value, str) else value)
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value, enc_hook=_plain).decode()
+        return msgspec.json.encode(value, enc_hook=_plain).decode()
+    return str(value)
 
 
 def _plain(value: object) -> object:

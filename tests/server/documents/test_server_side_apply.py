@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dralloc.primitives.errors import BadRequest, Conflict
-from dralloc.primitives.field_errors import FAULTS_MAX, FAULTS_TEXT_MAX
 from dralloc.server.documents.json_documents import Document
 from dralloc.server.documents.merge_rules import merge_rule
 from dralloc.server.documents.server_side_apply import (
@@ -110,28 +109,6 @@ def test_conflicts_are_grouped_by_manager() -> None:
     assert refusal.value.message == (
         'Apply failed with 2 conflicts: conflicts with "one":\n- .metadata.labels.a\nconflicts with "other":\n- .metadata.labels.b'
     )
-
-
-def test_of_many_conflicts_below_a_long_key_few_bytes_are_told() -> None:
-    """Each of the 1,000 paths has the key: together they would be 100 MB, twice."""
-
-    def document(value: int) -> Document:
-        return {**claim(), "spec": {"more": {"K" * 100_000: {f"field-{number:03}": value for number in range(1_000)}}}}
-
-    live = applied(None, document(1), "one")
-    with pytest.raises(Conflict) as refusal:
-        applied(live, document(2), "two")
-    assert refusal.value.details is not None
-    told = len(refusal.value.details.causes)
-    assert len(refusal.value.message) < 2 * FAULTS_TEXT_MAX
-    assert refusal.value.message.startswith("Apply failed with 1000 conflicts: conflicts with")
-    assert refusal.value.message.endswith(f"\nand {1000 - told} more")
-
-
-def test_of_many_conflicts_the_first_are_told() -> None:
-    live = applied(None, claim({f"label-{number:04}": "1" for number in range(FAULTS_MAX + 1)}), "one")
-    with pytest.raises(Conflict, match=r"^Apply failed with 501 conflicts: (.|\n)*label-0499\nand 1 more$"):
-        applied(live, claim({f"label-{number:04}": "2" for number in range(FAULTS_MAX + 1)}), "two")
 
 
 def test_a_conflict_with_an_updater_names_version_and_subresource() -> None:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from dralloc.primitives.errors import ApiError, BadRequest, Cause, ErrorDetails, TooManyRequests
-from dralloc.primitives.field_errors import SHOWN_MAX, FieldPath, invalid, not_supported, required
+from dralloc.primitives.field_errors import FieldPath, invalid, not_supported, required
 from dralloc.server.http import statuses
 
 DRA = "resource.k8s.io"
@@ -184,8 +184,3 @@ def test_the_response_has_the_code_and_retry_after_of_the_status() -> None:
     )
     assert (answer.status, answer.headers) == (429, ((b"retry-after", b"3"),))
     assert msgspec.json.decode(answer.body)["message"] == "busy"
-
-
-def test_a_name_of_megabytes_is_shown_in_part() -> None:
-    error = statuses.invalid("", "Pod", "x" * 3_000_000, [required(FieldPath.of("a"))])
-    assert len(statuses.status_response(statuses.status_of(error)).body) < 3 * SHOWN_MAX

@@ -13,7 +13,7 @@ import msgspec
 
 from dralloc.kube.codec import encode
 from dralloc.primitives.errors import BadRequest
-from dralloc.primitives.field_errors import FieldPath, beginning
+from dralloc.primitives.field_errors import FieldPath
 from dralloc.server.documents.json_documents import Document, Json
 from dralloc.server.documents.merge_rules import MergeRule
 
@@ -393,14 +393,14 @@ def with_parents(fields: FieldSet) -> FieldSet:
 
 
 def paths(fields: FieldSet, prefix: str = "") -> Iterator[str]:
-    """The fields as paths, such as `.spec.containers[name="x"].image`, in Kubernetes' order; of long paths the beginning."""
+    """The fields as paths, such as `.spec.containers[name="x"].image`, in Kubernetes' order."""
     elements = sorted(element for element in fields if element != SELF)
     for element in elements:
         if is_member(fields[element]):
-            yield beginning(prefix + beginning(_readable(element)))
+            yield prefix + _readable(element)
     for element in elements:
         if fields[element]:
-            yield from paths(fields[element], beginning(prefix + beginning(_readable(element))))
+            yield from paths(fields[element], prefix + _readable(element))
 
 
 def _either_node(one: FieldSet, other: FieldSet) -> FieldSet:

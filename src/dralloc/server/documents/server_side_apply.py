@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import groupby, islice
+from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
@@ -21,7 +21,6 @@ import msgspec
 
 from dralloc.primitives.decoders import UNREADABLE
 from dralloc.primitives.errors import BadRequest, Cause, Conflict, ErrorDetails
-from dralloc.primitives.field_errors import FAULTS_MAX, FAULTS_TEXT_MAX
 from dralloc.server.documents.json_documents import Document, refuses_deep_nesting
 from dralloc.server.documents.merge_rules import MergeRule
 from dralloc.server.documents.owned_fields import (
@@ -223,33 +222,17 @@ def _merge_ancient(managers: Managers) -> Managers:
 
 
 def _refuse_conflicts(conflicts: Mapping[ManagerId, FieldSet], adopted: FieldSet) -> None:
-    found = (
+    told = [
         (manager, path) for manager, fields in sorted(conflicts.items()) for path in paths(difference(fields, adopted))
-    )
-    first = list(_first(found))
-    more = sum(1 for _ in found)
-    causes = [Cause("FieldManagerConflict", f"conflict with {_readable(manager)}", path) for manager, path in first]
+    ]
+    causes = [Cause("FieldManagerConflict", f"conflict with {_readable(manager)}", path) for manager, path in told]
     if not causes:
         return
     if len(causes) == 1:
-        told = f"1 conflict: {causes[0].message}: {causes[0].field}"
+        message = f"1 conflict: {causes[0].message}: {causes[0].field}"
     else:
-        parts = [
-            f"{len(causes) + more} conflicts: " + "\n".join(_by_manager(first)),
-            *([f"and {more} more"] if more else []),
-        ]
-        told = "\n".join(parts)
-    raise Conflict(f"Apply failed with {told}", details=ErrorDetails(causes=tuple(causes)))
-
-
-def _first(conflicts: Iterator[tuple[ManagerId, str]]) -> Iterator[tuple[ManagerId, str]]:
-    """As many as a user reads."""
-    size = 0
-    for manager, path in islice(conflicts, FAULTS_MAX):
-        yield manager, path
-        size += len(path)
-        if size > FAULTS_TEXT_MAX:
-            break
+        message = f"{len(causes)} conflicts: " + "\n".join(_by_manager(told))
+    raise Conflict(f"Apply failed with {message}", details=ErrorDetails(causes=tuple(causes)))
 
 
 def _by_manager(conflicts: Iterable[tuple[ManagerId, str]]) -> Iterator[str]:

@@ -30,7 +30,7 @@ from dralloc.primitives.errors import (
     UnsupportedMediaType,
     joined_errors,
 )
-from dralloc.primitives.field_errors import FAULTS_MAX, FieldError, beginning, first_faults
+from dralloc.primitives.field_errors import FieldError
 from dralloc.server.http.messages import HttpResponse
 
 Status = dict[str, Any]
@@ -96,8 +96,8 @@ def conflict(group: str, resource: str, name: str, why: str = OBJECT_MODIFIED) -
 
 
 def invalid(group: str, kind: str, name: str, faults: Iterable[FieldError]) -> Invalid:
-    """An error with the faults that a user is told, each once."""
-    told, name = first_faults(faults), beginning(name)
+    """An error with the faults."""
+    told = tuple(faults)
     message = f"{_qualified(kind, group)} {go_quoted(name)} is invalid: {joined_errors(map(str, told))}"
     return Invalid(message, told, details=_about(group, kind, name))
 
@@ -167,7 +167,7 @@ def _print_details(details: ErrorDetails, causes: Sequence[Cause]) -> dict[str, 
         "group": details.group,
         "kind": details.kind,
         "uid": details.uid,
-        "causes": [_print_cause(cause) for cause in causes[:FAULTS_MAX]],
+        "causes": [_print_cause(cause) for cause in causes],
         "retryAfterSeconds": details.retry_after_s,
     }
     return {name: value for name, value in printed.items() if value}
