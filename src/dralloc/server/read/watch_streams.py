@@ -272,7 +272,6 @@ def _weight(event: StoreEvent) -> int:
 
 
 FRAMES_BYTES_MAX: Final = 16 << 20
-PIECES_KEPT: Final = 16
 
 ADDED: Final = b"ADDED"
 MODIFIED: Final = b"MODIFIED"
@@ -291,7 +290,6 @@ class Frames(ABC):
         self._render = render
         self._bookmark = bookmark
         self._made: dict[tuple[int, bytes], bytes] = {}
-        self._pieces: dict[tuple[int, int, int], bytes] = {}
         self._bytes = 0
 
     def change(self, type_: bytes, stored: bytes, revision: int) -> bytes:
@@ -312,20 +310,10 @@ class Frames(ABC):
         return self.frame(type_, self._render(stored, revision))
 
     def piece(self, events: Sequence[StoreEvent], selection: Selection) -> bytes:
-        """The lines of these events; joined once for all watches that have no selection."""
-        if not selection.everything:
-            return _tell(events, selection, self)
-        if len(events) == 1:
-            return _tell_plainly(events[0], self)
-        # The events of two collections that start with the same one are the same if they end equally and are as many.
-        key = (events[0].revision, events[-1].revision, len(events))
-        piece = self._pieces.get(key)
-        if piece is None:
-            piece = _tell(events, selection, self)
-            self._pieces[key] = piece
-            if len(self._pieces) > PIECES_KEPT:
-                del self._pieces[next(iter(self._pieces))]
-        return piece
+        """The lines of these events."""
+        if selection.everything:
+            return b"".join([_tell_plainly(event, self) for event in events])
+        return b"".join([_tell_selected(event, selection, self) for event in events])
 
     def bookmark(self, revision: int, *, initial_events_end: bool = False) -> bytes:
         return self.frame(b"BOOKMARK", self._bookmark(revision, initial_events_end))
@@ -357,12 +345,6 @@ class ProtobufFrames(Frames):
             return watch_frame(type_.decode(), read_document(document))
         except UnencodableValue as error:
             return watch_frame("ERROR", status_of(ApiError(f"cannot be written in protobuf: {error}")))
-
-
-def _tell(events: Sequence[StoreEvent], selection: Selection, frames: Frames) -> bytes:
-    if selection.everything:
-        return b"".join([_tell_plainly(event, frames) for event in events])
-    return b"".join([_tell_selected(event, selection, frames) for event in events])
 
 
 def _tell_plainly(event: StoreEvent, frames: Frames) -> bytes:
