@@ -13,12 +13,7 @@ from hypothesis import strategies as st
 from dralloc.kube.nesting_limit import LEVELS_MAX
 from dralloc.kube.positions import Position, SourceError
 from dralloc.kube.trees import RepeatedKeys
-from dralloc.kube.yaml_reader import (
-    ALIASED_SIZE_MAX,
-    DIRECTIVES_MAX,
-    _Pieces,
-    read_yaml_stream,
-)
+from dralloc.kube.yaml_reader import ALIASED_SIZE_MAX, read_yaml_stream
 from dralloc.kube.yaml_writer import write_yaml
 
 
@@ -112,15 +107,6 @@ def test_aliases_may_expand_up_to_the_limit() -> None:
     assert ALIASED_SIZE_MAX > 1500 * 1000
 
 
-@pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\x85", "\u2028"])
-def test_directives_are_few(end: str) -> None:
-    """The parser compares each with all others, without letting other threads run."""
-    few = [f"%TAG !t{number}! tag:example.com,2000:{number}{end}" for number in range(DIRECTIVES_MAX)]
-    assert read("".join(few) + f"---{end}a: 1") == {"a": 1}
-    with pytest.raises(SourceError, match="directives"):
-        read("".join(few) + f"%TAG !more! tag:example.com,2000:more{end}---{end}a: 1")
-
-
 @pytest.mark.parametrize("name", ["x" * 1023, "x" * 1025, '"' + "x" * 1025 + '"'], ids=len)
 def test_names_are_as_long_as_yaml_allows(name: str) -> None:
     if len(name) < 1024:
@@ -141,22 +127,6 @@ def test_trees_share_nothing() -> None:
     assert first == second
     assert first["a"] is not second["a"]
     assert first["b"] is not second["b"]
-
-
-@pytest.mark.parametrize("text", ["a: x\n" + " x\n" * 100_000, "# x\n" * 100_000 + "[]", "a: |\n" + " x\n" * 100_000])
-def test_the_parser_reads_in_pieces(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other threads run between them."""
-    pieces: list[str] = []
-    read_piece = _Pieces.read
-
-    def count(self: _Pieces, size: int) -> str:
-        pieces.append(piece := read_piece(self, size))
-        return piece
-
-    monkeypatch.setattr(_Pieces, "read", count)
-    assert list(read_yaml_stream(text))
-    assert "".join(pieces) == text
-    assert max(map(len, pieces)) <= 1 << 16
 
 
 # --- Properties ----------------------------------------------------------------------------------------------

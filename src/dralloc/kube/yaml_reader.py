@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from itertools import islice
 from typing import Any, Final, NoReturn
 
 import yaml
 from yaml import events
 
 from dralloc.kube.nesting_limit import LEVELS_MAX
-from dralloc.kube.positions import Position, PositionTracker, SourceError, Steps
+from dralloc.kube.positions import Position, PositionTracker, SourceError, Steps, position_of
 from dralloc.kube.trees import RepeatedKeys, repeated_names
 from dralloc.kube.yaml_scalars import resolve_plain
 
@@ -24,27 +23,13 @@ from dralloc.kube.yaml_scalars import resolve_plain
 ALIASED_SIZE_MAX: Final = 3 << 19
 # The least that a value takes in JSON, such as `1,`.
 VALUE_SIZE_MIN: Final = 2
-# A parser compares each directive with all others before, for hours if there are as many as fit into a request.
-DIRECTIVES_MAX: Final = 100
 
 Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class _Pieces:
-    """A text that the parser reads piece by piece. Python's lock is free between them: the parser itself keeps it."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._place = 0
-
-    def read(self, size: int) -> str:
-        start, self._place = self._place, self._place + size
-        return self._text[start : self._place]
-
-
 def read_yaml_stream(text: str) -> Iterator[Any]:
     """Yields the tree of every document, `None` for an empty one."""
-    parser = Parser(_Pieces(_checked(text)))
+    parser = Parser(_checked(text))
     try:
         while True:
             event = parser.get_event()
@@ -232,23 +217,12 @@ def _tagged(event: Any) -> Any:
 _FORBIDDEN: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
-# At the beginning of a line, after each of YAML's ends of lines.
-_DIRECTIVE: Final = re.compile("(?:^|[\n\r\x85\u2028\u2029\ufeff])%TAG")
-
-
 def _checked(text: str) -> str:
     found = _FORBIDDEN.search(text)
     if found:
-        raise SourceError(_place_of(found, text), f"the character U+{ord(found[0]):04X} is not allowed in a manifest")
-    found = next(islice(_DIRECTIVE.finditer(text), DIRECTIVES_MAX, None), None)
-    if found:
-        raise SourceError(_place_of(found, text), f"there are more than {DIRECTIVES_MAX} directives %TAG")
+        position = position_of(text, found.start())
+        raise SourceError(position, f"the character U+{ord(found[0]):04X} is not allowed in a manifest")
     return text
-
-
-def _place_of(found: re.Match[str], text: str) -> Position:
-    line_start = text.rfind("\n", 0, found.start())
-    return Position(text.count("\n", 0, found.start()) + 1, found.start() - line_start)
 
 
 def _refuse(event: Any, message: str) -> NoReturn:
