@@ -304,21 +304,12 @@ def _owners_of(record: Record) -> tuple[tuple[OwnerId, bool], ...] | None:
     )
 
 
-def _prefix_of_owners(api_version: str, kind: str, namespace: str) -> str | None:
-    """What the keys of owners begin with; `None` if no such owner can be served here."""
-    # Only what is known is remembered: references may say anything, of any length.
-    found = find_kind(api_version, kind)
-    if found is None or (found.namespaced and not namespace):
-        return None
-    return _prefix_of_known(api_version, kind, namespace)
-
-
 # An object may have thousands of owners, most often of one kind.
 @lru_cache(maxsize=1024)
-def _prefix_of_known(api_version: str, kind: str, namespace: str) -> str:
+def _prefix_of_owners(api_version: str, kind: str, namespace: str) -> str | None:
+    """What the keys of owners begin with; `None` if no such owner can be served here."""
     found = find_kind(api_version, kind)
-    assert found is not None, "only for known kinds"
-    return prefix_of(found, namespace)
+    return None if found is None or (found.namespaced and not namespace) else prefix_of(found, namespace)
 
 
 def _without_owners(document: Document, uids: Collection[str]) -> Document:
@@ -357,11 +348,6 @@ class DependentIndex:
 
     def __bool__(self) -> bool:
         return bool(self._of_owner)
-
-    def clear(self) -> None:
-        self._of_owner.clear()
-        self._of_dependent.clear()
-        self._blocking.clear()
 
     def put(self, key: str, owners: Iterable[tuple[OwnerId, bool]]) -> list[OwnerId]:
         """Set the owners of an object, each with whether the object blocks its deletion. Returns the owners that nothing blocks since."""
