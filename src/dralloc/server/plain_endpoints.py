@@ -87,13 +87,10 @@ def _with_media_type(request: HttpRequest, media_type: str, document: Document) 
 # profiles.
 
 
-TASKS_MAX: Final = 1000
-
-
 def task_stacks() -> str:
-    """The stack of every task of the running loop, the innermost call last; of the first tasks if there are many."""
+    """The stack of every task of the running loop, the innermost call last."""
     tasks = sorted(asyncio.all_tasks(), key=lambda task: task.get_name())
-    return "\n".join((f"{len(tasks)} tasks\n", *map("".join, map(_stack, tasks[:TASKS_MAX]))))
+    return "\n".join((f"{len(tasks)} tasks\n", *map("".join, map(_stack, tasks))))
 
 
 def _stack(task: asyncio.Task[object]) -> Iterator[str]:
