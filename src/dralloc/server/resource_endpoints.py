@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -44,7 +43,7 @@ from dralloc.server.pod_logs import PodLogs
 from dralloc.server.read.access_control import AccessControl
 from dralloc.server.read.api_resources import ApiResource, key_of
 from dralloc.server.read.reader import Collection, Reader, select
-from dralloc.server.read.record_lists import in_pieces, list_records
+from dralloc.server.read.record_lists import list_records
 from dralloc.server.read.stored_form import from_stored, read_metadata
 from dralloc.server.store.interface import Store
 from dralloc.server.store.records import Record
@@ -270,16 +269,10 @@ class ResourceEndpoints:
         if node_of(request.user) is not None:
             # Kubernetes deletes no pods here either: a node deletes them one by one.
             records = () if resource.kind is POD else records
-            for piece in in_pieces(records, lambda record: len(record.value)):
-                for record in piece:
-                    self._check_deletion_by_node(request, resource, path, record)
-                await asyncio.sleep(0)
+            for record in records:
+                self._check_deletion_by_node(request, resource, path, record)
         deleted = await self._deleter.delete_all(resource.kind, records, options)
-        shown: list[bytes] = []
-        for gone in in_pieces(deleted, lambda written: len(written.stored)):
-            shown += [resource.presentation.item(written.stored, written.revision) for written in gone]
-            await asyncio.sleep(0)
-        items = b",".join(shown)
+        items = b",".join([resource.presentation.item(gone.stored, gone.revision) for gone in deleted])
         head = f'{{"kind":"{resource.kind.list_kind}","apiVersion":"{resource.api_version}"'
         metadata = f'"metadata":{{"resourceVersion":"{listing.revision}"}}'
         return HttpResponse(body=f'{head},{metadata},"items":['.encode() + items + b"]}", headers=resource.deprecation)

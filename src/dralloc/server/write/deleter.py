@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import islice
 from typing import Final
 
 from dralloc.kube.kind import Kind
@@ -16,7 +17,6 @@ from dralloc.primitives.errors import NotFound
 from dralloc.server.documents.json_documents import Document
 from dralloc.server.http.statuses import forbidden
 from dralloc.server.read.api_resources import name_of
-from dralloc.server.read.record_lists import PIECE_BYTES, in_pieces
 from dralloc.server.read.stored_form import read_metadata
 from dralloc.server.store.records import Record
 from dralloc.server.write.claim_use_guard import ClaimInUse
@@ -60,8 +60,8 @@ class Deleter:
     async def delete_all(self, kind: Kind, records: Iterable[Record], options: DeleteOptions) -> list[Written]:
         """Delete these objects, except those that were replaced by others of the same name."""
         deleted: list[Written] = []
-        # A record counts like several kilobytes, so that batches are bounded in number, too.
-        for batch in in_pieces(records, lambda record: PIECE_BYTES // BATCH_SIZE + len(record.value)):
+        left = iter(records)
+        while batch := tuple(islice(left, BATCH_SIZE)):
             outcomes = await asyncio.gather(*(self._delete_if_present(kind, record, options) for record in batch))
             deleted.extend(outcome for outcome in outcomes if outcome is not None)
             await asyncio.sleep(0)
