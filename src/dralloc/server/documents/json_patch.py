@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from dralloc.kube.codec import encode
 from dralloc.primitives.errors import BadRequest, RequestEntityTooLarge
 from dralloc.server.documents.json_documents import Document, Json, refuses_deep_nesting, same_json
 from dralloc.server.http.statuses import bad_patch
@@ -62,12 +63,10 @@ class _DoesNotFit(Exception):
 
 
 class _Draft:
-    """A document that is being patched. Containers are copied on first change, so the original stays unchanged."""
+    """A document that is being patched: a copy, as is what is put into it, so that the original and the patch stay unchanged."""
 
     def __init__(self, root: Json) -> None:
-        self.root = root
-        # Identities of containers that were copied here and may be changed in place.
-        self._ours: set[int] = set()
+        self.root = _copied(root)
         self._bytes_copied = 0
 
     def read(self, path: Sequence[str]) -> Json:
@@ -77,6 +76,7 @@ class _Draft:
         return value
 
     def add(self, path: Sequence[str], value: Json) -> None:
+        value = _copied(value)
         if not path:
             self.root = value
             return
@@ -89,6 +89,7 @@ class _Draft:
             container.insert(_position(step, len(container)), value)
 
     def replace(self, path: Sequence[str], value: Json) -> None:
+        value = _copied(value)
         if not path:
             self.root = value
             return
@@ -102,41 +103,25 @@ class _Draft:
         del container[_existing_key(container, path[-1])]
 
     def copy(self, path: Sequence[str]) -> Json:
-        """An independent copy of the value at the path."""
-        return self._copied(self.read(path))
-
-    def _copied(self, value: Json) -> Json:
-        if isinstance(value, dict):
-            self._count_copy(sum(map(len, value)) + 4 * len(value) + 2)
-            return {name: self._copied(member) for name, member in value.items()}
-        if isinstance(value, list):
-            self._count_copy(len(value) + 2)
-            return [self._copied(item) for item in value]
-        self._count_copy(len(value) + 2 if isinstance(value, str) else 4)
-        return value
-
-    def _count_copy(self, size: int) -> None:
-        self._bytes_copied += size
+        """The value at the path, counted as a copy."""
+        value = self.read(path)
+        self._bytes_copied += len(encode(value))
         if self._bytes_copied > COPIED_BYTES_MAX:
             raise _DoesNotFit(f"the patch copies more than {COPIED_BYTES_MAX} bytes")
+        return value
 
     def _container(self, path: Sequence[str]) -> Any:
-        """The object or list that contains the path's last step, copied for changes."""
-        container = self.root = self._own(self.root)
-        for step in path[:-1]:
-            child = self._own(_member(container, step))
-            container[_existing_key(container, step)] = child
-            container = child
+        """The object or list that contains the path's last step."""
+        container = self.read(path[:-1])
         if not isinstance(container, dict | list):
             raise _DoesNotFit(f"{_pointer(path[:-1])} is neither an object nor a list")
         return container
 
-    def _own(self, container: Json) -> Json:
-        if not isinstance(container, dict | list) or id(container) in self._ours:
-            return container
-        copied = container.copy()
-        self._ours.add(id(copied))
-        return copied
+
+def _copied(value: Json) -> Json:
+    if isinstance(value, dict):
+        return {name: _copied(member) for name, member in value.items()}
+    return [_copied(item) for item in value] if isinstance(value, list) else value
 
 
 def _run(draft: _Draft, operation: Json) -> None:
