@@ -26,7 +26,6 @@ from dralloc.primitives.decoders import make_decoder
 
 # Parts that are remembered; if there are more, they have little in common.
 PARTS_MAX: Final = 4096
-PART_BYTES_MAX: Final = 64 * 1024
 
 
 class SharedParts:
@@ -49,10 +48,9 @@ class SharedParts:
         seen = self._seen.get(key)
         if seen is not None:
             return seen
-        if len(key[1]) <= PART_BYTES_MAX:
-            if len(self._seen) >= PARTS_MAX:
-                self._seen.clear()
-            self._seen[key] = part
+        if len(self._seen) >= PARTS_MAX:
+            self._seen.clear()
+        self._seen[key] = part
         return part
 
 
