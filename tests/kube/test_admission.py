@@ -191,13 +191,6 @@ def test_repeated_faults_are_told_once() -> None:
     assert len(outcome.faults) == 1
 
 
-def test_a_version_of_megabytes_is_too_long_and_not_matched() -> None:
-    attributes = {"v": {"version": "1.0.0-" + "a." * 1_500_000}}
-    outcome = create(changed(SLICE, "spec", "devices", value=[{"name": "x", "attributes": attributes}]))
-    assert isinstance(outcome, Refused)
-    assert [fault.reason for fault in outcome.faults] == ["FieldValueTooLong"]
-
-
 def test_a_status_write_cannot_change_the_identity() -> None:
     old = stored(CLAIM)
     sent = document_of(old)

@@ -77,18 +77,3 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_the_number_of_broken_rules(case: Case) -> None:
     assert len(case.format(case.text)) == case.faults
-
-
-@pytest.mark.parametrize(
-    ("format", "text", "fault"),
-    [
-        (names.dns_label, "a" * 3_000_000 + "_", "must be no more than 63 bytes"),
-        (names.dns_subdomain, "a." * 1_500_000, "must be no more than 253 bytes"),
-        (names.configuration_key, "a" * 3_000_000 + "!", "must be no more than 253 bytes"),
-        (names.label_key, "a." * 1_500_000 + "/x", "prefix part must be no more than 253 bytes"),
-        (names.label_key, "x/" + "a" * 3_000_000 + "_", "name part must be no more than 63 bytes"),
-        (names.label_value, "a" * 3_000_000 + "_", "must be no more than 63 bytes"),
-    ],
-)
-def test_a_text_of_megabytes_is_too_long_and_not_matched(format: Format, text: str, fault: str) -> None:
-    assert format(text) == (fault,)

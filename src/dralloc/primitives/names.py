@@ -17,8 +17,6 @@ DNS_SUBDOMAIN_LENGTH_MAX: Final = 253
 LABEL_LENGTH_MAX: Final = 63
 LABEL_KEY_LENGTH_MAX: Final = DNS_SUBDOMAIN_LENGTH_MAX + len("/") + LABEL_LENGTH_MAX
 
-# To match a text of megabytes holds the server.
-MATCHED_LENGTH_MAX: Final = 4096
 
 WELL_FORMED: Final[tuple[str, ...]] = ()
 
@@ -178,8 +176,7 @@ def _is_label_key(text: str) -> bool:
 
 
 def _unmatched(text: str, pattern: re.Pattern[str], fault: str) -> tuple[str, ...]:
-    """The fault of a text that does not match; of a text that is far too long, that is all there is to say."""
-    return WELL_FORMED if len(text) > MATCHED_LENGTH_MAX or pattern.fullmatch(text) else (fault,)
+    return WELL_FORMED if pattern.fullmatch(text) else (fault,)
 
 
 def _too_long(text: str, length_max: int) -> tuple[str, ...]:

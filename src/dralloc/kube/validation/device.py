@@ -32,7 +32,7 @@ from dralloc.primitives.field_errors import (
     too_long,
     too_many,
 )
-from dralloc.primitives.names import MATCHED_LENGTH_MAX, length_in_bytes
+from dralloc.primitives.names import length_in_bytes
 from dralloc.primitives.quantity import INT64_MAX, Quantity
 from dralloc.primitives.semver import fits_semver_grammar
 
@@ -163,7 +163,7 @@ def _validate_length(text: str, path: FieldPath) -> Iterator[FieldError]:
 
 
 def _validate_version(text: str, path: FieldPath) -> Iterator[FieldError]:
-    if len(text) <= MATCHED_LENGTH_MAX and not fits_semver_grammar(text):
+    if not fits_semver_grammar(text):
         yield invalid(path, text, "must be a semantic version, like 1.2.3 or 1.0.0-rc.1")
     yield from _validate_length(text, path)
 

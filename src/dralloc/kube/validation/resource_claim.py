@@ -62,9 +62,8 @@ DISTINCT_ATTRIBUTES_COUNT_MAX: Final = 8
 
 SPEC: Final = FieldPath.of("spec")
 
-# Valid specs that are remembered, and the largest of them.
+# Valid specs that are remembered.
 SPECS_KEPT_MAX: Final = 256
-SPEC_BYTES_KEPT_MAX: Final = 8 * 1024
 # As they are printed: not all of a spec can be hashed.
 _valid_specs: Final = set[tuple[bytes, ValidationContext]]()
 
@@ -113,7 +112,7 @@ def validate_claim_spec(spec: ResourceClaimSpec, path: FieldPath, context: Valid
     for fault in _validate_spec(spec, path, context):
         is_valid = False
         yield fault
-    if is_valid and len(seen[0]) <= SPEC_BYTES_KEPT_MAX:
+    if is_valid:
         if len(_valid_specs) >= SPECS_KEPT_MAX:
             _valid_specs.clear()
         _valid_specs.add(seen)
