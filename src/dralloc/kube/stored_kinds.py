@@ -1,6 +1,6 @@
 """Kinds that other programs need: they are created, read, changed and watched here; the server does not act on them.
 
-A kind is a row of data. Its metadata is validated as in Kubernetes; its other members have Kubernetes' types (`message_types`), and are
+A kind is a row of data. Its metadata is validated as in Kubernetes; its other members have Kubernetes' types (`protobuf_schema`), and are
 stored as they are.
 """
 

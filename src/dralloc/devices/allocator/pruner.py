@@ -124,7 +124,7 @@ class Pruner:
 # solution, the state has none. A rule that a bound ignores makes it weaker, never wrong.
 #
 # - devices: every request needs its number of devices, and a device that is taken whole serves one request;
-# - amounts: what is left of a capacity or a counter serves only so many requests of at least an amount (`amount_bounds`);
+# - amounts: what is left of a capacity or a counter serves only so many requests of at least an amount (`Dimension`, below);
 # - distinctAttribute: devices that must differ in an attribute need as many values;
 # - matchAttribute: devices that must agree in an attribute need one value that enough devices have.
 

@@ -123,7 +123,7 @@ class SharedPools:
 # A driver is *open* while we may allocate from its pools. It opens after we hold its lease and have seen every
 # allocation that was written before; it closes before another scheduler can hold the lease: when we give it up and
 # our last write is done, or when renewals fail for too long. What a delayed write of a dead scheduler could still
-# do is found by the collision check (`bind/collisions.py`), or refused by a server that guards devices.
+# do is found by the collision check (`bind/binder.py`), or refused by a server that guards devices.
 
 
 _logger = logging.getLogger(__name__)
