@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from dralloc.client.blocking_client import connect
+from dralloc.client.discovery import Discovery, UnknownKind
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.transport import ClientRequest
 from dralloc.kube.pod_v1 import Pod
@@ -109,6 +110,12 @@ def message_of(path: str) -> str:
     response = run_virtual(ask())
     assert response.status == 404
     return str(msgspec.json.decode(response.body)["message"])
+
+
+@pytest.mark.parametrize("word", ["csr", "certificatesigningrequest", "CertificateSigningRequests.certificates.k8s.io"])
+def test_a_kind_that_is_gone_by_its_names(word: str) -> None:
+    with pytest.raises(UnknownKind, match=r"is gone since 0\.2\.0"):
+        Discovery(()).find(word)
 
 
 def test_a_manifest_of_a_kind_that_is_gone(tmp_path: Path) -> None:

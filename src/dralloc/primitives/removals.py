@@ -16,6 +16,8 @@ class Removal(NamedTuple):
     purpose: str
     since: str
     instead: str
+    # What users typed for a kind, besides its plural and its singular name.
+    short_name: str = ""
 
     def told_of(self, name: str) -> str:
         """The line for those who ask for it by name."""
@@ -68,6 +70,7 @@ KINDS: Final[Mapping[str, Removal]] = {
         "CertificateSigningRequest: client certificates that the server signed on request",
         "0.2.0",
         "give users a token with --token-file, sign with the key in DIR/tls/ca.key, or run kube-apiserver with the parts of dralloc on it",
+        short_name="csr",
     ),
 }
 
@@ -83,9 +86,9 @@ SUBRESOURCES: Final[Mapping[str, Removal]] = {
 
 
 def removed_kind(group: str, word: str) -> str:
-    """The line about a kind that is gone, by its plural or its singular name in any case, in the group or in any; empty if there was none."""
+    """The line about a kind that is gone, by any of its names in any case, in the group or in any; empty if there was none."""
     for name, removal in KINDS.items():
         plural, _, owner = name.partition(".")
-        if group in ("", owner) and word.lower() in (plural, plural.removesuffix("s")):
+        if group in ("", owner) and word.lower() in (plural, plural.removesuffix("s"), removal.short_name or plural):
             return removal.told_of(name)
     return ""
